@@ -1,0 +1,118 @@
+"""A record without the names that lead back to its owner: the same name always becomes the same other name.
+
+GUIDs and MAC addresses (also inside GIDs, IPoIB addresses and interface names such as enx0c42a1aabbcc), serial
+numbers, the host name, the boot ID and routes. Zero and multicast addresses mean something and stay, so does
+everything that describes hardware: PCI addresses, board IDs, firmware versions.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent.capture import Record
+
+ANONYMIZED = ["GUIDs", "MAC addresses", "serial numbers", "host name", "boot ID", "routes"]
+SWITCH_MANAGEMENT = b"SW_MNG"  # all that the agent looks for in a VPD
+
+# A GUID of 4 or a GID of 8 groups; a MAC address of 6 or an IPoIB address of 20 octets.
+_GROUPS = re.compile(
+    r"(?<![0-9a-f:])(?:[0-9a-f]{4}:){3}(?:(?:[0-9a-f]{4}:){4})?[0-9a-f]{4}(?![0-9a-f:])", re.IGNORECASE
+)
+_OCTETS = re.compile(
+    r"(?<![0-9a-f:])(?:[0-9a-f]{2}:){5}(?:(?:[0-9a-f]{2}:){14})?[0-9a-f]{2}(?![0-9a-f:])", re.IGNORECASE
+)
+_WHOLE, _HALF = 32, 16  # hex digits of a GID, and of the prefix and the GUID that it consists of
+_NAMED_AFTER = re.compile(r"\b(enx|wlx|ibx|rocex|iwx|opax)([0-9a-f]{12,16})")
+_UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
+_MEANINGFUL = re.compile(r"0+|f+|fe80000000000000|0180c2[0-9a-f]{6}")
+
+
+@dataclass(slots=True)
+class _Names:
+    """The other names given so far."""
+
+    host: str | None
+    given: dict[str, str] = field(default_factory=dict)
+
+    def text(self, text: str) -> str:
+        """`text` with every name in it replaced."""
+        text = _GROUPS.sub(lambda match: self._spaced(match[0], 4), text)
+        text = _OCTETS.sub(lambda match: self._spaced(match[0], 2), text)
+        text = _NAMED_AFTER.sub(lambda match: match[1] + self._digits(match[2]), text)
+        text = _UUID.sub(lambda match: self._uuid(match[0]), text)
+        for name in self._host_names():
+            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "host-1", text)
+        return text
+
+    def _host_names(self) -> list[str]:
+        return [self.host, self.host.partition(".")[0]] if self.host else []
+
+    def _spaced(self, text: str, width: int) -> str:
+        """GUIDs, GIDs (two halves), MACs, IPoIB addresses (QPN, then a GID)."""
+        digits = text.replace(":", "").lower()
+        queue_pair, gid = (digits[:-_WHOLE], digits[-_WHOLE:]) if len(digits) >= _WHOLE else ("", digits)
+        halves = (gid[:_HALF], gid[_HALF:]) if len(gid) == _WHOLE else (gid,)
+        other = queue_pair + "".join(map(self._digits, halves))
+        return ":".join(other[at : at + width] for at in range(0, len(other), width))
+
+    def _digits(self, digits: str) -> str:
+        if _MEANINGFUL.fullmatch(digits):
+            return digits
+        # 02: locally administered, so that no vendor's address is ever made up
+        return self.given.setdefault(digits, f"02{len(self.given) + 1:0{len(digits) - 2}x}")
+
+    def _uuid(self, text: str) -> str:
+        return self.given.setdefault(text.lower(), f"00000000-0000-4000-8000-{len(self.given) + 1:012x}")
+
+
+def anonymize(journal: Record) -> Record:
+    """The record under other names, none of the originals left in it."""
+    names = _Names(journal.facts.get("hostname"))
+    return replace(
+        journal,
+        files={names.text(path): _content(names, path, data) for path, data in sorted(journal.files.items())},
+        links={names.text(path): names.text(target) for path, target in journal.links.items()},
+        folders={names.text(path) for path in journal.folders},
+        errors={names.text(path): error for path, error in journal.errors.items()},
+        facts=_everywhere(names, journal.facts),
+        meta=_everywhere(names, journal.meta) | {"anonymized": ANONYMIZED},
+    )
+
+
+def _content(names: _Names, path: str, data: bytes) -> bytes:
+    if path.endswith("/vpd"):
+        return SWITCH_MANAGEMENT if SWITCH_MANAGEMENT in data else b""
+    text = data.decode("utf-8", "surrogateescape")
+    if path == "proc/net/route":
+        text = _ipv4_routes(text)
+    if path == "proc/net/ipv6_route":
+        text = _ipv6_routes(text)
+    return names.text(text).encode("utf-8", "surrogateescape")
+
+
+def _ipv4_routes(text: str) -> str:
+    """Only what says which netdev carries a default route; no gateways."""
+    header, *lines = text.split("\n")
+    rows = [line.split("\t") for line in lines]
+    kept = [
+        "\t".join([*row[:2], "00000000", *row[3:]]) for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"
+    ]
+    return "\n".join([header, *kept, ""])
+
+
+def _ipv6_routes(text: str) -> str:
+    rows = [line.split() for line in text.split("\n")]
+    nowhere = "0" * 32
+    kept = [" ".join([*row[:4], nowhere, *row[5:]]) for row in rows if len(row) == 10 and row[:2] == [nowhere, "00"]]
+    return "\n".join([*kept, ""])
+
+
+def _everywhere(names: _Names, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_everywhere(names, key): _everywhere(names, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_everywhere(names, item) for item in value]
+    return names.text(value) if isinstance(value, str) else value

@@ -1,0 +1,155 @@
+"""What can be observed on a node.
+
+The law of this module: a field says the file, TLV or attribute it comes from, and None is "unknown", never 0 or "".
+Nothing here judges: which ports are the backend is decided in roles.py, what becomes a label in labels.py.
+
+Rates are in Gb/s, netdev speeds in Mb/s as the kernel gives them, GUIDs are 16 lower-case hex digits.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+@lru_cache(4096)  # the same few names are sorted again at every look
+def natural(name: str) -> tuple[str | int, ...]:
+    """The key of the order in which people list names: mlx5_9 before mlx5_10."""
+    return tuple(int(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name)))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Generic[T]):
+    """The source looked, and this is what it saw."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The source looked, and what it looks for is truly not there."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The source could not look: what was published last stays for a while."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that could not be read or made no sense; it never stops the rest."""
+
+    source: str  # "rdma", "lldp", "ib", "nvml"
+    subject: str  # a path, an interface, a flag
+    error: str | None  # errno name where the kernel gave one
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """What a source saw, and what it stumbled over."""
+
+    outcome: Seen[T] | Absent | Failed
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Netdev:
+    """A network device, `/sys/class/net/{name}` (Documentation/ABI/testing/sysfs-class-net)."""
+
+    name: str
+    speed_mbps: int | None  # speed; None when the link is down or the driver does not know
+    operstate: str | None  # operstate, RFC 2863 in lower case
+    bond_state: str | None  # bonding_slave/state: "active" | "backup"; None: no bond member
+    default_route: bool  # it, or a device on top of it, carries a default route
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """One port of an RDMA device, `/sys/class/infiniband/{device}/ports/{number}`."""
+
+    number: int
+    link_layer: str | None  # link_layer: "InfiniBand" | "Ethernet" | "Unknown"
+    state: str | None  # state: "ACTIVE" | "DOWN" | "INIT" | "ARMED" | ...
+    phys_state: str | None  # phys_state: "LinkUp" | "Polling" | "Disabled" | ...
+    rate_text: str | None  # rate, as the kernel wrote it
+    rate_gbps: float | None  # the number in it
+    port_guid: str | None  # gids/0, lower half
+    has_smi: bool | None  # has_smi: the port has a subnet management interface
+    link_downed: int | None  # counters/link_downed
+    netdev: Netdev | None  # gid_attrs/ndevs, else device/net by dev_port or dev_id
+    legs: tuple[Netdev, ...]  # members of the bond that the netdev is or belongs to
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaDevice:
+    """An RDMA device, `/sys/class/infiniband/{name}` (Documentation/ABI/stable/sysfs-class-infiniband)."""
+
+    name: str
+    excluded: bool = False  # named by --exclude-device: nothing below it was read
+    failure: str | None = None  # why nothing below it could be read
+    pci: str | None = None  # address of the PCI function behind it
+    driver: str | None = None  # device/driver
+    virtual_function: bool = False  # device/physfn exists
+    nvswitch_management: bool | None = None  # device/vpd carries SW_MNG
+    node_type: str | None = None  # node_type: "CA" | "RNIC" | ...
+    node_guid: str | None = None
+    sys_image_guid: str | None = None
+    hca_type: str | None = None
+    board_id: str | None = None
+    fw_ver: str | None = None
+    numa_node: int | None = None  # device/numa_node
+    netdevs: tuple[str, ...] = ()  # device/net
+    ports: tuple[RdmaPort, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LldpNeighbor:
+    """One LLDPDU as its sender meant it (IEEE Std 802.1AB-2016, clause 8.5); all text is as CLI.md gives it."""
+
+    source_mac: str  # of the frame that carried it
+    destination_mac: str  # 01:80:c2:00:00:0e nearest bridge, :03 nearest non-TPMR bridge, :00 nearest customer bridge
+    chassis_id: str  # Chassis ID TLV, 8.5.2
+    chassis_subtype: int
+    port_id: str  # Port ID TLV, 8.5.3
+    port_id_subtype: int
+    ttl: int  # Time To Live TLV, 8.5.4, seconds; 0 is a goodbye
+    port_description: str | None = None  # 8.5.5
+    system_name: str | None = None  # 8.5.6
+    system_description: str | None = None  # 8.5.7
+    capabilities: int | None = None  # System Capabilities TLV, 8.5.8: the enabled ones
+    management_addresses: tuple[str, ...] = ()  # 8.5.9
+
+
+@dataclass(frozen=True, slots=True)
+class IbNeighbor:
+    """The far end of an InfiniBand port, as it told by directed-route SMPs (IBTA vol. 1, chapter 14.2)."""
+
+    node_type: str  # NodeInfo.NodeType: "CA" | "switch" | "router"
+    node_guid: str  # NodeInfo.NodeGUID
+    sys_image_guid: str | None  # NodeInfo.SystemImageGUID
+    port: int  # NodeInfo.LocalPortNum: the far end's port that the request came in by
+    ports: int  # NodeInfo.NumPorts
+    node_description: str | None  # NodeDescription.NodeString
+    port_state: str | None = None  # PortInfo.PortState of that far port
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that one look at the node gave, a field for each source."""
+
+    time: float  # seconds since the epoch, UTC
+    node: str | None  # host name; the Node's name unless told otherwise
+    boot_id: str | None  # /proc/sys/kernel/random/boot_id
+    rdma: Seen[tuple[RdmaDevice, ...]] | Absent | Failed
+    problems: tuple[Problem, ...] = ()

@@ -1,0 +1,214 @@
+"""The RDMA source: every device and port below /sys/class/infiniband, and the netdevs behind them.
+
+The class directory has three states. It is missing, it is empty, or it is populated; the first two mean "no RDMA
+hardware" only when no InfiniBand controller is on the PCI bus either, for a driver that reloads looks the same.
+Devices are read one by one, each with a deadline of its own, and a device that fails costs its own facts only.
+
+What a kernel file's text means is in agent/wire/kernel.py, what a port is used for in agent/roles.py.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.blocking import run_each
+from agent.errors import Unavailable
+from agent.host import PAGE, TABLE, Reader
+from agent.model import Absent, Failed, Problem, RdmaDevice, RdmaPort, Reading, Seen
+from agent.sources import netdev
+from agent.wire import kernel
+
+if TYPE_CHECKING:
+    from agent.host import Host
+    from agent.model import Netdev
+
+SOURCE = "rdma"
+CLASS = "sys/class/infiniband"
+PCI = "sys/bus/pci/devices"
+INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})  # include/linux/pci_ids.h: PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
+SWITCH_MANAGEMENT = b"SW_MNG"  # in the PCI VPD of the functions that manage an HGX board's NVSwitches
+
+
+def read(host: Host) -> Reading[tuple[RdmaDevice, ...]]:
+    """Read the whole class."""
+    reader = Reader(host.root, SOURCE)
+    try:
+        names = reader.names(CLASS)
+        if not names:
+            return Reading(_nobody_home(reader, names), tuple(reader.problems))
+        routed = _default_route_netdevs(reader)
+    except Unavailable as error:
+        return Reading(Failed(str(error)), tuple(reader.problems))
+    devices, problems = _read_devices(host, names, routed)
+    return Reading(Seen(devices), (*reader.problems, *problems))
+
+
+def _nobody_home(reader: Reader, names: list[str] | None) -> Absent | Failed:
+    """Tell "no RDMA hardware" from a class that is missing or empty while the driver reloads."""
+    state = "is empty" if names == [] else "is not there"
+    if reader.problems:
+        return Failed(f"/{CLASS} could not be listed")
+    if not reader.names("sys/class/net"):
+        return Failed("/sys/class/net is missing or empty, too: is /sys mounted there?")
+    waiting = [pci for pci in reader.names(PCI) or () if _waits_for_its_driver(reader, pci)]
+    if waiting:
+        return Failed(
+            f"/{CLASS} {state} while InfiniBand controllers are on the bus, {waiting[0]} first: no driver yet?"
+        )
+    return Absent(f"no RDMA device: /{CLASS} {state}")
+
+
+def _waits_for_its_driver(reader: Reader, pci: str) -> bool:
+    """An InfiniBand controller that is not given to a virtual machine."""
+    code = reader.value(f"{PCI}/{pci}/class", kernel.number)
+    given_away = (reader.link(f"{PCI}/{pci}/driver") or "").endswith("/vfio-pci")
+    return code is not None and code >> 8 in INFINIBAND_CONTROLLERS and not given_away
+
+
+def _default_route_netdevs(reader: Reader) -> frozenset[str]:
+    """The netdevs that `/proc/net/route` and `/proc/net/ipv6_route` send the rest of the world through."""
+    found: set[str] = set()
+    for path, parse in (
+        ("proc/net/route", kernel.ipv4_default_netdevs),
+        ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
+    ):
+        found |= reader.value(path, parse, TABLE) or set()
+    return frozenset(found - {"lo"})
+
+
+def _read_devices(host: Host, names: list[str], routed: frozenset[str]) -> tuple[tuple[RdmaDevice, ...], list[Problem]]:
+    excluded = {name for name in names if any(fnmatchcase(name, glob) for glob in host.excluded)}
+    work = partial(_read_device, host, routed)
+    results = run_each(work, [name for name in names if name not in excluded], host.deadline)
+    devices, problems = [], []
+    for name in names:
+        if name in excluded:
+            devices.append(RdmaDevice(name, excluded=True))
+            continue
+        device, stumbles = results.get(name) or _too_late(name)
+        devices.append(device)
+        problems.extend(stumbles)
+    return tuple(devices), problems
+
+
+def _read_device(host: Host, routed: frozenset[str], name: str) -> tuple[RdmaDevice, list[Problem]]:
+    reader = Reader(host.root, SOURCE)
+    try:
+        return _device(reader, name, routed), reader.problems
+    except Unavailable:
+        return _too_late(name)
+
+
+def _too_late(name: str) -> tuple[RdmaDevice, list[Problem]]:
+    """A device that blocks; whatever was read of it before may be stale and is dropped."""
+    text = "a read blocked in the kernel: no fact of this device is known"
+    return RdmaDevice(name, failure="blocks"), [Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)]
+
+
+def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
+    base = f"{CLASS}/{name}"
+    numbers, failure = _port_numbers(reader, base)
+    link_layers = {number: reader.text(f"{base}/ports/{number}/link_layer") for number in numbers}
+    pci, driver = _function(reader, base)
+    management = _nvswitch_management(reader, base, link_layers)
+    netdevs = tuple(reader.names(f"{base}/device/net") or ())
+    interfaces = netdev.names(reader, base, link_layers, netdevs)
+    ports = tuple(
+        _port(
+            reader,
+            f"{base}/ports/{number}",
+            link_layer,
+            netdev.facts(reader, interfaces[number], link_layer, routed),
+            counters=management is False,
+        )
+        for number, link_layer in link_layers.items()
+    )
+    return RdmaDevice(
+        name,
+        failure=failure,
+        pci=pci,
+        driver=driver,
+        virtual_function=reader.link(f"{base}/device/physfn") is not None,
+        nvswitch_management=management,
+        node_type=reader.value(f"{base}/node_type", kernel.enumeration),
+        node_guid=reader.value(f"{base}/node_guid", kernel.guid),
+        sys_image_guid=reader.value(f"{base}/sys_image_guid", kernel.guid),
+        hca_type=reader.text(f"{base}/hca_type"),
+        board_id=reader.text(f"{base}/board_id"),
+        fw_ver=reader.text(f"{base}/fw_ver"),
+        numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
+        netdevs=netdevs,
+        ports=ports,
+    )
+
+
+def _port_numbers(reader: Reader, base: str) -> tuple[list[int], str | None]:
+    """The port numbers of a device (1 to 255, IBTA vol. 1, 14.2.5.3), and why they cannot be listed.
+
+    A device without the folder is no failure: `scif0` is one for good, and one that was just removed is simply gone.
+    """
+    before = len(reader.problems)
+    names = reader.names(f"{base}/ports")
+    if names is None and len(reader.problems) > before:
+        return [], "its ports cannot be listed"
+    if names is None:
+        reader.report(f"{base}/ports", "not there: a device without data ports, or a copied tree that lost its links")
+    numbers = []
+    for name in names or ():
+        if name.isdecimal() and str(int(name[:4])) == name and 0 < int(name) < 256:
+            numbers.append(int(name))
+        else:
+            reader.report(f"{base}/ports/{name}", "no port number from 1 to 255; left out")
+    return numbers, None
+
+
+def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
+    """PCI address and driver; from `device/uevent` where a copied tree has lost its links."""
+    pci = kernel.pci_address(reader.link(base) or "") or kernel.pci_address(reader.link(f"{base}/device") or "")
+    driver = (reader.link(f"{base}/device/driver") or "").rpartition("/")[2]
+    if pci and driver:
+        return pci, driver
+    facts = reader.value(f"{base}/device/uevent", kernel.uevent) or {}
+    return pci or kernel.pci_address(facts.get("PCI_SLOT_NAME", "")), driver or facts.get("DRIVER")
+
+
+def _nvswitch_management(reader: Reader, base: str, link_layers: dict[int, str | None]) -> bool | None:
+    """Whether the VPD (PCI Local Bus Specification 3.0, appendix I) names an NVSwitch-management function.
+
+    Such functions look like InfiniBand HCAs, so only those are asked: reading a VPD is slow. None: not readable.
+    """
+    if "InfiniBand" not in link_layers.values():
+        return False
+    before = len(reader.problems)
+    vpd = reader.data(f"{base}/device/vpd", PAGE)
+    if vpd is None:
+        return None if len(reader.problems) > before else False
+    return SWITCH_MANAGEMENT in vpd
+
+
+def _port(
+    reader: Reader,
+    path: str,
+    link_layer: str | None,
+    network: tuple[Netdev | None, tuple[Netdev, ...]],
+    *,
+    counters: bool,
+) -> RdmaPort:
+    rate_text = reader.text(f"{path}/rate")
+    has_smi = reader.value(f"{path}/has_smi", kernel.number)
+    return RdmaPort(
+        int(path.rpartition("/")[2]),
+        link_layer=link_layer,
+        state=reader.value(f"{path}/state", kernel.enumeration),
+        phys_state=reader.value(f"{path}/phys_state", kernel.enumeration),
+        rate_text=rate_text,
+        rate_gbps=reader.parsed(f"{path}/rate", rate_text, kernel.rate),
+        port_guid=reader.value(f"{path}/gids/0", kernel.gid_guid),
+        has_smi=None if has_smi is None else bool(has_smi),
+        # The counters of an NVSwitch-management function answer EINVAL and write to the kernel log on every read.
+        link_downed=reader.value(f"{path}/counters/link_downed", kernel.counter) if counters else None,
+        netdev=network[0],
+        legs=network[1],
+    )

@@ -1,0 +1,1 @@
+"""Formats: bytes or text in, values out. Nothing here opens, waits or logs."""
