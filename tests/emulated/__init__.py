@@ -1,0 +1,1 @@
+"""A machine with a real RDMA kernel, for hosts that have none."""
