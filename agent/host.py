@@ -19,7 +19,7 @@ from agent.errors import Malformed, Unavailable
 from agent.model import Problem, natural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -136,7 +136,9 @@ class Reader:
         except OSError as error:
             self._failed(path, error)
             return None
-        return sorted(self._printable(path, found) if found else (), key=natural)
+        if not all(map(_is_printable, found)):
+            found = [name for name in found if self._is_fit(path, name)]
+        return sorted(found, key=natural) if len(found) > 1 else found
 
     def link(self, path: str) -> str | None:
         """The target of a link; "" where something else stands (in a copied tree); None where nothing does."""
@@ -158,12 +160,14 @@ class Reader:
         if error.errno not in NOT_AVAILABLE and error.errno not in quiet:
             self.report(path, os.strerror(error.errno or 0), errno.errorcode.get(error.errno or 0))
 
-    def _printable(self, path: str, names: Iterable[str]) -> Iterable[str]:
-        for name in names:
-            if name.isprintable() and name.isascii():
-                yield name
-            else:
-                self.report(path, f"the name {ascii(name)[:128]} is not printable ASCII; left out")
+    def _is_fit(self, path: str, name: str) -> bool:
+        if not (fit := _is_printable(name)):
+            self.report(path, f"the name {ascii(name)[:128]} is not printable ASCII; left out")
+        return fit
+
+
+def _is_printable(name: str) -> bool:
+    return name.isascii() and name.isprintable()
 
 
 def _decode(data: bytes, limit: int) -> str | None:

@@ -1,0 +1,47 @@
+"""`nox` checks and tests as a contributor and CI do; the packages come from pyproject.toml's dependency groups."""
+
+import nox
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+GROUPS = PROJECT["dependency-groups"]
+
+nox.needs_version = ">=2025.2"
+nox.options.default_venv_backend = "venv"
+nox.options.error_on_missing_interpreters = False
+nox.options.sessions = ["lint", "tests"]
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    packages = [package for group in groups for package in nox.project.dependency_groups(PROJECT, group)]
+    session.install("-q", "-e", ".[zstd]", *(package for package in packages if not package.startswith("bwagent")))
+
+
+@nox.session(tags=["fast"])
+def lint(session: nox.Session) -> None:
+    """Style and types."""
+    install(session, "test", "lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Every test, with branch coverage; real components where they are installed."""
+    install(session, "test")
+    session.run("pytest", "--cov", "--cov-fail-under=95", *session.posargs)
+
+
+@nox.session(python=nox.project.python_versions(PROJECT), tags=["fast"])
+def versions(session: nox.Session) -> None:
+    """The tests that need no real component, on every supported Python that is here."""
+    install(session, "test")
+    session.run("pytest", "-q", "--ignore=tests/emulated", "--ignore=tests/live", *session.posargs)
+
+
+@nox.session
+def benchmarks(session: nox.Session) -> None:
+    """Side-by-side measurements; prints medians."""
+    install(session, "test")
+    for name in session.posargs or ["probe"]:
+        session.run("python", f"benchmarks/{name}.py")

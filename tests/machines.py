@@ -1,0 +1,18 @@
+"""The machine folders, and one look at each of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agent.observe import observe
+from agent.probe import Choices, report_on
+from agent.replay import replay
+
+MACHINES = sorted(path.parent for path in Path(__file__).parent.parent.glob("sysfs_fixtures/*/expected.labels"))
+
+
+def report(snapshot: Path, choices: Choices | None = None) -> dict[str, Any]:
+    """The JSON document of a snapshot."""
+    choices = choices or Choices()
+    return report_on(observe(replay(str(snapshot), choices.excluded_devices)), choices)

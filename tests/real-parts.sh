@@ -1,0 +1,15 @@
+#!/bin/sh
+# Install what the tests over real components need: switches, fabrics, an emulated machine (Debian 12 or Ubuntu 24.04).
+# What each package is for stands beside it in tests/apt-packages.txt.
+set -eu
+cd "$(dirname "$0")"
+root=$([ "$(id -u)" = 0 ] || echo sudo)
+packages=$(sed 's/#.*//' apt-packages.txt)
+# shellcheck disable=SC2086  # a list of names
+if ! dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | awk '$1 != "installed" {exit 1}' ||
+    [ "$(dpkg-query -W $packages 2>/dev/null | wc -l)" -lt "$(echo "$packages" | grep -c .)" ]; then
+    export DEBIAN_FRONTEND=noninteractive
+    $root apt-get update -q
+    $root apt-get install -q -y --no-install-recommends $packages
+fi
+sh emulated/fetch_kernel.sh
