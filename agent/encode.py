@@ -19,10 +19,12 @@ _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3  # RFC 9923, FNV-1a 
 def value(raw: str) -> str:
     """The label value for `raw`; "" when nothing of it can be a value.
 
-    What is too long becomes `x` and its hash, exactly as Topograph writes it, so that both agree on the same switch.
+    What is too long (in bytes of UTF-8, as Topograph counts) becomes `x` and its hash, exactly as Topograph writes it,
+    so that both agree on the same switch.
     """
-    if len(raw) > LONGEST:
-        return f"x{fnv1a_64(raw.encode('utf-8', 'surrogatepass')):x}"
+    data = raw.encode("utf-8", "surrogatepass")
+    if len(data) > LONGEST:
+        return f"x{fnv1a_64(data):x}"
     return _OUTSIDE.sub("-", raw).strip("._-")
 
 

@@ -1,9 +1,9 @@
 """Which ports are the backend network, and why: the rules of the label contract, in their order.
 
-1. What is no host data port is dropped, by the first of DROPS that has a reason. 2. If any port left is InfiniBand,
-the InfiniBand ports are the backend. 3. Otherwise the Ethernet devices are, without those that carry a default route
-(unless nothing would be left); of several    kinds (hca_type, board_id) the most numerous, then the faster, then the
-one at the lower PCI address.
+    1. What is no host data port is dropped, by the first of DROPS that has a reason.
+    2. If any port left is InfiniBand, the InfiniBand ports are the backend.
+    3. Otherwise the Ethernet devices are, without those that carry a default route (unless nothing would be left); of
+       several kinds (hca_type, board_id) the most numerous, then the faster, then the one at the lower PCI address.
 
 `--backend-device` replaces all of it. Reasons are for people: they stand in `probe`'s table and JSON.
 """

@@ -31,14 +31,23 @@ def names(
 
 
 def facts(
-    reader: Reader, name: str | None, link_layer: str | None, routed: frozenset[str]
+    reader: Reader, device: str, name: str | None, link_layer: str | None, routed: frozenset[str]
 ) -> tuple[Netdev | None, tuple[Netdev, ...]]:
-    """The netdev, and the legs of its bond."""
+    """The netdev of a port of the RDMA device, and the legs of its bond."""
     if name is None:
         return None, ()
     if link_layer != "Ethernet":  # IPoIB: only its link messages matter
         return Netdev(name, speed_mbps=None, operstate=None, bond_state=None, default_route=False), ()
-    return _facts(reader, name, routed), tuple(_facts(reader, leg, routed) for leg in _bond_members(reader, name))
+    members = _bond_members(reader, name)
+    if any(_belongs_elsewhere(reader, device, member) for member in members):
+        members = []  # a bond over RDMA devices of their own: this one is no bonded device
+    return _facts(reader, name, routed), tuple(_facts(reader, leg, routed) for leg in members)
+
+
+def _belongs_elsewhere(reader: Reader, device: str, netdev: str) -> bool:
+    """The netdev's PCI function has an RDMA device, and it is another one (which may be sick, or excluded)."""
+    others = reader.names(f"{NET}/{netdev}/device/infiniband") or ()
+    return bool(others) and device not in others
 
 
 def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
@@ -60,18 +69,21 @@ def _bond_members(reader: Reader, name: str) -> list[str]:
 
 def _facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
     path = f"{NET}/{name}"
+    operstate = reader.text(f"{path}/operstate")
     return Netdev(
         name,
         speed_mbps=reader.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
-        operstate=reader.text(f"{path}/operstate"),
-        bond_state=_bond_state(reader, path) if _master(reader, name) else None,
+        operstate=operstate,
+        bond_state=_bond_state(reader, path, operstate) if _master(reader, name) else None,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
     )
 
 
-def _bond_state(reader: Reader, path: str) -> str | None:
+def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
     state = reader.text(f"{path}/bonding_slave/state")
-    return "backup" if state and reader.text(f"{path}/bonding_slave/mii_status") == "down" else state
+    # A bond with its monitor off (miimon 0, the default) calls a leg without a link active, and its mii_status up.
+    down = reader.text(f"{path}/bonding_slave/mii_status") == "down" or operstate in {"down", "lowerlayerdown"}
+    return "backup" if state and down else state
 
 
 def _stack(reader: Reader, name: str) -> set[str]:
@@ -89,4 +101,6 @@ def _stack(reader: Reader, name: str) -> set[str]:
 
 
 def _master(reader: Reader, name: str) -> str | None:
-    return (reader.link(f"{NET}/{name}/master") or "").rpartition("/")[2] or None
+    path = f"{NET}/{name}/master"
+    target = (reader.link(path) or "").rpartition("/")[2]
+    return reader.parsed(path, target or None, kernel.netdev_name)

@@ -21,6 +21,8 @@ from agent.sources import netdev
 from agent.wire import kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent.host import Host
     from agent.model import Netdev
 
@@ -52,11 +54,14 @@ def _nobody_home(reader: Reader, names: list[str] | None) -> Absent | Failed:
         return Failed(f"/{CLASS} could not be listed")
     if not reader.names("sys/class/net"):
         return Failed("/sys/class/net is missing or empty, too: is /sys mounted there?")
+    before = len(reader.problems)
     waiting = [pci for pci in reader.names(PCI) or () if _waits_for_its_driver(reader, pci)]
     if waiting:
         return Failed(
             f"/{CLASS} {state} while InfiniBand controllers are on the bus, {waiting[0]} first: no driver yet?"
         )
+    if len(reader.problems) > before:
+        return Failed(f"/{CLASS} {state}, and the PCI bus could not be read in full")
     return Absent(f"no RDMA device: /{CLASS} {state}")
 
 
@@ -110,17 +115,17 @@ def _too_late(name: str) -> tuple[RdmaDevice, list[Problem]]:
 def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
     base = f"{CLASS}/{name}"
     numbers, failure = _port_numbers(reader, base)
-    link_layers = {number: reader.text(f"{base}/ports/{number}/link_layer") for number in numbers}
+    link_layers = {number: reader.value(f"{base}/ports/{number}/link_layer", kernel.link_layer) for number in numbers}
     pci, driver = _function(reader, base)
     management = _nvswitch_management(reader, base, link_layers)
-    netdevs = tuple(reader.names(f"{base}/device/net") or ())
+    netdevs = tuple(reader.names(f"{base}/device/net") or _parent(reader, base))
     interfaces = netdev.names(reader, base, link_layers, netdevs)
     ports = tuple(
         _port(
             reader,
             f"{base}/ports/{number}",
             link_layer,
-            netdev.facts(reader, interfaces[number], link_layer, routed),
+            netdev.facts(reader, name, interfaces[number], link_layer, routed),
             counters=management is False,
         )
         for number, link_layer in link_layers.items()
@@ -142,6 +147,11 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
         netdevs=netdevs,
         ports=ports,
     )
+
+
+def _parent(reader: Reader, base: str) -> Iterable[str]:
+    """The netdev under a software device (rxe, siw), which has no PCI function and names it in `parent`."""
+    return filter(None, [reader.value(f"{base}/parent", kernel.netdev_name)])
 
 
 def _port_numbers(reader: Reader, base: str) -> tuple[list[int], str | None]:
@@ -177,9 +187,10 @@ def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
 def _nvswitch_management(reader: Reader, base: str, link_layers: dict[int, str | None]) -> bool | None:
     """Whether the VPD (PCI Local Bus Specification 3.0, appendix I) names an NVSwitch-management function.
 
-    Such functions look like InfiniBand HCAs, so only those are asked: reading a VPD is slow. None: not readable.
+    Such functions look like InfiniBand HCAs, so only what may be one is asked: reading a VPD is slow. None: not
+    readable.
     """
-    if "InfiniBand" not in link_layers.values():
+    if not {"InfiniBand", None} & set(link_layers.values()):
         return False
     before = len(reader.problems)
     vpd = reader.data(f"{base}/device/vpd", PAGE)

@@ -16,9 +16,10 @@ from agent.errors import Malformed
 
 _RATE = re.compile(r"([0-9]{1,6}(?:\.5)?) G[bB]/sec(?: \([0-9]{1,2}X(?: [A-Z][A-Z0-9]*)?\))?")
 _ENUM = re.compile(r"[0-9]{1,3}: ([A-Za-z<][A-Za-z_<> -]{0,31})")
+_WORD = re.compile(r"[A-Za-z]{1,32}")
 _GROUPS = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4})*")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_NETDEV = re.compile(r"[^/:\s]{1,15}")
+_NETDEV = re.compile(r"[^/:\s]+")
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})")
 _RTF_UP, _RTF_REJECT = 0x0001, 0x0200  # include/uapi/linux/route.h
 
@@ -41,6 +42,13 @@ def enumeration(text: str) -> str:
     if not match:
         raise Malformed(f"{text[:64]!r} is not of the form '4: ACTIVE'")
     return match[1]
+
+
+def link_layer(text: str) -> str:
+    """`ports/N/link_layer`: `InfiniBand`, `Ethernet`, `Unknown`."""
+    if not _WORD.fullmatch(text):
+        raise Malformed(f"{text[:64]!r} is no link layer")
+    return text
 
 
 def guid(text: str) -> str | None:
@@ -92,8 +100,11 @@ def uevent(text: str) -> dict[str, str]:
 
 
 def netdev_name(text: str) -> str:
-    """`gid_attrs/ndevs/N`: a netdev name, at most 15 bytes without "/" and white space (dev_valid_name)."""
-    if not _NETDEV.fullmatch(text) or text in {".", ".."}:
+    """`gid_attrs/ndevs/N`: a netdev name, at most 15 bytes without "/", ":" and white space (dev_valid_name).
+
+    Such a name becomes a path and is shown to people, so it must be printable, too.
+    """
+    if not _NETDEV.fullmatch(text) or text in {".", ".."} or not text.isprintable() or len(text.encode()) > 15:
         raise Malformed(f"{text[:64]!r} is no netdev name")
     return text
 

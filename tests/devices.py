@@ -1,0 +1,75 @@
+"""Devices to assign roles to: one plain port of each kind, and what a test wants changed in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.model import Netdev, RdmaDevice, RdmaPort
+
+if TYPE_CHECKING:
+    from agent.roles import PortRole
+
+PORT = RdmaPort(
+    number=1,
+    link_layer="InfiniBand",
+    state="ACTIVE",
+    phys_state="LinkUp",
+    rate_text="400 Gb/sec (4X NDR)",
+    rate_gbps=400.0,
+    port_guid=None,
+    has_smi=True,
+    link_downed=0,
+    netdev=None,
+    legs=(),
+)
+UP = Netdev("eth0", speed_mbps=400_000, operstate="up", bond_state=None, default_route=False)
+
+
+def netdev(name: str, **facts: Any) -> Netdev:
+    """A netdev that is up, at 400 Gb/s."""
+    return replace(UP, name=name, **facts)
+
+
+def ib(name: str, bus: int, *ports: RdmaPort, **facts: Any) -> RdmaDevice:
+    """A ConnectX-7 on InfiniBand at PCI bus number `bus`, each with GUIDs of its own."""
+    guid = f"{bus:016x}"
+    device = RdmaDevice(
+        name,
+        pci=f"0000:{bus:02x}:00.0",
+        driver="mlx5_core",
+        nvswitch_management=False,
+        node_type="CA",
+        node_guid=guid,
+        sys_image_guid=guid,
+        hca_type="MT4129",
+        board_id="MT_0000000838",
+        ports=ports or (replace(PORT, port_guid=guid),),
+    )
+    return replace(device, **facts)
+
+
+def port(number: int = 1, **facts: Any) -> RdmaPort:
+    """An Ethernet port with a netdev of its own."""
+    facts = {"link_layer": "Ethernet", "netdev": UP, "has_smi": None, **facts}
+    return replace(PORT, number=number, **facts)
+
+
+def eth(name: str, bus: int, *ports: RdmaPort, **facts: Any) -> RdmaDevice:
+    """The same on Ethernet."""
+    return ib(name, bus, *(ports or (port(netdev=netdev(f"eth{bus}")),)), **facts)
+
+
+def backend(roles: tuple[PortRole, ...]) -> list[str]:
+    """The interfaces of the backend, in their order."""
+    return [role.interface for role in roles if role.backend]
+
+
+def reasons(roles: tuple[PortRole, ...]) -> dict[str, str]:
+    """Why the other interfaces are ignored."""
+    return {role.interface: role.reason for role in roles if not role.backend}
+
+
+def plain(device: RdmaDevice, **facts: Any) -> RdmaDevice:
+    """The same device, with other facts of every port of it."""
+    return replace(device, ports=tuple(replace(p, **facts) for p in device.ports))

@@ -1,0 +1,1 @@
+"""Codecs against tables, against spoilt input and against other decoders."""
