@@ -46,8 +46,9 @@ def facts(
 
 def _belongs_elsewhere(reader: Reader, device: str, netdev: str) -> bool:
     """The netdev's PCI function has an RDMA device, and it is another one (which may be sick, or excluded)."""
-    others = reader.names(f"{NET}/{netdev}/device/infiniband") or ()
-    return bool(others) and device not in others
+    pci = kernel.pci_address(reader.link(f"{NET}/{netdev}") or "")
+    others = reader.names(f"sys/bus/pci/devices/{pci}/infiniband") if pci else None
+    return bool(others) and device not in (others or ())
 
 
 def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
