@@ -3,6 +3,9 @@
 GUIDs and MAC addresses (also inside GIDs, IPoIB addresses and interface names such as enx0c42a1aabbcc), serial
 numbers, the host name, the boot ID and routes. Zero and multicast addresses mean something and stay, so does
 everything that describes hardware: PCI addresses, board IDs, firmware versions.
+
+What is a GUID or a MAC is told by how the kernel writes it, with colons; what was found so is then replaced in any
+other spelling as well (0x..., dashes, dots, plain digits), which alone could be a serial number or a counter.
 """
 
 from __future__ import annotations
@@ -25,16 +28,27 @@ _OCTETS = re.compile(
     r"(?<![0-9a-f:])(?:[0-9a-f]{2}:){5}(?:(?:[0-9a-f]{2}:){14})?[0-9a-f]{2}(?![0-9a-f:])", re.IGNORECASE
 )
 _WHOLE, _HALF = 32, 16  # hex digits of a GID, and of the prefix and the GUID that it consists of
-_NAMED_AFTER = re.compile(r"\b(enx|wlx|ibx|rocex|iwx|opax)([0-9a-f]{12,16})")
+_SPELLED = re.compile(
+    r"(?<![0-9a-z])(?P<mark>0x)?(?P<octets>[0-9a-f]{2}(?:[:.-]?[0-9a-f]{2}){5}(?:(?:[:.-]?[0-9a-f]{2}){2})?)(?![0-9a-z])",
+    re.IGNORECASE,
+)
+# `upper_enx...` is a link's name
+_NAMED_AFTER = re.compile(r"(?<![A-Za-z0-9])(enx|wlx|ibx|rocex|iwx|opax)([0-9a-f]{16}|[0-9a-f]{12})")
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
-_MEANINGFUL = re.compile(r"0+|f+|fe80000000000000|0180c2[0-9a-f]{6}")
+# 02: locally administered, so that no vendor's address is ever made up. What was made up stays: a record may come here
+# a second time.
+_MADE_UP, _MADE_UP_UUID = "02bead", "00000000-0000-4000-8000-"
+_MEANINGFUL = re.compile(rf"0+|f+|fe80000000000000|0180c2[0-9a-f]{{6}}|{_MADE_UP}[0-9a-f]+")
+_WORDS = re.compile(r"[A-Za-z0-9]+")
+_STATES = frozenset({"up", "down", "active", "backup"})  # of netdevs and bonds
+_OTHER_HOST = "host-1"
 
 
 @dataclass(slots=True)
 class _Names:
     """The other names given so far."""
 
-    host: str | None
+    hosts: tuple[str, ...]
     given: dict[str, str] = field(default_factory=dict)
 
     def text(self, text: str) -> str:
@@ -43,12 +57,14 @@ class _Names:
         text = _OCTETS.sub(lambda match: self._spaced(match[0], 2), text)
         text = _NAMED_AFTER.sub(lambda match: match[1] + self._digits(match[2]), text)
         text = _UUID.sub(lambda match: self._uuid(match[0]), text)
-        for name in self._host_names():
-            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "host-1", text)
+        text = _SPELLED.sub(self._respelled, text)
+        for name in self.hosts:
+            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", _OTHER_HOST, text, flags=re.IGNORECASE)
         return text
 
-    def _host_names(self) -> list[str]:
-        return [self.host, self.host.partition(".")[0]] if self.host else []
+    def _respelled(self, match: re.Match[str]) -> str:
+        other = self.given.get(re.sub("[:.-]", "", match["octets"]).lower())
+        return f"{match['mark'] or ''}{other}" if other else match[0]
 
     def _spaced(self, text: str, width: int) -> str:
         """GUIDs, GIDs (two halves), MACs, IPoIB addresses (QPN, then a GID)."""
@@ -61,25 +77,37 @@ class _Names:
     def _digits(self, digits: str) -> str:
         if _MEANINGFUL.fullmatch(digits):
             return digits
-        # 02: locally administered, so that no vendor's address is ever made up
-        return self.given.setdefault(digits, f"02{len(self.given) + 1:0{len(digits) - 2}x}")
+        width = len(digits) - len(_MADE_UP)
+        return self.given.setdefault(digits, f"{_MADE_UP}{len(self.given) + 1:0{width}x}")
 
     def _uuid(self, text: str) -> str:
-        return self.given.setdefault(text.lower(), f"00000000-0000-4000-8000-{len(self.given) + 1:012x}")
+        if text.startswith(_MADE_UP_UUID):
+            return text
+        return self.given.setdefault(text.lower(), f"{_MADE_UP_UUID}{len(self.given) + 1:012x}")
 
 
 def anonymize(journal: Record) -> Record:
     """The record under other names, none of the originals left in it."""
-    names = _Names(journal.facts.get("hostname"))
+    names = _Names(_host_names(journal))
+    for path, data in journal.files.items():  # first all that is told by its form
+        names.text(path)
+        _content(names, path, data)
     return replace(
         journal,
         files={names.text(path): _content(names, path, data) for path, data in sorted(journal.files.items())},
         links={names.text(path): names.text(target) for path, target in journal.links.items()},
         folders={names.text(path) for path in journal.folders},
         errors={names.text(path): error for path, error in journal.errors.items()},
-        facts=_everywhere(names, journal.facts),
+        facts=_everywhere(names, journal.facts) | ({"hostname": _OTHER_HOST} if journal.facts.get("hostname") else {}),
         meta=_everywhere(names, journal.meta) | {"anonymized": ANONYMIZED},
     )
+
+
+def _host_names(journal: Record) -> tuple[str, ...]:
+    """The host name and its first part; not one that is a word of the kernel's own, such as `node`, `net` or `1`."""
+    host = journal.facts.get("hostname") or ""
+    kernels = _STATES.union(*(_WORDS.findall(path) for path in (*journal.files, *journal.links, *journal.folders)))
+    return tuple(name for name in (host, host.partition(".")[0]) if name and name not in kernels)
 
 
 def _content(names: _Names, path: str, data: bytes) -> bytes:
@@ -106,7 +134,11 @@ def _ipv4_routes(text: str) -> str:
 def _ipv6_routes(text: str) -> str:
     rows = [line.split() for line in text.split("\n")]
     nowhere = "0" * 32
-    kept = [" ".join([*row[:4], nowhere, *row[5:]]) for row in rows if len(row) == 10 and row[:2] == [nowhere, "00"]]
+    kept = [
+        " ".join([nowhere, "00", nowhere, "00", nowhere, *row[5:]])
+        for row in rows
+        if len(row) == 10 and row[:2] == [nowhere, "00"]
+    ]
     return "\n".join([*kept, ""])
 
 

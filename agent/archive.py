@@ -2,7 +2,7 @@
 
 An archive is refused as a whole for one bad member: an absolute name, `..`, a link that leads outside, a device or a
 FIFO, more members or bytes than a node can have. Everything is decided from a member's header, before its data is
-read.
+read, and a header that cannot be read refuses the archive: what stands behind it would be missing without a word.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from agent.errors import Malformed, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Self
 
 MOST_MEMBERS = 50_000  # a node with 32 HCAs has about 3,000
 MOST_BYTES = 64 << 20  # all members together, and all that the archive unpacks to
+MOST_EXTRA = 64 << 10  # of a header in front of a member's own, which tarfile takes into memory
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # RFC 1952, RFC 8878: how such files begin
 
 
@@ -32,21 +34,55 @@ def entries(path: str) -> dict[str, bytes | str | None]:
     with open(path, "rb") as file, _readable(), _decompressed(file) as stream:
         bounded = _Bounded(stream)
         found = _members(bounded)
-        if not bounded.ended():
-            raise Malformed("truncated: the archive's end is missing")
+        bounded.drain()
     return _without_top(found)
+
+
+class _Member(tarfile.TarInfo):
+    """A header. Only the zeros at its end end an archive; tarfile also stops, silently, at what it cannot read."""
+
+    EXTRA = frozenset(
+        {
+            tarfile.XHDTYPE,
+            tarfile.XGLTYPE,
+            tarfile.SOLARIS_XHDTYPE,
+            tarfile.GNUTYPE_LONGNAME,
+            tarfile.GNUTYPE_LONGLINK,
+        }
+    )
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        try:
+            member = super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if bytes(buf) == bytes(tarfile.BLOCKSIZE):
+                raise
+            raise tarfile.ReadError(str(error)) from error
+        if member.type in cls.EXTRA and not 0 <= member.size <= MOST_EXTRA:
+            raise tarfile.ReadError(f"an extended header of {member.size} bytes")
+        return member
 
 
 def _members(stream: _Bounded) -> dict[str, bytes | str | None]:
     found: dict[str, bytes | str | None] = {}
     total = 0
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
         for number, member in enumerate(archive, 1):
-            total += member.size
+            total += _cost(member)
             if number > MOST_MEMBERS or total > MOST_BYTES:
-                raise Malformed(f"more than {MOST_MEMBERS} members or {MOST_BYTES >> 20} MiB")
+                raise Malformed(
+                    f"more than {MOST_MEMBERS} members or {MOST_BYTES >> 20} MiB, at member {member.name[:128]!r}"
+                )
             found[_inside(member.name, member.name)] = _content(archive, member, found)
     return found
+
+
+def _cost(member: tarfile.TarInfo) -> int:
+    """Bytes of memory: the data, and the name once for every folder on the way."""
+    if member.size < 0:
+        raise Malformed(f"member {member.name[:128]!r} has a size of {member.size} bytes")
+    return member.size + len(member.linkname) + len(member.name) * (1 + member.name.count("/"))
 
 
 def _content(
@@ -58,7 +94,10 @@ def _content(
         _inside(posixpath.join(posixpath.dirname(member.name), member.linkname), member.name)
         return member.linkname
     if member.islnk():
-        return found.get(_inside(member.linkname, member.name), b"")
+        target = _inside(member.linkname, member.name)
+        if target not in found:
+            raise Malformed(f"member {member.name[:128]!r} is a hard link to nothing before it")
+        return found[target]
     if not member.isreg():
         raise Malformed(f"member {member.name[:128]!r} is a device, a FIFO or the like")
     file = archive.extractfile(member)
@@ -87,6 +126,8 @@ def _readable() -> Iterator[None]:
     """What the decompressors and tarfile raise about bad bytes, as one kind of error."""
     try:
         yield
+    except RecursionError as error:
+        raise Malformed("no tar archive: extended headers without end") from error
     except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
         raise Malformed(f"no tar archive, or a truncated one: {error}") from error
     except OSError as error:
@@ -124,24 +165,20 @@ def _zstd(file: io.BufferedReader) -> Iterator[Any]:
 
 
 class _Bounded(io.RawIOBase):
-    """What an archive unpacks to, at most MOST_BYTES and its headers; remembers how it ended."""
+    """What an archive unpacks to, at most MOST_BYTES and its headers."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._left = MOST_BYTES + MOST_MEMBERS * 3 * tarfile.BLOCKSIZE
-        self._tail = b""
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
             raise Malformed(f"unpacks to more than {MOST_BYTES >> 20} MiB")
-        self._tail = (self._tail + data)[-tarfile.BLOCKSIZE :]
         return data
 
-    def ended(self) -> bool:
-        """The last block was the zeros that end an archive (POSIX.1-2017, pax, "ustar Interchange Format")."""
-        while data := self.read(tarfile.RECORDSIZE):
-            if data.strip(b"\0"):
-                break
-        return len(self._tail) == tarfile.BLOCKSIZE and not self._tail.strip(b"\0")
+    def drain(self) -> None:
+        """Read what follows the end, so that a decompressor sees its checksum."""
+        while self.read(tarfile.RECORDSIZE):
+            pass

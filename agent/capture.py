@@ -53,6 +53,11 @@ class Record:
     facts: dict[str, Any] = field(default_factory=dict)  # host.json
     meta: dict[str, Any] = field(default_factory=dict)  # meta.json
 
+    def copy(self) -> Record:
+        """The record as it is now; each copy below is one step for other threads."""
+        errors = self.errors.copy()  # first: what is answered meanwhile is then an error and a file, never neither
+        return Record(self.files.copy(), self.links.copy(), self.folders.copy(), errors, self.facts, self.meta)
+
 
 class Recorder:
     """A Root that writes down what the Root below it answers."""
@@ -99,9 +104,9 @@ class Recorder:
         except OSError as error:
             self._record.errors[path] = errno.errorcode.get(error.errno or 0, "EIO")
             if error.errno in UNSAID:
-                del self._record.errors[path]
+                self._record.errors.pop(path, None)
             raise
-        del self._record.errors[path]
+        self._record.errors.pop(path, None)  # gone already when two devices asked for a netdev's file at once
 
     def _note_way(self, path: str) -> None:
         """Remember the links on the way to a path, itself included."""
@@ -130,8 +135,9 @@ class Recorder:
 
 def record(host: Host) -> tuple[Record, Observation]:
     """Observe a host and remember everything that was read."""
-    journal = Record(facts={"hostname": host.name, "private_flags": {}})
-    observation = observe(replace(host, root=Recorder(host.root, journal)))
+    growing = Record(facts={"hostname": host.name, "private_flags": {}})
+    observation = observe(replace(host, root=Recorder(host.root, growing)))
+    journal = growing.copy()  # a read that blocked may go on, and add to what is about to be written
     when = datetime.fromtimestamp(observation.time, UTC)
     journal.meta = {
         "schema": SCHEMA,
@@ -153,6 +159,8 @@ def summary(journal: Record) -> str:
 
 def refuse_existing(folder: str) -> None:
     """Unavailable where something stands already: a capture overwrites nothing."""
+    if not folder:
+        raise Unavailable("'': no name for a folder")
     if os.path.lexists(folder):
         raise Unavailable(f"{folder}: exists already; a capture overwrites nothing")
 
@@ -162,24 +170,24 @@ def write(journal: Record, folder: str) -> None:
     refuse_existing(folder)
     place = Path(folder).absolute()
     try:
-        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        draft = Path(tempfile.mkdtemp(prefix=".bwagent-capture.", dir=place.parent))
     except OSError as error:
         raise Unavailable(f"{folder}: {error.strerror}") from error
     try:
         _fill(draft, journal)
         draft.chmod(0o755)
         draft.rename(place)
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(draft, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
         raise Unavailable(f"{folder}: {error.strerror}; nothing was left behind") from error
 
 
 def _fill(draft: Path, journal: Record) -> None:
-    places = _places(journal)
-    for path, target in journal.links.items():
-        link = _with_parent(draft / places[path])
-        if not link.is_symlink():  # two ways led to it
-            link.symlink_to(target)
+    links, places = _places(journal)
+    for path, target in links.items():
+        _with_parent(draft / path).symlink_to(target)
     for path, data in journal.files.items():
         _with_parent(draft / places[path]).write_bytes(data)
     for path in journal.folders:
@@ -196,15 +204,13 @@ def _with_parent(path: Path) -> Path:
     return path
 
 
-def _places(journal: Record) -> dict[str, str]:
-    """Where in the snapshot each path is once the links on the way to it are followed."""
+def _places(journal: Record) -> tuple[dict[str, str], dict[str, str]]:
+    """The links by where in the snapshot they stand, and where every other path is once they are followed."""
     links = _Links()
     tree = Tree(links, {})
-    places = {}
     for path in sorted(journal.links, key=lambda path: path.count("/")):
-        places[path] = tree.place(path)
-        links[places[path]] = journal.links[path]
-    return places | {path: tree.resolve(path) for path in (*journal.files, *journal.folders)}
+        links[tree.place(path)] = journal.links[path]
+    return links, {path: tree.resolve(path) for path in (*journal.files, *journal.folders)}
 
 
 class _Links(dict[str, str]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 BARE = "sys/class/infiniband"
+LONGEST_QUOTE = 128
+LONGEST_TEXT = 253  # a host name, RFC 1035
 
 
 def replay(snapshot: str, excluded: tuple[str, ...] = ()) -> Host:
@@ -35,10 +38,10 @@ def replay(snapshot: str, excluded: tuple[str, ...] = ()) -> Host:
         meta = _json(store, "meta.json")
         facts = _json(store, "host.json")
         if meta.get("schema", SCHEMA) != SCHEMA:
-            raise Malformed(f"meta.json: schema {meta['schema']!r}; this agent reads schema {SCHEMA}")
+            raise Malformed(f"meta.json: schema {_brief(meta['schema'])}; this agent reads schema {SCHEMA}")
         when = _time(meta)
         return Host(
-            root=Tree(store, _errnos(notes), _strings(notes, "empty")),
+            root=_tree(store, notes),
             clock=lambda: when,
             name=_string(facts, "host.json", "hostname"),
             kernel=_string(meta, "meta.json", "kernel"),
@@ -57,11 +60,22 @@ def _named(snapshot: str) -> Iterator[None]:
         raise Unavailable(f"{snapshot}: {error.strerror or error}") from error
 
 
+def _tree(store: Store, notes: dict[str, Any]) -> Tree:
+    try:
+        return Tree(store, _errnos(notes), _strings(notes, "empty"))
+    except OSError as error:
+        raise Malformed(f"errors.json: {_brief(error.filename)}: {error.strerror}") from error
+
+
+def _brief(value: object) -> str:
+    """A stranger's value for one line of text."""
+    text = ascii(value)
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
+
+
 def _store(snapshot: str) -> Store:
-    if os.path.isdir(snapshot):
+    if stat.S_ISDIR(os.stat(snapshot).st_mode):  # noqa: PTH116 - pathlib would be loaded for this line alone
         return DiskStore(snapshot, _mount(DiskStore(snapshot)))
-    if not os.path.lexists(snapshot):
-        raise Unavailable(f"{snapshot}: no such file or folder")
     from agent.archive import entries  # a folder, the usual case, needs no tarfile
 
     members = entries(snapshot)
@@ -75,8 +89,11 @@ def _mount(store: Store) -> str:
         return ""
     if store.kind("class/infiniband") == "folder":
         return "sys"
-    if any(store.kind(f"{name}/ports") == "folder" for name in store.names("")):
+    names = store.names("")
+    if any(store.kind(f"{name}/ports") == "folder" for name in names):
         return BARE
+    if any(store.kind(name) == "link" for name in names):
+        raise Malformed("no snapshot: only links, which were copied without what they lead to (cp -rL follows them)")
     raise Malformed("no snapshot: neither a sys folder nor the devices of class/infiniband are in it")
 
 
@@ -99,8 +116,8 @@ def _errnos(notes: dict[str, Any]) -> dict[str, int]:
     if not isinstance(failed, dict):
         raise Malformed("errors.json: 'errors' is no object")
     for path, name in failed.items():
-        if name not in numbers:
-            raise Malformed(f"errors.json: {path}: {name!r} is no errno name")
+        if not isinstance(name, str) or name not in numbers:
+            raise Malformed(f"errors.json: {_brief(path)}: {_brief(name)} is no errno name")
     return {path: numbers[name] for path, name in failed.items()}
 
 
@@ -113,8 +130,8 @@ def _strings(notes: dict[str, Any], key: str) -> list[str]:
 
 def _string(facts: dict[str, Any], file: str, key: str) -> str | None:
     value = facts.get(key)
-    if value is not None and not (isinstance(value, str) and value.isprintable()):
-        raise Malformed(f"{file}: {key!r} is no text")
+    if value is not None and not (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_TEXT):
+        raise Malformed(f"{file}: {key!r} is no text of at most {LONGEST_TEXT} printable characters")
     return value or None
 
 
@@ -126,5 +143,5 @@ def _time(meta: dict[str, Any]) -> float:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise Malformed(f"meta.json: time {text[:64]!r} is not of the form 2026-05-04T10:00:00Z") from None
+        raise Malformed(f"meta.json: time {_brief(text)} is not of the form 2026-05-04T10:00:00Z") from None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MOST_LINKS = 40  # on the way to one file, as in the kernel (include/linux/namei.h, MAXSYMLINKS)
+MOST_STEPS = 400  # on that way, ".." and the links' own included; sysfs needs about 40
 
 
 class Store(Protocol):
@@ -80,10 +81,12 @@ class Tree:
         return _join(self._folders[folder], name)
 
     def resolve(self, path: str) -> str:
-        """Where a path is, every link followed. ELOOP: too many of them; EXDEV: one leads outside."""
-        place, todo, links = "", path.split("/")[::-1], 0
+        """Where a path is, every link followed. ELOOP: too many of them, too long a way; EXDEV: one leads outside."""
+        place, todo, links, steps = "", path.split("/")[::-1], 0, 0
         while todo:
-            part = todo.pop()
+            part, steps = todo.pop(), steps + 1
+            if steps > MOST_STEPS:
+                raise _os_error(errno.ELOOP, path)
             if part == "..":
                 place = _parent(place, path)
             elif self._store.kind(below := _join(place, part)) == "link" and part not in {"", "."}:
