@@ -180,14 +180,16 @@ def test_a_guid_goes_in_any_spelling(tmp_path: Path, spelled: str) -> None:
 
 
 def test_a_link_to_a_netdev_named_after_its_mac_goes_with_it(tmp_path: Path) -> None:
-    """`upper_enx...` holds the MAC as well."""
+    """`upper_enx...` holds the MAC as well, and so do the paths that could not be read."""
     upper: Snapshot = {
         f"{DEVICE}/ports/1/link_layer": b"Ethernet\n",
         f"{FUNCTION}/net/enx0c42a1aabbcc/upper_enx0c42a1aabbce": "../../../../virtual/net/enx0c42a1aabbce",
+        "errors.json": b'{"errors": {"sys/class/net/enx0c42a1aabbcc/speed": "EIO"}}',
     }
     found = everything(Path(anonymized(lay(tmp_path / "node", OWNED | upper), tmp_path / "other")))
     assert b"0c42a1" not in found
     assert re.search(rb"net/enx02[0-9a-f]{10}/upper_enx02[0-9a-f]{10}\n", found)
+    assert re.search(rb'"sys/class/net/enx02[0-9a-f]{10}/speed": "eio"', found)
 
 
 def test_a_mac_goes_also_where_an_infiniband_address_holds_a_gid(tmp_path: Path) -> None:
