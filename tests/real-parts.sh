@@ -1,5 +1,6 @@
 #!/bin/sh
-# Install what the tests over real components need: switches, fabrics, an emulated machine (Debian 12 or Ubuntu 24.04).
+# Install what the tests over real components need: switches, fabrics, an emulated machine, a Kubernetes API server
+# (Debian 12 or Ubuntu 24.04).
 # What each package is for stands beside it in tests/apt-packages.txt.
 set -eu
 cd "$(dirname "$0")"
@@ -13,3 +14,6 @@ if ! dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | awk '$1 !=
     $root apt-get install -q -y --no-install-recommends $packages
 fi
 sh emulated/fetch_kernel.sh
+# The distributions' own Go is too old to build it, so Go is taken where it is.
+[ -n "${KUBEBUILDER_ASSETS-}" ] || sh kube/build.sh ||
+    echo "no Kubernetes API server: the tests over it will be skipped" >&2

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Build a Kubernetes control plane from the Go modules that go.mod pins; quick when it is there already.
+#
+#   build.sh              etcd, kube-apiserver and kubectl
+#   build.sh all          and kube-scheduler, kube-controller-manager and kubelet
+#   build.sh PROGRAM ...  these
+#
+# It prints the folder that the tests look into. To use programs of your own instead, name their folder in
+# KUBEBUILDER_ASSETS, as for envtest. It wants Go 1.24 or newer, and neither root nor a C compiler.
+set -eu
+cd "$(dirname "$0")"
+version=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/bwagent/kube/$version
+
+case ${1-} in
+"") set -- etcd kube-apiserver kubectl ;;
+all) set -- etcd kube-apiserver kubectl kube-scheduler kube-controller-manager kubelet ;;
+esac
+
+# Without a version the kubelet and the scheduler take themselves for older than every API.
+stamp=k8s.io/component-base/version
+number=${version#v}
+major=${number%%.*}
+minor=${number#*.}
+flags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=${minor%%.*}"
+
+missing=
+for program; do
+    [ -x "$cache/$program" ] || missing="$missing $program"
+done
+if [ -z "$missing" ]; then
+    echo "$cache"
+    exit
+fi
+command -v go >/dev/null || { echo "there is no Go to build$missing with" >&2; exit 1; }
+
+mkdir -p "$cache"
+work=$(mktemp -d "$cache/build.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+for program in $missing; do
+    case $program in
+    etcd) package=go.etcd.io/etcd/server/v3 ;;
+    *) package=k8s.io/kubernetes/cmd/$program ;;
+    esac
+    echo "building $program $version: minutes, the first time" >&2
+    CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$work/$program" "$package"
+    mv "$work/$program" "$cache/$program"
+done
+echo "$cache"

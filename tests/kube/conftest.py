@@ -1,0 +1,51 @@
+"""One API server for the tests of a run; each test makes Nodes of its own in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kube.agents import Agent, an_agent, install
+from tests.kube.cluster import Cluster
+from tests.kube.programs import missing
+from tests.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A running control plane; the test is skipped where its programs are not built."""
+    require(missing())
+    with Cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster) -> Cluster:
+    """The API server with the manifests in it."""
+    install(cluster, "sysfs")
+    return cluster
+
+
+@pytest.fixture
+def agent(installed: Cluster) -> Agent:
+    """The agent as the manifests make it."""
+    return an_agent(installed, "bwagent")
+
+
+@pytest.fixture
+def mighty(installed: Cluster) -> Agent:
+    """An agent whom nothing but the policy hinders."""
+    return an_agent(installed, "mighty")
+
+
+@pytest.fixture
+def tenant() -> Iterator[Cluster]:
+    """An API server of its own, with the overlay that names labels of a tenant's own."""
+    require(missing())
+    with Cluster() as cluster:
+        install(cluster, "coreweave")
+        yield cluster
