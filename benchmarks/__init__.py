@@ -1,0 +1,1 @@
+"""Measurements side by side: each prints medians of one run."""

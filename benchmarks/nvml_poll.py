@@ -1,0 +1,142 @@
+"""What a look at the GPUs costs: `python -m benchmarks.nvml_poll [ROUNDS [POLLS]]`, from the repository.
+
+Over a stand-in libnvidia-ml with eight GPUs that answers at once, so that what is measured is ours; what nvmlInit does
+in a real driver comes on top of every row alike. The ways take turns in one run. CPU is that of the child and of
+starting it, from getrusage(); an hour has 60 looks, and the whole agent may take 1.5 CPU-seconds of it.
+
+Then POLLS looks are taken through the agent's own way, and its memory must be what it was before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import agent
+from agent.live.child import Children
+from tests.live import nvml_by_binding, stand_in_nvml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+GPUS = 8
+BUDGET_MS = 1500 / 60  # CPU a look, were it the agent's only work
+LEAK_KB = 256  # an allocator's noise over a thousand looks
+
+ROOT = str(Path(agent.__file__).parents[1])
+BARE = f"import sys; sys.path.append({ROOT!r}); from agent.live.nvml import look; print(look(sys.argv[1]))"
+
+
+def by_child(library: str) -> Callable[[], object]:
+    """The agent's way: an isolated interpreter, JSON both ways, NVML by ctypes."""
+    return partial(Children().call, "nvml", {"library": library}, 10)
+
+
+def by_binding(*flags: str) -> Callable[[], object]:
+    """A child of the same kind that imports nvidia-ml-py instead."""
+    packages = sysconfig.get_paths()["purelib"]
+    command = [sys.executable, *flags, nvml_by_binding.__file__, packages]
+    return partial(Children(lambda _verb, _seconds: command).call, "nvml", {}, 10)
+
+
+def by_fork(library: str) -> None:
+    """A fork of this process, with nvidia-ml-py imported but no library loaded."""
+    import_module("pynvml")  # so that the child need not
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        ctypes.CDLL(library)  # the binding's own dlopen finds it by its soname
+        os.write(writing, repr(nvml_by_binding.look()).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        if b"GPU-" not in answer.read():
+            raise SystemExit("the forked child found no GPU")
+    os.waitpid(child, 0)
+
+
+def interpreter(*arguments: str) -> Callable[[], object]:
+    """An interpreter with that command line."""
+    return lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of its children that have ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def measure(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Median wall and CPU milliseconds, by way."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, work in ways.items():
+            start, used = time.perf_counter(), cpu_seconds()
+            work()
+            taken[name].append((time.perf_counter() - start, cpu_seconds() - used))
+    return {
+        name: (statistics.median(wall for wall, _ in times) * 1000, statistics.median(cpu for _, cpu in times) * 1000)
+        for name, times in taken.items()
+    }
+
+
+def resident_kb() -> int:
+    """Resident memory of this process (proc(5), statm)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
+
+
+def growth(work: Callable[[], object], polls: int) -> tuple[int, int]:
+    """Resident KB before and after so many looks; the first few may warm up what stays."""
+    for _ in range(10):
+        work()
+    before = resident_kb()
+    for _ in range(polls):
+        work()
+    return before, resident_kb()
+
+
+@contextmanager
+def stand_in() -> Iterator[str]:
+    """The stand-in with its plan, found by path and by the dynamic loader of every child."""
+    with tempfile.TemporaryDirectory() as folder:
+        library, plan = stand_in_nvml.build(Path(folder)), Path(folder) / "plan"
+        plan.write_text(stand_in_nvml.tray(gpus=GPUS))
+        os.environ |= {"STAND_IN_NVML": str(plan), "LD_LIBRARY_PATH": folder}
+        yield library
+
+
+def main(rounds: int, polls: int) -> int:
+    """Print the table; 1 when the agent's way is over the budget or leaks."""
+    with stand_in() as library:
+        before, after = growth(by_child(library), polls)
+        ways: dict[str, Callable[[], object]] = {
+            "interpreter, -I -S": interpreter("-I", "-S", "-c", "pass"),
+            "the agent's: -I -S, ctypes, JSON": by_child(library),
+            "-I -S, ctypes, no JSON": interpreter("-I", "-S", "-c", BARE, library),
+            "-I -S, nvidia-ml-py": by_binding("-I", "-S"),
+            "as usual, nvidia-ml-py": by_binding(),
+            "fork with nvidia-ml-py loaded": partial(by_fork, library),
+        }
+        results = measure(ways, rounds)
+    print(f"{GPUS} GPUs{'':28}{'wall ms':>9}{'CPU ms':>9}{'CPU-s an hour':>15}")
+    for name, (wall, cpu) in results.items():
+        print(f"{name:34}{wall:9.1f}{cpu:9.1f}{cpu * 60 / 1000:15.2f}")
+    print(f"memory of the parent before and after {polls} looks: {before} KB, {after} KB")
+    return int(results["the agent's: -I -S, ctypes, JSON"][1] > BUDGET_MS or after - before > LEAK_KB)
+
+
+if __name__ == "__main__":
+    numbers = [int(argument) for argument in sys.argv[1:]]
+    sys.exit(main(*(numbers + [40, 200][len(numbers) :])))
