@@ -1,0 +1,91 @@
+"""The short-lived child: `python -m agent.live.helper VERB [SECONDS]`, JSON on stdin, JSON on stdout.
+
+The law of this module: what may crash, hang or leave something mapped happens here and dies with the process. A verb
+is a callable from one JSON object to another and imports what it needs itself, so that no verb pays for another's
+imports. What goes wrong with one subject is part of the answer; an exception that gets out is a bug, and the parent
+(child.py) quotes the last line of the traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False  # importing typing would be a tenth of the shortest child's life
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from agent.live.sweep import Talk
+
+    Verb = Callable[[dict[str, Any]], dict[str, Any]]
+
+TIMEOUT_MS = 500
+TRIES = 2
+
+
+def smp(payload: dict[str, Any]) -> dict[str, Any]:
+    """Ask who is at the far end of InfiniBand ports, all at once.
+
+    In: {"ports": [["mlx5_0", 1], ...], "timeout_ms": 500, "tries": 2, "library": "libibumad.so.3"}; ports is required.
+    Out: {"ports": [{"device", "port", "exchanges": [{"request": hex, "reply": hex | null, "error": word | null}],
+    "error": word | null, "text": sentence | null}]}. The port's `error` says why there is no neighbour: a reason of
+    `umad.Shut`, or `malformed`; where it is null, `agent.wire.smp.replay` reads the neighbour out of the exchanges.
+    """
+    from agent.live.sweep import sweep
+    from agent.live.umad import LIBRARY, Umad
+
+    library = payload.get("library", LIBRARY)
+    talks = sweep(
+        lambda device, port: Umad(library).open(device, port),
+        [(device, port) for device, port in payload["ports"]],
+        payload.get("timeout_ms", TIMEOUT_MS),
+        payload.get("tries", TRIES),
+    )
+    return {"ports": [_as_json(talk) for talk in talks]}
+
+
+def _as_json(talk: Talk) -> dict[str, Any]:
+    exchanges = [
+        {"request": one.request.hex(), "reply": one.reply.hex() if one.reply is not None else None, "error": one.error}
+        for one in talk.exchanges
+    ]
+    return {"device": talk.device, "port": talk.number, "exchanges": exchanges, "error": talk.error, "text": talk.text}
+
+
+def nvml(payload: dict[str, Any]) -> dict[str, Any]:
+    """Ask NVML for every GPU's place in the NVLink fabric.
+
+    In: {"library": path | null}. Out: see `agent.live.nvml.look`; `agent.wire.nvml` reads it.
+    """
+    from agent.live.nvml import look
+
+    return look(payload.get("library"))
+
+
+VERBS: dict[str, Verb] = {"smp": smp, "nvml": nvml}
+
+
+def main(arguments: list[str]) -> int:
+    """Do one verb; the exit code."""
+    verb, seconds = arguments[0], int(arguments[1]) if arguments[1:] else 0
+    # SIGALRM ends the process even inside a C library, should the parent not live to do it.
+    signal.alarm(seconds)
+    answer = _take_stdout()
+    result = VERBS[verb](json.load(sys.stdin))
+    with os.fdopen(answer, "w") as out:
+        json.dump(result, out)
+    return 0
+
+
+def _take_stdout() -> int:
+    """Standard output for the answer alone: what a C library prints goes to standard error."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

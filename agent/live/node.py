@@ -1,0 +1,54 @@
+"""The doors of the node that this process runs on."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from agent.host import Host, LiveRoot
+from agent.live.child import call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agent.wire.lldp import Frame
+
+NVML_DEADLINE = 30.0  # seconds; initialisation is slow where no process keeps the driver loaded
+SMP_DEADLINE = 10.0  # seconds for a helper that asks all ports at once, two tries of 500 ms each
+
+
+def live_host(
+    sysfs_root: str,
+    excluded: tuple[str, ...],
+    backend: tuple[str, ...],
+    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None,
+    nvml_library: str | None,
+) -> Host:
+    """The host, with `frames` as its door to LLDP."""
+    about = os.uname()
+    return Host(
+        root=LiveRoot(sysfs_root),
+        clock=time.time,
+        name=about.nodename,
+        kernel=about.release,
+        excluded=excluded,
+        backend=backend,
+        frames=frames,
+        private_flags=_private_flags,
+        ask_smp=_ask_smp,
+        gpus=lambda: call("nvml", {"library": nvml_library}, NVML_DEADLINE),
+    )
+
+
+def _ask_smp(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    return call("smp", {"ports": [list(port) for port in ports]}, SMP_DEADLINE)
+
+
+def _private_flags(netdev: str) -> dict[str, bool]:
+    from agent.live.ethtool import private_flags
+
+    try:
+        return private_flags(netdev)
+    except OSError:  # the netdev went away; nothing is known of its driver
+        return {}

@@ -1,0 +1,1 @@
+"""Doors to the kernel, over real kernels and real peers."""

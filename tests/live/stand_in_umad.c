@@ -1,0 +1,218 @@
+/*
+ * A stand-in for libibumad: a switch at the far end of every port, and whatever may go wrong on the way there.
+ *
+ * STAND_IN=DEVICE:FAULT,DEVICE:FAULT,... gives devices their faults; the others answer.
+ * STAND_IN_LOG=FILE gets every MAD that leaves, "device port hex" in a line, the upper half of its TransactionID changed
+ * as the kernel does.
+ *
+ *   silent           the kernel reports a timeout after timeout_ms
+ *   deaf             nobody ever reports anything
+ *   lossy            the first request is lost, the next is answered
+ *   nameless         NodeDescription and PortInfo are never answered
+ *   wrong-tid        a reply to somebody else comes first
+ *   short            the reply is cut after 100 bytes
+ *   busy             the reply's status says so
+ *   absent           there is no umad device for this port
+ *   not-permitted    its device node may not be opened
+ *   refused          no agent of this class can be registered
+ *   send-fails       umad_send() fails
+ *   crash, hang      umad_recv() does that
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum { HEADER = 64, MAD = 256, PORTS = 64, AGENT = 7 };
+enum { NODE_DESCRIPTION = 0x10, NODE_INFO = 0x11, PORT_INFO = 0x15 };
+
+/* struct ib_user_mad, as far as anything here looks at it */
+struct user_mad {
+	uint32_t agent_id, status, timeout_ms, retries, length;
+	uint8_t address[HEADER - 20];
+	uint8_t mad[MAD];
+};
+
+static struct port {
+	char device[64], fault[32];
+	int number, timer, sent, strangers;
+	struct user_mad pending;
+} ports[PORTS];
+static int opened;
+
+static int is(const struct port *port, const char *fault)
+{
+	return strcmp(port->fault, fault) == 0;
+}
+
+static int fail(int error, int result)
+{
+	errno = error;
+	return result;
+}
+
+static void find_fault(struct port *port)
+{
+	const char *all = getenv("STAND_IN");
+	size_t length = strlen(port->device);
+
+	for (const char *one = all; one && *one; one = strchr(one, ',') ? strchr(one, ',') + 1 : NULL)
+		if (!strncmp(one, port->device, length) && one[length] == ':')
+			sscanf(one + length + 1, "%31[^,]", port->fault);
+}
+
+static void ring(const struct port *port, int ms)
+{
+	struct itimerspec when = { .it_value = { ms / 1000, (ms % 1000) * 1000000L + (ms == 0) } };
+
+	timerfd_settime(port->timer, 0, &when, NULL);
+}
+
+static void log_mad(const struct port *port, const uint8_t *mad, int length)
+{
+	const char *name = getenv("STAND_IN_LOG");
+	FILE *log = name ? fopen(name, "a") : NULL;
+
+	if (!log)
+		return;
+	fprintf(log, "%s %d ", port->device, port->number);
+	for (int i = 0; i < length; i++)
+		fprintf(log, "%02x", mad[i]);
+	fputc('\n', log);
+	fclose(log);
+}
+
+/* The far end's answer, over the request: a switch whose port 2 + N is cabled to our port N. */
+static void answer(const struct port *port, uint8_t *mad)
+{
+	static const uint8_t guid[8] = { 0xb0, 0xcf, 0x0e, 0x03, 0x00, 0xd6, 0x6c, 0x80 };
+	uint8_t *data = mad + 64;
+
+	mad[3] = 0x81;
+	mad[4] = 0x80;
+	mad[5] = is(port, "busy");
+	switch (mad[17]) {
+	case NODE_INFO:
+		memcpy(data, "\1\1\2\101", 4);
+		for (int i = 0; i < 3; i++)
+			memcpy(data + 4 + 8 * i, guid, 8);
+		data[36] = 2 + port->number;
+		break;
+	case NODE_DESCRIPTION:
+		strcpy((char *)data, "MF0;L90.1.3:MQM9700/U1");
+		break;
+	case PORT_INFO:
+		data[32] = 0x14;
+		break;
+	}
+}
+
+int umad_init(void)
+{
+	return 0;
+}
+
+size_t umad_size(void)
+{
+	return HEADER;
+}
+
+void *umad_get_mad(void *umad)
+{
+	return ((struct user_mad *)umad)->mad;
+}
+
+int umad_status(void *umad)
+{
+	return ((struct user_mad *)umad)->status;
+}
+
+int umad_set_addr(void *umad, int lid, int qp, int sl, int qkey)
+{
+	return umad && lid == 0xffff && !qp && !sl && !qkey ? 0 : fail(EINVAL, -EINVAL);
+}
+
+int umad_open_port(const char *device, int number)
+{
+	struct port *port = &ports[opened];
+
+	snprintf(port->device, sizeof port->device, "%s", device);
+	port->number = number;
+	find_fault(port);
+	if (is(port, "absent"))
+		return fail(ENOENT, -EINVAL);
+	if (is(port, "not-permitted"))
+		return fail(EACCES, -EIO);
+	port->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	return opened++;
+}
+
+int umad_close_port(int id)
+{
+	return close(ports[id].timer);
+}
+
+int umad_get_fd(int id)
+{
+	return ports[id].timer;
+}
+
+int umad_register(int id, int class, int version, uint8_t rmpp, void *methods)
+{
+	if (class != 0x81 || version != 1 || rmpp || methods || is(&ports[id], "refused"))
+		return fail(EPROTONOSUPPORT, -EPERM);
+	return AGENT;
+}
+
+int umad_unregister(int id, int agent)
+{
+	return id < opened && agent == AGENT ? 0 : fail(EINVAL, -1);
+}
+
+int umad_send(int id, int agent, void *umad, int length, int timeout_ms, int retries)
+{
+	struct port *port = &ports[id];
+	uint8_t *mad = port->pending.mad;
+	int lost;
+
+	if (agent != AGENT || length != MAD || retries || is(port, "send-fails"))
+		return fail(EINVAL, -EIO);
+	port->pending = *(struct user_mad *)umad;
+	memcpy(mad + 8, "\0\0\0\7", 4);
+	log_mad(port, mad, length);
+	lost = is(port, "silent") || (is(port, "lossy") && !port->sent) || (is(port, "nameless") && mad[17] != NODE_INFO);
+	port->sent++;
+	port->strangers = is(port, "wrong-tid");
+	port->pending.status = lost ? ETIMEDOUT : 0;
+	if (!lost)
+		answer(port, mad);
+	if (!is(port, "deaf"))
+		ring(port, lost ? timeout_ms : 0);
+	return 0;
+}
+
+int umad_recv(int id, void *umad, int *length, int timeout_ms)
+{
+	struct port *port = &ports[id];
+	struct user_mad *out = umad;
+	uint64_t rings;
+
+	if (is(port, "crash"))
+		abort();
+	while (is(port, "hang"))
+		pause();
+	if (timeout_ms || read(port->timer, &rings, sizeof rings) < 0)
+		return fail(EAGAIN, -EAGAIN);
+	*length = port->pending.status ? 24 : is(port, "short") ? 100 : MAD;
+	memcpy(out, &port->pending, HEADER + *length);
+	if (port->strangers) {
+		port->strangers--;
+		out->mad[15] ^= 0xff;
+		ring(port, 0);
+	}
+	return AGENT;
+}
