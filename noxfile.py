@@ -13,7 +13,7 @@ nox.options.sessions = ["lint", "tests"]
 
 def install(session: nox.Session, *groups: str) -> None:
     packages = [package for group in groups for package in nox.project.dependency_groups(PROJECT, group)]
-    session.install("-q", "-e", ".[zstd]", *(package for package in packages if not package.startswith("bwagent")))
+    session.install("-q", "-e", ".[pcap,zstd]", *(package for package in packages if not package.startswith("bwagent")))
 
 
 @nox.session(tags=["fast"])

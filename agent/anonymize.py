@@ -14,10 +14,21 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from agent.anonymize_peers import anonymize_doors
+
 if TYPE_CHECKING:
     from agent.capture import Record
 
-ANONYMIZED = ["GUIDs", "MAC addresses", "serial numbers", "host name", "boot ID", "routes"]
+ANONYMIZED = [
+    "GUIDs",
+    "MAC addresses",
+    "serial numbers",
+    "host name",
+    "boot ID",
+    "routes",
+    "GPU and cluster UUIDs",
+    "neighbours",
+]
 SWITCH_MANAGEMENT = b"SW_MNG"  # all that the agent looks for in a VPD
 
 # A GUID of 4 or a GID of 8 groups; a MAC address of 6 or an IPoIB address of 20 octets.
@@ -55,7 +66,7 @@ class _Names:
         """`text` with every name in it replaced."""
         text = _GROUPS.sub(lambda match: self._spaced(match[0], 4), text)
         text = _OCTETS.sub(lambda match: self._spaced(match[0], 2), text)
-        text = _NAMED_AFTER.sub(lambda match: match[1] + self._digits(match[2]), text)
+        text = _NAMED_AFTER.sub(lambda match: match[1] + self.digits(match[2]), text)
         text = _UUID.sub(lambda match: self._uuid(match[0]), text)
         text = _SPELLED.sub(self._respelled, text)
         for name in self.hosts:
@@ -71,10 +82,10 @@ class _Names:
         digits = text.replace(":", "").lower()
         queue_pair, gid = (digits[:-_WHOLE], digits[-_WHOLE:]) if len(digits) >= _WHOLE else ("", digits)
         halves = (gid[:_HALF], gid[_HALF:]) if len(gid) == _WHOLE else (gid,)
-        other = queue_pair + "".join(map(self._digits, halves))
+        other = queue_pair + "".join(map(self.digits, halves))
         return ":".join(other[at : at + width] for at in range(0, len(other), width))
 
-    def _digits(self, digits: str) -> str:
+    def digits(self, digits: str) -> str:
         if _MEANINGFUL.fullmatch(digits):
             return digits
         width = len(digits) - len(_MADE_UP)
@@ -100,7 +111,19 @@ def anonymize(journal: Record) -> Record:
         errors={names.text(path): error for path, error in journal.errors.items()},
         facts=_everywhere(names, journal.facts) | ({"hostname": _OTHER_HOST} if journal.facts.get("hostname") else {}),
         meta=_everywhere(names, journal.meta) | {"anonymized": ANONYMIZED},
+        doors=replace(anonymize_doors(journal.doors, names.text), nvml=_gpus(names, journal.doors.nvml)),
     )
+
+
+def _gpus(names: _Names, value: Any) -> Any:
+    """NVML's answer: UUIDs of GPUs as text, of clusters as 32 hex digits."""
+    if isinstance(value, dict) and isinstance(value.get("cluster_uuid"), str):
+        value = value | {"cluster_uuid": names.digits(value["cluster_uuid"])}
+    if isinstance(value, dict):
+        return {key: _gpus(names, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_gpus(names, item) for item in value]
+    return names.text(value) if isinstance(value, str) else value
 
 
 def _host_names(journal: Record) -> tuple[str, ...]:

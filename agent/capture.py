@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 import agent
 from agent.errors import Unavailable
 from agent.observe import observe
+from agent.recorded import Doors, recording, save
 from agent.replay import SCHEMA
 from agent.tree import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from agent.host import Host, Root
     from agent.model import Observation
@@ -34,7 +35,8 @@ README = """\
 # Captured by bwagent {agent}
 
 A snapshot of what bwagent read on a node with kernel {kernel}, at {time}.
-`bwagent probe --replay .` shows it; `errors.json` lists the reads that failed and the folders that were empty.
+`bwagent probe --replay .` shows it; `errors.json` lists the reads that failed, and the folders in which nothing was
+found or looked for.
 """
 
 
@@ -52,6 +54,7 @@ class Record:
     errors: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)  # host.json
     meta: dict[str, Any] = field(default_factory=dict)  # meta.json
+    doors: Doors = field(default_factory=Doors)  # lldp/, smp/
 
     def copy(self) -> Record:
         """The record as it is now; each copy below is one step for other threads."""
@@ -133,11 +136,14 @@ class Recorder:
         return True
 
 
-def record(host: Host) -> tuple[Record, Observation]:
+def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observation]:
     """Observe a host and remember everything that was read."""
-    growing = Record(facts={"hostname": host.name, "private_flags": {}})
-    observation = observe(replace(host, root=Recorder(host.root, growing)))
+    growing = Record(facts={"hostname": host.name})
+    listening, doors = recording(host)
+    observation = observe(replace(listening, root=Recorder(host.root, growing)), sources)
     journal = growing.copy()  # a read that blocked may go on, and add to what is about to be written
+    journal.doors = doors
+    journal.facts["private_flags"] = doors.flags
     when = datetime.fromtimestamp(observation.time, UTC)
     journal.meta = {
         "schema": SCHEMA,
@@ -154,7 +160,8 @@ def summary(journal: Record) -> str:
     """What a record holds, in a line; the reads that failed by name."""
     text = f"{len(journal.files)} files, {len(journal.links)} links"
     failed = ", ".join(f"/{path} ({error})" for path, error in sorted(journal.errors.items()))
-    return f"{text}; not read: {failed}" if failed else text
+    parts = (text, f"not read: {failed}" if failed else "", journal.doors.left_out or "")
+    return "; ".join(filter(None, parts))
 
 
 def refuse_existing(folder: str) -> None:
@@ -186,6 +193,7 @@ def write(journal: Record, folder: str) -> None:
 
 def _fill(draft: Path, journal: Record) -> None:
     links, places = _places(journal)
+    save(journal.doors, draft)
     for path, target in links.items():
         _with_parent(draft / path).symlink_to(target)
     for path, data in journal.files.items():

@@ -14,74 +14,14 @@ import click
 
 from agent import __version__
 from agent.errors import BwagentError, Unavailable
+from agent.flags import device_options, naming_options, not_empty, wait_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Command = Callable[..., None]
+    from agent.host import Host
+    from agent.live.hearing import Hearing
+    from agent.model import Observation
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
-GLOB: dict[str, Any] = {"multiple": True, "metavar": "GLOB"}
-
-
-def _prefix(_context: click.Context, parameter: click.Parameter, value: str) -> str:
-    from agent.encode import prefix_fault
-
-    if not value and parameter.name == "ib_label_prefix":
-        return value  # the family is turned off
-    if fault := prefix_fault(value):
-        raise click.BadParameter(fault)
-    return value
-
-
-def _node_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    from agent.encode import prefix_fault
-
-    if value is not None and prefix_fault(value):
-        raise click.BadParameter(f"{value[:64]!r} is no Node name (a DNS name in lower case)")
-    return value
-
-
-def device_options(command: Command) -> Command:
-    """The flags of every command that looks at the node's devices."""
-    for option in (
-        click.option("--exclude-device", **GLOB, help="Leave these RDMA devices out and unread. Repeatable."),
-        click.option(
-            "--sysfs-root",
-            type=click.Path(exists=True, file_okay=False),
-            default="/sys",
-            metavar="DIR",
-            help="Where the host's /sys is mounted.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def naming_options(command: Command) -> Command:
-    """The flags that say how the Node and its label keys are called."""
-    for option in (
-        click.option(
-            "--ib-label-prefix",
-            default="ib.coreweave.cloud",
-            show_default=True,
-            metavar="DOMAIN",
-            callback=_prefix,
-            help="Empty: none of these keys.",
-        ),
-        click.option(
-            "--label-prefix", default="backend.coreweave.cloud", show_default=True, metavar="DOMAIN", callback=_prefix
-        ),
-        click.option(
-            "--node-name",
-            default=lambda: os.environ.get("NODE_NAME"),
-            metavar="NAME",
-            callback=_node_name,
-            help="Else $NODE_NAME, else the host name.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @click.group(context_settings={"auto_envvar_prefix": "BWAGENT", "help_option_names": ["-h", "--help"]})
@@ -97,58 +37,89 @@ def cli() -> None:
     epilog=EXAMPLES.format("bwagent probe --dry-run", "bwagent probe --replay sysfs_fixtures/dgx-h100 -o labels")
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing and contact no API server.")
-@click.option("--replay", metavar="SNAPSHOT", help="Look at a capture (folder or tar) instead of this node.")
+@click.option(
+    "--replay", metavar="SNAPSHOT", callback=not_empty, help="Look at a capture (folder or tar) instead of this node."
+)
 @click.option(
     "-o", "--output", type=click.Choice(["table", "labels", "json", "yaml"]), default="table", show_default=True
 )
-@click.option("--backend-device", **GLOB, help="These RDMA devices are the backend, no others. Repeatable.")
 @naming_options
 @device_options
+@wait_options
 def probe(replay: str | None, output: str, dry_run: bool, **flags: Any) -> None:
     """Observe this node once and print its labels."""
     if not dry_run and replay is None:
         raise click.UsageError("this version applies no labels yet: add --dry-run")
     from agent.labels import Naming
-    from agent.model import Failed
     from agent.observe import observe
-    from agent.probe import Choices, live_host, report_on, show
+    from agent.probe import Choices, report_on, show
     from agent.replay import replay as replayed
 
-    excluded = flags["exclude_device"]
-    observation = observe(replayed(replay, excluded) if replay else live_host(flags["sysfs_root"], excluded))
-    naming = Naming(flags["label_prefix"], flags["ib_label_prefix"])
-    show(report_on(observation, Choices(flags["backend_device"], excluded, naming, flags["node_name"])), output)
-    if isinstance(observation.rdma, Failed):
-        raise Unavailable(f"nothing observed: {observation.rdma.reason}")
+    excluded, backend = flags["exclude_device"], flags["backend_device"]
+    if replay:
+        host, hearing = replayed(replay, excluded, backend), None
+    else:
+        host, hearing = _live(flags)
+    observation = observe(host, flags["source"])
+    choices = Choices(
+        backend,
+        excluded,
+        Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"]),
+        flags["node_name"],
+    )
+    show(report_on(observation, choices, hearing.note() if hearing else None), output)
+    _fail_if_blind(observation)
 
 
 @cli.command(epilog=EXAMPLES.format("bwagent capture node-17", "bwagent capture --anonymize for-a-bug-report"))
 @click.argument("folder", metavar="DIR")
 @click.option("--anonymize", is_flag=True, help="Replace GUIDs, MACs, serials and host names, consistently.")
 @device_options
-def capture(folder: str, anonymize: bool, sysfs_root: str, exclude_device: tuple[str, ...]) -> None:
+@wait_options
+def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     """Write a snapshot of what bwagent reads on this node into DIR."""
     from agent import anonymize as anonymizer
     from agent.capture import record, refuse_existing, summary, write
-    from agent.model import Failed
-    from agent.probe import live_host
 
     refuse_existing(folder)
-    journal, observation = record(live_host(sysfs_root, exclude_device))
-    if isinstance(observation.rdma, Failed) and not journal.files:
-        raise Unavailable(f"nothing observed: {observation.rdma.reason}")
+    host, _ = _live(flags)
+    journal, observation = record(host, flags["source"])
+    if not any(path.startswith("sys/") for path in journal.files):
+        _fail_if_blind(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
     write(journal, folder)
     click.echo(f"{folder}: {summary(journal)}")
 
 
+def _live(flags: dict[str, Any]) -> tuple[Host, Hearing | None]:
+    """The doors of this node, and the patience of the one that LLDP frames come in by."""
+    from agent.live.hearing import Hearing, progress
+    from agent.live.node import live_host
+
+    hearing = None if flags["no_wait"] else Hearing(flags["wait"], progress)
+    devices = flags["exclude_device"], flags["backend_device"]
+    return live_host(flags["sysfs_root"], *devices, hearing, flags["nvml_library"]), hearing
+
+
+def _fail_if_blind(observation: Observation) -> None:
+    from agent.model import Failed
+
+    if isinstance(observation.rdma, Failed):
+        raise Unavailable(f"nothing observed: {observation.rdma.reason}")
+
+
 def main() -> None:
     """Run the command line; what goes wrong becomes one line on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name may have any letters
     sys.exit(_run())
 
 
-def _run() -> int:  # noqa: PLR0911 - one line for each way to end
+def _run() -> int:
     try:
+        if sys.stdout is None:
+            raise Unavailable("standard output is closed")
         code: int | None = cli.main(prog_name="bwagent", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_wanted:
         return _complain(help_wanted.format_message(), 2)
@@ -159,11 +130,9 @@ def _run() -> int:  # noqa: PLR0911 - one line for each way to end
         return _complain("bwagent: interrupted", 130)
     except BwagentError as error:
         return _complain(f"bwagent: {error}", 1)
-    except BrokenPipeError:
-        # Nobody reads any more; Python's last flush must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except OSError as error:
+        # What is still in the buffer cannot be written either; Python's last flush must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _complain(f"bwagent: cannot write the output: {error.strerror or error}", 1)
     return code or 0
 

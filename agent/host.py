@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.errors import Malformed, Unavailable
 from agent.model import Problem, natural
+from agent.neighbors import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agent.wire.lldp import Frame
 
 T = TypeVar("T")
 
@@ -73,6 +76,10 @@ class LiveRoot:
         return self._sys + path[3:] if path.startswith("sys/") else self._proc + path[4:]
 
 
+def _no_gpus() -> dict[str, Any]:
+    raise Unavailable("NVML was not asked")
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """The doors of one node."""
@@ -82,7 +89,16 @@ class Host:
     name: str | None = None  # host name
     kernel: str | None = None  # release, `uname -r`
     excluded: tuple[str, ...] = ()  # globs of RDMA devices below whose folder nothing is read
+    backend: tuple[str, ...] = ()  # globs of the RDMA devices that are the backend; none: the rules decide
     deadline: float = 5.0  # seconds that one device may take
+    # The LLDP frames that have come on these netdevs (name -> whether it has a link), and why some cannot be heard.
+    # None: nobody listens.
+    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None = lambda _netdevs: ([], {})
+    private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # of a netdev's driver
+    # The SMP helper's answer for these ports (agent/live/helper.py).
+    ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
+    gpus: Callable[[], dict[str, Any]] = _no_gpus  # NVML's answer (agent/live/nvml.py, look)
+    neighbors: Table = field(default_factory=Table)  # what LLDP frames have told so far
 
 
 class Reader:

@@ -1,8 +1,7 @@
-"""What is observed, as labels: the table of the label contract, and the rule that holds what cannot be seen.
+"""The table of the label contract, and what it makes of an observation.
 
-A row of LABELS turns an observation into claims. A claim with a text is published; a claim without one says "this
-cannot be seen now", and the label stays as it was published before; what nobody claims is removed. So absence removes
-and failure holds, for each interface on its own.
+A row of LABELS names a key, says in words what its value is and when it is absent, and has the claims that an
+observation makes about it (agent/claims.py). Rendering encodes them, and holds what cannot be seen now.
 """
 
 from __future__ import annotations
@@ -10,41 +9,30 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent import encode
-from agent.model import Absent, Failed, Problem, Seen
+from agent import claims, encode
+from agent.model import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from agent.model import Observation
-    from agent.roles import PortRole
 
 
 class Naming(NamedTuple):
-    """Where the keys live."""
+    """How the keys are called."""
 
     prefix: str = "backend.coreweave.cloud"
     ib_prefix: str = "ib.coreweave.cloud"  # "": the family is not written
-
-
-class Claim(NamedTuple):
-    """What a row says of one key: its raw text (None: not to be seen now), and whether all of it is sure.
-
-    A text that is not sure is published only where nothing was published before.
-    """
-
-    raw: str | None
-    interface: str | None = None
-    sure: bool = True
+    accelerator: str = "network.topology.nvidia.com/accelerator"  # a whole key; "": not written
 
 
 class Label(NamedTuple):
-    """One row of the table: its key with the prefix as P or IB, its value and its absence in words, and its claims."""
+    """One row of the table: its key (P and IB are prefixes, ACC is all of it), value and absence in words, claims."""
 
     key: str
     value: str
     absent: str
-    claims: Callable[[Observation, tuple[PortRole, ...]], Iterable[Claim]]
+    claims: Callable[[Observation], Iterable[claims.Claim]]
 
 
 class Rendered(NamedTuple):
@@ -55,57 +43,63 @@ class Rendered(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-def flavor(observation: Observation, roles: tuple[PortRole, ...]) -> Iterable[Claim]:
-    """`infiniband` or `roce`, from the link layer of the backend ports."""
-    link_layers = {role.port.link_layer for role in roles if role.backend}
-    if "InfiniBand" in link_layers:
-        yield Claim("infiniband")
-    elif "Ethernet" in link_layers:
-        yield Claim("roce", sure=not _blind_spots(observation))
-    elif _blind_spots(observation):
-        yield Claim(None)
-
-
-def speed(observation: Observation, roles: tuple[PortRole, ...]) -> Iterable[Claim]:
-    """The sum of the backend's ACTIVE rates in Gb/s; a backend port that cannot be read makes it unsure."""
-    if isinstance(observation.rdma, Failed):
-        yield Claim(None)
-        return
-    counted = [role.counted_gbps for role in roles if role.backend]
-    total = f"{sum(filter(None, counted)):.3f}".rstrip("0").rstrip(".")
-    yield Claim(f"{total}G", sure=None not in counted and not _blind_spots(observation))
-
-
-def _blind_spots(observation: Observation) -> bool:
-    """Something that may belong to the backend could not be read at all."""
-    match observation.rdma:
-        case Seen(devices):
-            return any(device.failure or any(p.link_layer is None for p in device.ports) for device in devices)
-        case Absent():
-            return False
-    return True
-
-
 LABELS = (
     Label(
         "P/flavor",
         "`infiniband` or `roce`, from the link layer of the backend ports",
         "no backend port",
-        flavor,
+        claims.flavor,
     ),
     Label(
         "P/speed.current",
         "sum of the rates of the ACTIVE backend ports in Gb/s, then `G`: `3200G`, `2.5G`; `0G` when none is active",
         "never, once sysfs could be read",
-        speed,
+        claims.speed,
     ),
-    Label("IB/speed.current", "the same", "flavor is not infiniband", speed),
+    Label(
+        "P/neighbors.current.{if}.device",
+        "the switch at the other end: InfiniBand its name, else its node GUID; LLDP its System Name, else Chassis ID",
+        "no neighbour known",
+        claims.neighbor_device,
+    ),
+    Label(
+        "P/neighbors.current.{if}.port-id",
+        "the port there: InfiniBand the switch's port number; RoCE the LLDP Port ID",
+        "no neighbour known",
+        claims.neighbor_port_id,
+    ),
+    Label(
+        "P/neighbors.current.{if}.port-name",
+        "the port's name where the fabric tells one: RoCE the Port ID where it is a name, else the Port Description",
+        "the fabric tells none (InfiniBand)",
+        claims.neighbor_port_name,
+    ),
+    Label("IB/speed.current", "the same", "flavor is not infiniband", claims.speed),
+    Label("IB/neighbors.current.{if}.device", "the same", "flavor is not infiniband", claims.neighbor_device),
+    Label("IB/neighbors.current.{if}.port-id", "the same", "flavor is not infiniband", claims.neighbor_port_id),
+    Label(
+        "IB/leaves.current",
+        "the distinct neighbour devices in natural order, joined with `_`",
+        "no neighbour known",
+        claims.leaves,
+    ),
+    Label(
+        "IB/ports.current",
+        "the neighbour port-ids in interface order, joined with `_`",
+        "no neighbour known",
+        claims.ports,
+    ),
+    Label(
+        "ACC",
+        "`<ClusterUUID>.<CliqueID>`, the string that GPU Feature Discovery writes as `nvidia.com/gpu.clique`",
+        "the GPUs name no NVLink domain (see below)",
+        claims.accelerator,
+    ),
 )
 
 
 def render(
     observation: Observation,
-    roles: tuple[PortRole, ...],
     naming: Naming,
     previous: Mapping[str, str] | None = None,
 ) -> Rendered:
@@ -113,33 +107,45 @@ def render(
     labels: dict[str, str] = {}
     held: list[str] = []
     problems: list[Problem] = []
+    infiniband = _is_infiniband(observation, (previous or {}).get(f"{naming.prefix}/flavor"))
     for row in LABELS:
         template = _key(row.key, naming)
-        if template is None or (row.key.startswith("IB/") and labels.get(f"{naming.prefix}/flavor") != "infiniband"):
+        if template is None or (row.key.startswith("IB/") and not infiniband):
             continue
-        for claim in row.claims(observation, roles):
+        for claim in row.claims(observation):
             kept = _kept(template, claim, previous or {})
             held += kept
             labels |= kept or _published(template, claim, problems)
     return Rendered(dict(sorted(labels.items())), tuple(held), tuple(problems))
 
 
+def _is_infiniband(observation: Observation, before: str | None) -> bool:
+    """By its backend ports; where something could not be seen, as it was before."""
+    seen = any(role.backend and role.port.link_layer == "InfiniBand" for role in observation.ports)
+    return seen or (claims.blind_spots(observation) and before == "infiniband")
+
+
 def _key(key: str, naming: Naming) -> str | None:
+    if key == "ACC":
+        return naming.accelerator or None
     family, _, name = key.partition("/")
     prefix = {"P": naming.prefix, "IB": naming.ib_prefix}[family]
     return f"{prefix}/{name}" if prefix else None
 
 
-def _kept(template: str, claim: Claim, previous: Mapping[str, str]) -> dict[str, str]:
+def _kept(template: str, claim: claims.Claim, previous: Mapping[str, str]) -> dict[str, str]:
     """The labels published before that an unsure claim leaves as they are."""
-    if claim.raw is not None and claim.sure:
+    if not previous or (claim.raw is not None and claim.sure):
         return {}
     interface = ".+" if claim.interface is None else re.escape(claim.interface)
+    if claim.whole_device:
+        interface += "(?:-.+)?"
     pattern = re.compile(re.escape(template).replace(r"\{if\}", interface))
-    return {key: text for key, text in previous.items() if pattern.fullmatch(key)}
+    others = {template.replace("{if}", interface) for interface in claim.but}
+    return {key: text for key, text in previous.items() if pattern.fullmatch(key) and key not in others}
 
 
-def _published(template: str, claim: Claim, problems: list[Problem]) -> dict[str, str]:
+def _published(template: str, claim: claims.Claim, problems: list[Problem]) -> dict[str, str]:
     key = template.replace("{if}", claim.interface or "")
     text = encode.value(claim.raw or "")
     if not text:

@@ -1,4 +1,7 @@
-"""One look at the node: every source once, and none of them can fail the others."""
+"""One look at the node: every source once, and none of them can fail the others.
+
+The RDMA source is the first; what it saw decides which ports the others are asked about.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,69 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.host import Reader
-from agent.model import Failed, Observation, Problem, Reading, Seen
-from agent.sources import rdma
+from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
+from agent.roles import assign
+from agent.sources import ib, lldp, nvml, rdma
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from agent.host import Host
+    from agent.model import PortRole
+
+    Source = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
 
 # The name of a source is that of its field in Observation.
-SOURCES: tuple[tuple[str, Callable[[Host], Reading[Any]]], ...] = (("rdma", rdma.read),)
+SOURCES: tuple[tuple[str, Source], ...] = (
+    ("rdma", rdma.read),
+    ("lldp", lldp.read),
+    ("ib", ib.read),
+    ("nvml", nvml.read),
+)
+
+SWITCHED_OFF: Reading[Any] = Reading(Failed("switched off by --source"))
 
 
-def observe(host: Host) -> Observation:
-    """Run the sources and put together what they saw."""
-    readings = {name: _look(name, read, host) for name, read in SOURCES}
+def observe(host: Host, sources: Collection[str] = ()) -> Observation:
+    """Run the sources (all of them, or those named) and put together what they saw.
+
+    The RDMA source always looks, since the others need its ports.
+    """
     boot_id, problems = _boot_id(host)
-    for name, reading in readings.items():
-        problems += reading.problems
-        if not isinstance(reading.outcome, Seen):
-            problems.append(Problem(name, name, None, reading.outcome.reason))
-    outcomes: dict[str, Any] = {name: reading.outcome for name, reading in readings.items()}
-    return Observation(time=host.clock(), node=host.name, boot_id=boot_id, problems=tuple(problems), **outcomes)
+    ports: tuple[PortRole, ...] = ()
+    outcomes: dict[str, Any] = {}
+    for name, read in SOURCES:
+        wanted = not sources or name in sources or name == rdma.SOURCE
+        reading = _look(name, read, host, ports) if wanted else SWITCHED_OFF
+        outcomes[name] = reading.outcome
+        problems += _problems(name, reading)
+        if name == rdma.SOURCE and isinstance(reading.outcome, Seen):
+            ports = assign(reading.outcome.value, host.backend)
+    return Observation(
+        time=host.clock(),
+        node=host.name,
+        boot_id=boot_id,
+        ports=ports,
+        off=frozenset(outcomes).difference(sources) if sources else frozenset(),
+        problems=tuple(problems),
+        **outcomes,
+    )
 
 
-def _look(name: str, read: Callable[[Host], Reading[Any]], host: Host) -> Reading[Any]:
+def _look(name: str, read: Source, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:
     try:
-        return read(host)
+        return read(host, ports)
     except Exception as error:  # noqa: BLE001 - a bug in one source must not take the labels of the others away
         return Reading(Failed(f"the {name} source broke: {error!r}"))
+
+
+def _problems(name: str, reading: Reading[Any]) -> list[Problem]:
+    """What a source stumbled over, and why it saw nothing where that is worth a word."""
+    if reading is SWITCHED_OFF:
+        return []
+    if isinstance(reading.outcome, Failed) or (isinstance(reading.outcome, Absent) and name == rdma.SOURCE):
+        return [*reading.problems, Problem(name, name, None, reading.outcome.reason)]
+    return list(reading.problems)
 
 
 def _boot_id(host: Host) -> tuple[str | None, list[Problem]]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from agent import encode, report, roles
+from agent import encode, report
 from agent.errors import Unavailable
-from agent.host import Host, LiveRoot
 from agent.labels import Naming, render
-from agent.model import Seen
+from agent.model import Problem, Seen
 
 if TYPE_CHECKING:
     from agent.model import Observation
@@ -33,21 +31,16 @@ class Choices:
     node_name: str | None = None
 
 
-def live_host(sysfs_root: str, excluded: tuple[str, ...]) -> Host:
-    """The node that this process runs on."""
-    about = os.uname()
-    return Host(LiveRoot(sysfs_root), time.time, about.nodename, about.release, excluded)
-
-
-def report_on(observation: Observation, choices: Choices) -> dict[str, Any]:
-    """The JSON document of an observation."""
+def report_on(observation: Observation, choices: Choices, note: str | None = None) -> dict[str, Any]:
+    """The JSON document of an observation; `note` is what is to be said about how it was made."""
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-    assigned = roles.assign(devices, choices.backend_devices)
-    rendered = render(observation, assigned, choices.naming)
-    hints = report.hints(assigned, _unmatched(choices, [device.name for device in devices]))
+    rendered = render(observation, choices.naming)
+    hints = report.hints(observation, _unmatched(choices, [device.name for device in devices]))
+    if note and isinstance(observation.lldp, Seen):
+        hints.append(Problem("lldp", "lldp", None, note))
     problems = [*hints, *rendered.problems, *observation.problems]
     node = choices.node_name or (observation.node and observation.node.lower())
-    return report.document(observation, assigned, rendered, problems, node)
+    return report.document(observation, rendered, problems, node)
 
 
 def _unmatched(choices: Choices, names: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.host import TABLE, Host
+from agent.recorded import load
 from agent.tree import DiskStore, MemoryStore, Tree
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ LONGEST_QUOTE = 128
 LONGEST_TEXT = 253  # a host name, RFC 1035
 
 
-def replay(snapshot: str, excluded: tuple[str, ...] = ()) -> Host:
+def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ...] = ()) -> Host:
     """The host that a snapshot was taken of. Malformed or Unavailable: it is none, in words."""
     with _named(snapshot):
         store = _store(snapshot)
@@ -39,13 +40,19 @@ def replay(snapshot: str, excluded: tuple[str, ...] = ()) -> Host:
         facts = _json(store, "host.json")
         if meta.get("schema", SCHEMA) != SCHEMA:
             raise Malformed(f"meta.json: schema {_brief(meta['schema'])}; this agent reads schema {SCHEMA}")
-        when = _time(meta)
+        doors = load(store, facts.get("private_flags", {}))
+        when = _first(_time(meta), doors.newest(), time.time())
         return Host(
             root=_tree(store, notes),
             clock=lambda: when,
             name=_string(facts, "host.json", "hostname"),
             kernel=_string(meta, "meta.json", "kernel"),
             excluded=excluded,
+            backend=backend,
+            frames=doors.frames if doors.listened else None,
+            private_flags=doors.private_flags,
+            ask_smp=doors.ask_smp,
+            gpus=doors.gpus,
         )
 
 
@@ -135,11 +142,15 @@ def _string(facts: dict[str, Any], file: str, key: str) -> str | None:
     return value or None
 
 
-def _time(meta: dict[str, Any]) -> float:
-    """The capture's now; the present for a tree that does not say."""
+def _first(*times: float | None) -> float:
+    return next(when for when in times if when is not None)
+
+
+def _time(meta: dict[str, Any]) -> float | None:
+    """The capture's now, where it says."""
     text = _string(meta, "meta.json", "time")
     if text is None:
-        return time.time()
+        return None
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

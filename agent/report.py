@@ -10,57 +10,84 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import agent
-from agent.model import Failed, Problem
+from agent.accelerator import ailments, verdict
+from agent.model import Failed, IbNeighbor, Problem, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agent.labels import Rendered
-    from agent.model import Observation
-    from agent.roles import PortRole
+    from agent.model import Absent, Gpu, Link, LldpNeighbor, Observation, PortRole
 
 SCHEMA = 1
 FIRST_MLX5 = 4113  # Connect-IB, the first HCA of the mlx5 driver (MT4113); older ones may well run at SDR
+TOLD = (
+    "node_guid",
+    "node_type",
+    "node_description",
+    "chassis_id",
+    "chassis_subtype",
+    "port_id_subtype",
+    "port_description",
+    "system_name",
+    "ttl",
+)
 _HCA_NUMBER = re.compile(r"MT(\d{4,5})")
 
 
 def document(
-    observation: Observation,
-    roles: Sequence[PortRole],
-    rendered: Rendered,
-    problems: Iterable[Problem],
-    node: str | None,
+    observation: Observation, rendered: Rendered, problems: Iterable[Problem], node: str | None
 ) -> dict[str, Any]:
     """The JSON document."""
+    links = [link for outcome in (observation.lldp, observation.ib) for link in links_of(outcome)]
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
         "node": node,
         "flavor": next((text for key, text in rendered.labels.items() if key.endswith("/flavor")), None),
-        "speed_gbps": speed_gbps(observation, roles),
+        "speed_gbps": speed_gbps(observation),
         "labels": rendered.labels,
-        "ports": [_port(role) for role in roles],
-        "neighbors": [],
-        "missing_neighbors": [],
-        "accelerator": {"value": None, "reason": None, "gpus": []},
+        "ports": [_port(role) for role in observation.ports],
+        "neighbors": [row for link in links for row in _neighbors(link)],
+        "missing_neighbors": [_missing(link) for link in links if link.missing],
+        "accelerator": _accelerator(observation),
         "problems": [_problem(problem) for problem in problems],
     }
 
 
-def speed_gbps(observation: Observation, roles: Sequence[PortRole]) -> float | None:
+def links_of(outcome: Seen[tuple[Link, ...]] | Absent | Failed) -> tuple[Link, ...]:
+    """What a source of neighbours saw."""
+    return outcome.value if isinstance(outcome, Seen) else ()
+
+
+def speed_gbps(observation: Observation) -> float | None:
     """The sum of what the backend ports count, in Gb/s; None where the RDMA class could not be read."""
     if isinstance(observation.rdma, Failed):
         return None
-    return float(sum(role.counted_gbps or 0 for role in roles if role.backend))
+    return float(sum(role.counted_gbps or 0 for role in observation.ports if role.backend))
 
 
-def hints(roles: Sequence[PortRole], unmatched: Iterable[str] = ()) -> list[Problem]:
+def hints(observation: Observation, unmatched: Iterable[str] = ()) -> list[Problem]:
     """What looks odd without being an error; `unmatched` are the flags whose glob names no device."""
+    roles = observation.ports
     return [
         *(Problem("rdma", flag, None, "names no RDMA device here") for flag in unmatched),
         *_several_kinds(roles),
         *(_suspect(role) for role in roles if is_suspect(role)),
+        *_accelerator_hints(observation),
     ]
+
+
+def _accelerator_hints(observation: Observation) -> list[Problem]:
+    """Why there is no NVLink domain where there are GPUs, and which GPUs are not well."""
+    found = verdict(observation.nvml)
+    gpus = observation.nvml.value if isinstance(observation.nvml, Seen) else ()
+    ill = [
+        Problem("nvml", gpu.pci or f"GPU {gpu.index}", None, ", ".join(ailments(gpu))) for gpu in gpus if ailments(gpu)
+    ]
+    if isinstance(observation.nvml, Seen) and found.text:
+        return [Problem("nvml", "accelerator", None, f"{found.reason}: {found.text}"), *ill]
+    return ill
 
 
 def is_suspect(role: PortRole) -> bool:
@@ -114,6 +141,49 @@ def _port(role: PortRole) -> dict[str, Any]:
         "fw_ver": device.fw_ver,
         "numa_node": device.numa_node,
         "link_downed": port.link_downed,
+    }
+
+
+def _neighbors(link: Link) -> Iterable[dict[str, Any]]:
+    """A row for each neighbour of a port, the selected one first."""
+    for number, neighbor in enumerate(link.neighbors):
+        yield {
+            "interface": link.interface,
+            "via": "smp" if isinstance(neighbor.told, IbNeighbor) else "lldp",
+            "netdev": link.netdev,
+            "device": neighbor.device,
+            "port_id": neighbor.port_id,
+            "port_name": neighbor.port_name,
+            "selected": number == 0,
+            "ambiguous": len(link.neighbors) > 1,
+            **_told(neighbor.told),
+            "age_s": neighbor.age,
+        }
+
+
+def _told(told: LldpNeighbor | IbNeighbor) -> dict[str, Any]:
+    """What the neighbour said itself, unaltered; null where its protocol has no such thing."""
+    return {name: getattr(told, name, None) for name in TOLD}
+
+
+def _missing(link: Link) -> dict[str, Any]:
+    return {"interface": link.interface, "reason": link.missing}
+
+
+def _accelerator(observation: Observation) -> dict[str, Any]:
+    found = verdict(observation.nvml)
+    gpus = observation.nvml.value if isinstance(observation.nvml, Seen) else ()
+    return {"value": found.value, "reason": found.reason, "gpus": [_gpu(gpu) for gpu in gpus]}
+
+
+def _gpu(gpu: Gpu) -> dict[str, Any]:
+    return {
+        "uuid": gpu.uuid,
+        "cluster_uuid": gpu.cluster_uuid,
+        "clique_id": gpu.clique_id,
+        "state": gpu.state,
+        "status": gpu.status,
+        "health": {**dict(gpu.health), "summary": gpu.health_summary} if gpu.health_mask is not None else None,
     }
 
 

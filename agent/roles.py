@@ -11,11 +11,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from agent.model import natural
+from agent.model import PortRole, natural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,19 +23,6 @@ if TYPE_CHECKING:
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 Reasons = dict[tuple[str, int], str]  # (device, port) -> why it is ignored
-
-
-@dataclass(frozen=True, slots=True)
-class PortRole:
-    """A port, or one leg of a bonded port, with its name in label keys and its part in the backend network."""
-
-    interface: str
-    device: RdmaDevice
-    port: RdmaPort
-    leg: Netdev | None
-    backend: bool
-    reason: str
-    counted_gbps: float | None  # None: its state or its rate is unknown
 
 
 def assign(devices: Sequence[RdmaDevice], backend_globs: Sequence[str] = ()) -> tuple[PortRole, ...]:

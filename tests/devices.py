@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent.model import Netdev, RdmaDevice, RdmaPort
 
 if TYPE_CHECKING:
-    from agent.roles import PortRole
+    from agent.model import PortRole
 
 PORT = RdmaPort(
     number=1,

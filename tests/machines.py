@@ -15,4 +15,5 @@ MACHINES = sorted(path.parent for path in Path(__file__).parent.parent.glob("sys
 def report(snapshot: Path, choices: Choices | None = None) -> dict[str, Any]:
     """The JSON document of a snapshot."""
     choices = choices or Choices()
-    return report_on(observe(replay(str(snapshot), choices.excluded_devices)), choices)
+    host = replay(str(snapshot), choices.excluded_devices, choices.backend_devices)
+    return report_on(observe(host), choices)

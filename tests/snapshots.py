@@ -121,8 +121,9 @@ def packed(snapshot: Mapping[str, bytes | str | None]) -> bytes:
 
 
 def report(snapshot: str, excluded: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The report on a snapshot, in this process."""
-    return report_on(observe(replay(snapshot, excluded)), Choices((), excluded, Naming()))
+    """The report on a snapshot, in this process, without the words that there is no PCI bus in small ones."""
+    found = report_on(observe(replay(snapshot, excluded)), Choices((), excluded, Naming()))
+    return found | {"problems": [problem for problem in found["problems"] if problem["source"] != "nvml"]}
 
 
 def text(snapshot: str, excluded: tuple[str, ...] = ()) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tests.snapshots import Snapshot
 
 MACHINE = str(FIXTURES / "dgx-h100")
-FLUSH = pytest.mark.xfail(reason="what is left in the buffer is flushed again at exit: agent/cli.py, _run")
 EXPECTED = (FIXTURES / "dgx-h100/expected.labels").read_bytes()
 PROBE = ("probe", "--replay", MACHINE)
 
@@ -98,7 +97,6 @@ def test_every_flag_is_a_variable() -> None:
     assert [port for port in found["ports"] if port["device"] == "mlx5_2"]
 
 
-@pytest.mark.xfail(reason="click takes an empty variable for none: agent/cli.py")
 def test_an_empty_variable_turns_the_family_off() -> None:
     """As the empty flag does."""
     assert b"ib.coreweave" not in bwagent(*PROBE, "--ib-label-prefix", "").stdout
@@ -146,9 +144,9 @@ def test_a_closed_pipe_is_no_traceback(output: str) -> None:
     "arguments",
     [
         (*PROBE, "-o", "json"),
-        pytest.param((*PROBE, "-o", "table"), marks=FLUSH),
-        pytest.param(("probe", "--help"), marks=FLUSH),
-        pytest.param(("--version",), marks=FLUSH),
+        (*PROBE, "-o", "table"),
+        ("probe", "--help"),
+        ("--version",),
     ],
 )
 def test_a_full_disk_under_stdout_is_one_line(arguments: tuple[str, ...]) -> None:
@@ -158,7 +156,6 @@ def test_a_full_disk_under_stdout_is_one_line(arguments: tuple[str, ...]) -> Non
     assert line == "bwagent: cannot write the output: No space left on device"
 
 
-@pytest.mark.xfail(reason="sys.stdout is None then: agent/probe.py, show")
 def test_a_closed_stdout_is_no_traceback() -> None:
     """`bwagent probe >&-`."""
     command = f'"{sys.executable}" -m agent.cli probe --replay {MACHINE} >&-'
@@ -233,7 +230,6 @@ def test_an_escape_in_a_links_target_does_not_reach_the_terminal(tmp_path: Path)
     assert (finished.returncode, b"\x1b" in finished.stdout) == (0, False)
 
 
-@pytest.mark.xfail(reason="the standard streams' own encoding is trusted: agent/cli.py")
 def test_a_narrow_encoding_is_no_traceback(tmp_path: Path) -> None:
     """A host name may have any letters, and a terminal may not."""
     folder = lay(tmp_path / "small", SMALL | {"host.json": '{"hostname": "knöten"}'.encode()})
@@ -241,7 +237,6 @@ def test_a_narrow_encoding_is_no_traceback(tmp_path: Path) -> None:
     assert b"Traceback" not in finished.stderr
 
 
-@pytest.mark.xfail(reason="an empty value is taken for none, and this machine is shown: agent/cli.py, probe")
 def test_an_empty_snapshot_name_does_not_show_this_machine() -> None:
     """`--replay "$UNSET"`."""
     assert complaint(bwagent("probe", "--replay", "", env={"NODE_NAME": "node-17"}), 2)

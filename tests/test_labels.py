@@ -45,8 +45,9 @@ def rendered(
 ) -> Rendered:
     """What a look at these devices makes of the labels published before."""
     roles = assign(rdma.value) if isinstance(rdma, Seen) else ()
-    observation = Observation(time=0.0, node="n1", boot_id=None, rdma=rdma)
-    return render(observation, roles, naming or Naming(), previous)
+    nobody = Absent("not asked")
+    observation = Observation(0.0, "n1", None, ports=roles, rdma=rdma, lldp=nobody, ib=nobody, nvml=nobody)
+    return render(observation, naming or Naming(), previous)
 
 
 def labels(*devices: RdmaDevice, previous: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -186,7 +187,7 @@ def test_labels_are_sorted() -> None:
 
 def test_every_row_says_when_it_is_absent() -> None:
     """The table is what the documentation is held against: no cell is empty and no key is named twice."""
-    assert all(row.key.startswith(("P/", "IB/")) and row.value and row.absent for row in LABELS)
+    assert all(row.key.startswith(("P/", "IB/", "ACC")) and row.value and row.absent for row in LABELS)
     assert len({row.key for row in LABELS}) == len(LABELS)
 
 

@@ -132,7 +132,6 @@ LEGS = [leg("e0", A, "active"), leg("e1", B, "active")]
 BONDED = [
     ("by its GIDs, the bond", {1: "bond0"}, [*LEGS, bond("e0", "e1")], "e0"),
     ("by its function, the leg", {1: None}, [*LEGS, bond("e0", "e1")], "e0"),
-    ("without a netdev of its own", {1: "bond0"}, [leg("e7", B, "active"), bond("e7")], "bond0"),
     ("two functions' netdevs", {1: "bond0"}, [*LEGS, bond("e0", "e1"), net("other")], "e0"),
 ]
 
@@ -143,8 +142,7 @@ def test_a_bond_is_read_as_its_legs(gids: dict[int, str | None], parts: list[Ent
     found = ports(Kernel(hca("x0", A, "Ethernet", gids), *parts))[1]
     assert found.netdev
     assert found.netdev.name == name
-    members = ["e7"] if name == "bond0" else ["e0", "e1"]
-    assert [one.name for one in found.legs] == members
+    assert [one.name for one in found.legs] == ["e0", "e1"]
     assert {one.speed_mbps for one in found.legs} == {400_000}
 
 
@@ -170,6 +168,12 @@ def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
     devices = [hca("x0", A, "Ethernet"), hca("x1", B, "Ethernet")]
     root = Kernel(*devices, *LEGS, bond("e0", "e1"), errors={f"{CLASS}/x1/ports": EIO})
     assert ports(root)[1].legs == ()
+
+
+def test_a_netdev_lent_to_a_pod_is_not_found_under_its_name_here() -> None:
+    """The GIDs of a function without a netdev may name the one inside the pod, and ours of that name is another."""
+    root = Kernel(hca("x0", A, "Ethernet", {1: "eth0"}), netdev("eth0", B))
+    assert ports(root)[1].netdev is None
 
 
 def test_a_bridge_is_no_bond() -> None:

@@ -51,7 +51,7 @@ def test_a_tree_that_lost_its_links_tells_by_uevent() -> None:
     assert (copied.pci, copied.driver) == (B, "irdma")
     half = seen(Kernel({f"{CLASS}/x0/device": f"../{A}", f"{CLASS}/{A}/uevent": facts[f"{CLASS}/x0/device/uevent"]}))
     assert (half["x0"].pci, half["x0"].driver) == (A, "irdma")
-    lost = seen(Kernel({f"{CLASS}/x0/ports": None}))["x0"]
+    lost = seen(Kernel({f"{CLASS}/x0/ports": None, f"{CLASS}/x0/node_type": b"1: CA\n"}))["x0"]
     assert (lost.pci, lost.driver) == (None, None)
 
 
@@ -226,3 +226,9 @@ def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
     assert facts.count(None) == 1
     assert [problem.subject for problem in reading.problems] == [f"/{path}"]
     assert isinstance(reading.problems[0], Problem)
+
+
+def test_a_class_of_links_that_lead_nowhere_is_a_failure() -> None:
+    """A tree copied without what its links lead to is no node without HCAs."""
+    reading = read(host(Kernel({f"{CLASS}/x0": "../../devices/gone/x0", f"{CLASS}/x1": "../../devices/gone/x1"})))
+    assert reading.outcome == Failed("none of the devices in /sys/class/infiniband can be looked into")

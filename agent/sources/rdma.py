@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.host import Host
-    from agent.model import Netdev
+    from agent.model import Netdev, PortRole
 
 SOURCE = "rdma"
 CLASS = "sys/class/infiniband"
@@ -33,7 +33,7 @@ INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})  # include/linux/pci_ids.h:
 SWITCH_MANAGEMENT = b"SW_MNG"  # in the PCI VPD of the functions that manage an HGX board's NVSwitches
 
 
-def read(host: Host) -> Reading[tuple[RdmaDevice, ...]]:
+def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[RdmaDevice, ...]]:
     """Read the whole class."""
     reader = Reader(host.root, SOURCE)
     try:
@@ -44,7 +44,14 @@ def read(host: Host) -> Reading[tuple[RdmaDevice, ...]]:
     except Unavailable as error:
         return Reading(Failed(str(error)), tuple(reader.problems))
     devices, problems = _read_devices(host, names, routed)
+    if not any(map(_is_there, devices)):
+        return Reading(Failed(f"none of the devices in /{CLASS} can be looked into"), (*reader.problems, *problems))
     return Reading(Seen(devices), (*reader.problems, *problems))
+
+
+def _is_there(device: RdmaDevice) -> bool:
+    """Something is known of it, be it that it is sick; a link that leads nowhere has nothing."""
+    return bool(device.excluded or device.failure or device.ports or device.node_type or device.driver)
 
 
 def _nobody_home(reader: Reader, names: list[str] | None) -> Absent | Failed:
@@ -119,7 +126,9 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
     pci, driver = _function(reader, base)
     management = _nvswitch_management(reader, base, link_layers)
     netdevs = tuple(reader.names(f"{base}/device/net") or _parent(reader, base))
-    interfaces = netdev.names(reader, base, link_layers, netdevs)
+    # A PCI function without a netdev here has lent it to a pod; its GIDs may still name it, and ours of the same name.
+    lent = bool(pci) and not netdevs
+    interfaces = dict.fromkeys(link_layers) if lent else netdev.names(reader, base, link_layers, netdevs)
     ports = tuple(
         _port(
             reader,

@@ -41,7 +41,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwag
 TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "cpio": "cpio", "depmod": "kmod"}
 TO_REACH_THE_HOST = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 RDMA = ("rdma_rxe", "crc32_generic", "ib_umad", "ib_uverbs")  # without that crc32 rxe fails to add a link
-NETWORK = ("virtio_net", "veth", "bonding", "8021q", "dummy")
+NETWORK = ("virtio_net", "veth", "bridge", "bonding", "8021q", "dummy")
 MODULES = (*TO_REACH_THE_HOST, *RDMA, *NETWORK)
 USER_NETWORK = ("-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=")
 """Pass as `devices`; after `modprobe virtio_net`, eth0 may be 10.0.2.15/24, and the host's loopback is 10.0.2.2."""

@@ -1,0 +1,136 @@
+"""The flags that several commands have, and what is wrong with a value."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Command = Callable[..., None]
+
+GLOB: dict[str, Any] = {"multiple": True, "metavar": "GLOB"}
+
+
+class MayBeEmpty(click.Option):
+    """An option that an empty environment variable sets, too; click takes such a variable for none."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        return os.environ.get(f"{ctx.auto_envvar_prefix}_{(self.name or '').upper()}")
+
+
+def not_empty(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """A value that must not be left empty where it is given."""
+    if value == "":
+        raise click.BadParameter("may not be empty")
+    return value
+
+
+def _prefix(_context: click.Context, parameter: click.Parameter, value: str) -> str:
+    from agent.encode import prefix_fault
+
+    if not value and parameter.name == "ib_label_prefix":
+        return value  # the family is turned off
+    if fault := prefix_fault(value):
+        raise click.BadParameter(fault)
+    return value
+
+
+def _label_key(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    from agent.encode import key_fault
+
+    if value and "/" not in value:
+        raise click.BadParameter(f"{value[:64]!r} has no domain before a slash")
+    if value and (fault := key_fault(value)):
+        raise click.BadParameter(fault)
+    return value
+
+
+def _node_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    from agent.encode import prefix_fault
+
+    if value is not None and prefix_fault(value):
+        raise click.BadParameter(f"{value[:64]!r} is no Node name (a DNS name in lower case)")
+    return value
+
+
+def device_options(command: Command) -> Command:
+    """The flags of every command that looks at the node's devices."""
+    for option in (
+        click.option(
+            "--nvml-library",
+            type=click.Path(dir_okay=False),
+            metavar="PATH",
+            help="libnvidia-ml.so.1, where it is not found.",
+        ),
+        click.option("--backend-device", **GLOB, help="These RDMA devices are the backend, no others. Repeatable."),
+        click.option("--exclude-device", **GLOB, help="Leave these RDMA devices out and unread. Repeatable."),
+        click.option(
+            "--sysfs-root",
+            type=click.Path(exists=True, file_okay=False),
+            default="/sys",
+            metavar="DIR",
+            help="Where the host's /sys is mounted.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def wait_options(command: Command) -> Command:
+    """The flags about what is listened to, and for how long."""
+    for option in (
+        click.option("--no-wait", is_flag=True, help="Do not listen for LLDP at all."),
+        click.option(
+            "--wait",
+            type=click.FloatRange(0, 3600),
+            metavar="SECONDS",
+            help="Listen for LLDP that long.  [default: until every port has spoken, or 65]",
+        ),
+        click.option(
+            "--source",
+            type=click.Choice(["rdma", "lldp", "ib", "nvml"]),
+            multiple=True,
+            help="Ask only these sources. Repeatable.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def naming_options(command: Command) -> Command:
+    """The flags that say how the Node and its label keys are called."""
+    for option in (
+        click.option(
+            "--accelerator-label",
+            cls=MayBeEmpty,
+            default="network.topology.nvidia.com/accelerator",
+            show_default=True,
+            metavar="KEY",
+            callback=_label_key,
+        ),
+        click.option(
+            "--ib-label-prefix",
+            cls=MayBeEmpty,
+            default="ib.coreweave.cloud",
+            show_default=True,
+            metavar="DOMAIN",
+            callback=_prefix,
+            help="Empty: none of these keys.",
+        ),
+        click.option(
+            "--label-prefix", default="backend.coreweave.cloud", show_default=True, metavar="DOMAIN", callback=_prefix
+        ),
+        click.option(
+            "--node-name",
+            default=lambda: os.environ.get("NODE_NAME") or None,
+            metavar="NAME",
+            callback=_node_name,
+            help="Else $NODE_NAME, else the host name.",
+        ),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,122 @@
+"""LLDP frames in capture files, through scapy: pcap written, pcap and pcapng read (draft-ietf-opsawg-pcap, -pcapng).
+
+scapy is an extra (`bwagent[pcap]`): it is GPL-2.0-only and 50 MB, and only captures and their replay need it.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import struct
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import Malformed, Unavailable
+from agent.wire.lldp import Frame, is_lldp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LONGEST_FILE = 16 << 20  # bytes
+MOST_FRAMES = 100_000
+ETHERNET = 1  # LINKTYPE_ETHERNET
+LINK_TYPE = 0xFFFF  # above it stands the length of the frame check sequence, which LLDP takes for padding
+MICROSECONDS, NANOSECONDS = 1_000_000, 1_000_000_000
+GZIP = b"\x1f\x8b"  # scapy would unpack it, however much that is
+SECTION = b"\x0a\x0d\x0d\x0a"  # block type of a pcapng file's Section Header Block
+SECTION_LITTLE_ENDIAN = b"\x4d\x3c\x2b\x1a"
+
+
+def read(netdev: str, data: bytes) -> tuple[list[Frame], str | None]:
+    """The LLDP frames of a capture file in the order of their times, and where the file breaks off if it does.
+
+    Malformed when it is no capture file of Ethernet. A file that was cut short still tells what came before.
+    """
+    if data.startswith(GZIP):
+        raise Malformed("is compressed: gunzip it first")
+    whole = _whole(data)
+    found, end = _frames(netdev, data[:whole])
+    return found, None if end == len(data) else f"breaks off at octet {end} of {len(data)}"
+
+
+def _frames(netdev: str, data: bytes) -> tuple[list[Frame], int]:
+    """The frames, and the octet up to which scapy followed."""
+    utils, scapy_error = _scapy()
+    found = []
+    file = io.BytesIO(data)
+    try:
+        reader = utils.RawPcapReader(file)
+        for number, (packet, meta) in enumerate(reader):
+            if number >= MOST_FRAMES:
+                raise Malformed(f"more than {MOST_FRAMES} frames")
+            _check_link_type(getattr(meta, "linktype", getattr(reader, "linktype", ETHERNET)))
+            if is_lldp(packet):
+                found.append(Frame(netdev, _seconds(meta, nano=getattr(reader, "nano", False)), packet))
+    except (EOFError, ValueError, OverflowError, struct.error, scapy_error) as error:
+        raise Malformed(f"no pcap or pcapng file: {error}") from error
+    return sorted(found, key=lambda frame: frame.time), file.tell()
+
+
+def _whole(data: bytes) -> int:
+    """Up to which octet records or blocks follow each other whole."""
+    if data[:4] == SECTION:
+        return _whole_blocks(data)
+    order = "<" if data[3:4] == b"\xa1" else ">"
+    at = 24
+    while at + 16 <= len(data):
+        behind = at + 16 + int(struct.unpack_from(f"{order}I", data, at + 8)[0])
+        if behind > len(data):
+            break
+        at = behind
+    return min(at, len(data))
+
+
+def _whole_blocks(data: bytes) -> int:
+    """Blocks of pcapng say their length in front and behind, in the byte order that their section began with."""
+    order = "<"
+    at = 0
+    while at + 12 <= len(data):
+        if data[at : at + 4] == SECTION:
+            order = "<" if data[at + 8 : at + 12] == SECTION_LITTLE_ENDIAN else ">"
+        length = int(struct.unpack_from(f"{order}I", data, at + 4)[0])
+        if length < 12 or length % 4 or data[at + 4 : at + 8] != data[at + length - 4 : at + length]:
+            break
+        at += length
+    return at
+
+
+def write(frames: Iterable[Frame]) -> bytes:
+    """A pcap file with microseconds."""
+    utils, _ = _scapy()
+    out = io.BytesIO()
+    out.close = lambda: None  # type: ignore[method-assign]  # scapy closes what it writes to
+    writer = utils.RawPcapWriter(out, linktype=ETHERNET)
+    writer.write_header(None)
+    for frame in frames:
+        seconds, micro = divmod(round(frame.time * MICROSECONDS), MICROSECONDS)
+        writer.write_packet(frame.data, sec=seconds, usec=micro)
+    writer.flush()
+    return out.getvalue()
+
+
+def _check_link_type(link_type: int) -> None:
+    if (kind := link_type & LINK_TYPE) != ETHERNET:
+        raise Malformed(f"its link type is {kind}, not Ethernet (capture on one interface, not on 'any')")
+
+
+def _seconds(meta: Any, *, nano: bool) -> float:
+    """Time of a frame in seconds since the epoch; pcapng gives it in two halves and its own resolution."""
+    if hasattr(meta, "sec"):
+        resolution = NANOSECONDS if nano else MICROSECONDS
+        return float((meta.sec * resolution + meta.usec) / resolution)
+    ticks = (meta.tshigh << 32) + meta.tslow if meta.tshigh is not None and meta.tslow is not None else 0
+    return float(ticks / (meta.tsresol or MICROSECONDS))
+
+
+def _scapy() -> tuple[Any, type[Exception]]:
+    """The module of scapy for capture files, and what it raises."""
+    try:
+        from scapy import error, utils
+    except ImportError:
+        raise Unavailable("frames in capture files need scapy: pip install 'bwagent[pcap]'") from None
+    logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # it warns about a truncated frame; so do we
+    return utils, error.Scapy_Exception

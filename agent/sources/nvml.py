@@ -1,0 +1,86 @@
+"""The NVML source: every GPU and its place in the NVLink fabric.
+
+The PCI bus is asked first. It tells a node without NVIDIA GPUs, where the library is rightly missing and no child needs
+to be started, from one whose driver is not there yet. A GPU that is bound to vfio-pci belongs to a virtual machine, and
+does not count.
+
+What NVML's answers mean is in agent/wire/nvml.py, what they add up to in agent/accelerator.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import Malformed, Unavailable
+from agent.host import Reader
+from agent.model import Absent, Failed, Gpu, Problem, Reading, Seen
+from agent.wire import kernel
+from agent.wire import nvml as wire
+
+if TYPE_CHECKING:
+    from agent.host import Host
+    from agent.model import PortRole
+
+SOURCE = "nvml"
+PCI = "sys/bus/pci/devices"
+NVIDIA = 0x10DE  # include/linux/pci_ids.h: PCI_VENDOR_ID_NVIDIA
+DISPLAY = 0x03  # PCI_BASE_CLASS_DISPLAY: 0x0302 is a GPU without a display
+
+
+def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[Gpu, ...]]:
+    """Ask NVML for all GPUs, where the bus shows one."""
+    reader = Reader(host.root, SOURCE)
+    try:
+        outcome = _missing(reader)
+    except Unavailable as error:
+        outcome = Failed(str(error))
+    if outcome:
+        return Reading(outcome, tuple(reader.problems))
+    try:
+        return _reading(host.gpus(), reader.problems)
+    except (Malformed, Unavailable) as error:
+        return Reading(Failed(str(error)), tuple(reader.problems))
+
+
+def _missing(reader: Reader) -> Absent | Failed | None:
+    """Why NVML need not be asked; None when a GPU is on the bus."""
+    functions = reader.names(PCI)
+    if functions is None and not reader.problems and reader.names("sys/class/net"):
+        return Absent("no PCI bus, so no NVIDIA GPU on it")
+    if functions is None:
+        return Failed(f"/{PCI} could not be listed")
+    # One is enough: a node has hundreds of functions, and this is done at every look.
+    if any(_is_gpu(reader, f"{PCI}/{function}") for function in functions):
+        return None
+    return Absent("no NVIDIA GPU on the PCI bus")
+
+
+def _is_gpu(reader: Reader, path: str) -> bool:
+    code = reader.value(f"{path}/class", kernel.number)
+    if code is None or code >> 16 != DISPLAY or reader.value(f"{path}/vendor", kernel.number) != NVIDIA:
+        return False
+    return not (reader.link(f"{path}/driver") or "").endswith("/vfio-pci")
+
+
+def _reading(answer: Any, problems: list[Problem]) -> Reading[tuple[Gpu, ...]]:
+    refused, entries = wire.answer(answer)
+    if refused:
+        return Reading(Failed(f"{refused.error}: {refused.call}: {refused.text}"), tuple(problems))
+    if not entries:
+        return Reading(Failed("NVML counts no GPU, while one is on the PCI bus"), tuple(problems))
+    gpus = tuple(_gpu(index, entry) for index, entry in enumerate(entries))
+    return Reading(Seen(gpus), (*problems, *filter(None, map(_problem, gpus))))
+
+
+def _gpu(index: int, entry: Any) -> Gpu:
+    """One GPU; one that makes no sense costs itself."""
+    try:
+        return wire.gpu(entry)
+    except Malformed as error:
+        return Gpu(index, error="malformed", text=str(error))
+
+
+def _problem(gpu: Gpu) -> Problem | None:
+    if gpu.error is None or gpu.state is not None:
+        return None
+    return Problem(SOURCE, gpu.pci or f"GPU {gpu.index}", None, f"{gpu.error}: {gpu.text}")
