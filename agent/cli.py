@@ -95,8 +95,9 @@ def _live(flags: dict[str, Any]) -> tuple[Host, Hearing | None]:
     """The doors of this node, and the patience of the one that LLDP frames come in by."""
     from agent.live.hearing import Hearing, progress
     from agent.live.node import live_host
+    from agent.live.packets import Listener
 
-    hearing = None if flags["no_wait"] else Hearing(flags["wait"], progress)
+    hearing = None if flags["no_wait"] else Hearing(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
     devices = flags["exclude_device"], flags["backend_device"]
     return live_host(flags["sysfs_root"], *devices, hearing, flags["nvml_library"]), hearing
 

@@ -85,6 +85,9 @@ def wait_options(command: Command) -> Command:
     for option in (
         click.option("--no-wait", is_flag=True, help="Do not listen for LLDP at all."),
         click.option(
+            "--openvswitch", is_flag=True, help="Hear LLDP below Open vSwitch, too (a filter sees each packet)."
+        ),
+        click.option(
             "--wait",
             type=click.FloatRange(0, 3600),
             metavar="SECONDS",
