@@ -43,5 +43,5 @@ def versions(session: nox.Session) -> None:
 def benchmarks(session: nox.Session) -> None:
     """Side-by-side measurements; prints medians."""
     install(session, "test")
-    for name in session.posargs or ["probe"]:
-        session.run("python", f"benchmarks/{name}.py")
+    for name in session.posargs or ["probe", "lldp_decode", "smp_round", "nvml_poll"]:
+        session.run("python", "-m", f"benchmarks.{name}")

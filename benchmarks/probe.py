@@ -1,6 +1,6 @@
 """What a probe costs, side by side in one run: a cold start, and reading 16 HCAs warm. Prints medians.
 
-    python benchmarks/probe.py
+    python -m benchmarks.probe
 
 node_exporter's infiniband collector reads the same tree where Debian's prometheus-node-exporter is installed.
 """

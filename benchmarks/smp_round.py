@@ -1,0 +1,80 @@
+"""What a round of SMPs costs: `python -m benchmarks.smp_round [ROUNDS]`, from the repository.
+
+Over a stand-in libibumad whose ports answer at once, so that what is measured is ours: a fabric's own microseconds come
+on top. A port is asked three things, one after the other; the ports are asked all at the same time, in one child. The
+child with no port is its start and its JSON, with ctypes imported but no library loaded; what stands above it is the
+round. The ways take turns in one run, and CPU is that of the child and of starting it, from getrusage().
+
+A round over eight ports may take 50 ms more than the child with none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.live.child import Children
+from benchmarks.nvml_poll import interpreter, measure
+from tests.live import stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PORTS = 8
+MANY = 64  # as many as the stand-in has
+GOAL_MS = 50.0  # wall, above the child with no port
+QUESTIONS = 3  # NodeInfo, NodeDescription, PortInfo
+
+
+def child(library: str, ports: int) -> Callable[[], dict[str, Any]]:
+    """The agent's way to ask that many ports; what is not answered would be cheaper, or dearer, and is refused."""
+    asked = [(f"mlx5_{number}", 1) for number in range(ports)]
+    work = partial(Children().call, "smp", {"ports": asked, "library": library}, 10)
+    for port in (answer := work()["ports"]):
+        if port["error"] or [one["error"] for one in port["exchanges"]] != [None] * QUESTIONS:
+            raise SystemExit(f"{port['device']} of the stand-in left a question unanswered")
+    if len(answer) != ports:
+        raise SystemExit(f"{len(answer)} ports in the answer about {ports}")
+    return work
+
+
+@contextmanager
+def built() -> Iterator[str]:
+    """The stand-in, without faults and without its log."""
+    if reason := stand_in.missing():
+        raise SystemExit(reason)
+    for variable in ("STAND_IN", "STAND_IN_LOG"):
+        os.environ.pop(variable, None)
+    with tempfile.TemporaryDirectory() as folder:
+        yield stand_in.build(Path(folder))
+
+
+def main(rounds: int) -> int:
+    """Print the table; 1 when eight ports are over the goal."""
+    none, some, many = (f"smp child, {ports} ports" for ports in (0, PORTS, MANY))
+    with built() as library:
+        ways: dict[str, Callable[[], object]] = {
+            "interpreter": interpreter("-c", "pass"),
+            "interpreter, -I -S": interpreter("-I", "-S", "-c", "pass"),
+            none: child(library, 0),
+            some: child(library, PORTS),
+            many: child(library, MANY),
+        }
+        results = measure(ways, rounds)
+    start = results[none][0]
+    print(f"medians of {rounds:<13}{'wall ms':>9}{'CPU ms':>9}{'above no port':>15}")
+    for name, (wall, cpu) in results.items():
+        above = f"{wall - start:15.1f}" if name in (some, many) else ""
+        print(f"{name:24}{wall:9.1f}{cpu:9.1f}{above}")
+    above_none = results[some][0] - start
+    print(f"a round over {PORTS} ports: {above_none:.1f} ms above the child with none (goal: {GOAL_MS:.0f})")
+    return int(above_none > GOAL_MS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if sys.argv[1:] else 40))
