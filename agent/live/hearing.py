@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.live.packets import Listener
-from agent.model import natural
+from agent.model import Problem, natural
 from agent.wire import lldp
 
 if TYPE_CHECKING:
@@ -81,11 +81,12 @@ class Hearing:
             self._tell(len(netdevs) - len(awaited), awaited, 0)
         return frames
 
-    def note(self) -> str | None:
+    def notes(self) -> list[Problem]:
         """What a report should say about how long was listened."""
         if not self._listened or self.elapsed >= PATIENCE:
-            return None
-        return f"listened for {self.elapsed:.0f} s: a port's second neighbour may be unheard (--wait {PATIENCE:.0f})"
+            return []
+        text = f"listened for {self.elapsed:.0f} s: a port's second neighbour may be unheard (--wait {PATIENCE:.0f})"
+        return [Problem("lldp", "lldp", None, text)]
 
 
 def _speaks(frame: Frame) -> bool:
