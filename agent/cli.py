@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent import __version__
-from agent.errors import BwagentError, Unavailable
-from agent.flags import device_options, naming_options, not_empty, wait_options
+from agent.errors import BwagentError, Rejected, Unavailable
+from agent.flags import cluster_options, device_options, naming_options, not_empty, wait_options
 
 if TYPE_CHECKING:
     from agent.host import Host
+    from agent.labels import Naming, Rendered
     from agent.live.hearing import Hearing
     from agent.model import Observation
+    from agent.publish import Target
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
@@ -37,38 +39,98 @@ def cli() -> None:
     epilog=EXAMPLES.format("bwagent probe --dry-run", "bwagent probe --replay sysfs_fixtures/dgx-h100 -o labels")
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing and contact no API server.")
+@click.option("--diff", is_flag=True, help="With --dry-run: read the Node and show what would change.")
 @click.option(
     "--replay", metavar="SNAPSHOT", callback=not_empty, help="Look at a capture (folder or tar) instead of this node."
 )
 @click.option(
     "-o", "--output", type=click.Choice(["table", "labels", "json", "yaml"]), default="table", show_default=True
 )
+@cluster_options
 @naming_options
 @device_options
 @wait_options
-def probe(replay: str | None, output: str, dry_run: bool, **flags: Any) -> None:
-    """Observe this node once and print its labels."""
-    if not dry_run and replay is None:
-        raise click.UsageError("this version applies no labels yet: add --dry-run")
-    from agent.labels import Naming
+def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
+    """Observe this node once, print its labels, and apply them to its Node unless --dry-run."""
+    if diff and (replay or not dry_run):
+        raise click.UsageError("--diff goes with --dry-run, and not with --replay")
+    from agent.labels import render
     from agent.observe import observe
     from agent.probe import Choices, report_on, show
     from agent.replay import replay as replayed
 
-    excluded, backend = flags["exclude_device"], flags["backend_device"]
-    if replay:
-        host, hearing = replayed(replay, excluded, backend), None
-    else:
-        host, hearing = _live(flags)
-    observation = observe(host, flags["source"])
-    choices = Choices(
-        backend,
-        excluded,
-        Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"]),
-        flags["node_name"],
+    choices = Choices(flags["backend_device"], flags["exclude_device"], _naming(flags), flags["node_name"])
+    target = None if replay or (dry_run and not diff) else _target(flags)
+    host, hearing = (
+        (replayed(replay, choices.excluded_devices, choices.backend_devices), None) if replay else _live(flags)
     )
-    show(report_on(observation, choices, hearing.note() if hearing else None), output)
+    observation = observe(host, flags["source"])
+    rendered = render(observation, choices.naming, target.previous() if target else None)
+    notes = [*(hearing.notes() if hearing else ()), *(target.problems(observation) if target else ())]
+    show(report_on(observation, choices, notes, rendered), output)
     _fail_if_blind(observation)
+    if target:
+        _publish(target, observation, rendered, apply=not dry_run, aside=output != "table")
+
+
+def _naming(flags: dict[str, Any]) -> Naming:
+    from agent.labels import Naming
+
+    return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
+
+
+def _node_name(flags: dict[str, Any]) -> str:
+    from agent.encode import prefix_fault
+
+    name: str = flags["node_name"] or os.uname().nodename.lower()
+    if prefix_fault(name):
+        raise click.UsageError(f"the host name {name[:64]!r} is no Node name: give one with --node-name")
+    return name
+
+
+def _target(flags: dict[str, Any]) -> Target:
+    """The Node, looked at before anything else is done."""
+    from agent.live.kube import door
+    from agent.publish import target
+
+    return target(door(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
+
+
+def _publish(target: Target, observation: Observation, rendered: Rendered, *, apply: bool, aside: bool) -> None:
+    """Show what changes, below a table or beside what a program reads, and make it so."""
+    from agent.publish import planned, publish
+
+    todo, lines = planned(target, observation, rendered)
+    fault = None
+    if apply:
+        lines, fault = publish(target, todo)
+    click.echo("\n".join(lines if aside else ["", *lines]), err=aside)
+    if fault:
+        raise Rejected(fault)
+
+
+@cli.command(epilog=EXAMPLES.format("bwagent cleanup --context prod --node-name gpu-17", "bwagent cleanup --all --yes"))
+@click.option("--all", "everywhere", is_flag=True, help="On every Node; needs the right to list them.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+@naming_options
+def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
+    """Remove every label and annotation that the agent owns on its Node."""
+    from agent.difference import planned
+    from agent.live.kube import door
+    from agent.publish import clean, leftovers
+
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("there is nobody to ask: add --yes")
+    kube = door(flags["kubeconfig"], flags["context"])
+    todo = leftovers(kube, None if everywhere else _node_name(flags), _naming(flags))
+    for plan in todo:
+        click.echo("\n".join(planned(plan)))
+    if not todo:
+        click.echo("nothing to remove")
+    elif yes or click.confirm(f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True):
+        for plan in todo:
+            click.echo(clean(kube, plan)[0])
 
 
 @cli.command(epilog=EXAMPLES.format("bwagent capture node-17", "bwagent capture --anonymize for-a-bug-report"))

@@ -104,6 +104,21 @@ def wait_options(command: Command) -> Command:
     return command
 
 
+def cluster_options(command: Command) -> Command:
+    """The flags that say which API server is meant."""
+    for option in (
+        click.option("--context", metavar="NAME", callback=not_empty, help="Of the kubeconfig."),
+        click.option(
+            "--kubeconfig",
+            metavar="FILE",
+            callback=not_empty,
+            help="Else $KUBECONFIG or ~/.kube/config with --context, else the Pod's service account.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def naming_options(command: Command) -> Command:
     """The flags that say how the Node and its label keys are called."""
     for option in (

@@ -18,6 +18,9 @@ from agent.labels import Naming, render
 from agent.model import Problem, Seen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.labels import Rendered
     from agent.model import Observation
 
 
@@ -31,14 +34,15 @@ class Choices:
     node_name: str | None = None
 
 
-def report_on(observation: Observation, choices: Choices, note: str | None = None) -> dict[str, Any]:
-    """The JSON document of an observation; `note` is what is to be said about how it was made."""
+def report_on(
+    observation: Observation, choices: Choices, notes: Iterable[Problem] = (), rendered: Rendered | None = None
+) -> dict[str, Any]:
+    """The JSON document of an observation; `rendered` are its labels where those held from before count, too."""
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-    rendered = render(observation, choices.naming)
+    rendered = rendered or render(observation, choices.naming)
     hints = report.hints(observation, _unmatched(choices, [device.name for device in devices]))
-    if note and isinstance(observation.lldp, Seen):
-        hints.append(Problem("lldp", "lldp", None, note))
-    problems = [*hints, *rendered.problems, *observation.problems]
+    held = [Problem("labels", key, None, "kept as it was: it cannot be seen now") for key in rendered.held]
+    problems = [*hints, *notes, *held, *rendered.problems, *observation.problems]
     node = choices.node_name or (observation.node and observation.node.lower())
     return report.document(observation, rendered, problems, node)
 

@@ -50,7 +50,10 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "a Node name with capitals": ((*PROBE, "--node-name", "Node"), "--node-name"),
     "a sysfs that is not there": (("probe", "--dry-run", "--sysfs-root", "/nowhere"), "--sysfs-root"),
     "a sysfs that is a file": (("capture", "x", "--sysfs-root", "/etc/passwd"), "--sysfs-root"),
-    "a probe that would apply": (("probe",), "--dry-run"),
+    "a difference of a replay": ((*PROBE, "--diff"), "--diff"),
+    "a cleanup that nobody confirms": (("cleanup", "--node-name", "n1"), "--yes"),
+    "an accelerator key without a domain": ((*PROBE, "--accelerator-label", "domain"), "--accelerator-label"),
+    "a label prefix of Kubernetes": ((*PROBE, "--label-prefix", "x.kubernetes.io"), "--label-prefix"),
 }
 
 

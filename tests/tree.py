@@ -1,0 +1,16 @@
+"""A small /sys for commands that are run as programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def a_node_without_rdma(folder: Path) -> Path:
+    """One NIC, an empty PCI bus: `speed.current=0G` is all there is to say."""
+    top = folder / "sys"
+    (top / "class/net/lo").mkdir(parents=True)
+    (top / "bus/pci/devices").mkdir(parents=True)
+    return top
