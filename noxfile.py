@@ -44,5 +44,5 @@ def versions(session: nox.Session) -> None:
 def benchmarks(session: nox.Session) -> None:
     """Side-by-side measurements; prints medians."""
     install(session, "test")
-    for name in session.posargs or ["probe", "lldp_decode", "smp_round", "nvml_poll"]:
+    for name in session.posargs or ["probe", "lldp_decode", "lldp_listen", "smp_round", "nvml_poll", "node_patch"]:
         session.run("python", "-m", f"benchmarks.{name}")
