@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from agent.labels import Naming, Rendered
     from agent.live.hearing import Hearing
     from agent.model import Observation
+    from agent.node import Kube
+    from agent.plan import Plan
     from agent.publish import Target
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
@@ -118,7 +120,7 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     """Remove every label and annotation that the agent owns on its Node."""
     from agent.difference import planned
     from agent.live.kube import door
-    from agent.publish import clean, leftovers
+    from agent.publish import leftovers
 
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: add --yes")
@@ -129,8 +131,22 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     if not todo:
         click.echo("nothing to remove")
     elif yes or click.confirm(f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True):
-        for plan in todo:
+        _clean(kube, todo)
+
+
+def _clean(kube: Kube, todo: list[Plan]) -> None:
+    """Clean all that can be cleaned; a Node that cannot keeps none of the others."""
+    from agent.publish import clean
+
+    faults = 0
+    for plan in todo:
+        try:
             click.echo(clean(kube, plan)[0])
+        except BwagentError as error:
+            faults += 1
+            _complain(f"bwagent: {error}", 1)
+    if faults:
+        raise Rejected(f"{faults} of {len(todo)} Nodes could not be cleaned up")
 
 
 @cli.command(epilog=EXAMPLES.format("bwagent capture node-17", "bwagent capture --anonymize for-a-bug-report"))
