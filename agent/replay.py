@@ -63,6 +63,8 @@ def _named(snapshot: str) -> Iterator[None]:
         yield
     except Malformed as error:
         raise Malformed(f"{snapshot}: {error}") from error
+    except Unavailable as error:
+        raise Unavailable(f"{snapshot}: {str(error).removeprefix(f'{snapshot}: ')}") from error
     except OSError as error:
         raise Unavailable(f"{snapshot}: {error.strerror or error}") from error
 
