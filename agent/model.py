@@ -3,7 +3,8 @@
 The law of this module: a field says the file, TLV or attribute it comes from, and None is "unknown", never 0 or "".
 Nothing here judges: which ports are the backend is decided in roles.py, what becomes a label in labels.py.
 
-Rates are in Gb/s, netdev speeds in Mb/s as the kernel gives them, GUIDs are 16 lower-case hex digits.
+Rates are in Gb/s, netdev speeds in Mb/s as the kernel gives them, GUIDs are 16 lower-case hex digits. What is
+never told apart by its type alone is a named tuple: a frozen dataclass takes half a millisecond of every start.
 """
 
 from __future__ import annotations
@@ -45,8 +46,7 @@ class Failed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that could not be read or made no sense; it never stops the rest."""
 
     source: str  # "rdma", "lldp", "ib", "nvml"
@@ -55,8 +55,7 @@ class Problem:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reading(Generic[T]):
+class Reading(NamedTuple, Generic[T]):
     """What a source saw, and what it stumbled over."""
 
     outcome: Seen[T] | Absent | Failed
@@ -165,8 +164,7 @@ class Gpu:
     text: str | None = None  # the same in words
 
 
-@dataclass(frozen=True, slots=True)
-class PortRole:
+class PortRole(NamedTuple):
     """A port, or one leg of a bonded port, with its name in label keys and its part in the backend network."""
 
     interface: str
@@ -178,8 +176,7 @@ class PortRole:
     counted_gbps: float | None  # None: its state or its rate is unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbor:
+class Neighbor(NamedTuple):
     """One node at the far end of a backend port, under the names that become labels; they are not encoded yet."""
 
     device: str
@@ -189,8 +186,7 @@ class Neighbor:
     age: float | None = None  # seconds since it was last heard; None: it was asked just now
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """What is known of the far end of one backend port; of several neighbours the selected one is first."""
 
     interface: str

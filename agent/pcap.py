@@ -6,7 +6,6 @@ scapy is an extra (`bwagent[pcap]`): it is GPL-2.0-only and 50 MB, and only capt
 from __future__ import annotations
 
 import io
-import logging
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -118,5 +117,7 @@ def _scapy() -> tuple[Any, type[Exception]]:
         from scapy import error, utils
     except ImportError:
         raise Unavailable("frames in capture files need scapy: pip install 'bwagent[pcap]'") from None
+    import logging  # only scapy needs it, and a look without frames starts in less time
+
     logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # it warns about a truncated frame; so do we
     return utils, error.Scapy_Exception

@@ -14,7 +14,6 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agent import pcap
 from agent.errors import Malformed, Unavailable
 from agent.host import TABLE
 
@@ -109,6 +108,8 @@ def save(doors: Doors, folder: Path) -> None:
     """Write frames and answers into a snapshot."""
     if doors.listened:
         (folder / LLDP).mkdir()
+    from agent import pcap
+
     for netdev, frames in doors.heard.items():
         try:
             _write(folder / LLDP / f"{netdev}.pcap", pcap.write(frames))
@@ -153,6 +154,8 @@ def _bytes(store: Store, path: str, limit: int) -> bytes:
 
 
 def _load_frames(doors: Doors, netdev: str, store: Store, path: str) -> None:
+    from agent import pcap  # with it comes the decoder, which a snapshot without frames does not need
+
     try:
         frames, fault = pcap.read(netdev, _bytes(store, path, pcap.LONGEST_FILE))
     except Malformed as error:

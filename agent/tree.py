@@ -44,13 +44,13 @@ class Tree:
         self._empty = {self.place(path) for path in empty}
 
     def read(self, path: str, limit: int) -> bytes:
-        place = self.resolve(self._checked(path))
+        place = self._followed(self._checked(path))
         if self._kind(place) != "file":
             raise _os_error(errno.EISDIR if self._kind(place) else errno.ENOENT, path)
         return self._store.read(place, limit)
 
     def names(self, path: str) -> list[str]:
-        place = self.resolve(self._checked(path))
+        place = self._followed(self._checked(path))
         if place in self._empty:
             return []
         if self._kind(place) != "folder":
@@ -69,6 +69,10 @@ class Tree:
         if place in self._errors:
             raise _os_error(self._errors[place], path)
         return place
+
+    def _followed(self, place: str) -> str:
+        """Only the last part can still be a link: the folders on the way have been followed."""
+        return self.resolve(place) if self._store.kind(place) == "link" else place
 
     def _kind(self, place: str) -> str | None:
         return "folder" if place in self._empty else self._store.kind(place)
@@ -133,8 +137,11 @@ class DiskStore:
         return self._kinds[path]
 
     def read(self, path: str, limit: int) -> bytes:
-        with open(self._real(path), "rb", buffering=0) as file:
-            return file.read(limit)
+        fd = os.open(self._real(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            return os.read(fd, limit)
+        finally:
+            os.close(fd)
 
     def names(self, path: str) -> list[str]:
         if above := _below(self._mount, path):

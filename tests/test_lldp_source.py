@@ -98,7 +98,7 @@ class Node:
 ETH0 = role(of=netdev("eth0"))
 
 
-@pytest.mark.parametrize("roles", [(), (replace(ETH0, backend=False),), (role(link_layer="InfiniBand"),)])
+@pytest.mark.parametrize("roles", [(), (ETH0._replace(backend=False),), (role(link_layer="InfiniBand"),)])
 def test_without_ethernet_backend_ports_nobody_listens(roles: tuple[PortRole, ...]) -> None:
     """Other nodes have no LLDP neighbours, and that is no fault."""
     node = Node()

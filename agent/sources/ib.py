@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Malformed, Unavailable
 from agent.model import Absent, Failed, Link, Neighbor, Problem, Reading, Seen
 from agent.roles import is_smi_of
-from agent.wire import nodedesc, smp
 
 if TYPE_CHECKING:
     from agent.host import Host
@@ -79,6 +78,8 @@ def _told(answer: dict[str, Any] | None) -> IbNeighbor:
         raise Unavailable("not-recorded")
     if answer.get("error"):
         raise Unavailable(_word(answer["error"]))
+    from agent.wire import smp  # a look without answers starts without it
+
     try:
         exchanges = [
             smp.Exchange(bytes.fromhex(one["request"]), _bytes(one["reply"]), one["error"] and _word(one["error"]))
@@ -105,5 +106,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _neighbor(told: IbNeighbor) -> Neighbor:
+    from agent.wire import nodedesc
+
     name = nodedesc.switch_name(told.node_description) if told.node_description else None
     return Neighbor(name or told.node_guid, str(told.port), None, told)
