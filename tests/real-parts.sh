@@ -15,5 +15,5 @@ if ! dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | awk '$1 !=
 fi
 sh emulated/fetch_kernel.sh
 # The distributions' own Go is too old to build it, so Go is taken where it is.
-[ -n "${KUBEBUILDER_ASSETS-}" ] || sh kube/build.sh ||
-    echo "no Kubernetes API server: the tests over it will be skipped" >&2
+[ -n "${KUBEBUILDER_ASSETS-}" ] || sh kube/build.sh all ||
+    echo "no Kubernetes, or only a part of it: the tests over it will be skipped" >&2

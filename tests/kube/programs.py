@@ -33,7 +33,8 @@ def missing(*programs: str) -> str | None:
     """
     for name in (*CONTROL_PLANE, *programs):
         if _find(name) is None:
-            return f"there is no {name} in $KUBEBUILDER_ASSETS, and none in {CACHE}: run {HERE / 'build.sh'} (with Go)"
+            build = f"run {HERE / 'build.sh'} {name} (with Go)"
+            return f"there is no {name} in $KUBEBUILDER_ASSETS, and none in {CACHE}: {build}"
     for tool, package in TOOLS.items():
         if shutil.which(tool) is None:
             return f"the cluster needs {tool}: apt-get install {package}"
@@ -66,9 +67,14 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def running(name: str, arguments: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program with its log in the folder; by the end of the block it is dead and reaped, come what may."""
-    command = ["setpriv", "--pdeathsig", "KILL", "--", program(name), *arguments]
+def running(
+    name: str, arguments: Sequence[str], folder: Path, at: str | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program with its log in the folder; by the end of the block it is dead and reaped, come what may.
+
+    `at` is its path where it is none of the cluster's own.
+    """
+    command = ["setpriv", "--pdeathsig", "KILL", "--", at or program(name), *arguments]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=environment(folder)
