@@ -335,7 +335,10 @@ def test_then_folders_below_roots(libraries: Callable[..., str], tmp_path: Path)
         path.parent.mkdir(parents=True)
     broken.write_text("for another machine")
     shutil.copy(libraries(), good)
-    code = "import sys; from agent.live import nvml; from agent.live.nvml import Library; nvml.ROOTS = sys.argv[1:]; print(Library().path)"
+    code = (
+        "import sys; from agent.live import nvml; from agent.live.nvml import Library;"
+        "nvml.ROOTS = sys.argv[1:]; print(Library().path)"
+    )
     run = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, check=True, cwd=ROOT, text=True)
     if run.stdout.strip() == nvml.SONAME:
         pytest.skip("an NVIDIA driver is installed here")
