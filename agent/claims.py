@@ -96,6 +96,8 @@ def _of_neighbors(observation: Observation, of: Callable[[Neighbor], str | None]
             yield Claim(None, link.interface)
     for device in _failed_devices(observation):
         yield Claim(None, device, whole_device=True)
+    for interface in observation.unbound:
+        yield Claim(None, interface)
 
 
 def _unseen(observation: Observation) -> Iterable[Claim]:
@@ -123,7 +125,7 @@ def _links(observation: Observation) -> Iterable[Link]:
 
 def blind_spots(observation: Observation) -> bool:
     """Something that may belong to the backend could not be read at all."""
-    return isinstance(observation.rdma, Failed) or bool(_failed_devices(observation))
+    return isinstance(observation.rdma, Failed) or bool(_failed_devices(observation) or observation.unbound)
 
 
 def _failed_devices(observation: Observation) -> list[str]:

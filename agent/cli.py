@@ -14,15 +14,14 @@ import click
 
 from agent import __version__
 from agent.errors import BwagentError, Rejected, Unavailable
-from agent.flags import cluster_options, device_options, naming_options, not_empty, wait_options
+from agent.flags import cluster_options, device_options, naming_options, not_empty, source_options, wait_options
+from agent.run_flags import AllAtOnce, run_options
 
 if TYPE_CHECKING:
     from agent.host import Host
     from agent.labels import Naming, Rendered
     from agent.live.hearing import Hearing
     from agent.model import Observation
-    from agent.node import Kube
-    from agent.plan import Plan
     from agent.publish import Target
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
@@ -66,7 +65,7 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     host, hearing = (
         (replayed(replay, choices.excluded_devices, choices.backend_devices), None) if replay else _live(flags)
     )
-    observation = observe(host, flags["source"])
+    observation = observe(host, flags["source"], target.interfaces() if target else None)
     rendered = render(observation, choices.naming, target.previous() if target else None)
     notes = [*(hearing.notes() if hearing else ()), *(target.problems(observation) if target else ())]
     show(report_on(observation, choices, notes, rendered), output)
@@ -111,6 +110,35 @@ def _publish(target: Target, observation: Observation, rendered: Rendered, *, ap
         raise Rejected(fault)
 
 
+@cli.command(
+    cls=AllAtOnce,
+    epilog=EXAMPLES.format("bwagent run --metrics-address :9477", "bwagent run --dry-run --context prod -v"),
+)
+@click.option("--dry-run", is_flag=True, help="Read the Node, and log what would be applied.")
+@run_options
+@cluster_options
+@naming_options
+@device_options
+@source_options
+def run(hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any) -> None:
+    """Watch this node and keep the labels of its Node true, until SIGTERM."""
+    from agent.daemon import Configuration
+    from agent.daemon import run as serve
+    from agent.pacer import Settings
+
+    serve(
+        Configuration(
+            node=_node_name(flags),
+            naming=_naming(flags),
+            settings=Settings(hold, min_interval, resync),
+            sources=source,
+            backend_devices=flags["backend_device"],
+            excluded_devices=flags["exclude_device"],
+            **{name: flags[name] for name in Configuration.__slots__ if name in flags},
+        )
+    )
+
+
 @cli.command(epilog=EXAMPLES.format("bwagent cleanup --context prod --node-name gpu-17", "bwagent cleanup --all --yes"))
 @click.option("--all", "everywhere", is_flag=True, help="On every Node; needs the right to list them.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -120,7 +148,7 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     """Remove every label and annotation that the agent owns on its Node."""
     from agent.difference import planned
     from agent.live.kube import door
-    from agent.publish import leftovers
+    from agent.publish import clean, leftovers
 
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: add --yes")
@@ -131,22 +159,11 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     if not todo:
         click.echo("nothing to remove")
     elif yes or click.confirm(f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True):
-        _clean(kube, todo)
-
-
-def _clean(kube: Kube, todo: list[Plan]) -> None:
-    """Clean all that can be cleaned; a Node that cannot keeps none of the others."""
-    from agent.publish import clean
-
-    faults = 0
-    for plan in todo:
-        try:
-            click.echo(clean(kube, plan)[0])
-        except BwagentError as error:
-            faults += 1
-            _complain(f"bwagent: {error}", 1)
-    if faults:
-        raise Rejected(f"{faults} of {len(todo)} Nodes could not be cleaned up")
+        faults = [fault for plan in todo if (fault := clean(kube, plan, click.echo))]
+        for fault in faults[:-1]:
+            _complain(f"bwagent: {fault}", 1)
+        if faults:
+            raise Rejected(faults[-1])
 
 
 @cli.command(epilog=EXAMPLES.format("bwagent capture node-17", "bwagent capture --anonymize for-a-bug-report"))

@@ -80,18 +80,11 @@ def device_options(command: Command) -> Command:
     return command
 
 
-def wait_options(command: Command) -> Command:
-    """The flags about what is listened to, and for how long."""
+def source_options(command: Command) -> Command:
+    """The flags about who is asked."""
     for option in (
-        click.option("--no-wait", is_flag=True, help="Do not listen for LLDP at all."),
         click.option(
             "--openvswitch", is_flag=True, help="Hear LLDP below Open vSwitch, too (a filter sees each packet)."
-        ),
-        click.option(
-            "--wait",
-            type=click.FloatRange(0, 3600),
-            metavar="SECONDS",
-            help="Listen for LLDP that long.  [default: until every port has spoken, or 65]",
         ),
         click.option(
             "--source",
@@ -102,6 +95,21 @@ def wait_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def wait_options(command: Command) -> Command:
+    """The flags about for how long LLDP is listened to."""
+    for option in (
+        click.option("--no-wait", is_flag=True, help="Do not listen for LLDP at all."),
+        click.option(
+            "--wait",
+            type=click.FloatRange(0, 3600),
+            metavar="SECONDS",
+            help="Listen for LLDP that long.  [default: until every port has spoken, or 65]",
+        ),
+    ):
+        command = option(command)
+    return source_options(command)
 
 
 def cluster_options(command: Command) -> Command:

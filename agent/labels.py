@@ -36,11 +36,15 @@ class Label(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """The labels that the Node should carry, by key; those held from before; and what could not be written."""
+    """The labels that the Node should carry, by key; those held from before; what could not be written.
+
+    `unsure` are those that are new though not all of what they say could be seen.
+    """
 
     labels: dict[str, str]
     held: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    unsure: tuple[str, ...] = ()
 
 
 LABELS = (
@@ -106,6 +110,7 @@ def render(
     """The labels for an observation; `previous` are the owned labels whose hold has not run out."""
     labels: dict[str, str] = {}
     held: list[str] = []
+    unsure: list[str] = []
     problems: list[Problem] = []
     infiniband = _is_infiniband(observation, (previous or {}).get(f"{naming.prefix}/flavor"))
     for row in LABELS:
@@ -115,8 +120,10 @@ def render(
         for claim in row.claims(observation):
             kept = _kept(template, claim, previous or {})
             held += kept
-            labels |= kept or _published(template, claim, problems)
-    return Rendered(dict(sorted(labels.items())), tuple(held), tuple(problems))
+            found = kept or _published(template, claim, problems)
+            unsure += [] if kept or claim.sure else found
+            labels |= found
+    return Rendered(dict(sorted(labels.items())), tuple(held), tuple(problems), tuple(unsure))
 
 
 def _is_infiniband(observation: Observation, before: str | None) -> bool:

@@ -209,4 +209,5 @@ class Observation:
     ib: Seen[tuple[Link, ...]] | Absent | Failed  # InfiniBand backend ports
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("NVML was not asked")
     off: frozenset[str] = frozenset()  # the sources that are switched off
+    unbound: tuple[str, ...] = ()  # interfaces labelled before whose device is gone, while its PCI function is not
     problems: tuple[Problem, ...] = ()

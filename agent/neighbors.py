@@ -17,6 +17,7 @@ behind the same source address.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ class Heard:
     frame: bytes  # the last one that was no goodbye, as it came in
     told: LldpNeighbor  # what it said there
     known: LldpNeighbor  # what counts
-    last: float  # seconds since the epoch
+    last: float  # seconds, by the clock that `Frame.time` and `now` are told in
     epoch: int  # how often the link had come up by then
     alike: int = 0  # frames in a row that said the same of its identity
     settled: bool = False  # it has confirmed its identity once
@@ -89,6 +90,28 @@ class Table:
             self._take(netdev, frame, told)
         else:
             _part(netdev, frame, told)
+
+    def repeats(self, frame: Frame) -> bool:
+        """Take in a frame that tells nothing new; False where it does, and is left to `hear`."""
+        netdev = self._netdevs.get(frame.netdev)
+        heard = netdev.heard.get(frame.data[6:12]) if netdev else None
+        if not netdev or not heard or heard.frame != frame.data or heard.parted:
+            return False
+        if not heard.settled or heard.known is not heard.told or heard.epoch != netdev.epoch:
+            return False
+        heard.last = frame.time
+        return True
+
+    def next_end(self, names: Iterable[str]) -> float:
+        """When the first of what counts on these netdevs stops to, were nobody to speak again; infinity: nothing."""
+        ends = [math.inf]
+        for netdev in filter(None, map(self._netdevs.get, names)):
+            ends += [heard.gone_since() + self._grace for heard in netdev.heard.values()]
+            if netdev.down_since is not None and netdev.heard:
+                ends.append(netdev.down_since + self._grace)
+            if netdev.goodbye is not None and netdev.missing != "shutdown":
+                ends.append(netdev.goodbye + self._grace)
+        return min(ends)
 
     def link(self, name: str, now: float, *, up: bool) -> None:
         """Note whether the netdev has a link."""

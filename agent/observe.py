@@ -5,16 +5,17 @@ The RDMA source is the first; what it saw decides which ports the others are ask
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.host import Reader
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
 from agent.roles import assign
-from agent.sources import ib, lldp, nvml, rdma
+from agent.sources import ib, lldp, nvml, pci, rdma
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from agent.host import Host
     from agent.model import PortRole
@@ -32,28 +33,39 @@ SOURCES: tuple[tuple[str, Source], ...] = (
 SWITCHED_OFF: Reading[Any] = Reading(Failed("switched off by --source"))
 
 
-def observe(host: Host, sources: Collection[str] = ()) -> Observation:
+def observe(
+    host: Host,
+    sources: Collection[str] = (),
+    labelled: Mapping[str, str] | None = None,
+    took: dict[str, float] | None = None,
+) -> Observation:
     """Run the sources (all of them, or those named) and put together what they saw.
 
-    The RDMA source always looks, since the others need its ports.
+    The RDMA source always looks, since the others need its ports. `labelled` are the interfaces that have labels, each
+    with the address of its PCI function; `took` is given the seconds that each source has needed.
     """
     boot_id, problems = _boot_id(host)
     ports: tuple[PortRole, ...] = ()
     outcomes: dict[str, Any] = {}
     for name, read in SOURCES:
         wanted = not sources or name in sources or name == rdma.SOURCE
+        start = time.perf_counter()
         reading = _look(name, read, host, ports) if wanted else SWITCHED_OFF
+        if took is not None and wanted:
+            took[name] = time.perf_counter() - start
         outcomes[name] = reading.outcome
         problems += _problems(name, reading)
         if name == rdma.SOURCE and isinstance(reading.outcome, Seen):
             ports = assign(reading.outcome.value, host.backend)
+    unbound, more = pci.unbound(host, outcomes[rdma.SOURCE], labelled or {})
     return Observation(
         time=host.clock(),
         node=host.name,
         boot_id=boot_id,
         ports=ports,
         off=frozenset(outcomes).difference(sources) if sources else frozenset(),
-        problems=tuple(problems),
+        problems=(*problems, *more),
+        unbound=unbound,
         **outcomes,
     )
 

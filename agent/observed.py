@@ -52,7 +52,8 @@ def observed(observation: Observation, labels: Iterable[str], keys: Keys, previo
     if full:
         time, boot_id = int(observation.time), observation.boot_id
     labelled = {keys.interface(key) for key in labels}
-    held = {name: pci for name, pci in (previous.interfaces if previous else ()) if name in labelled}
+    known = {*labelled, *observation.unbound}
+    held = {name: pci for name, pci in (previous.interfaces if previous else ()) if name in known}
     boot_id = boot_id if _WORD.fullmatch(boot_id or "") else None
     return Observed(time, boot_id, tuple(sorted((held | _addresses(observation)).items())[:MOST_INTERFACES]))
 

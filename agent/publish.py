@@ -14,7 +14,7 @@ from agent import difference
 from agent.accelerator import PEER, disagreement, verdict
 from agent.answers import Failure
 from agent.cleanup import removal, removals
-from agent.errors import Rejected, Unavailable
+from agent.errors import Unavailable
 from agent.model import Problem
 from agent.node import apply, look, nodes
 from agent.observed import observed, parse
@@ -22,6 +22,8 @@ from agent.ownership import ANNOTATION, LABEL, Field, keys_of, owned, state_of
 from agent.plan import Desired, plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.labels import Naming, Rendered
     from agent.model import Observation
     from agent.negotiate import Outcome
@@ -41,6 +43,11 @@ class Target:
     def previous(self) -> dict[str, str]:
         """The labels that are ours already: what cannot be seen now stays as it is there."""
         return owned(self.node, self.keys)
+
+    def interfaces(self) -> dict[str, str]:
+        """The PCI address of each interface that had labels."""
+        before, _ = parse(state_of(self.node).fields.get(Field(ANNOTATION, self.keys.annotation)), self.keys.annotation)
+        return dict(before.interfaces) if before else {}
 
     def problems(self, observation: Observation) -> list[Problem]:
         """What the Node says otherwise than we do."""
@@ -96,11 +103,9 @@ def leftovers(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
     return list(removals([node for node in found if not isinstance(node, Failure)], keys))
 
 
-def clean(kube: Kube, todo: Plan) -> list[str]:
-    """Take away what a plan of `leftovers` names; Rejected or Unavailable where that was not done."""
+def clean(kube: Kube, todo: Plan, say: Callable[[str], None]) -> str | None:
+    """Take away what a plan of `leftovers` names; what failed, in one line, so that the other Nodes get their turn."""
     outcome = apply(kube, todo)
-    if outcome.failure:
-        raise Unavailable(outcome.failure.text)
-    if fault := _fault(outcome):
-        raise Rejected(f"Node {todo.node}: {fault}")
-    return difference.done(todo, outcome)
+    say(difference.done(todo, outcome)[0])
+    fault = _fault(outcome)
+    return f"Node {todo.node}: {fault.removeprefix(f'Node {todo.node}: ')}" if fault else None

@@ -59,6 +59,10 @@ SMALL: Snapshot = {f"{FUNCTION}/infiniband/{path}": data for path, data in BARE.
 SPEED = "backend.coreweave.cloud/speed.current"
 
 
+# A limit on file sizes would leave truncated bytecode behind, for everybody after.
+NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
 def lay(folder: Path, snapshot: Mapping[str, bytes | str | None]) -> str:
     """Write a snapshot as a folder; its path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +137,7 @@ def text(snapshot: str, excluded: tuple[str, ...] = ()) -> str:
 
 def bwagent(*arguments: str, **options: Any) -> Finished:
     """Run the program; bounded in time and memory, so that a bomb shows as a failure."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), **options.pop("env", {})}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), **NO_BYTECODE, **options.pop("env", {})}
     command = ["sh", "-c", f'ulimit -v {MEMORY >> 10}; exec "$@"', "sh", sys.executable, "-m", "agent.cli", *arguments]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 20, **options}
     return subprocess.run(command, env=environment, check=False, **options)
