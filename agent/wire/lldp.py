@@ -120,7 +120,7 @@ def _tlvs(frame: bytes, at: int) -> tuple[dict[int, _Tlv], list[_Tlv]]:  # noqa:
             expected += 1
         elif kind == _ORGANISATION:  # most of them, so that they cost a compare
             if behind - at < 2 + _OUI_AND_SUBTYPE:
-                _expect(tlv, _OUI_AND_SUBTYPE, _ANY)
+                raise _length(tlv, _OUI_AND_SUBTYPE, _ANY)
         elif kind == _END:
             if behind == at + 2:
                 return single, addresses
@@ -145,8 +145,8 @@ def _check_end(frame: bytes, at: int, expected: int) -> None:
         raise Malformed(f"LLDP TLV at octet {at}: the frame ends in its header")
     if expected <= _TTL and rest and kind != _END:
         raise _fault(tlv, f"stands where the {_NAMES[expected]} TLV belongs")
-    if rest:
-        _expect(tlv, 0, 0)  # 9.2.7.7.2 b)
+    if rest and tlv[2]:
+        raise _length(tlv, 0, 0)  # 9.2.7.7.2 b)
     if expected <= _TTL:
         raise Malformed(f"LLDP {_NAMES[expected]} TLV: the LLDPDU ends before it")
 
@@ -156,15 +156,17 @@ def _fault(tlv: _Tlv, text: str) -> Malformed:
     return Malformed(f"LLDP {name} TLV at octet {tlv[1]}: {text}")
 
 
-def _expect(tlv: _Tlv, low: int, high: int) -> None:
-    if not low <= len(tlv[2]) <= high:
-        raise _fault(tlv, f"{len(tlv[2])} octets, should be {low} to {high}")
+def _length(tlv: _Tlv, low: int, high: int) -> Malformed:
+    """What is wrong with a length; that it is wrong is found out where it costs no call."""
+    return _fault(tlv, f"{len(tlv[2])} octets, should be {low} to {high}")
 
 
 def _identifier(tlv: _Tlv, mac: int, network: int) -> tuple[int, str]:
     """Subtype and text of a Chassis ID (8.5.2) or Port ID (8.5.3); `mac` and `network` are the address subtypes."""
-    _expect(tlv, 2, 256)
-    subtype, octets = tlv[2][0], tlv[2][1:]
+    value = tlv[2]
+    if not 2 <= len(value) <= 256:
+        raise _length(tlv, 2, 256)
+    subtype, octets = value[0], value[1:]
     if not 1 <= subtype <= 7:  # Tables 8-2 and 8-3
         raise _fault(tlv, f"subtype {subtype} is reserved")
     if subtype == mac:
@@ -173,12 +175,14 @@ def _identifier(tlv: _Tlv, mac: int, network: int) -> tuple[int, str]:
 
 
 def _ttl(tlv: _Tlv) -> int:
-    _expect(tlv, 2, _ANY)
+    if len(tlv[2]) < 2:
+        raise _length(tlv, 2, _ANY)
     return int.from_bytes(tlv[2][:2], "big")
 
 
 def _system_name(tlv: _Tlv) -> str | None:
-    _expect(tlv, 0, _STRING)
+    if len(tlv[2]) > _STRING:
+        raise _length(tlv, 0, _STRING)
     return _text(tlv[2]) or None
 
 
@@ -187,14 +191,16 @@ def _description(tlv: _Tlv) -> str | None:
 
 
 def _capabilities(tlv: _Tlv) -> int:
-    _expect(tlv, 4, 4)
+    if len(tlv[2]) != 4:
+        raise _length(tlv, 4, 4)
     return int.from_bytes(tlv[2][2:], "big")
 
 
 def _management_address(tlv: _Tlv) -> str:
     """8.5.9: string length 1, address family 1, address 1-31, interface numbering 1, interface number 4, OID."""
-    _expect(tlv, 8, _ANY)
     value = tlv[2]
+    if len(value) < 8:
+        raise _length(tlv, 8, _ANY)
     length = value[0]
     if not 2 <= length <= 32 or len(value) < 1 + length + 5:
         raise _fault(tlv, f"an address string of {length} octets does not fit into {len(value)}")
