@@ -15,14 +15,14 @@ import click
 from agent import __version__
 from agent.errors import BwagentError, Rejected, Unavailable
 from agent.flags import cluster_options, device_options, naming_options, not_empty, source_options, wait_options
-from agent.run_flags import AllAtOnce, run_options
+from agent.run.flags import AllAtOnce, run_options
 
 if TYPE_CHECKING:
     from agent.host import Host
     from agent.labels import Naming, Rendered
     from agent.live.hearing import Hearing
     from agent.model import Observation
-    from agent.publish import Target
+    from agent.node.publish import Target
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
@@ -58,7 +58,7 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     from agent.labels import render
     from agent.observe import observe
     from agent.probe import Choices, report_on, show
-    from agent.replay import replay as replayed
+    from agent.snapshot.replay import replay as replayed
 
     choices = Choices(flags["backend_device"], flags["exclude_device"], _naming(flags), flags["node_name"])
     target = None if replay or (dry_run and not diff) else _target(flags)
@@ -92,14 +92,14 @@ def _node_name(flags: dict[str, Any]) -> str:
 def _target(flags: dict[str, Any]) -> Target:
     """The Node, looked at before anything else is done."""
     from agent.live.kube import door
-    from agent.publish import target
+    from agent.node.publish import target
 
     return target(door(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
 
 
 def _publish(target: Target, observation: Observation, rendered: Rendered, *, apply: bool, aside: bool) -> None:
     """Show what changes, below a table or beside what a program reads, and make it so."""
-    from agent.publish import planned, publish
+    from agent.node.publish import planned, publish
 
     todo, lines = planned(target, observation, rendered)
     fault = None
@@ -122,9 +122,9 @@ def _publish(target: Target, observation: Observation, rendered: Rendered, *, ap
 @source_options
 def run(hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any) -> None:
     """Watch this node and keep the labels of its Node true, until SIGTERM."""
-    from agent.daemon import Configuration
-    from agent.daemon import run as serve
-    from agent.pacer import Settings
+    from agent.run.daemon import Configuration
+    from agent.run.daemon import run as serve
+    from agent.run.pacer import Settings
 
     serve(
         Configuration(
@@ -146,9 +146,9 @@ def run(hold: float, min_interval: float, resync: float, source: tuple[str, ...]
 @naming_options
 def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     """Remove every label and annotation that the agent owns on its Node."""
-    from agent.difference import planned
     from agent.live.kube import door
-    from agent.publish import clean, leftovers
+    from agent.node.difference import planned
+    from agent.node.publish import clean, leftovers
 
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: add --yes")
@@ -173,8 +173,8 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
 @wait_options
 def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     """Write a snapshot of what bwagent reads on this node into DIR."""
-    from agent import anonymize as anonymizer
-    from agent.capture import record, refuse_existing, summary, write
+    from agent.snapshot import anonymize as anonymizer
+    from agent.snapshot.capture import record, refuse_existing, summary, write
 
     refuse_existing(folder)
     host, _ = _live(flags)

@@ -23,9 +23,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.live.serve import Server, State
-from agent.metrics import Metrics, own_process, process_text
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.roles import assign
+from agent.run.metrics import Metrics, own_process, process_text
 from tests.devices import eth
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 PORTS = 16
 SCRAPES_AN_HOUR = 240
 BUDGET_KB, BUDGET_MS = 2560, 3.0
-BASE = "agent.cli, agent.observe, agent.report, agent.capture, agent.live.child, agent.live.packets, threading, json"
+BASE = "agent.cli, agent.observe, agent.report, agent.snapshot.capture, agent.live.child, agent.live.packets, threading"
 IMPORTS = {
-    "agent.metrics": "agent.metrics",
+    "agent.run.metrics": "agent.run.metrics",
     "agent.live.serve": "agent.live.serve",
-    "agent.log": "agent.log",
+    "agent.run.log": "agent.run.log",
     "psutil": "psutil",
-    "all of these": "agent.metrics, agent.live.serve, agent.log, psutil",
+    "all of these": "agent.run.metrics, agent.live.serve, agent.run.log, psutil",
     "http.server": "http.server",
     "prometheus_client": "prometheus_client",
 }

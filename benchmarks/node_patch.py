@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from agent.answers import Failure
 from agent.labels import Naming
 from agent.live.kube import door
-from agent.node import apply, look
-from agent.observed import Observed
-from agent.ownership import keys_of
-from agent.plan import Desired, body, plan
+from agent.node.answers import Failure
+from agent.node.apply import apply, look
+from agent.node.observed import Observed
+from agent.node.ownership import keys_of
+from agent.node.plan import Desired, body, plan
 from tests.kube.cluster import MERGE, Cluster
 from tests.kube.programs import missing, program
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from agent.host import Host
-from agent.tree import MemoryStore, Tree
+from agent.snapshot.tree import MemoryStore, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

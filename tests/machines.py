@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.observe import observe
 from agent.probe import Choices, report_on
-from agent.replay import replay
+from agent.snapshot.replay import replay
 
 MACHINES = sorted(path.parent for path in Path(__file__).parent.parent.glob("sysfs_fixtures/*/expected.labels"))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.labels import Naming
-from agent.observed import Observed, render
-from agent.ownership import MANAGER, keys_of
-from agent.plan import Desired
+from agent.node.observed import Observed, render
+from agent.node.ownership import MANAGER, keys_of
+from agent.node.plan import Desired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

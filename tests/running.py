@@ -7,24 +7,24 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.aside import Aside
-from agent.asking import Gpus, Smps
-from agent.ears import Ears
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.labels import Naming
 from agent.live.wakeups import Wake
-from agent.log import Log
-from agent.metrics import Metrics
 from agent.neighbors import Table
-from agent.ownership import ANNOTATION, LABEL, Field, keys_of, state_of
-from agent.pacer import Pacer, Settings
-from agent.runtime import Doors, Runtime
-from agent.speech import Speaker
-from agent.steady import Steady
-from agent.tree import MemoryStore, Tree
-from agent.voice import Voice
-from agent.watch import Watch
+from agent.node.ownership import ANNOTATION, LABEL, Field, keys_of, state_of
+from agent.run.aside import Aside
+from agent.run.asking import Gpus, Smps
+from agent.run.ears import Ears
+from agent.run.log import Log
+from agent.run.metrics import Metrics
+from agent.run.pacer import Pacer, Settings
+from agent.run.runtime import Doors, Runtime
+from agent.run.speech import Speaker
+from agent.run.steady import Steady
+from agent.run.voice import Voice
+from agent.run.watch import Watch
+from agent.snapshot.tree import MemoryStore, Tree
 from agent.wire.lldp import Frame
 from tests import nodes
 from tests.kernel_tree import NET

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agent.labels import Naming
 from agent.observe import observe
 from agent.probe import Choices, report_on
-from agent.replay import replay
+from agent.snapshot.replay import replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.anonymize import anonymize
-from agent.capture import record, write
-from agent.replay import replay
+from agent.snapshot.anonymize import anonymize
+from agent.snapshot.capture import record, write
+from agent.snapshot.replay import replay
 from tests import snapshots
 from tests.snapshots import CLASS, DEVICE, FUNCTION, SMALL, lay
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent import capture
-from agent.anonymize import anonymize
-from agent.anonymize_peers import FACTORY, INTERFACE, anonymize_doors
 from agent.errors import Malformed
 from agent.host import Host
 from agent.observe import observe
 from agent.probe import Choices, report_on
-from agent.recorded import Doors
-from agent.replay import replay
-from agent.tree import MemoryStore, Tree
+from agent.snapshot import capture
+from agent.snapshot.anonymize import anonymize
+from agent.snapshot.anonymize_peers import FACTORY, INTERFACE, anonymize_doors
+from agent.snapshot.recorded import Doors
+from agent.snapshot.replay import replay
+from agent.snapshot.tree import MemoryStore, Tree
 from agent.wire import lldp, smp
 from agent.wire.lldp import Frame
 from agent.wire.smp import Attribute
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.capture import Record
+    from agent.snapshot.capture import Record
 
 pytest.importorskip("scapy")
 

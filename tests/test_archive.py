@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from agent.errors import Malformed
-from agent.replay import replay
+from agent.snapshot.replay import replay
 from tests import snapshots
 from tests.snapshots import BARE, CLASS, DEVICE, SMALL, SPEED, bwagent, complaint, lay, member, members, packed, tar
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.accelerator import Verdict
-from agent.aside import Aside
-from agent.asking import FIRST_RETRY, GAP, Gpus, Smps
-from agent.ears import BURST, MOST_WAITING, Ears
 from agent.errors import Unavailable
 from agent.neighbors import Table
+from agent.run.aside import Aside
+from agent.run.asking import FIRST_RETRY, GAP, Gpus, Smps
+from agent.run.ears import BURST, MOST_WAITING, Ears
+from agent.run.steady import SLACK, Steady
+from agent.run.wary import Wary
 from agent.sources import rdma
-from agent.steady import SLACK, Steady
-from agent.wary import Wary
 from agent.wire.lldp import Frame
 from tests.kernel_tree import CLASS, NET, Kernel, hca, host
 from tests.running import FakeListener

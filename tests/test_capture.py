@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.capture import Record, Recorder, record, summary, write
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.probe import Choices, report_on
-from agent.replay import replay
-from agent.tree import MemoryStore, Tree
+from agent.snapshot.capture import Record, Recorder, record, summary, write
+from agent.snapshot.replay import replay
+from agent.snapshot.tree import MemoryStore, Tree
 from tests import snapshots
 from tests.snapshots import CLASS, DEVICE, FUNCTION, SMALL, SPEED, bwagent, complaint, lay
 
@@ -178,8 +178,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import os, signal, sys
-from agent.capture import record, write
-from agent.replay import replay
+from agent.snapshot.capture import record, write
+from agent.snapshot.replay import replay
 journal, _ = record(replay(sys.argv[1]))
 class Files(dict):
     def items(self):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.holds import GRACE, Grace, Holds, lent
 from agent.labels import Rendered
 from agent.model import Absent, Failed, Link, Observation, Seen
+from agent.run.holds import GRACE, Grace, Holds, lent
 
 HOLD = 600.0
 K, L = "p/neighbors.current.ibp0.device", "p/speed.current"

@@ -13,8 +13,8 @@ from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Netdev, Seen
 from agent.roles import assign
+from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import ib as source
-from agent.tree import MemoryStore, Tree
 from agent.wire import smp
 from agent.wire.smp import Attribute
 from tests.devices import PORT, eth, ib

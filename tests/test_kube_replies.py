@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.answers import KINDS, answer_of, failure_of
+from agent.node.answers import KINDS, answer_of, failure_of
 from agent.wire import kube
 from tests.nodes import FLAVOR, node
 

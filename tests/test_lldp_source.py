@@ -12,8 +12,8 @@ from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.neighbors import Table
+from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
-from agent.tree import MemoryStore, Tree
 from agent.wire.lldp import Frame
 from tests.wire.lldp_frames import CASES, END, MAC, capabilities, ethernet, identity, tlv
 

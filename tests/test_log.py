@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.log import BURST, INTERVAL, MOST_SUBJECTS, Line, Log, as_json, as_text, to_stderr
 from agent.model import Problem
-from agent.untrusted import visible
+from agent.run.log import BURST, INTERVAL, MOST_SUBJECTS, Line, Log, as_json, as_text, to_stderr
+from agent.run.untrusted import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -222,7 +222,7 @@ def test_a_pipe_that_nobody_reads_stops_nothing(repository: Path) -> None:
     """What fits goes in, the rest is dropped at once, and every line that arrives is whole."""
     code = (
         f"import sys; sys.path.insert(0, {str(repository)!r})\n"
-        "from agent.log import Log\nlog = Log()\n"
+        "from agent.run.log import Log\nlog = Log()\n"
         "for number in range(5000): log.note(str(number), 'x' * 150)\nprint(log.lost)"
     )
     reading, writing = os.pipe()
@@ -240,7 +240,7 @@ def test_no_reader_is_no_error(repository: Path, *, closed: bool) -> None:
     """Standard error closed from the start, or its reader gone."""
     code = (
         f"import sys, os; sys.path.insert(0, {str(repository)!r})\n"
-        f"{'os.close(2)' if closed else ''}\nfrom agent.log import to_stderr\nprint(to_stderr(b'x'))"
+        f"{'os.close(2)' if closed else ''}\nfrom agent.run.log import to_stderr\nprint(to_stderr(b'x'))"
     )
     reading, writing = os.pipe()
     os.close(reading)

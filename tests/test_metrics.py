@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent import metrics as table
-from agent import samples
-from agent.exposition import LONGEST, family
-from agent.metrics import Metric, Metrics, own_process, process_text
 from agent.model import Absent, Failed, Gpu, IbNeighbor, Link, LldpNeighbor, Neighbor, Observation, Problem, Seen
 from agent.observe import SOURCES, observe
-from agent.replay import replay
 from agent.roles import assign
+from agent.run import metrics as table
+from agent.run import samples
+from agent.run.exposition import LONGEST, family
+from agent.run.metrics import Metric, Metrics, own_process, process_text
+from agent.snapshot.replay import replay
 from agent.table import SILENCE
 from tests.devices import eth, ib, netdev, port
 from tests.machines import MACHINES

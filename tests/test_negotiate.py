@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.answers import KINDS, Answer, Cause, answer_of, failure_of, one_line
-from agent.cleanup import removal
-from agent.difference import done, planned
-from agent.negotiate import FAMILIES, Outcome, Refusal, Request, Taken, converse
-from agent.ownership import ANNOTATION, LABEL, Field
-from agent.plan import Held, Plan, plan
+from agent.node.answers import KINDS, Answer, Cause, answer_of, failure_of, one_line
+from agent.node.cleanup import removal
+from agent.node.difference import done, planned
+from agent.node.negotiate import FAMILIES, Outcome, Refusal, Request, Taken, converse
+from agent.node.ownership import ANNOTATION, LABEL, Field
+from agent.node.plan import Held, Plan, plan
 from tests.nodes import ACCELERATOR_KEY as ACC
 from tests.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired, node
 

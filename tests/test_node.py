@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.answers import Failure
 from agent.errors import Unavailable
-from agent.node import apply, look, nodes
-from agent.plan import plan
+from agent.node.answers import Failure
+from agent.node.apply import apply, look, nodes
+from agent.node.plan import plan
 from tests.nodes import FLAVOR, KEYS, NOW, desired, node
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from agent.accelerator import verdict
 from agent.errors import Unavailable
 from agent.host import Host, LiveRoot
 from agent.model import Absent, Failed, Seen
-from agent.replay import replay
+from agent.snapshot.replay import replay
 from agent.sources import nvml
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model import Absent, Failed, Observation, PortRole, RdmaDevice, RdmaPort, Seen
-from agent.observed import Observed, observed, parse, render
+from agent.node.observed import Observed, observed, parse, render
 from tests.nodes import BOOT, FLAVOR, KEYS, LEAF, NOW, TOLD
 
 KEY = KEYS.annotation

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.pacer import ECHO, LONGEST_RETRY, LOOK, REFUSED, SOON, STORM, UNEASY, Pacer, Settings
+from agent.run.pacer import ECHO, LONGEST_RETRY, LOOK, REFUSED, SOON, STORM, UNEASY, Pacer, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

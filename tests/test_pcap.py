@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent import pcap
 from agent.errors import Malformed
+from agent.snapshot import pcap
 from agent.wire.lldp import Frame
 from tests.wire.lldp_frames import CASES, END, MAC, ethernet, identity
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cleanup import removal, removals
 from agent.errors import Malformed
 from agent.labels import LABELS, Naming
-from agent.observed import Observed, render
-from agent.ownership import ANNOTATION, LABEL, Field, keys_of
-from agent.plan import Held, Plan, body, owned, plan
+from agent.node.cleanup import removal, removals
+from agent.node.observed import Observed, render
+from agent.node.ownership import ANNOTATION, LABEL, Field, keys_of
+from agent.node.plan import Held, Plan, body, owned, plan
 from tests.nodes import (
     ACCELERATOR_KEY,
     FLAVOR,

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent import capture, pcap
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.observe import observe
 from agent.probe import Choices, report_on
-from agent.recorded import Doors, load, recording, save
-from agent.replay import replay
-from agent.tree import DiskStore, MemoryStore, Tree
+from agent.snapshot import capture, pcap
+from agent.snapshot.recorded import Doors, load, recording, save
+from agent.snapshot.replay import replay
+from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from agent.wire import smp
 from agent.wire.lldp import Frame
 from tests.wire.lldp_frames import CASES, END, MAC, ethernet, identity

@@ -14,7 +14,7 @@ import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.observe import observe
-from agent.replay import replay
+from agent.snapshot.replay import replay
 from tests import snapshots
 from tests.snapshots import BARE, CLASS, DEVICE, FUNCTION, SMALL, SPEED, bwagent, complaint, lay
 

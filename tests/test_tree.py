@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.tree import DiskStore, MemoryStore, Tree
+from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from tests import snapshots
 from tests.snapshots import CLASS, DEVICE, FUNCTION, SMALL, SPEED, bwagent, lay
 

@@ -9,10 +9,10 @@ from click import BadParameter
 
 from agent.labels import Naming, render
 from agent.model import Absent, Failed, Seen
+from agent.node.observed import Observed, observed
+from agent.node.ownership import keys_of
 from agent.observe import observe
-from agent.observed import Observed, observed
-from agent.ownership import keys_of
-from agent.run_flags import duration
+from agent.run.flags import duration
 from agent.sources.pci import unbound
 from tests.devices import ib
 from tests.kernel_tree import BUS, CLASS, HOME, NET, Kernel, hca, host, netdev

@@ -35,7 +35,8 @@ else:
 # Prints the modules that had to be compiled.
 UNCOMPILED = """
 import os, sys
-import agent.cli, agent.probe, agent.replay, agent.capture, agent.live.node, agent.live.helper, agent.live.umad
+import agent.cli, agent.probe, agent.snapshot.replay, agent.snapshot.capture
+import agent.live.node, agent.live.helper, agent.live.umad
 from kubernetes.client.api_client import ApiClient
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import load_kube_config

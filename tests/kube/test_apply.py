@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.answers import Failure
-from agent.cleanup import removals
 from agent.live.kube import door
-from agent.node import apply, look, nodes
-from agent.observed import parse
-from agent.ownership import owned
-from agent.plan import Held, plan
+from agent.node.answers import Failure
+from agent.node.apply import apply, look, nodes
+from agent.node.cleanup import removals
+from agent.node.observed import parse
+from agent.node.ownership import owned
+from agent.node.plan import Held, plan
 from tests.kube.cluster import APPLY, MERGE
 from tests.nodes import ACCELERATOR_KEY as ACC
 from tests.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from agent.negotiate import Outcome
+    from agent.node.negotiate import Outcome
     from tests.kube.cluster import Cluster
 
 ACCOUNT = "appliers"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agent.answers import KINDS, Failure, answer_of, failure_of
 from agent.live import kube as live
 from agent.live.api import handle
-from agent.node import look, nodes
+from agent.node.answers import KINDS, Failure, answer_of, failure_of
+from agent.node.apply import look, nodes
 from tests.live.odd_server import certificate, reply, says, serving
 from tests.nodes import FLAVOR, node
 from tests.real_parts import require

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent import pcap
 from agent.errors import Malformed
+from agent.snapshot import pcap
 from agent.wire.lldp import decode
 from tests.machines import MACHINES
 from tests.wire.test_lldp import check_against_tshark

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from agent import encode
 from agent.model import Problem
-from agent.observed import parse, render
-from agent.ownership import ACC, ANNOTATION, LABEL, Field, owned, state_of
+from agent.node.observed import parse, render
+from agent.node.ownership import ACC, ANNOTATION, LABEL, Field, owned, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from agent.observed import Observed
-    from agent.ownership import Keys, State
+    from agent.node.observed import Observed
+    from agent.node.ownership import Keys, State
 
 __all__ = ["RESYNC", "Desired", "Held", "Plan", "body", "owned", "plan", "towards"]
 

@@ -16,23 +16,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agent.accelerator import verdict
-from agent.aside import Aside
 from agent.errors import Unavailable
-from agent.observed import parse
-from agent.ownership import ANNOTATION, Field, owned, state_of
-from agent.speech import Wish
+from agent.node.observed import parse
+from agent.node.ownership import ANNOTATION, Field, owned, state_of
+from agent.run.aside import Aside
+from agent.run.speech import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.asking import Gpus, Smps
-    from agent.ears import Ears
     from agent.model import Observation
-    from agent.pacer import Pacer
-    from agent.speech import Attempt, Speaker
-    from agent.steady import Steady
-    from agent.voice import Voice
-    from agent.watch import Look, Watch
+    from agent.run.asking import Gpus, Smps
+    from agent.run.ears import Ears
+    from agent.run.pacer import Pacer
+    from agent.run.speech import Attempt, Speaker
+    from agent.run.steady import Steady
+    from agent.run.voice import Voice
+    from agent.run.watch import Look, Watch
 
 POLL = 0.05  # seconds between two turns while something is under way
 BEAT = 20.0  # the longest sleep: whoever asks whether the loop turns is told so

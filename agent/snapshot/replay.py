@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.host import TABLE, Host
-from agent.recorded import load
-from agent.tree import DiskStore, MemoryStore, Tree
+from agent.snapshot.recorded import load
+from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.tree import Store
+    from agent.snapshot.tree import Store
 
 SCHEMA = 1
 BARE = "sys/class/infiniband"
@@ -85,7 +85,7 @@ def _brief(value: object) -> str:
 def _store(snapshot: str) -> Store:
     if stat.S_ISDIR(os.stat(snapshot).st_mode):  # noqa: PTH116 - pathlib would be loaded for this line alone
         return DiskStore(snapshot, _mount(DiskStore(snapshot)))
-    from agent.archive import entries  # a folder, the usual case, needs no tarfile
+    from agent.snapshot.archive import entries  # a folder, the usual case, needs no tarfile
 
     members = entries(snapshot)
     mount = _mount(MemoryStore(members))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.model import LldpNeighbor
-    from agent.recorded import Doors
+    from agent.snapshot.recorded import Doors
 
 # swp1s0, Ethernet1/1, Gi1/0/4, et-0/0/4:1, etp1a, 25GE1/0/4, enp193s0f0np0, TwentyFiveGigE1/0/1; 513 is an ifIndex.
 INTERFACE = re.compile(

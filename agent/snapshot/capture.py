@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import agent
 from agent.errors import Unavailable
 from agent.observe import observe
-from agent.recorded import Doors, recording, save
-from agent.replay import SCHEMA
-from agent.tree import Tree
+from agent.snapshot.recorded import Doors, recording, save
+from agent.snapshot.replay import SCHEMA
+from agent.snapshot.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

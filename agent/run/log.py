@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.untrusted import visible
+from agent.run.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

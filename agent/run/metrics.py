@@ -14,14 +14,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import agent
-from agent import samples as of
-from agent.exposition import family
+from agent.run import samples as of
+from agent.run.exposition import family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sized
 
-    from agent.exposition import Sample
     from agent.model import Observation
+    from agent.run.exposition import Sample
 
 T = TypeVar("T")
 

@@ -20,16 +20,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from agent.answers import Answer, failure_of, one_line
-from agent.ownership import ACC, ANNOTATION, IB, LABEL, OBSERVED, Field, P, state_of
-from agent.plan import Held
+from agent.node.answers import Answer, failure_of, one_line
+from agent.node.ownership import ACC, ANNOTATION, IB, LABEL, OBSERVED, Field, P, state_of
+from agent.node.plan import Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
     from typing import Any
 
-    from agent.answers import Cause, Failure
-    from agent.plan import Plan
+    from agent.node.answers import Cause, Failure
+    from agent.node.plan import Plan
 
 FAMILIES = (P, IB, ACC, OBSERVED)
 NAMINGS = 4  # denials that name keys; after that the rest is settled by family

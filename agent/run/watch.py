@@ -1,8 +1,8 @@
 """What an agent that runs makes of its looks: the labels as they should be now, given what they were.
 
-The law of this module: a look alone does not know what to publish. What it cannot see is held (agent/holds.py), what
-has just gone down is given grace, and whose device has gone is told by where it was. So every look is seen through the
-one before it, and the first through the Node.
+The law of this module: a look alone does not know what to publish. What it cannot see is held (agent/run/holds.py),
+what has just gone down is given grace, and whose device has gone is told by where it was. So every look is seen through
+the one before it, and the first through the Node.
 
 A source that is switched off sees nothing, on purpose: its labels go.
 """
@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.holds import Grace, Holds, lent
 from agent.labels import render
 from agent.model import Absent, Failed, Seen
+from agent.node.observed import observed
+from agent.node.ownership import keys_of
 from agent.observe import observe
-from agent.observed import observed
-from agent.ownership import keys_of
+from agent.run.holds import Grace, Holds, lent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.labels import Naming, Rendered
     from agent.model import Observation
-    from agent.observed import Observed
+    from agent.node.observed import Observed
 
 OFF = Absent("switched off by --source")
 

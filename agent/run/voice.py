@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent import __version__
 from agent.model import Problem
-from agent.why import why
+from agent.run.why import why
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sized
 
-    from agent.log import Log
-    from agent.metrics import Metrics
-    from agent.observed import Observed
-    from agent.ownership import Keys
-    from agent.plan import Plan
-    from agent.speech import Attempt
-    from agent.watch import Look
+    from agent.node.observed import Observed
+    from agent.node.ownership import Keys
+    from agent.node.plan import Plan
+    from agent.run.log import Log
+    from agent.run.metrics import Metrics
+    from agent.run.speech import Attempt
+    from agent.run.watch import Look
 
     Change = tuple[str, str | None, str | None]  # key, before, after
 

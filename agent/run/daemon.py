@@ -13,8 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.asking import Gpus, Smps
-from agent.ears import Ears
 from agent.errors import Unavailable
 from agent.host import LiveRoot
 from agent.live.kube import door
@@ -23,22 +21,24 @@ from agent.live.packets import Listener
 from agent.live.serve import Server, State
 from agent.live.sweep_ports import PortSweep
 from agent.live.wakeups import Wakeups
-from agent.log import Log
-from agent.metrics import Metrics, own_process, process_text
 from agent.neighbors import Table
-from agent.ownership import keys_of
-from agent.pacer import Pacer
-from agent.runtime import Doors, Runtime
-from agent.speech import Speaker
-from agent.steady import Steady
-from agent.voice import Voice
-from agent.wary import Wary
-from agent.watch import Watch
+from agent.node.ownership import keys_of
+from agent.run.asking import Gpus, Smps
+from agent.run.ears import Ears
+from agent.run.log import Log
+from agent.run.metrics import Metrics, own_process, process_text
+from agent.run.pacer import Pacer
+from agent.run.runtime import Doors, Runtime
+from agent.run.speech import Speaker
+from agent.run.steady import Steady
+from agent.run.voice import Voice
+from agent.run.wary import Wary
+from agent.run.watch import Watch
 
 if TYPE_CHECKING:
     from agent.host import Host
     from agent.labels import Naming
-    from agent.pacer import Settings
+    from agent.run.pacer import Settings
 
 CONFIRM = 2  # frames in which a neighbour says who it is now, before a label that says otherwise is changed
 GRACE = 30.0  # seconds that a neighbour counts after its TTL, its goodbye or its link

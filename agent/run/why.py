@@ -13,8 +13,8 @@ from agent.roles import IN_USE
 
 if TYPE_CHECKING:
     from agent.model import Observation
-    from agent.ownership import Keys
-    from agent.watch import Look
+    from agent.node.ownership import Keys
+    from agent.run.watch import Look
 
 MOST_NAMED = 3  # ports
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.untrusted import visible
+from agent.run.untrusted import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

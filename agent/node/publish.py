@@ -10,26 +10,26 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent import difference
 from agent.accelerator import PEER, disagreement, verdict
-from agent.answers import Failure
-from agent.cleanup import removal, removals
 from agent.errors import Unavailable
 from agent.model import Problem
-from agent.node import apply, look, nodes
-from agent.observed import observed, parse
-from agent.ownership import ANNOTATION, LABEL, Field, keys_of, owned, state_of
-from agent.plan import Desired, plan
+from agent.node import difference
+from agent.node.answers import Failure
+from agent.node.apply import apply, look, nodes
+from agent.node.cleanup import removal, removals
+from agent.node.observed import observed, parse
+from agent.node.ownership import ANNOTATION, LABEL, Field, keys_of, owned, state_of
+from agent.node.plan import Desired, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.labels import Naming, Rendered
     from agent.model import Observation
-    from agent.negotiate import Outcome
-    from agent.node import Kube, Told
-    from agent.ownership import Keys
-    from agent.plan import Plan
+    from agent.node.apply import Kube, Told
+    from agent.node.negotiate import Outcome
+    from agent.node.ownership import Keys
+    from agent.node.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

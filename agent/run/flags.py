@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.pacer import Settings
+from agent.run.pacer import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

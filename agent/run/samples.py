@@ -1,4 +1,4 @@
-"""What an observation says in numbers: the samples behind the metrics of agent/metrics.py.
+"""What an observation says in numbers: the samples behind the metrics of agent/run/metrics.py.
 
 A sample is the values of its metric's labels, in order, and a number; None is unknown, and not exposed.
 
@@ -18,8 +18,8 @@ from agent.model import Failed, IbNeighbor, Seen
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.exposition import Sample
     from agent.model import Gpu, Link, Neighbor, Observation, PortRole
+    from agent.run.exposition import Sample
 
 SOURCES = ("rdma", "lldp", "ib", "nvml")
 PROBLEMS = (*SOURCES, "host", "labels")

@@ -1,6 +1,6 @@
 """What the other doors gave, in a snapshot: LLDP frames, SMP answers, a driver's private flags.
 
-    lldp/<netdev>.pcap or .pcapng      frames, with their times (agent/pcap.py)
+    lldp/<netdev>.pcap or .pcapng      frames, with their times (agent/snapshot/pcap.py)
     smp/<device>-<port>.json           requests and replies of one port, in hex (agent/live/helper.py, verb smp)
     nvml.json                          NVML's answer (agent/live/nvml.py, look)
     host.json, "private_flags"         of the netdevs that were asked
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.host import Host
-    from agent.tree import Store
+    from agent.snapshot.tree import Store
     from agent.wire.lldp import Frame
 
 LLDP, SMP, NVML = "lldp", "smp", "nvml.json"
@@ -108,7 +108,7 @@ def save(doors: Doors, folder: Path) -> None:
     """Write frames and answers into a snapshot."""
     if doors.listened:
         (folder / LLDP).mkdir()
-    from agent import pcap
+    from agent.snapshot import pcap
 
     for netdev, frames in doors.heard.items():
         try:
@@ -154,7 +154,7 @@ def _bytes(store: Store, path: str, limit: int) -> bytes:
 
 
 def _load_frames(doors: Doors, netdev: str, store: Store, path: str) -> None:
-    from agent import pcap  # with it comes the decoder, which a snapshot without frames does not need
+    from agent.snapshot import pcap  # with it comes the decoder, which a snapshot without frames does not need
 
     try:
         frames, fault = pcap.read(netdev, _bytes(store, path, pcap.LONGEST_FILE))

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent.ownership import state_of
-from agent.plan import towards
+from agent.node.ownership import state_of
+from agent.node.plan import towards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from agent.ownership import Keys
-    from agent.plan import Plan
+    from agent.node.ownership import Keys
+    from agent.node.plan import Plan
 
 
 def removal(node: Mapping[str, Any], keys: Keys) -> Plan:

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from agent.answers import Answer, Failure, answer_of, failure_of
 from agent.errors import Unavailable
-from agent.negotiate import converse
-from agent.plan import body
+from agent.node.answers import Answer, Failure, answer_of, failure_of
+from agent.node.negotiate import converse
+from agent.node.plan import body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.negotiate import Outcome, Request
-    from agent.plan import Plan
+    from agent.node.negotiate import Outcome, Request
+    from agent.node.plan import Plan
 
 Told = Mapping[str, Any]
 Kube = Callable[[Told], Told]  # Unavailable where nothing comes back

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.accelerator import SLOW, Pace, Verdict
-from agent.aside import Aside
 from agent.errors import Unavailable
+from agent.run.aside import Aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.model import Observation
-    from agent.ownership import Keys
+    from agent.node.ownership import Keys
 
 SCHEMA = 1
 LONGEST = 64 * 1024  # characters that are looked at

@@ -14,10 +14,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.anonymize_peers import anonymize_doors
+from agent.snapshot.anonymize_peers import anonymize_doors
 
 if TYPE_CHECKING:
-    from agent.capture import Record
+    from agent.snapshot.capture import Record
 
 ANONYMIZED = [
     "GUIDs",

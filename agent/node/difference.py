@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.answers import one_line
-from agent.ownership import ANNOTATION
+from agent.node.answers import one_line
+from agent.node.ownership import ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.negotiate import Outcome
-    from agent.plan import Held, Plan
+    from agent.node.negotiate import Outcome
+    from agent.node.plan import Held, Plan
 
 
 def planned(plan: Plan) -> list[str]:

@@ -2,8 +2,8 @@
 
 The law of this module: the Node is what the last accepted answer said it is. It is looked at where there is no such
 answer, at the start and after anything went wrong; so an agent whose node is well makes one request an hour, and drift
-is found by that. An attempt takes as long as the API server takes, so it is for a thread (agent/aside.py) and shares
-nothing with the loop.
+is found by that. An attempt takes as long as the API server takes, so it is for a thread (agent/run/aside.py) and
+shares nothing with the loop.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.answers import Failure
 from agent.errors import Unavailable
-from agent.node import apply, look
-from agent.plan import Desired, plan
+from agent.node.answers import Failure
+from agent.node.apply import apply, look
+from agent.node.plan import Desired, plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.negotiate import Outcome
-    from agent.node import Kube, Told
-    from agent.observed import Observed
-    from agent.ownership import Keys
-    from agent.plan import Plan
+    from agent.node.apply import Kube, Told
+    from agent.node.negotiate import Outcome
+    from agent.node.observed import Observed
+    from agent.node.ownership import Keys
+    from agent.node.plan import Plan
 
 NEVER_STALE = 2.0**53  # seconds since the epoch, behind every annotation: its age is the pacer's concern
 

@@ -1,0 +1,1 @@
+"""Snapshots: a machine written to a folder or an archive, made anonymous, and replayed."""
