@@ -57,106 +57,93 @@ def _node_name(_context: click.Context, _parameter: click.Parameter, value: str 
     return value
 
 
-def device_options(command: Command) -> Command:
-    """The flags of every command that looks at the node's devices."""
-    for option in (
-        click.option(
-            "--nvml-library",
-            type=click.Path(dir_okay=False),
-            metavar="PATH",
-            help="libnvidia-ml.so.1, where it is not found.",
-        ),
-        click.option("--backend-device", **GLOB, help="These RDMA devices are the backend, no others. Repeatable."),
-        click.option("--exclude-device", **GLOB, help="Leave these RDMA devices out and unread. Repeatable."),
-        click.option(
-            "--sysfs-root",
-            type=click.Path(exists=True, file_okay=False),
-            default="/sys",
-            metavar="DIR",
-            help="Where the host's /sys is mounted.",
-        ),
-    ):
-        command = option(command)
-    return command
+def options(*several: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """One decorator out of several, which --help lists in this order."""
+
+    def decorated(command: Command) -> Command:
+        for option in reversed(several):
+            command = option(command)
+        return command
+
+    return decorated
 
 
-def source_options(command: Command) -> Command:
-    """The flags about who is asked."""
-    for option in (
-        click.option(
-            "--openvswitch", is_flag=True, help="Hear LLDP below Open vSwitch, too (a filter sees each packet)."
-        ),
-        click.option(
-            "--source",
-            type=click.Choice(["rdma", "lldp", "ib", "nvml"]),
-            multiple=True,
-            help="Ask only these sources. Repeatable.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def wait_options(command: Command) -> Command:
-    """The flags about for how long LLDP is listened to."""
-    for option in (
-        click.option("--no-wait", is_flag=True, help="Do not listen for LLDP at all."),
-        click.option(
-            "--wait",
-            type=click.FloatRange(0, 3600),
-            metavar="SECONDS",
-            help="Listen for LLDP that long.  [default: until every port has spoken, or 65]",
-        ),
-    ):
-        command = option(command)
-    return source_options(command)
-
-
-def cluster_options(command: Command) -> Command:
-    """The flags that say which API server is meant."""
-    for option in (
-        click.option("--context", metavar="NAME", callback=not_empty, help="Of the kubeconfig."),
-        click.option(
-            "--kubeconfig",
-            metavar="FILE",
-            callback=not_empty,
-            help="Else $KUBECONFIG or ~/.kube/config with --context, else the Pod's service account.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def naming_options(command: Command) -> Command:
-    """The flags that say how the Node and its label keys are called."""
-    for option in (
-        click.option(
-            "--accelerator-label",
-            cls=MayBeEmpty,
-            default="network.topology.nvidia.com/accelerator",
-            show_default=True,
-            metavar="KEY",
-            callback=_label_key,
-        ),
-        click.option(
-            "--ib-label-prefix",
-            cls=MayBeEmpty,
-            default="ib.coreweave.cloud",
-            show_default=True,
-            metavar="DOMAIN",
-            callback=_prefix,
-            help="Empty: none of these keys.",
-        ),
-        click.option(
-            "--label-prefix", default="backend.coreweave.cloud", show_default=True, metavar="DOMAIN", callback=_prefix
-        ),
-        click.option(
-            "--node-name",
-            default=lambda: os.environ.get("NODE_NAME") or None,
-            metavar="NAME",
-            callback=_node_name,
-            help="Else $NODE_NAME, else the host name.",
-        ),
-    ):
-        command = option(command)
-    return command
+# of every command that looks at the node's devices
+device_options = options(
+    click.option(
+        "--sysfs-root",
+        type=click.Path(exists=True, file_okay=False),
+        default="/sys",
+        metavar="DIR",
+        help="Where the host's /sys is mounted.",
+    ),
+    click.option("--exclude-device", **GLOB, help="Leave these RDMA devices out and unread. Repeatable."),
+    click.option("--backend-device", **GLOB, help="These RDMA devices are the backend, no others. Repeatable."),
+    click.option(
+        "--nvml-library",
+        type=click.Path(dir_okay=False),
+        metavar="PATH",
+        help="libnvidia-ml.so.1, where it is not found.",
+    ),
+)
+# about who is asked
+source_options = options(
+    click.option(
+        "--source",
+        type=click.Choice(["rdma", "lldp", "ib", "nvml"]),
+        multiple=True,
+        help="Ask only these sources. Repeatable.",
+    ),
+    click.option("--openvswitch", is_flag=True, help="Hear LLDP below Open vSwitch, too (a filter sees each packet)."),
+)
+# about who is asked, and for how long LLDP is listened to
+wait_options = options(
+    source_options,
+    click.option(
+        "--wait",
+        type=click.FloatRange(0, 3600),
+        metavar="SECONDS",
+        help="Listen for LLDP that long.  [default: until every port has spoken, or 65]",
+    ),
+    click.option("--no-wait", is_flag=True, help="Do not listen for LLDP at all."),
+)
+# which API server is meant
+cluster_options = options(
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        callback=not_empty,
+        help="Else $KUBECONFIG or ~/.kube/config with --context, else the Pod's service account.",
+    ),
+    click.option("--context", metavar="NAME", callback=not_empty, help="Of the kubeconfig."),
+)
+# how the Node and its label keys are called
+naming_options = options(
+    click.option(
+        "--node-name",
+        default=lambda: os.environ.get("NODE_NAME") or None,
+        metavar="NAME",
+        callback=_node_name,
+        help="Else $NODE_NAME, else the host name.",
+    ),
+    click.option(
+        "--label-prefix", default="backend.coreweave.cloud", show_default=True, metavar="DOMAIN", callback=_prefix
+    ),
+    click.option(
+        "--ib-label-prefix",
+        cls=MayBeEmpty,
+        default="ib.coreweave.cloud",
+        show_default=True,
+        metavar="DOMAIN",
+        callback=_prefix,
+        help="Empty: none of these keys.",
+    ),
+    click.option(
+        "--accelerator-label",
+        cls=MayBeEmpty,
+        default="network.topology.nvidia.com/accelerator",
+        show_default=True,
+        metavar="KEY",
+        callback=_label_key,
+    ),
+)

@@ -8,10 +8,11 @@ imports. What goes wrong with one subject is part of the answer; an exception th
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import sys
+from _signal import alarm  # type: ignore[import-not-found]  # signal.alarm, without the enum that signal imports
+
+from agent.live.terse import dumps
 
 TYPE_CHECKING = False  # importing typing would be a tenth of the shortest child's life
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _as_json(talk: Talk) -> dict[str, Any]:
 def nvml(payload: dict[str, Any]) -> dict[str, Any]:
     """Ask NVML for every GPU's place in the NVLink fabric.
 
-    In: {"library": path | null}. Out: see `agent.live.nvml.look`; `agent.wire.nvml` reads it.
+    In: {"library": path}, or {} to have it searched for. Out: see `agent.live.nvml.look`; `agent.wire.nvml` reads it.
     """
     from agent.live.nvml import look
 
@@ -86,12 +87,20 @@ def main(arguments: list[str]) -> int:
     """Do one verb; the exit code."""
     verb, seconds = arguments[0], int(arguments[1]) if arguments[1:] else 0
     # SIGALRM ends the process even inside a C library, should the parent not live to do it.
-    signal.alarm(seconds)
+    alarm(seconds)
     answer = _take_stdout()
-    result = VERBS[verb](json.load(sys.stdin))
-    with os.fdopen(answer, "w") as out:
-        json.dump(result, out)
+    result = VERBS[verb](_payload(sys.stdin.buffer.read()))
+    with os.fdopen(answer, "wb") as out:
+        out.write(dumps(result).encode())
     return 0
+
+
+def _payload(said: bytes) -> dict[str, Any]:
+    if said == b"{}":
+        return {}  # which is the question that is asked once a minute
+    from json import loads
+
+    return dict(loads(said))
 
 
 def _take_stdout() -> int:

@@ -37,7 +37,7 @@ def live_host(
         frames=frames,
         private_flags=_private_flags,
         ask_smp=_ask_smp,
-        gpus=lambda: call("nvml", {"library": nvml_library}, NVML_DEADLINE),
+        gpus=lambda: call("nvml", {"library": nvml_library} if nvml_library else {}, NVML_DEADLINE),
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agent.flags import options
 from agent.run.pacer import Settings
 
 if TYPE_CHECKING:
@@ -74,38 +75,33 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
         raise click.BadParameter(str(error)) from error
 
 
-def run_options(command: Command) -> Command:
-    """The flags about time, and about what is told to whom."""
-    usual = Settings()
-    times = (
-        ("--port-interval", 0.1, 2.0, "Between two sweeps of InfiniBand port states."),
-        ("--gpu-interval", 1.0, 60.0, "Between two questions to NVML."),
-        ("--resync", 1.0, usual.resync, "Between two requests while nothing changes."),
-        ("--min-interval", 0.0, usual.min_interval, "Between two requests when much changes."),
-        ("--hold", 0.0, usual.hold, "How long a label stays that cannot be seen."),
+def _time(name: str, least: float, default: float, text: str) -> Callable[[Command], Command]:
+    return click.option(
+        name,
+        default=f"{default:g}s",
+        show_default=True,
+        metavar="TIME",
+        help=text,
+        callback=lambda _context, _parameter, value: duration(value, least),
     )
-    for option in (
-        click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option("-v", "--verbose", is_flag=True, help="Log details, too."),
-        click.option(
-            "--metrics-address",
-            default="127.0.0.1:9477",
-            show_default=True,
-            metavar="IP:PORT",
-            callback=_address,
-            help="Serve /metrics, /healthz and /readyz there.",
-        ),
-        *(
-            click.option(
-                name,
-                default=f"{default:g}s",
-                show_default=True,
-                metavar="TIME",
-                help=text,
-                callback=lambda _context, _parameter, value, least=least: duration(value, least),
-            )
-            for name, least, default, text in times
-        ),
-    ):
-        command = option(command)
-    return command
+
+
+USUAL = Settings()
+# about time, and about what is told to whom
+run_options = options(
+    _time("--hold", 0.0, USUAL.hold, "How long a label stays that cannot be seen."),
+    _time("--min-interval", 0.0, USUAL.min_interval, "Between two requests when much changes."),
+    _time("--resync", 1.0, USUAL.resync, "Between two requests while nothing changes."),
+    _time("--gpu-interval", 1.0, 60.0, "Between two questions to NVML."),
+    _time("--port-interval", 0.1, 2.0, "Between two sweeps of InfiniBand port states."),
+    click.option(
+        "--metrics-address",
+        default="127.0.0.1:9477",
+        show_default=True,
+        metavar="IP:PORT",
+        callback=_address,
+        help="Serve /metrics, /healthz and /readyz there.",
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Log details, too."),
+    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+)

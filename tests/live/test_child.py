@@ -219,9 +219,9 @@ def test_the_helper_runs_as_a_module_too() -> None:
     """`python -m agent.live.helper smp`, for a person with a shell."""
     run = subprocess.run(
         [sys.executable, "-m", "agent.live.helper", "smp"],
-        input=b'{"ports": []}',
+        input=b'{"ports":[]}',
         timeout=10,
         capture_output=True,
         check=True,
     )
-    assert run.stdout == b'{"ports": []}'
+    assert run.stdout == b'{"ports":[]}'
