@@ -29,7 +29,8 @@ def lint(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Every test, with branch coverage; real components where they are installed."""
     install(session, "test")
-    session.run("pytest", "--cov", "--cov-fail-under=95", *session.posargs)
+    # Most of the real components are waited for; whatever a file needs of them is made once, in one of the workers.
+    session.run("pytest", "-n", "3", "--dist", "loadfile", "--cov", "--cov-fail-under=95", *session.posargs)
 
 
 @nox.session(python=nox.project.python_versions(PROJECT), tags=["fast"])
