@@ -72,12 +72,13 @@ class Uevents:
     """The kernel's uevents of RDMA devices and of the netdevs in `names`; Unavailable without pyudev and libudev."""
 
     def __init__(self, names: set[str], receive_buffer: int = RECEIVE_BUFFER) -> None:
+        self._names = names
         try:
             import pyudev  # type: ignore[import-untyped]
-        except ImportError as error:
+
+            self._monitor: Any = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
+        except ImportError as error:  # also what pyudev says when there is no libudev
             raise Unavailable(f"uevents: {error}") from error
-        self._names = names
-        self._monitor: Any = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
         for subsystem in ("infiniband", "net"):
             self._monitor.filter_by(subsystem)
         # pyudev's own way needs CAP_NET_ADMIN.
@@ -91,8 +92,7 @@ class Uevents:
     def hear(self) -> set[Wake]:
         found = set()
         for _ in range(BURST):
-            device = self._monitor.poll(0)
-            if device is None:
+            if (device := self._monitor.poll(0)) is None:
                 break
             old = device.properties.get("DEVPATH_OLD", "") if device.action == "move" else ""  # a rename
             names = {device.sys_name, old.rpartition("/")[2]} - {""}

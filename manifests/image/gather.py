@@ -3,9 +3,10 @@
     python3 gather.py ROOT PACKAGES LIBRARY...
 
 The law of this module: a file is in ROOT because Python, an extension module below PACKAGES or a named LIBRARY loads
-it. What they load is what the dynamic loader says (ldd), so no path here names an architecture or a release. For each
-Debian package that a file came from, its copyright file comes along, and its entry of the package database where
-scanners look in images without one (var/lib/dpkg/status.d, the convention of the distroless images).
+it. What they load is what the dynamic loader says (ldd), so no path here names an architecture or a release. ldconfig
+comes along because pyudev looks for libudev by ctypes.util.find_library, and that asks ldconfig. For each Debian
+package that a file came from, its copyright file comes along, and its entry of the package database where scanners look
+in images without one (var/lib/dpkg/status.d, the convention of the distroless images).
 """
 # ruff: noqa: INP001, S603, S607 - a script, which asks programs of the system that it runs on
 
@@ -43,6 +44,8 @@ from agent.cli import main
 main()
 """
 
+LDCONFIG = Path("/sbin/ldconfig")  # statically linked
+
 _RESOLVED = re.compile(r"(/\S+) \(0x[0-9a-f]+\)$")
 
 
@@ -52,7 +55,7 @@ def gather(root: Path, packages: Path, libraries: list[Path]) -> None:
     shutil.copytree(stdlib, inside(root, stdlib), ignore=shutil.ignore_patterns(*UNUSED))
     modules = [Path("/", path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
     extensions = [path for path in [*modules, *packages.rglob("*")] if ".so" in path.suffixes]
-    found = [python, *libraries, *loaded([python, *libraries, *extensions], packages)]
+    found = [python, *libraries, *loaded([python, *libraries, *extensions], packages), LDCONFIG]
     for path in found:
         place(root, path)
     for name in ("lib", "lib64", "bin", "sbin"):
@@ -96,7 +99,7 @@ def settle(root: Path, python: Path) -> None:
     (root / "tmp").chmod(0o1777)
     shutil.copy2("/etc/ld.so.conf", root / "etc")
     shutil.copytree("/etc/ld.so.conf.d", root / "etc/ld.so.conf.d")
-    subprocess.run(["ldconfig", "-r", root], check=True)
+    subprocess.run([LDCONFIG, "-r", root], check=True)
 
 
 def owners(paths: list[Path]) -> list[str]:

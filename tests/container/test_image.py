@@ -141,6 +141,12 @@ def test_umad_library(image: Image) -> None:
     assert image.python("from agent.live.umad import Umad; print(Umad().lib._name)") == "libibumad.so.3\n"
 
 
+def test_wakeups(image: Image) -> None:
+    """Link messages and uevents are heard in the image: pyudev finds libudev, and nothing else is missing."""
+    code = "from agent.live.wakeups import Wakeups; print(Wakeups().deaf)"
+    assert image.python(code, user="0") == "{}\n"
+
+
 def test_smp_child(image: Image) -> None:
     """The child that asks InfiniBand ports is started by the image's own Python, and answers."""
     code = (
@@ -159,7 +165,7 @@ def test_nvml_from_the_host(image: Image, tmp_path: Path) -> None:
 
 
 def test_programs(image: Image) -> None:
-    """Python and bwagent are all that can be run: no shell, no package manager."""
+    """Python, bwagent and ldconfig are all that can be run: no shell, no package manager."""
     code = """
 import os, sys
 folders = "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/bwagent/bin"
@@ -167,7 +173,7 @@ print(*{name for folder in folders if os.path.exists(folder) for name in os.list
 """
     programs = set(image.python(code).split())
     assert {"bwagent", "python3"} <= programs
-    assert all(re.fullmatch(r"bwagent|python3(\.\d+)?", name) for name in programs)
+    assert all(re.fullmatch(r"bwagent|ldconfig|python3(\.\d+)?", name) for name in programs)
     assert image.python("import importlib.util as u; print(*map(u.find_spec, ('pip', 'ensurepip', 'scapy')))") == (
         "None None None\n"
     )

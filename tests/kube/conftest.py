@@ -9,6 +9,9 @@ import pytest
 from tests.kube.agents import Agent, an_agent, install
 from tests.kube.cluster import Cluster
 from tests.kube.programs import missing
+from tests.kube.worker import Worker
+from tests.kube.worker import missing as no_worker
+from tests.kube.worker import worker as a_worker
 from tests.real_parts import require
 
 if TYPE_CHECKING:
@@ -49,3 +52,11 @@ def tenant() -> Iterator[Cluster]:
     with Cluster() as cluster:
         install(cluster, "coreweave")
         yield cluster
+
+
+@pytest.fixture(scope="package")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A machine with a kubelet, for the agent's DaemonSet."""
+    require(no_worker())
+    with a_worker(tmp_path_factory.mktemp("worker")) as worker:
+        yield worker

@@ -2,10 +2,11 @@
 
 Both want fixed places and leave mounts, shims and containers behind when they are killed. So they get a mount
 namespace and a process namespace of their own: whoever kills its process 1 ends every container, and the last process
-takes the mounts along. The network is the host's, as it is for the agent's Pods. What is left then is a folder, and
-empty cgroups.
+takes the mounts along. What is left then is a folder, and empty cgroups: what a machine that loses its power finds on
+its disk, so that a `reboot` is the same twice.
 
-There is no CNI and no kube-proxy: Pods use the host's network, and are told where the API server is.
+The network is the host's, as it is for the agent's Pods, with an address that no other machine has: the agent's port is
+a fixed one. There is no CNI and no kube-proxy: Pods are told where the API server is.
 """
 
 from __future__ import annotations
@@ -14,26 +15,28 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tests.container import image
 from tests.kube import programs
 from tests.kube.controllers import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
 
     from tests.kube.cluster import Cluster
 
 SCRIPT = Path(__file__).with_name("machine.sh")
-TOOLS = {"containerd": "containerd", "ctr": "containerd", "runc": "runc", "busybox": "busybox-static"}
+TOOLS = {"containerd": "containerd", "ctr": "containerd", "runc": "runc", "busybox": "busybox-static", "ip": "iproute2"}
 PAUSE = "localhost/pause:test"  # holds the namespaces of a Pod
 CGROUPS = Path("/sys/fs/cgroup")
+ADDRESSES = IPv4Address("198.18.0.0"), 1 << 17  # for tests of devices (RFC 2544), so that nobody lives there
 CONTAINERD = """
 version = 2
 root = "{folder}/containerd"
@@ -53,17 +56,7 @@ def missing() -> str | None:
     absent = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
     if absent:
         return f"{', '.join(absent)} not installed (tests/apt-packages.txt)"
-    if not _address():
-        return "a kubelet wants an address of the host's, and there is none but loopback"
     return programs.missing("kubelet") or image.missing() or _forbidden()
-
-
-def _address() -> str:
-    """The address that this host would ask a far one from; empty without a route. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, suppress(OSError):
-        sock.connect(("198.51.100.1", 9))
-        return str(sock.getsockname()[0])
-    return ""
 
 
 def _forbidden() -> str | None:
@@ -72,22 +65,74 @@ def _forbidden() -> str | None:
     return f"no namespaces to mount in: {done.stderr.strip()}" if done.returncode else None
 
 
-@contextmanager
-def machine(cluster: Cluster, node: str, agent_image: str, labels: dict[str, str]) -> Iterator[Path]:
-    """Join a machine to the cluster as this Node, with the built image under the name `agent_image`.
+class Machine:
+    """A Node of the cluster, with the built image under the name `agent_image`; it is on within the block.
 
-    The folder that is given holds pods/<namespace>_<pod>_<uid>/<container>/0.log.
+    `folder` holds pods/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
     """
-    folder = cluster.folder / node
-    with ExitStack() as stack:
-        stack.callback(_forget, folder)
-        _furnish(folder, agent_image)
-        arguments = [str(SCRIPT), str(folder), *_kubelet(cluster, folder, node, labels)]
+
+    def __init__(self, cluster: Cluster, node: str, agent_image: str, labels: Mapping[str, str]) -> None:
+        self.folder = cluster.folder / node
+        self._cluster, self._node, self._image, self._labels = cluster, node, agent_image, labels
+        self._power = self._house = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(_forget, self.folder)
+            address = stack.enter_context(_address())
+            _furnish(self.folder, self._image)
+            self._kubelet = _kubelet(self._cluster, self.folder, self._node, address, self._labels)
+            stack.callback(self.power_off)
+            process = self.power_on()
+            eventually(self._cluster, f"{self._node} is ready", lambda: _ready(self._cluster, self._node, process))
+            self._house = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._house.close()
+
+    def power_on(self) -> subprocess.Popen[bytes]:
+        """Start containerd and the kubelet; their process 1."""
         unshared = ["--mount", "--pid", "--fork", "--mount-proc", "setpriv", "--pdeathsig", "KILL", "sh"]
-        process = stack.enter_context(programs.running(node, [*unshared, *arguments], cluster.folder, "unshare"))
-        stack.callback(_end, process)
-        eventually(cluster, f"{node} is ready", lambda: _ready(cluster, node, process))
-        yield folder
+        arguments = [*unshared, str(SCRIPT), str(self.folder), *self._kubelet]
+        with ExitStack() as stack:
+            process = stack.enter_context(programs.running(self._node, arguments, self._cluster.folder, "unshare"))
+            stack.callback(_end, process)
+            self._power = stack.pop_all()
+        return process
+
+    def power_off(self) -> None:
+        """Kill all that runs, at once; what a real machine has in its memory is gone."""
+        self._power.close()
+        _forget(self.folder)
+
+    def forget_images(self) -> None:
+        """Have the kernel read the images anew when they are used: who used them first was charged for their pages."""
+        for path in (self.folder / "containerd/io.containerd.snapshotter.v1.overlayfs/snapshots").rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                with path.open("rb") as file:
+                    os.fdatasync(file.fileno())
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextmanager
+def _address() -> Iterator[str]:
+    """An address of this host that is the machine's alone."""
+    first, count = ADDRESSES
+    name, address = f"bwm{os.getpid()}", str(first + os.getpid() % count)
+    _ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
+    try:
+        _ip("address", "add", address, "dev", name)
+        _ip("link", "set", name, "up")
+        yield address
+    finally:
+        _ip("link", "delete", name)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
 def _furnish(folder: Path, agent_image: str) -> None:
@@ -143,11 +188,11 @@ def _settings(folder: Path) -> dict[str, Any]:
     }
 
 
-def _kubelet(cluster: Cluster, folder: Path, node: str, labels: dict[str, str]) -> list[str]:
+def _kubelet(cluster: Cluster, folder: Path, node: str, address: str, labels: Mapping[str, str]) -> list[str]:
     return [
         programs.program("kubelet"),
         *(f"--kubeconfig={cluster.kubeconfig()}", f"--config={folder}/kubelet.json", f"--root-dir={folder}/kubelet"),
-        *(f"--cert-dir={folder}/kubelet/pki", f"--hostname-override={node}", f"--node-ip={_address()}"),
+        *(f"--cert-dir={folder}/kubelet/pki", f"--hostname-override={node}", f"--node-ip={address}"),
         f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}",
     ]
 

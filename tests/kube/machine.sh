@@ -27,6 +27,8 @@ while ! ctr --connect-timeout 1s version >/dev/null 2>&1; do
     sleep 0.1
 done
 for image in "$folder"/images/*.tar; do
+    [ -e "$image" ] || continue # the machine was on before, and has them
     ctr -n k8s.io images import "$image"
+    rm "$image"
 done
 exec "$@"

@@ -22,12 +22,6 @@ GRANTS = re.compile(
     r"^\s*(- )?(hostPath:|hostNetwork: true|privileged: true|add: \[|runAsUser: 0|verbs:|allowPrivilegeEscalation: null"
     r"|capabilities: null|seccompProfile: null|pod-security.kubernetes.io/enforce:|limits:|requests:|projected:)"
 )
-# Flags of `run` by CLI.md's contract, for as long as the command is not there to be asked.
-RUN = {
-    *("node_name", "label_prefix", "ib_label_prefix", "accelerator_label", "backend_device", "exclude_device"),
-    *("source", "kubeconfig", "context", "sysfs_root", "nvml_library", "verbose", "log_format", "hold"),
-    *("min_interval", "resync", "gpu_interval", "port_interval", "metrics_address", "dry_run"),
-}
 # Keys that the examples take from the site's half of the schema.
 SITES = {"fabric", "superpod", "rack", "speed.expected"}
 
@@ -42,8 +36,7 @@ def overlay(request: pytest.FixtureRequest) -> str:
 
 
 def flags() -> set[str]:
-    run = cli.commands.get("run")
-    return {str(parameter.name) for parameter in run.params} if run else RUN
+    return {str(parameter.name) for parameter in cli.commands["run"].params}
 
 
 def has_reason(lines: list[str], number: int) -> bool:

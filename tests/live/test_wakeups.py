@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -243,6 +244,19 @@ def test_an_ear_that_cannot_be_built_is_polled_for() -> None:
     assert RETRY <= time.monotonic() - start < 10 * RETRY
     assert not wakeups.wait(0)
     wakeups.close()
+
+
+def test_without_libudev_there_are_no_uevents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is told, though pyudev looks for it when it is used and not when it is imported."""
+
+    def shut() -> None:
+        raise ImportError("No library named udev")
+
+    monkeypatch.setitem(
+        sys.modules, "pyudev", SimpleNamespace(Context=shut, Monitor=SimpleNamespace(from_netlink=None))
+    )
+    with pytest.raises(Unavailable, match="uevents: No library named udev"):
+        Uevents(set())
 
 
 def test_no_capability_is_needed() -> None:
