@@ -108,6 +108,19 @@ def test_agents_that_start_together_do_not_speak_together() -> None:
     assert busiest <= 12
 
 
+def test_agents_that_an_outage_has_gathered_part_again() -> None:
+    """All come within minutes of its end, and their hourly requests are spread over the hour that follows."""
+    end = 20_000.0 + 1.2 * 3600
+    worlds = [World(seed, outage=(20_000.0, end)) for seed in range(200)]
+    for world in worlds:
+        world.run(end + 3 * 3600)
+    times = [at for world in worlds for at, _ in world.requests]
+    assert all(world.requests[-1][0] > end + 1.5 * 3600 for world in worlds)
+    minutes = range(int(end + LONGEST_RETRY) + 1, int(end + 3 * 3600), 60)
+    busiest = max(sum(1 for at in times if minute <= at < minute + 60) for minute in minutes)
+    assert busiest <= 14
+
+
 def test_a_reason_is_looked_into_at_once_and_again() -> None:
     """100 ms later, since the kernel may tell late."""
     world = World()

@@ -268,6 +268,27 @@ def test_an_api_server_that_is_away_for_an_hour() -> None:
     assert any("reached again" in line for line in world.lines)
 
 
+@pytest.mark.parametrize(
+    ("trouble", "operations"),
+    [
+        ({"status": 429, "message": "too many requests", "retry_after": 1}, ["apply", "apply"]),
+        ({"status": 500, "message": "etcdserver: request timed out"}, ["apply", "get", "apply"]),
+        ({"error": "timeout", "message": "timed out"}, ["apply", "get", "apply"]),
+    ],
+)
+def test_who_was_sent_away_comes_back_with_one_request(trouble: dict[str, Any], operations: list[str]) -> None:
+    """An API server that is too busy has changed nothing; after anything else the Node is looked at."""
+    world = with_leaves(IB).run(60)
+    world.api.trouble = lambda request: trouble if request["operation"] == "apply" else None
+    world.at(1, Wake("port", "ibp1/1"), do=lambda: down(world))
+    asked = len(world.api.requests)
+    world.run(1.5)
+    world.api.trouble = lambda _request: None
+    world.run(15)
+    assert [operation for _, operation in world.api.requests[asked:]] == operations
+    assert world.labels["speed.current"] == "400G"
+
+
 def test_an_api_server_that_is_away_at_the_start() -> None:
     """Nothing is said before the Node was seen, since what is there must be known."""
     api = Api(

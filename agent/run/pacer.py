@@ -108,7 +108,7 @@ class Pacer:
 
     def accepted(self, now: float, said: Hashable, refused: Iterable[str] = (), *, requests: int = 1) -> None:
         """The Node says `said` now, but for what was refused; without a request where it had said so already."""
-        self._speaking, self._failures = False, 0
+        gathered, self._speaking, self._failures = self._failures > 0, False, 0
         self._said = said
         self._refused = {key: until for key, until in self._refused.items() if until > now}
         self._refused |= dict.fromkeys(refused, now + REFUSED)
@@ -116,7 +116,9 @@ class Pacer:
             self._speak = now
         elif now >= self._resync - self._soon():
             # An earlier one leaves it where it is: those that were told the same moment would meet again each hour.
-            self._resync = now + self._settings.resync * (0.9 + 0.2 * self._random())
+            # So would those that an outage has gathered.
+            share = self._random() if gathered else 0.9 + 0.2 * self._random()
+            self._resync = now + self._settings.resync * share
 
     def failed(self, now: float, retry_after: float | None = None) -> None:
         """It came to nothing, and who knows what the Node says now."""

@@ -206,6 +206,7 @@ class Runtime:
             self._doors.pacer.stir(now)
         result = self._api.take()
         if isinstance(result, Exception):
+            self._node = None
             self._fail(str(result) or repr(result), None)
         elif result is not None:
             self._answered(result, now)
@@ -226,7 +227,6 @@ class Runtime:
             self._doors.voice.applied(self._doors.pacer.backed_off(now))
 
     def _fail(self, text: str, retry_after: float | None) -> None:
-        self._node = None
         self._doors.voice.failed(text)
         self._doors.pacer.failed(self._doors.clock(), retry_after)
 

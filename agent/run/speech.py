@@ -2,8 +2,9 @@
 
 The law of this module: the Node is what the last accepted answer said it is. It is looked at where there is no such
 answer, at the start and after anything went wrong; so an agent whose node is well makes one request an hour, and drift
-is found by that. An attempt takes as long as the API server takes, so it is for a thread (agent/run/aside.py) and
-shares nothing with the loop.
+is found by that. What an API server was too busy for has changed nothing: after it the Node is not looked at, or all
+whom it sends away would come back with two requests for one. An attempt takes as long as the API server takes, so it is
+for a thread (agent/run/aside.py) and shares nothing with the loop.
 """
 
 from __future__ import annotations
@@ -82,5 +83,11 @@ class Speaker:
         if self.dry_run or not (todo.due or wish.always):
             return Attempt(found, todo, codes=tuple(codes))
         outcome = apply(kube, todo)
-        after = None if outcome.failure else outcome.node or found
-        return Attempt(after, todo, outcome, outcome.failure, tuple(codes))
+        return Attempt(_after(outcome, found), todo, outcome, outcome.failure, tuple(codes))
+
+
+def _after(outcome: Outcome, before: Told) -> Told | None:
+    """The Node as it is now."""
+    if outcome.failure and outcome.failure.kind != "busy":
+        return None
+    return outcome.node or before

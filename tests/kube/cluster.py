@@ -61,13 +61,20 @@ class Cluster:
     """A running control plane; as a context manager it is there within the block.
 
     `url` is the API server's address, `ca` a file with the certificate that its own is signed by, `admin` the token of
-    a member of system:masters, `service_account_key` a PEM file with the key that signs the accounts' tokens.
+    a member of system:masters, `service_account_key` a PEM file with the key that signs the accounts' tokens. `server`
+    and `etcd` are the processes, `etcd_url` is where the latter answers; `flags` are further ones of the former.
     """
 
     url: str
     ca: Path
     admin: str
     folder: Path
+    server: subprocess.Popen[bytes]
+    etcd: subprocess.Popen[bytes]
+    etcd_url: str
+
+    def __init__(self, *flags: str) -> None:
+        self.flags = flags
 
     @property
     def service_account_key(self) -> Path:
@@ -93,14 +100,31 @@ class Cluster:
         client, peer, api = free_ports(3)
         self.admin = secrets.token_hex(16)
         self.url, self.ca = f"https://127.0.0.1:{api}", self.folder / "certificates" / "apiserver.crt"
+        self.etcd_url = f"http://127.0.0.1:{client}"
         etcd = [*_etcd(client, peer), "--data-dir", str(self.folder / "etcd")]
-        stack.enter_context(running("etcd", etcd, self.folder))
-        server = stack.enter_context(running("kube-apiserver", self._apiserver(client, api), self.folder))
+        self.etcd = stack.enter_context(running("etcd", etcd, self.folder))
+        self._command = [*self._apiserver(client, api), *self.flags]
+        self._serve(stack)
+        self._wait()
+
+    def _serve(self, stack: ExitStack) -> None:
+        self.server = stack.enter_context(running("kube-apiserver", self._command, self.folder))
+
+    def _wait(self) -> None:
         deadline = time.monotonic() + READY_LIMIT
         while not self._ready():
-            if server.poll() is not None or time.monotonic() > deadline:
+            if self.server.poll() is not None or time.monotonic() > deadline:
                 raise ClusterError(f"kube-apiserver is not ready:\n{last_words(self.folder)}")
             time.sleep(0.05)
+
+    def stop_server(self) -> None:
+        """Kill the API server: connections are refused from now on; etcd keeps what there is."""
+        self.server.kill()
+        self.server.wait()
+
+    def start_server(self) -> None:
+        """Start it again at the same address; it is not ready yet."""
+        self._serve(self._stop)
 
     def _apiserver(self, etcd_port: int, port: int) -> list[str]:
         key, tokens = self.service_account_key, self.folder / "tokens.csv"

@@ -1,0 +1,104 @@
+"""What an API server and its etcd use: CPU, memory, bytes, as the kernel and their own metrics count it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tests.kube.cluster import Cluster
+
+TICKS = os.sysconf("SC_CLK_TCK")
+MIB = 1 << 20
+
+
+class Reading(NamedTuple):
+    """Counters, but for what is said to be a gauge."""
+
+    time: float  # seconds
+    server: float  # CPU seconds
+    etcd: float
+    own: float  # this process: the load generator
+    machine: float  # all processes, those of others included
+    resident: float  # MiB now, API server
+    resident_etcd: float
+    stored: float  # MiB now, etcd's file
+    written: float  # MiB, etcd's log
+    commits: float  # writes to etcd
+    rejected: float  # 429 by API priority and fairness
+
+    def since(self, before: Reading) -> Reading:
+        """What was used between two readings; gauges as they are now."""
+        gauges = {"resident", "resident_etcd", "stored"}
+        pairs = zip(self._fields, self, before, strict=True)
+        return Reading(*(now if name in gauges else now - then for name, now, then in pairs))
+
+    def share(self, name: str) -> float:
+        """Cores that were busy with it."""
+        return float(getattr(self, name)) / self.time
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Reads them."""
+
+    cluster: Cluster
+
+    def read(self, *, new: bool = False) -> Reading:
+        """The counters now; `new`: as they are for an API server that has only been started, and cannot be asked."""
+        server, etcd = self.cluster.server.pid, self.cluster.etcd.pid
+        store = _scrape(self.cluster)
+        own = os.times()
+        return Reading(
+            time=time.monotonic(),
+            server=cpu(server),
+            etcd=cpu(etcd),
+            own=own.user + own.system,
+            machine=_machine(),
+            resident=resident(server),
+            resident_etcd=resident(etcd),
+            stored=_sum(store, "etcd_mvcc_db_total_size_in_bytes") / MIB,
+            written=_sum(store, "etcd_disk_wal_write_bytes_total") / MIB,
+            commits=_sum(store, "etcd_server_proposals_committed_total"),
+            rejected=0.0 if new else _sum(self._server_metrics(), "apiserver_flowcontrol_rejected_requests_total"),
+        )
+
+    def _server_metrics(self) -> str:
+        return str(self.cluster.request("GET", "/metrics").body["message"])
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds of a process (proc(5): stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / TICKS
+
+
+def resident(pid: int, field: str = "VmRSS") -> float:
+    """MiB of a process."""
+    return next(int(line.split()[1]) / 1024 for line in _lines(f"/proc/{pid}/status") if line.startswith(field))
+
+
+def _machine() -> float:
+    """CPU seconds that were not idle, of all cores."""
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, _lines("/proc/stat")[0].split()[1:])
+    return (user + nice + system + irq + softirq) / TICKS
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
+def _scrape(cluster: Cluster) -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{cluster.etcd_url}/metrics", timeout=30) as reply:
+        return str(reply.read().decode())
+
+
+def _sum(text: str, name: str) -> float:
+    """A metric, all its labels together."""
+    return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
