@@ -111,6 +111,7 @@ class World:
 
     def __init__(self, *trees: Entries, api: Api | None = None, **changes: Any) -> None:
         self.time, self.wall_offset, self.deaf = 1000.0, 0.0, {}
+        self.slow = 0.0  # seconds that a request takes
         self.entries: Entries = dict(BOOT)
         for tree in trees:
             self.entries |= tree
@@ -149,7 +150,7 @@ class World:
                 Speaker(self.api, "n1", keys, dry_run),
                 Pacer(settings, clock(), random.Random(1).random),  # noqa: S311 - a simulation
                 voice,
-                lambda: Aside(self._now),
+                lambda: Aside(self._request),
             )
         )  # fmt: skip
 
@@ -248,6 +249,12 @@ class World:
     @staticmethod
     def _now(work: Callable[[], None]) -> None:
         work()
+
+    def _request(self, work: Callable[[], None]) -> None:
+        if self.slow:
+            self.at(self.slow, do=work)
+        else:
+            work()
 
     def _wall(self) -> float:
         return EPOCH + self.time + self.wall_offset

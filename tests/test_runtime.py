@@ -119,6 +119,16 @@ def test_a_link_that_goes_down_is_told_at_once_and_its_neighbour_later() -> None
     assert any("800G -> 400G (ibp1 is DOWN)" in line for line in world.lines)
 
 
+def test_the_reason_of_a_change_is_that_of_the_look_that_found_it() -> None:
+    """Not what was seen while the API server took its time."""
+    world = with_leaves(IB).run(60)
+    world.slow = 3.0
+    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.at(1.5, HUP, do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
+    world.run(10)
+    assert any("800G -> 400G (ibp1 is DOWN)" in line for line in world.lines)
+
+
 def test_flaps_for_ten_minutes() -> None:
     """A request each min-interval at most, and the end is right."""
     world = with_leaves(IB).run(60)

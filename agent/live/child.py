@@ -41,8 +41,8 @@ def command(verb: str, deadline_s: float) -> list[str]:
     root = str(Path(agent.__file__).resolve().parent.parent)
     installed = [place for place in sys.path if place.endswith(("site-packages", "dist-packages")) and place != root]
     boot = _BOOT.format(path=[root, *installed])
-    # The child's own alarm is for the case that this process is gone by then.
-    return [sys.executable, "-I", "-S", "-c", boot, verb, str(math.ceil(deadline_s + DYING))]
+    # It dies with this process; its own alarm is for the case that it is not told.
+    return [sys.executable, "-I", "-S", "-c", boot, verb, str(math.ceil(deadline_s + DYING)), str(os.getpid())]
 
 
 class Children:

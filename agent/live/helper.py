@@ -1,4 +1,4 @@
-"""The short-lived child: `python -m agent.live.helper VERB [SECONDS]`, JSON on stdin, JSON on stdout.
+"""The short-lived child: `python -m agent.live.helper VERB [SECONDS [PARENT]]`, JSON on stdin, JSON on stdout.
 
 The law of this module: what may crash, hang or leave something mapped happens here and dies with the process. A verb
 is a callable from one JSON object to another and imports what it needs itself, so that no verb pays for another's
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _signal import alarm  # type: ignore[import-not-found]  # signal.alarm, without the enum that signal imports
+from _signal import SIGKILL, alarm  # type: ignore[import-not-found]  # those of signal, which would import enum
 
 from agent.live.terse import dumps
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Verb = Callable[[dict[str, Any]], dict[str, Any]]
 
+PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 TIMEOUT_MS = 500
 TRIES = 2
 
@@ -88,11 +89,22 @@ def main(arguments: list[str]) -> int:
     verb, seconds = arguments[0], int(arguments[1]) if arguments[1:] else 0
     # SIGALRM ends the process even inside a C library, should the parent not live to do it.
     alarm(seconds)
+    if arguments[2:]:
+        _die_with(int(arguments[2]))
     answer = _take_stdout()
     result = VERBS[verb](_payload(sys.stdin.buffer.read()))
     with os.fdopen(answer, "wb") as out:
         out.write(dumps(result).encode())
     return 0
+
+
+def _die_with(parent: int) -> None:
+    """Leave no orphan: what an agent asked for must not reach the API server after the next agent has looked."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the parent has gone")
 
 
 def _payload(said: bytes) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Runtime:
         self._seeded_at: float | None = None
         self._look: Look | None = None
         self._node: Attempt | None = None  # the last one that says what the Node is
-        self._said: object = None  # what the attempt under way says
+        self._told: Look | None = None  # what the attempt under way says
         self._netdevs: frozenset[str] = frozenset()
 
     def run(self) -> None:
@@ -176,9 +176,8 @@ class Runtime:
         now = self._doors.clock()
         wish = None
         if self._seeded_at is not None and self._look:
-            look = self._look
+            look = self._told = self._look
             wish = Wish(look.rendered.labels, look.told, self._doors.pacer.backed_off(now), always=resync)
-            self._said = look.state
         fresh = resync and self._doors.speaker.dry_run  # nothing that we said tells how the Node is
         node = self._node.node if self._node and not fresh else None
         self._doors.pacer.speaking(now)
@@ -212,7 +211,7 @@ class Runtime:
             self._answered(result, now)
 
     def _answered(self, attempt: Attempt, now: float) -> None:
-        self._doors.voice.answered(attempt, self._look)
+        self._doors.voice.answered(attempt, self._told)
         self._node = attempt if attempt.node is not None else None
         if attempt.failure:
             if attempt.failure.kind == "configuration" and self._seeded_at is None:
@@ -223,7 +222,7 @@ class Runtime:
         else:
             back_off, requests = (attempt.outcome.back_off, len(attempt.codes)) if attempt.outcome else ((), 0)
             dry = int(self._doors.speaker.dry_run)
-            self._doors.pacer.accepted(now, self._said, back_off, requests=requests or dry)
+            self._doors.pacer.accepted(now, self._told and self._told.state, back_off, requests=requests or dry)
             self._doors.voice.applied(self._doors.pacer.backed_off(now))
 
     def _fail(self, text: str, retry_after: float | None) -> None:

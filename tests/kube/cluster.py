@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tests.kube.programs import ClusterError, environment, free_ports, last_words, missing, program, running
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 ISSUER = "https://kubernetes.default.svc"
@@ -162,6 +163,12 @@ class Cluster:
             with refusal:
                 return Answer(refusal.code, _object(refusal.read()))
 
+    def events(self, path: str) -> Iterator[dict[str, Any]]:
+        """What a watch tells the admin, event by event, until the server ends it; give it a `timeoutSeconds`."""
+        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.admin}"})  # noqa: S310 - our own server
+        with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
+            yield from map(json.loads, reply)
+
     def _opener(self) -> urllib.request.OpenerDirector:
         context = ssl.create_default_context(cafile=str(self.ca))
         proxies: dict[str, str] = {}
@@ -169,10 +176,15 @@ class Cluster:
             urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
         )
 
-    def kubeconfig(self, token: str | None = None) -> Path:
-        """A kubeconfig file for the owner of this token; the admin's when None."""
+    def kubeconfig(self, token: str | None = None, host: str | None = None) -> Path:
+        """A kubeconfig file for the owner of this token; the admin's when None.
+
+        `host` is where the API server is for whoever cannot reach its loopback by that name.
+        """
         path = self.folder / f"{secrets.token_hex(4)}.kubeconfig"
         server = {"server": self.url, "certificate-authority": str(self.ca)}
+        if host is not None:
+            server |= {"server": self.url.replace("127.0.0.1", host), "tls-server-name": "kubernetes.default.svc"}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
