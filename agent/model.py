@@ -71,6 +71,7 @@ class Netdev:
     operstate: str | None  # operstate, RFC 2863 in lower case
     bond_state: str | None  # bonding_slave/state: "active" | "backup"; None: no bond member
     default_route: bool  # it, or a device on top of it, carries a default route
+    carrier_changes: int | None = None  # carrier_changes: how often the link has gone down or come up
 
 
 @dataclass(frozen=True, slots=True)

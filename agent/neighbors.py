@@ -60,7 +60,9 @@ class _Netdev:
     heard: dict[bytes, Heard] = field(default_factory=dict)  # by source address
     first: bytes | None = None  # the one selected last
     epoch: int = 0
+    began: float = -math.inf  # when the link was found to have come up again
     down_since: float | None = None
+    changes: int | None = None  # of its carrier, the last time
     goodbye: float | None = None  # when somebody left before anything was known of him
     missing: str = "silent"
 
@@ -113,11 +115,13 @@ class Table:
                 ends.append(netdev.goodbye + self._grace)
         return min(ends)
 
-    def link(self, name: str, now: float, *, up: bool) -> None:
-        """Note whether the netdev has a link."""
+    def link(self, name: str, now: float, *, up: bool, changes: int | None = None) -> None:
+        """Note whether the netdev has a link, and how often that has changed: a cable is moved faster than we look."""
         netdev = self._netdevs.setdefault(name, _Netdev())
-        if up and netdev.down_since is not None:
-            netdev.epoch += 1
+        unseen = None not in (changes, netdev.changes) and changes != netdev.changes
+        netdev.changes = netdev.changes if changes is None else changes
+        if up and (unseen or netdev.down_since is not None):
+            netdev.epoch, netdev.began = netdev.epoch + 1, now
             netdev.down_since = netdev.goodbye = None
         elif not up and netdev.down_since is None:
             netdev.down_since = now
@@ -148,7 +152,9 @@ class Table:
         heard = netdev.heard.get(frame.data[6:12]) or self._new(netdev, frame, told)
         same = told is heard.told or identity(told) == identity(heard.told)
         heard.alike = heard.alike + 1 if same else 1
-        heard.frame, heard.told, heard.last, heard.epoch = frame.data, told, frame.time, netdev.epoch
+        heard.frame, heard.told, heard.last = frame.data, told, frame.time
+        if frame.time >= netdev.began:  # what waited since before may be of the cable before
+            heard.epoch = netdev.epoch
         heard.parted = False
         heard.settled |= heard.alike >= self._confirm
         if heard.alike >= self._confirm or identity(told) == identity(heard.known):
@@ -157,7 +163,7 @@ class Table:
     def _new(self, netdev: _Netdev, frame: Frame, told: LldpNeighbor) -> Heard:
         if len(netdev.heard) == MOST:
             del netdev.heard[max(netdev.heard, key=lambda source: _rank(netdev, source))]
-        heard = netdev.heard[frame.data[6:12]] = Heard(frame.data, told, told, frame.time, netdev.epoch)
+        heard = netdev.heard[frame.data[6:12]] = Heard(frame.data, told, told, frame.time, netdev.epoch - 1)
         netdev.goodbye = None
         return heard
 

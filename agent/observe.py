@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from agent.host import Host
-    from agent.model import PortRole
+    from agent.model import PortRole, RdmaDevice
 
     Source = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
 
@@ -46,6 +46,7 @@ def observe(
     """
     boot_id, problems = _boot_id(host)
     ports: tuple[PortRole, ...] = ()
+    unbound: tuple[str, ...] = ()
     outcomes: dict[str, Any] = {}
     for name, read in SOURCES:
         wanted = not sources or name in sources or name == rdma.SOURCE
@@ -55,19 +56,26 @@ def observe(
             took[name] = time.perf_counter() - start
         outcomes[name] = reading.outcome
         problems += _problems(name, reading)
-        if name == rdma.SOURCE and isinstance(reading.outcome, Seen):
-            ports = assign(reading.outcome.value, host.backend)
-    unbound, more = pci.unbound(host, outcomes[rdma.SOURCE], labelled or {})
+        if name == rdma.SOURCE:
+            unbound, more = pci.unbound(host, reading.outcome, labelled or {})
+            problems += more
+            if isinstance(reading.outcome, Seen):
+                ports = _assigned(host, reading.outcome.value, [(labelled or {})[name] for name in unbound])
     return Observation(
         time=host.clock(),
         node=host.name,
         boot_id=boot_id,
         ports=ports,
         off=frozenset(outcomes).difference(sources) if sources else frozenset(),
-        problems=(*problems, *more),
+        problems=tuple(problems),
         unbound=unbound,
         **outcomes,
     )
+
+
+def _assigned(host: Host, devices: tuple[RdmaDevice, ...], away: list[str]) -> tuple[PortRole, ...]:
+    """The role of each port; `away` are PCI functions whose devices should be there."""
+    return assign(devices, host.backend, infiniband_away=pci.any_infiniband(host, away))
 
 
 def _look(name: str, read: Source, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:

@@ -25,9 +25,14 @@ IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, Por
 Reasons = dict[tuple[str, int], str]  # (device, port) -> why it is ignored
 
 
-def assign(devices: Sequence[RdmaDevice], backend_globs: Sequence[str] = ()) -> tuple[PortRole, ...]:
-    """The role of every port of every device that could be read, in natural order."""
-    ignored = _not_named(devices, backend_globs) if backend_globs else _ignored(devices)
+def assign(
+    devices: Sequence[RdmaDevice], backend_globs: Sequence[str] = (), *, infiniband_away: bool = False
+) -> tuple[PortRole, ...]:
+    """The role of every port of every device that could be read, in natural order.
+
+    `infiniband_away`: the backend was InfiniBand and its driver is loading, so that no Ethernet port takes its place.
+    """
+    ignored = _not_named(devices, backend_globs) if backend_globs else _ignored(devices, infiniband_away)
     why = "named by --backend-device" if backend_globs else ""
     return tuple(
         role
@@ -48,7 +53,7 @@ def _not_named(devices: Sequence[RdmaDevice], globs: Sequence[str]) -> Reasons:
     return reasons
 
 
-def _ignored(devices: Sequence[RdmaDevice]) -> Reasons:
+def _ignored(devices: Sequence[RdmaDevice], infiniband_away: bool) -> Reasons:
     reasons: Reasons = {}
     left: list[tuple[RdmaDevice, RdmaPort]] = []
     for device in devices:
@@ -57,7 +62,7 @@ def _ignored(devices: Sequence[RdmaDevice]) -> Reasons:
                 reasons[device.name, port.number] = reason
             else:
                 left.append((device, port))
-    if any(port.link_layer == "InfiniBand" for _, port in left):
+    if infiniband_away or any(port.link_layer == "InfiniBand" for _, port in left):
         return reasons | {
             (device.name, port.number): "Ethernet, and the backend is InfiniBand"
             for device, port in left

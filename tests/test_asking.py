@@ -200,7 +200,7 @@ def test_a_frame_repeats_when_it_can_change_nothing() -> None:
     assert hear(table, frame("leaf-2", 0), frame("leaf-2"), frame("leaf-2")) == [False, False, True]
     table.link("eth0", 1.0, up=False)
     table.link("eth0", 2.0, up=True)
-    assert hear(table, frame("leaf-2"), frame("leaf-2")) == [False, True]
+    assert hear(table, frame("leaf-2", at=3.0), frame("leaf-2", at=3.0)) == [False, True]
     assert table.repeats(frame("leaf-2", source="001c73000001")) is False
     assert table.repeats(Frame("eth1", 0.0, switch())) is False
 

@@ -51,8 +51,8 @@ class Port:
     def hear(self, when: float, frame: bytes, own: tuple[str, ...] = ()) -> None:
         self.table.hear(Frame(PORT, when, frame), own)
 
-    def link(self, when: float, *, up: bool) -> None:
-        self.table.link(PORT, when, up=up)
+    def link(self, when: float, *, up: bool, changes: int | None = None) -> None:
+        self.table.link(PORT, when, up=up, changes=changes)
 
     def names(self, when: float) -> list[str]:
         """Who is there, the selected one first."""
@@ -324,6 +324,33 @@ def test_a_recabled_port_moves_once_it_is_sure() -> None:
     assert port.names(50)[0] == "old"
     port.hear(80, said("new", source=OTHER))
     assert [port.names(when)[0] for when in range(80, 200, 10)] == ["new"] * 12
+
+
+def test_a_cable_that_is_moved_between_two_looks() -> None:
+    """Nobody saw the link go down, but the kernel counted: the new leaf takes over; without a count it has to wait."""
+    for counts, first in (((4, 6), "new"), ((4, 4), "old"), ((None, 6), "old"), ((4, None), "old")):
+        port = damped()
+        port.link(0, up=True, changes=counts[0])
+        for when in (0, 30):
+            port.hear(when, said("old"))
+        assert port.names(40) == ["old"]
+        port.link(40, up=True, changes=counts[1])
+        for when in (50, 80):
+            port.hear(when, said("new", source=OTHER))
+        assert port.names(80)[0] == first
+
+
+def test_a_frame_that_waited_is_of_the_cable_before() -> None:
+    """It came before the link was found to have been down, and was taken in afterwards."""
+    port = damped()
+    port.link(0, up=True, changes=4)
+    port.hear(0, said("old"))
+    assert port.names(0) == ["old"]
+    port.link(31, up=True, changes=6)
+    port.hear(30, said("old"))
+    for when in (50, 80):
+        port.hear(when, said("new", source=OTHER))
+    assert port.names(80) == ["new", "old"]
 
 
 def test_a_flap_does_not_prefer_the_quicker_speaker() -> None:

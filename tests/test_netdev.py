@@ -91,6 +91,10 @@ def test_facts_of_a_netdev() -> None:
     known = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", speed="100000", operstate="dormant")))[1].netdev
     assert known
     assert (known.speed_mbps, known.operstate, known.bond_state) == (100_000, "dormant", None)
+    assert known.carrier_changes is None
+    counted = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", carrier_changes="4")))[1].netdev
+    assert counted
+    assert counted.carrier_changes == 4
     for speed in ("-1", "0", "4294967295"):
         unknown = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", speed=speed)))[1].netdev
         assert unknown

@@ -223,6 +223,17 @@ def test_what_has_run_out_does_not_make_it_spin() -> None:
     assert pacer.step(ECHO + STORM).look
 
 
+def test_what_is_renewed_is_looked_at_later() -> None:
+    """Unless it is too late for that: what is due stays due."""
+    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer.looked(0.0)
+    pacer.looked(ECHO, until=50.0)
+    pacer.put_off(20.0, 70.0)
+    assert not pacer.step(60.0).look
+    pacer.put_off(70.0, 90.0)
+    assert pacer.step(70.0).look
+
+
 def test_nothing_is_told_before_the_first_look() -> None:
     """The Node was seen, the node was not: there is nothing to say."""
     pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Unavailable
 from agent.live.wakeups import Wake
+from agent.run.pacer import LOOK
 from tests.kernel_tree import BUS, CLASS, HOME, hca, netdev
 from tests.running import Api, World
 from tests.test_ib_source import exchanges
@@ -153,7 +154,7 @@ def test_switches_that_keep_silent_are_asked_ever_more_rarely() -> None:
 
 
 def test_lldp_neighbours_who_repeat_themselves_cost_no_look() -> None:
-    """A frame each 30 s for an hour: a look only when the TTL of a frame before would have run out."""
+    """A frame each 30 s for an hour: looks are as rare as on a node where nobody speaks."""
     world = World(ROCE)
     for second in range(0, 3600, 30):
         world.at(second, do=lambda: world.hear("eth0", switch()))
@@ -161,7 +162,7 @@ def test_lldp_neighbours_who_repeat_themselves_cost_no_look() -> None:
     looks = len(world.looks)
     world.run(3480)
     assert world.labels[DEVICE.format("mlx5_0")] == "leaf-1"
-    assert len(world.looks) - looks <= 24
+    assert len(world.looks) - looks <= 3480 / LOOK + 2
 
 
 def test_an_lldp_neighbour_who_falls_silent_goes() -> None:
@@ -197,6 +198,17 @@ def test_a_driver_that_reloads() -> None:
     assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", False)
     world.at(0.0, Wake("device", "ibp1"), do=lambda: world.entries.update(hca("ibp1", B)))
     world.run(30)
+    assert world.api.labels == before
+
+
+def test_a_front_end_is_no_stand_in_for_infiniband() -> None:
+    """The drivers of all InfiniBand HCAs are loaded anew, and a bond's netdev hears its switch meanwhile."""
+    world = with_leaves(IB, hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet"), netdev("eth0", "0000:aa:00.0")).run(30)
+    before = dict(world.api.labels)
+    world.at(0.0, Wake("device", "ibp0"), do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
+    for second in (1, 2, 3):
+        world.at(second, do=lambda: world.hear("eth0", switch("front")))
+    world.run(60)
     assert world.api.labels == before
 
 

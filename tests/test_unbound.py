@@ -47,6 +47,19 @@ def test_a_roce_node_whose_driver_is_away_keeps_its_flavor() -> None:
     assert render(seen, Naming(), before).labels == before
 
 
+def test_a_front_end_does_not_take_the_place_of_infiniband_whose_driver_is_away() -> None:
+    """Its neighbours and its speed are no backend's; when the hold is over there is none."""
+    front = hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet", {1: "eth0"}) | netdev("eth0", "0000:aa:00.0")
+    tree = {path: entry for path, entry in (BOTH | front).items() if not path.startswith(f"{CLASS}/ibp")}
+    seen = observe(host(Kernel(tree)), labelled=LABELLED)
+    assert [(role.interface, role.backend) for role in seen.ports] == [("mlx5_bond_0", False)]
+    before = BEFORE | {"ib.coreweave.cloud/speed.current": "800G"}
+    assert render(seen, Naming(), before).labels == before
+    assert render(seen, Naming()).labels == {f"{P}/speed.current": "0G"}
+    ours = observe(host(Kernel(tree)), labelled={"mlx5_9": "0000:99:00.0"})
+    assert [role.backend for role in ours.ports] == [True]
+
+
 def test_it_stays_in_the_annotation() -> None:
     """Though no label names it any more."""
     seen = observe(host(Kernel(WITHOUT)), labelled=LABELLED)

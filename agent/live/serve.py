@@ -23,7 +23,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Unavailable
+from agent.live.listening import NotYetError, listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,24 +36,12 @@ PATIENCE = 5.0  # seconds
 LONGEST_REQUEST = 8192  # bytes of request line and header
 ALIVE_WITHIN = 60.0  # seconds
 BREATH = 1.0  # seconds without new clients, after the process or the kernel has run out of descriptors or memory
+RETRY, LONGEST_RETRY = 1.0, 60.0  # seconds between two tries to have an address that is not there yet
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 # Prometheus 3 wants to be told the format; for the other pages it is plain text all the same.
 HEAD = "HTTP/1.1 {} {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n"
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`IP:PORT`, an IPv6 one with brackets or, as `$(NODE_IP):9477` makes it, without; `:9477` is any; or Malformed."""
-    host, _, port = text.rpartition(":")
-    host = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
-    if not (":" in text and port.isascii() and port.isdecimal() and int(port) <= 0xFFFF):
-        raise Malformed(f"{text[:64]!r} is no IP:PORT")
-    try:
-        socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (OSError, UnicodeError) as error:
-        raise Malformed(f"{text[:64]!r} is no IP:PORT: {host[:64]!r} is no IP address") from error
-    return host, int(port)
 
 
 class State:
@@ -97,6 +86,8 @@ class _Client(NamedTuple):
 class Server:
     """The listening socket and its thread; Unavailable where the address cannot be had.
 
+    An address that is not there yet is waited for; `fault` says so in words, as long as it does.
+
     `at_scrape` gives text that follows the published one. It runs in the server's thread, so it may touch nothing that
     is the loop's; should it fail, its text is left out.
     """
@@ -116,11 +107,12 @@ class Server:
         self._patience = patience
         self._clients: dict[socket.socket, _Client] = {}  # the oldest first
         self._closed_until: float | None = None  # when clients are let in again
-        self._listener = _listen(*address)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._stop, self._stopped = socket.socketpair()
+        self._retry = RETRY
+        self._listener: socket.socket | None = None
+        self.address, self.fault = address, ""
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, READ, self._accept)
+        self._open()
+        self._stop, self._stopped = socket.socketpair()
         self._selector.register(self._stopped, READ)
         self._thread = threading.Thread(target=self._serve, name="serve", daemon=True)
         self._thread.start()
@@ -150,10 +142,26 @@ class Server:
             if client.deadline <= now:
                 self._drop(client)
         if self._closed_until is not None and self._closed_until <= now:
-            self._closed_until = None
-            self._selector.register(self._listener, READ, self._accept)
+            with suppress(Unavailable):
+                self._open()
+
+    def _open(self) -> None:
+        """Let clients in, now or later."""
+        self._closed_until = time.monotonic() + self._retry
+        try:
+            self._listener = self._listener or listen(*self.address)
+        except Unavailable as error:
+            self.fault, self._retry = str(error), min(2 * self._retry, LONGEST_RETRY)
+            if isinstance(error, NotYetError):
+                return
+            raise
+        self._closed_until, self.fault = None, ""
+        self.address = self._listener.getsockname()[:2]
+        self._selector.register(self._listener, READ, self._accept)
 
     def _accept(self) -> None:
+        if self._listener is None:
+            return
         try:
             sock, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):  # it has gone away again
@@ -187,7 +195,8 @@ class Server:
 
     def _end(self) -> None:
         for sock in (self._listener, self._stopped, *self._clients):
-            sock.close()
+            if sock:
+                sock.close()
         self._selector.close()
 
     def _answer(self, request: bytes) -> bytes:
@@ -235,14 +244,3 @@ def _response(status: int, text: str, *, with_body: bool = True) -> bytes:
     head = HEAD.format(status, PHRASES[status], len(body)) + "Connection: close\r\n"
     head += "Allow: GET, HEAD\r\n" if status == 405 else ""
     return head.encode() + b"\r\n" + (body if with_body else b"")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    both = not host and socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, dualstack_ipv6=both)
-    except OSError as error:
-        raise Unavailable(f"cannot serve metrics on {host or '*'} port {port}: {error.strerror}") from error
-    listener.settimeout(0)
-    return listener

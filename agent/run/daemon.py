@@ -74,11 +74,12 @@ def run(configuration: Configuration) -> None:
     with ExitStack() as stack:
         state = State()
         runtime, voice = _assemble(configuration, state, stack)
+        voice.started()
         if configuration.metrics_address:
             process = own_process()
             server = Server(configuration.metrics_address, state, lambda: process_text(process))
             stack.callback(server.close)
-        voice.started()
+            voice.serves(server.fault)
         gc.freeze()  # what was imported stays until the end
         try:
             runtime.run()

@@ -67,7 +67,7 @@ class AllAtOnce(click.Command):
 
 def _address(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int] | None:
     from agent.errors import Malformed
-    from agent.live.serve import parse_address
+    from agent.live.listening import parse_address
 
     try:
         return parse_address(value) if value else None

@@ -62,6 +62,7 @@ class Pacer:
         self._settings = settings
         self._random = random
         self._look = now  # when the next one is due
+        self._until = math.inf  # when something runs out by itself
         self._echo = math.inf
         self._looked = -math.inf
         self._stirred = True  # there was a reason since the last look
@@ -82,13 +83,19 @@ class Pacer:
         """A look was made. `until`: when something that was seen runs out; `uneasy`: something could not be seen."""
         echo, self._echo = self._echo, math.inf
         self._looked = now
+        # What has run out and is still there must not make the loop spin.
+        self._until = max(until, now + STORM)
         if self._stirred and now >= echo:
             return  # what came since the look that this one echoes gets a look and an echo of its own
         if self._stirred:
             self._echo = now + ECHO
         self._stirred = False
-        # What has run out and is still there must not make the loop spin.
-        self._look = min(now + (UNEASY if uneasy else LOOK), max(until, now + STORM))
+        self._look = now + (UNEASY if uneasy else LOOK)
+
+    def put_off(self, now: float, until: float) -> None:
+        """What was seen has been renewed, and runs out no earlier than `until`; what is due by now stays due."""
+        if now < self._until:
+            self._until = max(until, self._looked + STORM)
 
     def seeded(self, now: float, age: float) -> None:
         """The Node was looked at; its annotation is `age` seconds old."""
@@ -141,11 +148,12 @@ class Pacer:
 
     def step(self, now: float) -> Step:
         """What is due at `now`."""
-        look = now >= min(self._look, self._echo)
+        following = min(self._look, self._until, self._echo)
+        look = now >= following
         speak, due = self._speech(now)
         if look or speak:
             return Step(0.0, look, speak, resync=speak and now >= self._resync)
-        return Step(max(min(self._look, self._echo, due) - now, 0.0))
+        return Step(max(min(following, due) - now, 0.0))
 
     def _soon(self) -> float:
         return min(SOON, self._settings.resync)

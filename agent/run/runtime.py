@@ -188,6 +188,7 @@ class Runtime:
         if wake.kind == "frames":
             news, repeated = self._doors.ears.hear()
             self._doors.voice.heard(repeated)
+            self._doors.pacer.put_off(now, self._doors.watch.until())
             if news:
                 self._doors.pacer.stir(now)
             return

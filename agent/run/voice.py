@@ -66,6 +66,11 @@ class Voice:
         """The loop begins."""
         self.log.note("bwagent", f"{__version__} runs for Node {self.node}{', dry run' * self.dry_run}")
 
+    def serves(self, fault: str) -> None:
+        """Metrics are served, or will be as soon as this is over."""
+        if fault:
+            self.log.note("metrics", f"{fault}; tried again until it can be had", "warning")
+
     def turned(self) -> None:
         """The loop has turned: say what is to be said now."""
         self.state.turned()

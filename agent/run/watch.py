@@ -57,6 +57,7 @@ class Watch:
         self._keys = keys_of(naming)
         self._told: Observed | None = None
         self._grace = Grace()
+        self._netdevs: tuple[str, ...] = ()  # whose neighbours were looked at
         self._holds = Holds(hold, {}, host.clock())
 
     def seed(self, labels: Mapping[str, str], told: Observed | None) -> None:
@@ -77,12 +78,14 @@ class Watch:
         expired = self._holds.rendered(rendered, now, lambda key: self._interface(key) in away)
         self._told = observed(seen, rendered.labels, self._keys, self._told)
         uneasy = isinstance(seen.rdma, Failed) or any(self._interface(key) not in away for key in rendered.held)
-        return Look(seen, rendered, self._told, expired, took, self._until(seen, now), uneasy)
-
-    def _until(self, seen: Observation, now: float) -> float:
         links = seen.lldp.value if isinstance(seen.lldp, Seen) else ()
-        netdevs = [link.netdev for link in links if link.netdev]
-        return min(self._holds.next_end(now), self._grace.next_end(now), self._host.neighbors.next_end(netdevs))
+        self._netdevs = tuple(link.netdev for link in links if link.netdev)
+        return Look(seen, rendered, self._told, expired, took, self.until(), uneasy)
+
+    def until(self) -> float:
+        """When something that the last look saw runs out by itself; neighbours who repeat themselves put it off."""
+        now = self._host.clock()
+        return min(self._holds.next_end(now), self._grace.next_end(now), self._host.neighbors.next_end(self._netdevs))
 
     def _interface(self, key: str) -> str | None:
         return self._keys.interface(key)

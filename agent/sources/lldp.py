@@ -37,8 +37,8 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
         return Reading(Absent("no Ethernet backend port"))
     netdevs = {role.interface: netdev for role in backend if (netdev := role.leg or role.port.netdev)}
     links_up = {netdev.name: netdev.operstate not in NO_LINK for netdev in netdevs.values()}
-    for name, up in links_up.items():
-        host.neighbors.link(name, host.clock(), up=up)
+    for netdev in netdevs.values():
+        host.neighbors.link(netdev.name, host.clock(), up=links_up[netdev.name], changes=netdev.carrier_changes)
     deaf, problems = _listen(host, links_up)
     links = tuple(_link(host, role.interface, netdevs.get(role.interface), deaf, host.clock()) for role in backend)
     return Reading(Seen(links), tuple(problems))

@@ -77,6 +77,7 @@ def _facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
         operstate=operstate,
         bond_state=_bond_state(reader, path, operstate) if _master(reader, name) else None,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
+        carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Unavailable
 from agent.host import Reader
 from agent.model import Absent, Failed, Problem, Seen
+from agent.wire import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 SOURCE = "rdma"
 PCI = "sys/bus/pci/devices"
+INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})  # include/linux/pci_ids.h: PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
 
 
 def unbound(
@@ -36,6 +38,21 @@ def unbound(
     found = {name: pci for name, pci in labelled.items() if not _is_there(name, pci, devices) and _is_ours(host, pci)}
     text = "no RDMA device, though its PCI function {} is on the bus: is its driver loading?"
     return tuple(found), [Problem(SOURCE, name, None, text.format(pci)) for name, pci in found.items()]
+
+
+def any_infiniband(host: Host, functions: Iterable[str]) -> bool:
+    """One of these functions is an InfiniBand controller."""
+    reader = Reader(host.root, SOURCE)
+    try:
+        return any(is_infiniband(reader, pci) for pci in functions)
+    except Unavailable:  # what blocks may be one
+        return True
+
+
+def is_infiniband(reader: Reader, pci: str) -> bool:
+    """The function is an InfiniBand controller, by its class."""
+    code = reader.value(f"{PCI}/{pci}/class", kernel.number)
+    return code is not None and code >> 8 in INFINIBAND_CONTROLLERS
 
 
 def _is_there(interface: str, pci: str, devices: Iterable[RdmaDevice]) -> bool:

@@ -18,6 +18,7 @@ from agent.errors import Unavailable
 from agent.host import PAGE, TABLE, Reader
 from agent.model import Absent, Failed, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.sources import netdev
+from agent.sources.pci import PCI, is_infiniband
 from agent.wire import kernel
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 SOURCE = "rdma"
 CLASS = "sys/class/infiniband"
-PCI = "sys/bus/pci/devices"
-INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})  # include/linux/pci_ids.h: PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
 SWITCH_MANAGEMENT = b"SW_MNG"  # in the PCI VPD of the functions that manage an HGX board's NVSwitches
 
 
@@ -74,9 +73,7 @@ def _nobody_home(reader: Reader, names: list[str] | None) -> Absent | Failed:
 
 def _waits_for_its_driver(reader: Reader, pci: str) -> bool:
     """An InfiniBand controller that is not given to a virtual machine."""
-    code = reader.value(f"{PCI}/{pci}/class", kernel.number)
-    given_away = (reader.link(f"{PCI}/{pci}/driver") or "").endswith("/vfio-pci")
-    return code is not None and code >> 8 in INFINIBAND_CONTROLLERS and not given_away
+    return is_infiniband(reader, pci) and not (reader.link(f"{PCI}/{pci}/driver") or "").endswith("/vfio-pci")
 
 
 def _default_route_netdevs(reader: Reader) -> frozenset[str]:

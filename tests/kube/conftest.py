@@ -9,9 +9,11 @@ import pytest
 from tests.kube.agents import Agent, an_agent, install
 from tests.kube.cluster import Cluster
 from tests.kube.programs import missing
+from tests.kube.rack import Rack, cabled
 from tests.kube.worker import Worker
 from tests.kube.worker import missing as no_worker
 from tests.kube.worker import worker as a_worker
+from tests.live import switch
 from tests.real_parts import require
 
 if TYPE_CHECKING:
@@ -31,6 +33,14 @@ def installed(cluster: Cluster) -> Cluster:
     """The API server with the manifests in it."""
     install(cluster, "sysfs")
     return cluster
+
+
+@pytest.fixture(scope="package")
+def rack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
+    """A RoCE node in a rack, and the agent on it; what happens there takes its time, whoever is tested meanwhile."""
+    require(switch.missing())
+    with cabled(cluster, tmp_path_factory.mktemp("rack")) as rack:
+        yield rack
 
 
 @pytest.fixture

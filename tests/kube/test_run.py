@@ -8,85 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.kernel_tree import BUS, CLASS, HOME, NET, Entries, hca, netdev
-from tests.sysfs_on_disk import lay, remove, rewrite
+from tests.kube.resident import IB, LIMIT, P, running
+from tests.sysfs_on_disk import lay, remove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.kube.cluster import Cluster
 
-P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 A, B = "0000:18:00.0", "0000:19:00.0"
-LIMIT = 15.0  # seconds that anything may take; what it does take is for benchmarks
-QUICK = ("--port-interval", "0.2", "--min-interval", "0.2", "--metrics-address", "")
-
-
-class Agent:
-    """A running `bwagent run`, its Node and its /sys."""
-
-    def __init__(self, cluster: Cluster, folder: Path, node: str, entries: Entries, *flags: str) -> None:
-        self.cluster, self.folder, self.node = cluster, folder, node
-        self.sys = lay(entries, folder)
-        self.log = folder / f"{time.monotonic_ns()}.log"
-        command = ["-m", "agent.cli", "run", "--node-name", node, "--sysfs-root", str(self.sys), *QUICK, *flags]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *command, "--kubeconfig", str(cluster.kubeconfig())],
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-            )
-
-    def set(self, device: str, file: str, text: str) -> None:
-        """Change an attribute of port 1."""
-        rewrite(self.sys / f"class/infiniband/{device}/ports/1/{file}", f"{text}\n".encode())
-
-    def metadata(self) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = self.cluster.request("GET", f"/api/v1/nodes/{self.node}").body["metadata"]
-        return found
-
-    def labels(self) -> dict[str, str]:
-        """Those of ours, without their prefix."""
-        return {
-            key.removeprefix(f"{P}/"): value for key, value in self.metadata().get("labels", {}).items() if P in key
-        }
-
-    def version(self) -> str:
-        return str(self.metadata()["resourceVersion"])
-
-    def until(self, wanted: Callable[[], object]) -> None:
-        """Wait for it; the log is what the failure shows."""
-        deadline = time.monotonic() + LIMIT
-        while not wanted():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, f"{self.labels()}\n{self.log.read_text()}"
-            time.sleep(0.05)
-
-    def speaks(self, speed: str) -> None:
-        """Wait for this speed."""
-        self.until(lambda: self.labels().get("speed.current") == speed)
-
-    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(by)
-        return self.process.wait(LIMIT)
-
-
-@contextmanager
-def running(cluster: Cluster, folder: Path, node: str, entries: Entries, *flags: str) -> Iterator[Agent]:
-    """An agent within the block; no traceback, whatever happened."""
-    agent = Agent(cluster, folder, node, entries, *flags)
-    try:
-        yield agent
-    finally:
-        agent.process.kill()
-        agent.process.wait()
-    assert "Traceback" not in agent.log.read_text()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any
@@ -97,11 +98,25 @@ class Fabric:
 
     def helper(self, host: str, payload: dict[str, Any]) -> list[dict[str, Any]]:
         """What our own helper answers on one host of the fabric, for each port."""
-        place = [f"{key}={value}" for key, value in self._place(host).items()]
-        under = ["env", "-C", str(self._folder), *place, "ibsim-run"]
+        under = self.under(host)
         children = Children(lambda verb, deadline_s: [*under, *command(verb, deadline_s)])
         ports: list[dict[str, Any]] = children.call("smp", payload, PATIENCE)["ports"]
         return ports
+
+    def under(self, host: str) -> list[str]:
+        """What goes before a command line that is to run on one host of the fabric."""
+        place = [f"{key}={value}" for key, value in self._place(host).items()]
+        return ["env", "-C", str(self._folder), *place, "ibsim-run"]
+
+    def stop(self) -> None:
+        """Nobody answers any more, and whoever asks hangs, until `restart`: ibsim does not outlive a client's death."""
+        self._ibsim.send_signal(signal.SIGSTOP)
+
+    def restart(self, netlist: str) -> None:
+        """Another fabric stands where this one stood."""
+        self.__exit__()
+        self._netlist.write_text(netlist)
+        self.__enter__()
 
     def _place(self, host: str) -> dict[str, str]:
         return {"SIM_HOST": host, "IBSIM_SOCKNAME": self._socket}

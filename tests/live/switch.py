@@ -134,6 +134,10 @@ class Lldpd(AbstractContextManager["Lldpd"]):
             self._process.wait(PATIENCE)
             self._process = None
 
+    def pause(self) -> None:
+        """Send nothing more, not even a goodbye."""
+        self._cli("pause").check_returncode()
+
     def configure(self, *words: str) -> None:
         """`lldpcli configure`."""
         self._cli("configure", *words).check_returncode()

@@ -15,7 +15,10 @@ import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.live import serve
-from agent.live.serve import Server, State, parse_address
+from agent.live.listening import parse_address
+from agent.live.serve import Server, State
+from tests.live import switch
+from tests.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -261,3 +264,17 @@ def test_an_address_that_is_taken(start: Start, state: State) -> None:
     host, number = start().address
     with pytest.raises(Unavailable, match=f"cannot serve metrics on {host} port {number}: Address already in use"):
         Server((host, number), state)
+
+
+def test_an_address_that_is_not_there_yet(state: State) -> None:
+    """It is waited for, without an end and without spinning, and told as long as that lasts; closing does not wait."""
+    require(switch.missing())
+    address = "192.0.2.7", 9477
+    with switch.Namespace() as node, closing(node.call(Server, address, state)) as server:
+        said = "cannot serve metrics on 192.0.2.7 port 9477: Cannot assign requested address"
+        assert server.fault == said
+        node.ip("address", "add", "192.0.2.7/32", "dev", "lo")
+        switch.wait_for(lambda: not server.fault)
+        assert node.call(ask, server) == (200, "up 1\n")
+    with switch.Namespace() as node, closing(node.call(Server, address, state)) as server:
+        assert server.fault == said
