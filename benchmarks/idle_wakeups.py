@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 HOUR = 3600.0
 PORTS = [(f"mlx5_{number}", 1) for number in range(8)]
-STAND_INS = ("operstate", "flags", "mtu")  # of lo, for FILES
+STAND_INS = ("operstate", "mtu")  # of lo, for FILES
 STORM = 50  # veth pairs made and deleted
 
 

@@ -145,6 +145,17 @@ def test_ports_that_do_not_count_are_only_counted() -> None:
     assert {key[0] for key in of(metrics, "bwagent_port_info")} == {"ibp0"}
 
 
+def test_the_text_is_of_the_last_observation() -> None:
+    """What was rendered of one is not said of the next, and an age changes without a new one."""
+    links = (Link("mlx5_0", "eth0", (neighbor(),)),)
+    metrics = fed(look([eth("mlx5_0", 0)], lldp=Seen(links)))
+    assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
+    metrics.heard("eth0", 1234.0)
+    assert of(metrics, "bwagent_neighbor_last_heard_timestamp_seconds") == {("mlx5_0",): 1234.0}
+    metrics.observed(look([ib("ibp0", 1)]), {})
+    assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
+
+
 def test_flaps_are_counted_when_a_port_leaves_active() -> None:
     """Down, gone and back, down again; what could not be read is no flap."""
     up, metrics = ib("ibp0", 1), Metrics()

@@ -31,7 +31,7 @@ from agent.live.wakeups import Wake
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-FILES = ("state", "phys_state", "rate")
+FILES = ("state", "rate")  # what labels are made of: for each read the driver asks the HCA
 LONGEST = 128  # octets; "2.5 Gb/sec (1X SDR)" and "4: ACTIVE" are as long as it gets
 INTERVAL = 2.0  # seconds between two sweeps
 PATIENCE = 1.0  # seconds on one device after which the others are swept by another thread
@@ -71,6 +71,11 @@ class PortSweep:
                 self._sweeper.wake()
             elif new:
                 self._start()
+
+    @property
+    def sweeping(self) -> bool:
+        """Whether there is a port to sweep, so that `relieve` may have something to do."""
+        return bool(self._devices)
 
     def fileno(self) -> int:
         """Readable when `hear` has something to say."""

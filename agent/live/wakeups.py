@@ -193,7 +193,7 @@ class Wakeups:
 
     def _listen(self, left: float) -> set[Wake]:
         waits = [post.due - time.monotonic() for post in self._posts.values() if post.ear is None]
-        longest = min([left, BEAT, *waits] if self._ports else [left, *waits])
+        longest = min([left, BEAT, *waits] if self._ports and self._ports.sweeping else [left, *waits])
         posts = {post.ear.fileno(): post for post in self._posts.values() if post.ear}
         fixed = {ear.fileno(): ear for ear in self._fixed}
         poll = select.poll()

@@ -67,10 +67,11 @@ class Metrics:
         self.applied_at: float | None = None
         self.dropped: dict[str, int] = {}  # by why
         self._interfaces: dict[str, str] = {}  # by netdev
+        self._seen: str | None = None  # what the observation has become, while there is no other
 
     def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
         """Take in an observation; `durations` are the seconds of each source that was asked for it."""
-        self.observation = observation
+        self.observation, self._seen = observation, None
         self.observations += 1
         for source in durations.keys() & set(of.SOURCES):
             self.durations[source] = durations[source]
@@ -109,8 +110,9 @@ class Metrics:
 
     def text(self) -> str:
         """The exposition of all of it."""
-        seen = "".join(row.exposed(self.observation) for row in OBSERVED) if self.observation else ""
-        return seen + "".join(row.exposed(self) for row in COUNTED)
+        if self._seen is None:
+            self._seen = "".join(row.exposed(self.observation) for row in OBSERVED) if self.observation else ""
+        return self._seen + "".join(row.exposed(self) for row in COUNTED)
 
     def of_ports(self, values: Mapping[str, float]) -> Iterable[Sample]:
         """A sample for each backend port."""

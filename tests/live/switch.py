@@ -117,6 +117,12 @@ class Lldpd(AbstractContextManager["Lldpd"]):
         self.stop()
         self._folder.cleanup()
 
+    @property
+    def pid(self) -> int:
+        """Of the daemon that started the other, unprivileged one."""
+        assert self._process
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, and wait until it takes orders."""
         # A new one each time: the old daemon may still answer orders while it goes.

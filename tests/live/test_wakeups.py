@@ -381,6 +381,16 @@ def sweeping(
     wait_for(lambda: not sweepers())
 
 
+def test_there_is_something_to_look_after_while_ports_are_swept(tree: Tree) -> None:
+    """A node without InfiniBand does not wake for a sweep."""
+    with sweeping(tree, []) as (sweep, _):
+        assert not sweep.sweeping
+        sweep.watch(ALL)
+        assert sweep.sweeping
+        sweep.watch([])
+        assert not sweep.sweeping
+
+
 def sweepers() -> list[threading.Thread]:
     """The threads that sweep, or are stuck."""
     return [thread for thread in threading.enumerate() if thread.name == "sweep"]

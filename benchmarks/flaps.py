@@ -1,0 +1,88 @@
+"""Eight ports that go down and come up every second: how many requests that makes, and what the Node says in the end.
+
+The far ends of real cables are set down and up, sixteen changes a second, each of a port that chance names: all at the
+same moment would look like no change to an agent that looks once a second. In the end all are up, which chance hardly
+ever has, and the Node has to say so and to go on saying so. An agent with its usual intervals may write once, and once
+more in each `--min-interval`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.run.pacer import Settings
+from benchmarks import cost
+from benchmarks.rack import PORTS
+from benchmarks.relay import requests
+from tests.live.switch import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.rack import Agent
+    from tests.kube.cluster import Cluster
+
+NODE = "flaps"
+SPEED = "backend.coreweave.cloud/speed.current"
+PAUSE = 1 / (2 * PORTS)  # seconds: each port goes down and up once a second
+INTERVAL = Settings().min_interval
+
+
+class Outcome(NamedTuple):
+    """What the flaps have come to."""
+
+    seconds: float
+    changes: int  # of links
+    patches: int
+    right: float  # seconds from the last change to the label that says so
+    cpu: float  # seconds, helpers included
+
+    @property
+    def allowed(self) -> int:
+        """The first, and one for each interval until the Node is right."""
+        return 1 + int((self.seconds + self.right) / INTERVAL)
+
+
+class Flapping(Thread):
+    """Flaps within a thread of its own; `outcome` is there after join(), unless the Node never said what is."""
+
+    def __init__(self, cluster: Cluster, folder: Path, agent: Agent, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self.outcome: Outcome | None = None
+        self._changes = 0
+        self._cluster, self._folder, self._agent, self._seconds = cluster, folder, agent, seconds
+
+    def run(self) -> None:
+        """Flap, and wait until the Node says what is."""
+        wait_for(lambda: self._says(PORTS))
+        time.sleep(INTERVAL)
+        began, before, since = time.monotonic(), cost.cpu(self._agent.process.pid), time.time()
+        up = dict.fromkeys(range(PORTS), True)
+        while (now := time.monotonic()) < began + self._seconds:
+            number = random.randrange(PORTS)  # noqa: S311 - no secret
+            up[number] = not up[number]
+            self._set(number, up=up[number])
+            time.sleep(max(now + PAUSE - time.monotonic(), 0.0))
+        for number in range(PORTS):
+            self._set(number, up=True)
+        last = time.monotonic()
+        wait_for(lambda: self._says(PORTS))
+        right, cpu = time.monotonic() - last, cost.cpu(self._agent.process.pid) - before
+        outcome = Outcome(last - began, self._changes, self._patches(since), right, cpu)
+        time.sleep(INTERVAL)
+        self.outcome = outcome if self._says(PORTS) else None
+
+    def _patches(self, since: float) -> int:
+        asked = (one for one in requests(self._folder) if one.node == NODE and one.began >= since)
+        return sum(one.verb == "patch" for one in asked)
+
+    def _set(self, number: int, *, up: bool) -> None:
+        self._agent.ethernet(number, up=up)
+        self._changes += 1
+
+    def _says(self, ports: int) -> bool:
+        labels = self._cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"].get("labels", {})
+        return bool(labels.get(SPEED) == f"{ports * 10}G")  # a veth says 10 Gb/s

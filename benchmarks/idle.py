@@ -1,0 +1,164 @@
+"""What it costs while nothing happens, beside what does the same job today, in the same minutes on the same machine.
+
+    everything   16 ports of both fabrics, GPUs: twice the ports of a node, so that every source has eight
+    no GPU, IB   8 Ethernet ports with LLDP
+    the same, resync 60 s     what an hourly PATCH costs, and that there is no other request
+    node_exporter             Debian's, its usual collectors, over the sysfs of `everything` and the real /proc
+    lldpd                     Debian's, on 8 Ethernet ports of its own
+
+Every switch port speaks every 30 s; /metrics is scraped once a minute, node_exporter's and the agents' alike. The first
+two agents have their resync put off, so what a minute costs is not a matter of luck; the PATCH is added to the hour.
+The clock starts when all have applied their labels.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks import cost
+from benchmarks.rack import ethernet, gpu, infiniband
+from benchmarks.relay import requests
+from tests.kube.programs import free_ports
+from tests.live.switch import Lldpd, wait_for
+from tests.sysfs_on_disk import lay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from benchmarks.rack import Rack
+    from benchmarks.relay import Relay
+    from tests.kube.cluster import Cluster
+    from tests.live.switch import Namespace
+
+EXPORTER = "prometheus-node-exporter"
+NEVER, RESYNC = "720h", 60.0  # seconds
+SPEAK = "30"  # seconds between two LLDP frames of a port (IEEE Std 802.1AB-2016, 9.2.5.7)
+SCRAPE = 60.0  # seconds
+LOOKS = 5  # at the memory of each
+EVERYTHING, NARROW, RESYNCED = "everything", "no GPU, no IB", "resync 60 s"
+
+
+@dataclass(slots=True)
+class Subject:
+    """A program whose cost is taken; `port` is where it serves metrics."""
+
+    name: str
+    pid: int
+    namespace: Namespace
+    port: int | None = None
+    cpu: float = 0.0  # seconds an hour, helpers included
+    helpers: float = 0.0  # the same, of all but the program's first process
+    memory: cost.Memory = field(default_factory=lambda: cost.Memory(0, 0))
+
+    def scrape(self) -> None:
+        """As Prometheus does it."""
+        if self.port:
+            self.namespace.call(get, f"http://127.0.0.1:{self.port}/metrics")
+
+
+def get(url: str) -> bytes:
+    """The body of a plain request."""
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as answer:
+        return bytes(answer.read())
+
+
+def agents(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> list[Subject]:
+    """Three agents on one network, each with a Node of its own, when all have spoken."""
+    wide = ethernet(rack.netdevs) | infiniband() | gpu()
+    kinds = {
+        EVERYTHING: (wide, ("--backend-device", "*", "--resync", NEVER)),
+        NARROW: (ethernet(rack.netdevs), ("--resync", NEVER)),
+        RESYNCED: (ethernet(rack.netdevs), ("--resync", f"{RESYNC:g}s")),
+    }
+    found = []
+    for (name, (tree, flags)), port in zip(kinds.items(), rack.node.call(free_ports, len(kinds)), strict=True):
+        address = ("--metrics-address", f"127.0.0.1:{port}")
+        agent = stack.enter_context(rack.agent(cluster, relay, node(name), tree, *flags, *address))
+        found.append(Subject(name, agent.process.pid, rack.node, port))
+    for name in kinds:
+        wait_for(partial(_labelled, cluster, node(name)))
+    return found
+
+
+def _labelled(cluster: Cluster, name: str) -> bool:
+    return "labels" in cluster.request("GET", f"/api/v1/nodes/{name}").body["metadata"]
+
+
+def node(name: str) -> str:
+    """The Node of an agent."""
+    return name.replace(", ", "-").replace(" ", "-").lower()
+
+
+def today(stack: ExitStack, rack: Rack) -> list[Subject]:
+    """What runs on nodes now."""
+    lldpd = stack.enter_context(Lldpd(rack.node))
+    lldpd.configure("lldp", "tx-interval", SPEAK)
+    sys = lay(ethernet(rack.netdevs) | infiniband() | gpu(), rack.folder / "today")
+    [port] = rack.node.call(free_ports, 1)
+    exporter = stack.enter_context(exporting(rack, sys, port))
+    wait_for(lambda: _answers(rack.node, port))
+    return [Subject("node_exporter", exporter.pid, rack.node, port), Subject("lldpd", lldpd.pid, rack.node)]
+
+
+@contextmanager
+def exporting(rack: Rack, sys: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A node_exporter within the block."""
+    flags = (f"--path.sysfs={sys}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=error")
+    process = subprocess.Popen(rack.node.command(EXPORTER, *flags), stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(namespace: Namespace, port: int) -> bool:
+    try:
+        return b"node_infiniband" in namespace.call(get, f"http://127.0.0.1:{port}/metrics")
+    except OSError:
+        return False
+
+
+def quiet(racks: tuple[Rack, ...]) -> None:
+    """Switches speak at their usual pace from now on; what the start has stirred up settles."""
+    for rack in racks:
+        rack.leaf.lldpd.configure("lldp", "tx-interval", SPEAK)
+    time.sleep(10)
+
+
+def measure(subjects: list[Subject], seconds: float) -> None:
+    """Let them be, and take down what they have cost."""
+    before = [(cost.cpu(subject.pid), cost.own(subject.pid)) for subject in subjects]
+    began = time.monotonic()
+    for scrapes in range(1, int(seconds / SCRAPE) + 1):
+        time.sleep(max(began + scrapes * SCRAPE - SCRAPE / 2 - time.monotonic(), 0.0))
+        for subject in subjects:
+            subject.scrape()
+    time.sleep(max(began + seconds - time.monotonic(), 0.0))
+    hours = (time.monotonic() - began) / 3600
+    for subject, (everything, own) in zip(subjects, before, strict=True):
+        subject.cpu = (cost.cpu(subject.pid) - everything) / hours
+        subject.helpers = subject.cpu - (cost.own(subject.pid) - own) / hours
+        subject.memory = settled(subject.pid)
+
+
+def settled(pid: int) -> cost.Memory:
+    """The least of some seconds: without a helper that happens to live."""
+    found = []
+    for _ in range(LOOKS):
+        found.append(cost.memory(pid))
+        time.sleep(0.5)
+    return min(found)
+
+
+def asked(folder: Path, name: str, since: float) -> int:
+    """How many requests the API server has had from an agent since."""
+    return sum(one.node == node(name) and one.began >= since for one in requests(folder))

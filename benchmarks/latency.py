@@ -1,0 +1,175 @@
+"""From a link that goes down to the label that says so, as a client sees it who watches the Nodes.
+
+    Ethernet     the far end of a real cable is set down; the kernel's link message wakes the agent
+    InfiniBand   a port's `state` is rewritten; the sweep of port states, every 2 s, finds it
+
+What is in between is told by others: the link message by a socket of our own beside the agent's, the request by the API
+server's audit log, the look by the agent's metrics. The child is what is left: an interpreter, the official client and
+its TLS. The two kinds take turns, with a random pause, so that neither sees the same moment of a sweep again and again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import re
+import select
+import ssl
+import statistics
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.live.links import LinkSocket
+from benchmarks.idle import get
+from benchmarks.rack import PORTS, ethernet, infiniband
+from tests.kube.programs import free_ports
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from benchmarks.rack import Agent, Rack
+    from benchmarks.relay import Relay, Request
+    from tests.kube.cluster import Cluster
+    from tests.live.switch import Namespace
+
+SPEED = "backend.coreweave.cloud/speed.current"
+PATIENCE = 30.0  # seconds
+PAUSE = 0.3, 0.7  # seconds; with the other kind in between two looks are the second apart that a storm asks for
+SETTLED = 5.0  # seconds
+FLAGS = ("--min-interval", "0s", "--resync", "720h")  # each change is a first one
+STAGES = ("wake-up", "look", "child", "PATCH", "watch")
+DURATION = re.compile(r'^bwagent_source_duration_seconds\{source="(?:rdma|lldp)"\} (\S+)$', re.MULTILINE)
+
+
+class Change(NamedTuple):
+    """One change of a link; times in seconds since the epoch."""
+
+    what: str
+    node: str
+    began: float
+    woken: float | None  # when the link message was heard
+    looked: float  # seconds that the look took
+    seen: float  # the new label
+
+
+class Witness(Thread):
+    """Watches the Nodes and notes when which speed was said."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(daemon=True)
+        self._news = Condition()
+        self._said: dict[str, tuple[str, float]] = {}
+        port = int(cluster.url.rpartition(":")[2])
+        context = ssl.create_default_context(cafile=str(cluster.ca))
+        self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=context)
+        self._connection.request("GET", "/api/v1/nodes?watch=1", headers={"Authorization": f"Bearer {cluster.admin}"})
+
+    def run(self) -> None:
+        """Note what comes."""
+        with suppress(OSError, http.client.HTTPException), self._connection.getresponse() as stream:
+            for line in stream:
+                metadata = json.loads(line)["object"]["metadata"]
+                with self._news:
+                    self._said[metadata["name"]] = metadata.get("labels", {}).get(SPEED, ""), time.time()
+                    self._news.notify_all()
+
+    def saw(self, node: str, speed: str) -> float:
+        """When the Node said this speed: the last word, waited for."""
+        with self._news:
+            if not self._news.wait_for(lambda: self._said.get(node, ("", 0.0))[0] == speed, PATIENCE):
+                raise SystemExit(f"{node} never said {speed}: {self._said.get(node)}")
+            return self._said[node][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """One agent, its kind of port, and where it serves metrics."""
+
+    name: str
+    agent: Agent
+    gbps: int
+    port: int
+    namespace: Namespace
+    links: LinkSocket | None = None
+
+    def set(self, *, up: bool) -> None:
+        """Its first link goes down or comes up."""
+        if self.links:
+            self.agent.ethernet(0, up=up)
+        else:
+            self.agent.infiniband(0, up=up)
+
+    def speed(self, *, up: bool) -> str:
+        """What the label says then."""
+        return f"{self.gbps * (PORTS - (not up))}G"
+
+    def looked(self) -> float:
+        """Seconds that the last look took."""
+        text = self.namespace.call(get, f"http://127.0.0.1:{self.port}/metrics").decode()
+        return sum(map(float, DURATION.findall(text)))
+
+
+def fabrics(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> tuple[Fabric, Fabric]:
+    """The two agents."""
+    ports = rack.node.call(free_ports, 2)
+    trees = {"wired": ethernet(rack.netdevs), "swept": infiniband()}
+    wired, swept = (
+        stack.enter_context(rack.agent(cluster, relay, name, tree, *FLAGS, "--metrics-address", f"127.0.0.1:{port}"))
+        for (name, tree), port in zip(trees.items(), ports, strict=True)
+    )
+    links = rack.node.call(LinkSocket, set(rack.netdevs))
+    stack.callback(links.close)
+    return (
+        Fabric("Ethernet", wired, 10, ports[0], rack.node, links),  # a veth says 10 Gb/s
+        Fabric("InfiniBand", swept, 400, ports[1], rack.node),
+    )
+
+
+def measure(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay, rounds: int) -> list[Change]:
+    """All changes."""
+    witness = Witness(cluster)
+    witness.start()
+    both = fabrics(stack, cluster, rack, relay)
+    for one in both:
+        witness.saw(one.agent.node, one.speed(up=True))
+    time.sleep(SETTLED)
+    found = []
+    for up, one in [(up, one) for _ in range(rounds) for up in (False, True) for one in both]:
+        time.sleep(random.uniform(*PAUSE))  # noqa: S311 - no secret
+        found.append(change(one, witness, up=up))
+    return found
+
+
+def change(one: Fabric, witness: Witness, *, up: bool) -> Change:
+    """Change a link, and wait for the label."""
+    if one.links:
+        one.links.changed()
+    began = time.time()
+    one.set(up=up)
+    heard = one.links and select.select([one.links.fileno()], [], [], PATIENCE)[0]
+    woken = time.time() if heard else None
+    seen = witness.saw(one.agent.node, one.speed(up=up))
+    return Change(f"{one.name} {'up' if up else 'down'}", one.agent.node, began, woken, one.looked(), seen)
+
+
+def stages(changes: list[Change], log: list[Request]) -> dict[str, float]:
+    """The medians of what the time went into, milliseconds."""
+    rows = []
+    for one in changes:
+        told = [request for request in log if request.node == one.node and one.began < request.began < one.seen]
+        if told and one.woken:
+            wake, child = one.woken - one.began, told[-1].began - one.woken - one.looked
+            server = told[-1].ended - told[-1].began
+            rows.append((wake, one.looked, child, server, one.seen - told[-1].ended))
+    return {
+        name: 1000 * statistics.median(column) for name, column in zip(STAGES, zip(*rows, strict=True), strict=False)
+    }
+
+
+def p99(values: list[float]) -> float:
+    """What one in a hundred exceeds."""
+    return statistics.quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]

@@ -1,0 +1,108 @@
+"""The API server from within a network namespace: a relay, and what the API server itself noted of each request.
+
+A socket stays in the namespace that it was opened in. So the listener is opened in the agent's namespace and the rest
+is done out here, where the API server is. A relay that is `cut` hangs up on everybody: an API server that is away.
+
+Requests are counted and timed by the API server's own audit log, in which the agent is told by its user agent.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kube.cluster import Cluster
+    from tests.live.switch import Namespace
+
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "resources": [{"group": "", "resources": ["nodes"]}]}, {"level": "None"}],
+}
+AGENT = "bwagent"
+
+
+def audited(folder: Path) -> tuple[str, ...]:
+    """The flags with which an API server keeps an audit log of Nodes in this folder."""
+    policy = folder / "audit-policy.json"
+    policy.write_text(json.dumps(POLICY))
+    return f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of an agent; times in seconds since the epoch."""
+
+    node: str
+    verb: str
+    code: int
+    began: float
+    ended: float
+
+
+def requests(folder: Path) -> Iterator[Request]:
+    """What the agents have asked so far, oldest first."""
+    with (folder / "audit.log").open() as log:
+        for line in log:
+            with suppress(ValueError):  # the last line may be half written
+                event = json.loads(line)
+                if event.get("userAgent", "").startswith(AGENT):
+                    yield _request(event)
+
+
+def _request(event: dict[str, Any]) -> Request:
+    times = (datetime.fromisoformat(event[name]) for name in ("requestReceivedTimestamp", "stageTimestamp"))
+    began, ended = (time.timestamp() for time in times)
+    return Request(event["objectRef"].get("name", ""), event["verb"], event["responseStatus"]["code"], began, ended)
+
+
+class Relay:
+    """A way from a namespace's 127.0.0.1 to the API server."""
+
+    def __init__(self, namespace: Namespace, cluster: Cluster) -> None:
+        self.cut = False
+        self._cluster = cluster
+        self._target = int(cluster.url.rpartition(":")[2])
+        self._listener = namespace.call(socket.create_server, ("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def kubeconfig(self) -> Path:
+        """The admin's, by way of this relay."""
+        path = self._cluster.kubeconfig()
+        config = json.loads(path.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+        path.write_text(json.dumps(config))
+        return path
+
+    def _accept(self) -> None:
+        while True:
+            client = self._listener.accept()[0]
+            if self.cut:
+                client.close()
+            else:
+                threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        with closing(client), socket.create_connection(("127.0.0.1", self._target)) as server:
+            there = threading.Thread(target=_forward, args=(client, server), daemon=True)
+            there.start()
+            _forward(server, client)
+            there.join()
+
+
+def _forward(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(65536):
+            sink.sendall(piece)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)

@@ -1,0 +1,177 @@
+"""Does it stay flat? `python -m benchmarks.soak [--hours H] [--seed S]`, from the repository, as root.
+
+One `bwagent run` with everything on (benchmarks/rack.py) under constant trouble (benchmarks/trouble.py), two strikes a
+second, its own intervals shortened so that an hour has what a quiet month has not: a request every 3 s at most, NVML
+asked every 5 s, ports swept every 0.5 s, a resync every 30 s, holds of 20 s, /metrics scraped every 15 s.
+
+Printed are medians of each quarter. After each one all is mended, the Node has to say so, and the agent is looked at in
+peace: how many files it has open then is no matter of luck. The first quarter is the warm-up; from the second to the
+last one it may grow by 1 MB of the medians, and in peace by no descriptor and no thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks import cost
+from benchmarks.rack import Rack, ethernet, gpu, infiniband, missing
+from benchmarks.relay import Relay, audited, requests
+from benchmarks.trouble import PREFIX, Trouble
+from tests.kube.cluster import Cluster
+from tests.kube.programs import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NODE = "soak"
+STRIKE, SAMPLE = 0.5, 15.0  # seconds
+GROWTH = {"RSS KB": 1024.0, "descriptors in peace": 0.0, "threads in peace": 0.0}
+PEACE = 20  # samples, half a second apart: a helper that lives just then has descriptors, too
+MENDED = 90.0  # seconds
+FLAGS = (
+    *("--min-interval", "3s", "--gpu-interval", "5s", "--port-interval", "0.5s", "--resync", "30s", "--hold", "20s"),
+    *("--backend-device", "*"),
+)
+SPEED = f"{8 * 400 + 8 * 10}G"  # a veth says 10 Gb/s
+
+
+class Sample(NamedTuple):
+    """One look at the agent from outside."""
+
+    rss: int
+    pss: int
+    descriptors: int
+    threads: int
+
+
+def sample(pid: int) -> Sample:
+    """What it has now; of the agent itself, without a helper that happens to live."""
+    return Sample(*cost.rollup(pid), cost.descriptors(pid), cost.threads(pid))
+
+
+def scrape(rack: Rack, port: int) -> int:
+    """The length of /metrics; 0 where nobody answers."""
+    address = f"http://127.0.0.1:{port}/metrics"
+    try:
+        return len(rack.node.call(_get, address))
+    except OSError:
+        return 0
+
+
+def _get(address: str) -> bytes:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address, timeout=10) as answer:
+        return bytes(answer.read())
+
+
+def samples(trouble: Trouble, metrics: int, seconds: float) -> Iterator[Sample]:
+    """Strike until time is up, and look at the agent now and then."""
+    end, due = time.monotonic() + seconds, 0.0
+    while (now := time.monotonic()) < end:
+        if trouble.agent.process.poll() is not None:
+            raise SystemExit(f"the agent has ended:\n{trouble.agent.log.read_text()[-2000:]}")
+        trouble.strike()
+        if now >= due:
+            due = now + SAMPLE
+            scrape(trouble.rack, metrics)
+            yield sample(trouble.agent.process.pid)
+        time.sleep(STRIKE)
+
+
+def row(name: str, taken: list[Sample]) -> str:
+    """The medians."""
+    rss, pss, files, threads = (statistics.median(column) for column in zip(*taken, strict=True))
+    return f"{name:14}{rss:10.0f}{pss:10.0f}{files:13.0f}{threads:9.0f}{len(taken):9}"
+
+
+def in_peace(pid: int) -> Sample:
+    """The least that it has for some seconds."""
+    taken = []
+    for _ in range(PEACE):
+        taken.append(sample(pid))
+        time.sleep(STRIKE)
+    return Sample(*(min(column) for column in zip(*taken, strict=True)))
+
+
+def growth(second: list[Sample], last: list[Sample]) -> dict[str, float]:
+    """By how much it has grown; each quarter's last sample is the one in peace."""
+    rss = (statistics.median(one.rss for one in quarter[:-1]) for quarter in (last, second))
+    counts = (last[-1].descriptors - second[-1].descriptors, last[-1].threads - second[-1].threads)
+    return dict(zip(GROWTH, (next(rss) - next(rss), *counts), strict=True))
+
+
+def mended(cluster: Cluster, trouble: Trouble) -> float:
+    """Seconds until the Node says that all is well; infinity where it never does."""
+    trouble.mend()
+    began = time.monotonic()
+    while time.monotonic() - began < MENDED:
+        labels = cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"].get("labels", {})
+        known = [key for key in labels if key.startswith(f"{PREFIX}/neighbors") and key.endswith(".device")]
+        if labels.get(f"{PREFIX}/speed.current") == SPEED and len(known) == 16:
+            return time.monotonic() - began
+        time.sleep(0.5)
+    return math.inf
+
+
+def soak(hours: float, seed: int, stack: ExitStack) -> int:
+    """Print a line for each quarter, and what happened; 1 where a bound is passed."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+    cluster = stack.enter_context(Cluster(*audited(folder)))
+    rack = stack.enter_context(Rack())
+    relay = Relay(rack.node, cluster)
+    [port] = rack.node.call(free_ports, 1)
+    tree = ethernet(rack.netdevs) | infiniband() | gpu()
+    address = ("--metrics-address", f"127.0.0.1:{port}")
+    agent = stack.enter_context(rack.agent(cluster, relay, NODE, tree, *FLAGS, *address))
+    trouble = Trouble(rack, agent, relay, cluster, random.Random(seed))  # noqa: S311 - to be repeated
+    print(f"{hours:g} hours, seed {seed}, {cost.load()}", flush=True)
+    print(f"{'':14}{'RSS KB':>10}{'PSS KB':>10}{'descriptors':>13}{'threads':>9}{'samples':>9}", flush=True)
+    quarters, well = [], 0.0
+    for name in ("first quarter", "second", "third", "last"):
+        quarters.append(list(samples(trouble, port, hours * 900)))
+        print(row(name, quarters[-1]), flush=True)
+        well = max(well, mended(cluster, trouble))
+        quarters[-1].append(in_peace(agent.process.pid))
+        print(row("    in peace", quarters[-1][-1:]), flush=True)
+    size, log = scrape(rack, port), agent.log.read_text()
+    grown = growth(quarters[1], quarters[3])
+    tell(trouble, log, [one.code for one in requests(folder)])
+    print(f"/metrics has {size} bytes; mended after {well:.1f} s at most (limit {MENDED:.0f})")
+    print("grown since the second quarter: " + ", ".join(f"{name} {by:+.0f}" for name, by in grown.items()))
+    if math.isinf(well):
+        print(log[-3000:])
+    return int(any(by > GROWTH[name] for name, by in grown.items()) or math.isinf(well) or "Traceback" in log)
+
+
+def tell(trouble: Trouble, log: str, codes: list[int]) -> None:
+    """Print what has happened."""
+    print(", ".join(f"{count} x {name}" for name, count in sorted(trouble.count.items())))
+    counted = ", ".join(f"{codes.count(code)} x {code}" for code in sorted(set(codes)))
+    print(f"{len(codes)} requests came through to the API server: {counted}")
+    print(f"{len(log.splitlines())} log lines, {log.count('Traceback')} tracebacks")
+    print(f"CPU {cost.cpu(trouble.agent.process.pid):.0f} s, helpers included; {cost.load()}")
+
+
+def main() -> int:
+    """Soak."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
+    parser.add_argument("--hours", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    if reason := missing():
+        raise SystemExit(reason)
+    with ExitStack() as stack:
+        return soak(arguments.hours, arguments.seed, stack)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
