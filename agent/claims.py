@@ -101,13 +101,17 @@ def _of_neighbors(observation: Observation, of: Callable[[Neighbor], str | None]
 
 
 def _unseen(observation: Observation) -> Iterable[Claim]:
-    """What a failed source would have told of: everything but the ports of the other link layer."""
+    """What a failed source would have told of: the ports of its link layer; one that is switched off, of any other."""
     if isinstance(observation.rdma, Failed):
         yield Claim(None)
-    for outcome, other in ((observation.lldp, "InfiniBand"), (observation.ib, "Ethernet")):
-        if isinstance(outcome, Failed):
-            ports = (role for role in observation.ports if role.backend and role.port.link_layer == other)
-            yield Claim(None, but=tuple(role.interface for role in ports))
+    for name, link_layer in (("lldp", "Ethernet"), ("ib", "InfiniBand")):
+        if not isinstance(getattr(observation, name), Failed):
+            continue
+        backend = {role.interface: role.port.link_layer for role in observation.ports if role.backend}
+        if name in observation.off:
+            yield Claim(None, but=tuple(one for one, layer in backend.items() if layer != link_layer))
+        else:  # what has no port any more is gone, whoever fails
+            yield from (Claim(None, one) for one, layer in backend.items() if layer == link_layer)
 
 
 def _joined(observation: Observation, parts: list[str]) -> Iterable[Claim]:

@@ -60,7 +60,9 @@ def observe(
             unbound, more = pci.unbound(host, reading.outcome, labelled or {})
             problems += more
             if isinstance(reading.outcome, Seen):
-                ports = _assigned(host, reading.outcome.value, [(labelled or {})[name] for name in unbound])
+                ports = _assigned(
+                    host, reading.outcome.value, {name: (labelled or {})[name] for name in unbound}, labelled or {}
+                )
     return Observation(
         time=host.clock(),
         node=host.name,
@@ -73,9 +75,13 @@ def observe(
     )
 
 
-def _assigned(host: Host, devices: tuple[RdmaDevice, ...], away: list[str]) -> tuple[PortRole, ...]:
-    """The role of each port; `away` are PCI functions whose devices should be there."""
-    return assign(devices, host.backend, infiniband_away=pci.any_infiniband(host, away))
+def _assigned(
+    host: Host, devices: tuple[RdmaDevice, ...], away: Mapping[str, str], labelled: Mapping[str, str]
+) -> tuple[PortRole, ...]:
+    """The role of each port; `away` are interfaces, with their PCI functions, whose devices should be there."""
+    hidden = any(device.failure or any(port.link_layer is None for port in device.ports) for device in devices)
+    before = labelled if hidden or away else None
+    return assign(devices, host.backend, before, infiniband_away=pci.any_infiniband(host, away.values()))
 
 
 def _look(name: str, read: Source, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:

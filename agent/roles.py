@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from agent.model import PortRole, natural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from agent.model import Netdev, RdmaDevice, RdmaPort
 
@@ -26,13 +26,18 @@ Reasons = dict[tuple[str, int], str]  # (device, port) -> why it is ignored
 
 
 def assign(
-    devices: Sequence[RdmaDevice], backend_globs: Sequence[str] = (), *, infiniband_away: bool = False
+    devices: Sequence[RdmaDevice],
+    backend_globs: Sequence[str] = (),
+    before: Collection[str] | None = None,
+    *,
+    infiniband_away: bool = False,
 ) -> tuple[PortRole, ...]:
     """The role of every port of every device that could be read, in natural order.
 
+    `before`: the interfaces that had labels, where something that may be the backend is hidden; None: nothing is.
     `infiniband_away`: the backend was InfiniBand and its driver is loading, so that no Ethernet port takes its place.
     """
-    ignored = _not_named(devices, backend_globs) if backend_globs else _ignored(devices, infiniband_away)
+    ignored = _not_named(devices, backend_globs) if backend_globs else _ignored(devices, before, infiniband_away)
     why = "named by --backend-device" if backend_globs else ""
     return tuple(
         role
@@ -53,7 +58,7 @@ def _not_named(devices: Sequence[RdmaDevice], globs: Sequence[str]) -> Reasons:
     return reasons
 
 
-def _ignored(devices: Sequence[RdmaDevice], infiniband_away: bool) -> Reasons:
+def _ignored(devices: Sequence[RdmaDevice], before: Collection[str] | None, infiniband_away: bool) -> Reasons:
     reasons: Reasons = {}
     left: list[tuple[RdmaDevice, RdmaPort]] = []
     for device in devices:
@@ -68,7 +73,7 @@ def _ignored(devices: Sequence[RdmaDevice], infiniband_away: bool) -> Reasons:
             for device, port in left
             if port.link_layer != "InfiniBand"
         }
-    return reasons | _ethernet_ignored(left)
+    return reasons | _ethernet_ignored(left, before)
 
 
 # Step 1: what is no host data port.
@@ -152,10 +157,11 @@ def _same_port(device: RdmaDevice, other: RdmaDevice) -> bool:
 # Step 3: of several kinds of Ethernet NICs, the backend ones.
 
 
-def _ethernet_ignored(left: list[tuple[RdmaDevice, RdmaPort]]) -> Reasons:
+def _ethernet_ignored(left: list[tuple[RdmaDevice, RdmaPort]], before: Collection[str] | None) -> Reasons:
     front = {device.name for device, port in left if _carries_default_route(port)}
     if front == {device.name for device, _ in left}:
-        front = set()  # a node with one kind of NIC for everything
+        # A node with one kind of NIC for everything. Or the others are hidden: then it is what it was.
+        front = set() if before is None else {name for name in front if not _was(name, before)}
     groups: dict[tuple[str, str], list[tuple[RdmaDevice, RdmaPort]]] = defaultdict(list)
     for device, port in left:
         if device.name not in front:
@@ -169,6 +175,10 @@ def _ethernet_ignored(left: list[tuple[RdmaDevice, RdmaPort]]) -> Reasons:
         for device, port in left
         if device.name not in chosen
     }
+
+
+def _was(device: str, before: Collection[str]) -> bool:
+    return any(interface == device or interface.startswith(f"{device}-") for interface in before)
 
 
 def _carries_default_route(port: RdmaPort) -> bool:

@@ -13,7 +13,7 @@ from agent.accelerator import Verdict
 from agent.errors import Unavailable
 from agent.neighbors import Table
 from agent.run.aside import Aside
-from agent.run.asking import FIRST_RETRY, GAP, Gpus, Smps
+from agent.run.asking import AGAIN, FIRST_RETRY, GAP, Gpus, Smps
 from agent.run.ears import BURST, MOST_WAITING, Ears
 from agent.run.steady import SLACK, Steady
 from agent.run.wary import Wary
@@ -133,13 +133,23 @@ def test_a_port_is_asked_when_it_is_new_and_when_there_is_a_reason() -> None:
     assert fabric.look(("a", 1), ("b", 1)) == [None, "no-answer"]
     assert fabric.round(0.1)
     assert fabric.asked == [(("a", 1),), (("b", 1),)]
-    assert not fabric.round(1e6)
+    assert not fabric.round(AGAIN - 1)
     for now in (1.0, 1.1, 1.2):
         fabric.smps.again(now)
         fabric.round(now)
     assert len(fabric.asked) == 2
     assert fabric.round(GAP + 0.2)
     assert fabric.asked[-1] == (("a", 1), ("b", 1))
+
+
+def test_a_switch_is_asked_again_after_an_hour() -> None:
+    """It may have been renamed, of which no event tells."""
+    fabric = Fabric()
+    fabric.look(("a", 1))
+    fabric.round(0.0)
+    assert fabric.smps.next_due() == AGAIN
+    assert fabric.round(AGAIN)
+    assert fabric.asked == [(("a", 1),)] * 2
 
 
 def test_a_port_that_was_down_is_new() -> None:
@@ -153,9 +163,9 @@ def test_a_port_that_was_down_is_new() -> None:
     assert fabric.asked[-1] == (("a", 1),)
 
 
-@pytest.mark.parametrize("error", ["no-answer", "helper"])
-def test_who_does_not_answer_is_asked_later_and_later(error: str) -> None:
-    """Twice the time, each time, up to hours."""
+@pytest.mark.parametrize(("error", "longest"), [("no-answer", 4 * 3600), ("helper", 300)])
+def test_who_does_not_answer_is_asked_later_and_later(error: str, longest: float) -> None:
+    """Twice the time, each time, up to hours; minutes, where it was the helper that failed."""
     fabric = Fabric()
     fabric.error = error
     now, waits = 0.0, []
@@ -165,7 +175,7 @@ def test_who_does_not_answer_is_asked_later_and_later(error: str) -> None:
         waits.append(fabric.smps.next_due() - now)
         now = fabric.smps.next_due()
     assert waits[:3] == [FIRST_RETRY, 2 * FIRST_RETRY, 4 * FIRST_RETRY]
-    assert waits[-1] == 4 * 3600
+    assert waits[-1] == longest
 
 
 def test_a_helper_that_talks_nonsense_fails_the_look() -> None:
@@ -235,6 +245,19 @@ def test_what_waits_is_bounded_and_a_burst_earns_a_rest() -> None:
         assert ears.hear()[0]
     assert (ears.rest() > 0, ears.filenos()) == (True, [])
     assert len(ears({"eth0": True})[0]) == MOST_WAITING
+
+
+def test_what_a_sender_says_is_taken_in_its_order() -> None:
+    """A goodbye that waits for a look is not forgotten because of a frame that came before it, nor told after it."""
+    listener, table = FakeListener(), Table(30.0, 2)
+    ears = Ears(listener, table, lambda: 0.0)
+    hear(table, frame(at=0.0), frame(at=30.0))
+    for said in (frame(ttl=0, at=60.0), frame(at=65.0)):
+        listener.frames = [said]
+        assert ears.hear()[0]
+    for heard in ears({"eth0": True})[0]:
+        table.hear(heard)
+    assert len(table.at("eth0", 120.0)[0]) == 1
 
 
 def test_a_socket_that_broke_is_worth_a_look() -> None:

@@ -7,6 +7,8 @@ import os
 import pty
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,17 +170,21 @@ def test_a_closed_stdout_is_no_traceback() -> None:
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> bytes:
-    """What the program writes to a terminal."""
+    """What the program writes to a terminal, which holds a few KiB that nobody has read."""
     ours, theirs = pty.openpty()
-    bwagent(*arguments, stdout=theirs, env=environment)
-    os.close(theirs)
-    written = b""
-    try:
-        while more := os.read(ours, 65536):
-            written += more
-    except OSError:  # EIO: nobody holds the other end any more
-        pass
+    with ThreadPoolExecutor(1) as reader:
+        written = reader.submit(_read_all, ours)
+        bwagent(*arguments, stdout=theirs, env=environment)
+        os.close(theirs)
     os.close(ours)
+    return written.result()
+
+
+def _read_all(terminal: int) -> bytes:
+    written = b""
+    with suppress(OSError):  # EIO: nobody holds the other end any more
+        while more := os.read(terminal, 65536):
+            written += more
     return written
 
 

@@ -48,6 +48,13 @@ def test_a_hold_begins_with_the_first_look_that_fails() -> None:
     assert look(holds, 3600.0 + HOLD, {K: None}) == {}
 
 
+def test_a_hold_ends_at_the_moment_that_was_told() -> None:
+    """However the sums are rounded: who looks then must not find it running, and no next end."""
+    for since in (number * 0.851 for number in range(2000)):
+        holds = Holds(HOLD, {K: "leaf"}, since)
+        assert holds.previous(holds.next_end(since), never) == {}
+
+
 def test_what_is_absent_goes_at_once() -> None:
     """Nobody names it as expired."""
     holds = Holds(HOLD, {K: "leaf"}, 0.0)
@@ -61,8 +68,9 @@ def test_what_is_lent_has_no_end() -> None:
     away = frozenset({K})
     for now in (0.0, 5000.0, 10_000.0):
         assert look(holds, now, {K: None}, away) == {K: "leaf"}
-    assert look(holds, 10_000.0 + HOLD - 1, {K: None}) == {K: "leaf"}
-    assert look(holds, 10_000.0 + HOLD, {K: None}) == {}
+    assert look(holds, 10_300.0, {K: None}) == {K: "leaf"}
+    assert look(holds, 10_300.0 + HOLD - 1, {K: None}) == {K: "leaf"}
+    assert look(holds, 10_300.0 + HOLD, {K: None}) == {}
 
 
 def test_after_its_hold_a_sum_follows_what_can_be_seen() -> None:
@@ -75,6 +83,16 @@ def test_after_its_hold_a_sum_follows_what_can_be_seen() -> None:
     assert holds.previous(HOLD + 2, never) == {}
     holds.rendered(Rendered({L: "3200G"}), HOLD + 2, never)
     assert holds.previous(HOLD + 3, never) == {L: "3200G"}
+
+
+def test_a_sum_that_has_gone_and_comes_back_by_halves_is_not_held_anew() -> None:
+    """The sickness is the same one: two devices of four are back, then a third."""
+    holds = Holds(HOLD, {L: "3200G"}, 0.0)
+    holds.rendered(Rendered({}), HOLD, never)
+    holds.rendered(Rendered({L: "800G"}, unsure=(L,)), HOLD + 10, never)
+    assert holds.previous(HOLD + 20, never) == {}
+    holds.rendered(Rendered({L: "3200G"}), HOLD + 20, never)
+    assert holds.previous(HOLD + 30, never) == {L: "3200G"}
 
 
 @dataclass

@@ -272,7 +272,7 @@ def test_foreign_labels_are_never_held() -> None:
 def test_a_source_that_fails_holds_what_it_tells(failed: str) -> None:
     """All interfaces keep their neighbours."""
     outcomes: dict[str, Any] = {failed: Failed("it broke")}
-    found = rendered(nics("mlx5_1", "mlx5_2"), BEFORE, **outcomes)
+    found = rendered(nics("mlx5_1", "mlx5_2", "mlx5_10"), BEFORE, **outcomes)
     assert neighbors(found) == BEFORE
 
 
@@ -290,6 +290,13 @@ def test_a_helper_that_fails_holds_the_whole_family() -> None:
     """Leaves and ports as well."""
     found = rendered(hcas("ibp0", "ibp1"), IB_BEFORE, ib=Failed("helper smp: no answer within 10 s"))
     assert neighbors(found) == IB_BEFORE
+
+
+def test_a_helper_that_fails_holds_nothing_of_a_device_that_is_gone() -> None:
+    """The hardware says so, whoever else is silent."""
+    found = neighbors(rendered(hcas("ibp0"), IB_BEFORE, ib=Failed("helper smp: no answer within 10 s")))
+    assert f"{P}/neighbors.current.ibp0.device" in found
+    assert not [label for label in found if ".ibp1." in label]
 
 
 def test_one_silent_port_leaves_the_joined_labels_as_they_were() -> None:

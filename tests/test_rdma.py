@@ -9,7 +9,7 @@ import pytest
 
 from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
 from agent.sources.rdma import read
-from tests.kernel_tree import BUS, CLASS, HOME, NET, Entries, Kernel, hca, host, netdev
+from tests.kernel_tree import BUS, CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 LO: Entries = {f"{NET}/lo": "../../devices/virtual/net/lo"}
@@ -206,12 +206,31 @@ def test_counters_of_what_may_manage_nvswitches_are_not_read(
 @pytest.mark.parametrize("number", [ENOENT, ENODEV])
 @pytest.mark.parametrize("after", range(1, 25, 2))
 def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
-    """What was read stays, what was not is None, and the other device does not notice."""
+    """Half of what it was is no fact of it, and the other device does not notice."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
     root.vanishes = (f"{CLASS}/ibp0", after, number)
     devices = seen(root)
     assert devices["ibp1"].ports[0].rate_gbps == 400
-    assert all(port.number == 1 for port in devices["ibp0"].ports)
+    whole = seen(Kernel(hca("ibp0", A)))["ibp0"]
+    assert devices["ibp0"].failure or not devices["ibp0"].ports or devices["ibp0"] == whole
+
+
+@pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
+def test_without_the_routes_nobody_knows_the_front_end(layer: str) -> None:
+    """On InfiniBand nobody asks; and a table that is not there is an empty one."""
+    errors = {"proc/net/route": EIO}
+    outcome = read(host(Kernel(hca("x0", A, layer), routes("eth0"), errors=errors))).outcome
+    assert isinstance(outcome, Failed) == (layer == "Ethernet")
+    assert isinstance(read(host(Kernel(hca("x0", A, layer)))).outcome, Seen)
+
+
+@pytest.mark.parametrize("attribute", ["hca_type", "board_id"])
+def test_a_device_whose_kind_cannot_be_read_outvotes_nobody(attribute: str) -> None:
+    """It would be of a kind of its own among Ethernet devices; on InfiniBand nobody asks."""
+    errors = {f"{CLASS}/{name}/{attribute}": EIO for name in ("mlx5_0", "ibp1")}
+    devices = seen(Kernel(hca("mlx5_0", A, "Ethernet"), hca("ibp1", B), errors=errors))
+    assert (devices["mlx5_0"].failure, devices["mlx5_0"].ports) == ("its kind cannot be read", ())
+    assert (devices["ibp1"].failure, len(devices["ibp1"].ports)) == (None, 1)
 
 
 @pytest.mark.parametrize("number", [EINVAL, EIO, ENODEV, EACCES])

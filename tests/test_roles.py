@@ -74,6 +74,14 @@ def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> 
     assert all(role.reason for role in roles)
 
 
+def test_a_front_end_does_not_stand_in_for_what_is_hidden() -> None:
+    """Where others cannot be seen it is what it was: the backend's labels tell; where all can, it is all there is."""
+    devices = [front("a", 1), replace(eth("b", 2), failure="blocks", ports=())]
+    assert backend(assign(devices, before=("b",))) == []
+    assert backend(assign(devices, before=("a", "b"))) == ["a"]
+    assert backend(assign(devices[:1])) == ["a"]
+
+
 def test_flags_beat_every_rule() -> None:
     """What --backend-device names is the backend, whatever it is; what it does not name is not."""
     devices = [ib("ib0", 1), front("front0", 2), ib("vf0", 3, virtual_function=True), ib("hfi1_0", 4, driver="hfi1")]

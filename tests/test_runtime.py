@@ -270,6 +270,13 @@ def test_gpus_that_register_are_watched_closely() -> None:
     assert ACCELERATOR in world.api.labels
 
 
+def test_gpus_that_were_not_asked_yet_are_no_problem() -> None:
+    """The first look comes before the first answer, at every start: nothing is said of that."""
+    world = World(GPU_TREE)
+    world.nvml = lambda: answer(GPU)
+    assert not [line for line in world.run(100).lines if "NVML" in line]
+
+
 def test_a_node_without_gpus_asks_no_library() -> None:
     """The PCI bus has said so."""
     assert World(IB).run(HOUR).asked_nvml == []

@@ -15,7 +15,7 @@ from agent.observe import observe
 from agent.run.flags import duration
 from agent.sources.pci import unbound
 from tests.devices import ib
-from tests.kernel_tree import BUS, CLASS, HOME, NET, Kernel, hca, host, netdev
+from tests.kernel_tree import BUS, CLASS, HOME, NET, Kernel, hca, host, netdev, routes
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 BOTH = hca("ibp0", A) | hca("ibp1", B) | {f"{NET}/lo": None}
@@ -60,9 +60,24 @@ def test_a_front_end_does_not_take_the_place_of_infiniband_whose_driver_is_away(
     assert [role.backend for role in ours.ports] == [True]
 
 
+def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
+    """Neither its speed nor its flavor are the node's, while the others' functions are on the bus."""
+    front = hca("mlx5_9", B, "Ethernet") | netdev("eth9", B) | routes("eth9")
+    seen = observe(host(Kernel(front, {f"{BUS}/{A}": f"../../../devices/pci0000:00/{A}"})), labelled={"ibp0": A})
+    assert seen.unbound == ("ibp0",)
+    assert not any(role.backend for role in seen.ports)
+
+
 def test_it_stays_in_the_annotation() -> None:
     """Though no label names it any more."""
     seen = observe(host(Kernel(WITHOUT)), labelled=LABELLED)
+    told = observed(seen, (), keys_of(Naming()), Observed(1, "b", tuple(LABELLED.items())))
+    assert dict(told.interfaces) == LABELLED
+
+
+def test_a_class_that_fails_forgets_nobody() -> None:
+    """Who was unbound before is missed again when it can be read, however long that took."""
+    seen = replace(observe(host(Kernel(WITHOUT)), labelled=LABELLED), rdma=Failed("blocked"), unbound=(), ports=())
     told = observed(seen, (), keys_of(Naming()), Observed(1, "b", tuple(LABELLED.items())))
     assert dict(told.interfaces) == LABELLED
 
@@ -93,6 +108,12 @@ def test_who_is_there_is_not_missed() -> None:
         assert unbound(root, Seen((device,)), {interface: B}) == ((), [])
     assert unbound(root, Failed("blocked"), LABELLED) == ((), [])
     assert unbound(root, Absent("empty"), LABELLED)[0] == ("ibp0", "ibp1")
+
+
+def test_who_is_listed_without_a_port_is_missed() -> None:
+    """A class that still names a device which has just been unbound."""
+    hollow = replace(ib("ibp1", 0x19), pci=None, ports=())
+    assert unbound(host(Kernel(BOTH)), Seen((hollow,)), {"ibp1": B})[0] == ("ibp1",)
 
 
 TIMES = {"90": 90.0, "90s": 90.0, "1.5m": 90.0, "1h": 3600.0, "0": 0.0}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Malformed
-from agent.model import Failed, Problem
+from agent.model import Failed, Problem, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,9 +53,18 @@ def observed(observation: Observation, labels: Iterable[str], keys: Keys, previo
         time, boot_id = int(observation.time), observation.boot_id
     labelled = {keys.interface(key) for key in labels}
     known = {*labelled, *observation.unbound}
-    held = {name: pci for name, pci in (previous.interfaces if previous else ()) if name in known}
+    before = previous.interfaces if previous else ()
+    held = {name: pci for name, pci in before if name in known or _is_hidden(name, observation)}
     boot_id = boot_id if _WORD.fullmatch(boot_id or "") else None
     return Observed(time, boot_id, tuple(sorted((held | _addresses(observation)).items())[:MOST_INTERFACES]))
+
+
+def _is_hidden(interface: str, observation: Observation) -> bool:
+    """Its device may be there and could not be read."""
+    if not isinstance(observation.rdma, Seen):
+        return isinstance(observation.rdma, Failed)
+    sick = (device.name for device in observation.rdma.value if device.failure)
+    return any(interface == name or interface.startswith(f"{name}-") for name in sick)
 
 
 def _addresses(observation: Observation) -> dict[str, str]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 GAP = 5.0  # seconds between two questions to one port, whatever the reasons
 FIRST_RETRY, LONGEST_RETRY = 10.0, 4 * 3600.0  # seconds
+BROKEN = 300.0  # seconds between two tries where nobody could be asked at all: that says nothing of the switch
+AGAIN = 3600.0  # seconds after which a switch is asked again that nothing was heard of: it may have been renamed
 NOT_YET = "not asked yet"
 
 
@@ -167,7 +169,7 @@ def _take(port: _Port, answer: Answer | None, now: float) -> None:
     """A neighbour stays what it is until there is a reason; no neighbour is worth another try."""
     port.answer = answer or port.answer
     if answer and not answer.get("error"):
-        port.due, port.tries = math.inf, 0
+        port.due, port.tries = now + AGAIN, 0
         return
-    port.due = now + min(FIRST_RETRY * 2.0 ** min(port.tries, 16), LONGEST_RETRY)
+    port.due = now + min(FIRST_RETRY * 2.0 ** min(port.tries, 16), LONGEST_RETRY if answer else BROKEN)
     port.tries += 1

@@ -68,9 +68,20 @@ class Ears:
             return True, set()
         if len(frames) >= BURST:
             self._deaf_until = self._clock() + REST
-        news = [frame for frame in frames if not self._table.repeats(frame)]
+        news = self._news(frames)
         self._waiting += news
         return bool(news), {frame.netdev for frame in frames} - {frame.netdev for frame in news}
+
+    def _news(self, frames: list[Frame]) -> list[Frame]:
+        """Those that tell something new; a sender's frames stay in their order, behind those that wait for a look."""
+        waiting = {(frame.netdev, frame.data[6:12]) for frame in self._waiting}
+        news = []
+        for frame in frames:
+            sender = frame.netdev, frame.data[6:12]
+            if sender in waiting or not self._table.repeats(frame):
+                waiting.add(sender)
+                news.append(frame)
+        return news
 
     def filenos(self) -> list[int]:
         """What to poll now."""

@@ -39,15 +39,16 @@ class Holds:
 
     def previous(self, now: float, is_lent: Callable[[str], bool]) -> dict[str, str]:
         """The labels that a look at `now` may leave as they are; `is_lent` knows the keys without an end."""
-        kept = {key for key, since in self._unseen.items() if now - since < self._hold or is_lent(key)}
+        kept = {key for key, since in self._unseen.items() if now < since + self._hold or is_lent(key)}
         return {key: value for key, value in self._labels.items() if key in kept or key not in self._unseen}
 
     def rendered(self, rendered: Rendered, now: float, is_lent: Callable[[str], bool]) -> dict[str, str]:
         """Take in what a look has made of `previous`; the labels that have just gone because their hold ran out."""
-        ended = {key for key, since in self._unseen.items() if now - since >= self._hold and not is_lent(key)}
-        expired = {key: self._labels[key] for key in ended - rendered.labels.keys()}
-        unseen = [key for key in (*rendered.held, *rendered.unsure) if key in rendered.labels]
-        self._unseen = {key: now if is_lent(key) else self._unseen.get(key, now) for key in unseen}
+        ended = {key for key, since in self._unseen.items() if now >= since + self._hold and not is_lent(key)}
+        expired = {key: self._labels[key] for key in (ended & self._labels.keys()) - rendered.labels.keys()}
+        unseen = [key for key in (*rendered.held, *rendered.unsure) if key in rendered.labels and not is_lent(key)]
+        # What has gone and comes back by halves has had its hold.
+        self._unseen = {key: self._unseen.get(key, now) for key in (*(ended - rendered.labels.keys()), *unseen)}
         self._labels = dict(rendered.labels)
         return expired
 
@@ -80,7 +81,7 @@ class Grace:
 
     def _damped(self, link: Link, now: float) -> Link:
         since = self._down.get(link.interface)
-        return link._replace(hold=True) if since is not None and now - since < GRACE else link
+        return link._replace(hold=True) if since is not None and now < since + GRACE else link
 
 
 def lent(observation: Observation) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent import __version__
 from agent.model import Problem
+from agent.run.asking import NOT_YET
 from agent.run.why import why
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ class Voice:
         deafness = [
             Problem("host", ear, None, f"no events, slower looks instead: {text}") for ear, text in deaf.items() if text
         ]
-        self._seen = [*look.observation.problems, *rendered.problems, *deafness]
+        found = (*look.observation.problems, *rendered.problems, *deafness)
+        self._seen = [problem for problem in found if not problem.text.endswith(NOT_YET)]
         self.log.problems([*self._seen, *self._lasting])
         self._publish()
 

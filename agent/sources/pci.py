@@ -56,8 +56,12 @@ def is_infiniband(reader: Reader, pci: str) -> bool:
 
 
 def _is_there(interface: str, pci: str, devices: Iterable[RdmaDevice]) -> bool:
-    """The device is, be it sick or excluded and so without an address."""
-    return any(pci == one.pci or interface == one.name or interface.startswith(f"{one.name}-") for one in devices)
+    """The device is, be it sick or excluded and so without an address; one that is listed without a port is not."""
+    return any(
+        pci == one.pci or interface == one.name or interface.startswith(f"{one.name}-")
+        for one in devices
+        if one.ports or one.failure or one.excluded
+    )
 
 
 def _is_ours(host: Host, pci: str) -> bool:

@@ -42,7 +42,9 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[RdmaDev
         routed = _default_route_netdevs(reader)
     except Unavailable as error:
         return Reading(Failed(str(error)), tuple(reader.problems))
-    devices, problems = _read_devices(host, names, routed)
+    devices, problems = _read_devices(host, names, routed or frozenset())
+    if routed is None and {port.link_layer for device in devices for port in device.ports} == {"Ethernet"}:
+        return Reading(Failed("no routing table can be read: which NIC is the front end?"), tuple(reader.problems))
     if not any(map(_is_there, devices)):
         return Reading(Failed(f"none of the devices in /{CLASS} can be looked into"), (*reader.problems, *problems))
     return Reading(Seen(devices), (*reader.problems, *problems))
@@ -76,15 +78,19 @@ def _waits_for_its_driver(reader: Reader, pci: str) -> bool:
     return is_infiniband(reader, pci) and not (reader.link(f"{PCI}/{pci}/driver") or "").endswith("/vfio-pci")
 
 
-def _default_route_netdevs(reader: Reader) -> frozenset[str]:
-    """The netdevs that `/proc/net/route` and `/proc/net/ipv6_route` send the rest of the world through."""
+def _default_route_netdevs(reader: Reader) -> frozenset[str] | None:
+    """The netdevs that `/proc/net/route` and `/proc/net/ipv6_route` send the rest of the world through.
+
+    None: a table that is there cannot be read.
+    """
     found: set[str] = set()
+    before = len(reader.problems)
     for path, parse in (
         ("proc/net/route", kernel.ipv4_default_netdevs),
         ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
     ):
         found |= reader.value(path, parse, TABLE) or set()
-    return frozenset(found - {"lo"})
+    return None if any(problem.error for problem in reader.problems[before:]) else frozenset(found - {"lo"})
 
 
 def _read_devices(host: Host, names: list[str], routed: frozenset[str]) -> tuple[tuple[RdmaDevice, ...], list[Problem]]:
@@ -105,9 +111,13 @@ def _read_devices(host: Host, names: list[str], routed: frozenset[str]) -> tuple
 def _read_device(host: Host, routed: frozenset[str], name: str) -> tuple[RdmaDevice, list[Problem]]:
     reader = Reader(host.root, SOURCE)
     try:
-        return _device(reader, name, routed), reader.problems
+        device = _device(reader, name, routed)
+        # One that vanished while it was read shows half of what it is.
+        if device.ports and reader.names(f"{CLASS}/{name}/ports") is None:
+            return RdmaDevice(name, failure="it vanished while it was read"), reader.problems
     except Unavailable:
         return _too_late(name)
+    return device, reader.problems
 
 
 def _too_late(name: str) -> tuple[RdmaDevice, list[Problem]]:
@@ -136,6 +146,11 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
         )
         for number, link_layer in link_layers.items()
     )
+    before = len(reader.problems)
+    hca_type, board_id = reader.text(f"{base}/hca_type"), reader.text(f"{base}/board_id")
+    if len(reader.problems) > before and "Ethernet" in link_layers.values():
+        # It would stand in a group of its own, and perhaps outvote the others (agent/roles.py).
+        failure, ports = "its kind cannot be read", ()
     return RdmaDevice(
         name,
         failure=failure,
@@ -146,8 +161,8 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
         node_type=reader.value(f"{base}/node_type", kernel.enumeration),
         node_guid=reader.value(f"{base}/node_guid", kernel.guid),
         sys_image_guid=reader.value(f"{base}/sys_image_guid", kernel.guid),
-        hca_type=reader.text(f"{base}/hca_type"),
-        board_id=reader.text(f"{base}/board_id"),
+        hca_type=hca_type,
+        board_id=board_id,
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
         netdevs=netdevs,
