@@ -43,7 +43,8 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[RdmaDev
     except Unavailable as error:
         return Reading(Failed(str(error)), tuple(reader.problems))
     devices, problems = _read_devices(host, names, routed or frozenset())
-    if routed is None and {port.link_layer for device in devices for port in device.ports} == {"Ethernet"}:
+    layers = {port.link_layer for device in devices for port in device.ports}
+    if routed is None and "Ethernet" in layers and "InfiniBand" not in layers:
         return Reading(Failed("no routing table can be read: which NIC is the front end?"), tuple(reader.problems))
     if not any(map(_is_there, devices)):
         return Reading(Failed(f"none of the devices in /{CLASS} can be looked into"), (*reader.problems, *problems))

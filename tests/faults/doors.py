@@ -129,23 +129,27 @@ class _Helpers:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    def _error(self, kind: str) -> Exception | None:
+        errors = self._world.helper_errors[kind]
+        return errors[0]() if errors else None
+
     def kube(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         world = self._world
-        if error := world.helper_error.get("api"):
+        if error := self._error("api"):
             world.judge.unanswered()
-            raise error()
+            raise error
         told = _told(world.api.handle(world.variant.request(world, request)))
         world.judge.answered(world.time, request, told)
         return told
 
     def nvml(self) -> dict[str, Any]:
-        if error := self._world.helper_error.get("nvml"):
-            raise error()
+        if error := self._error("nvml"):
+            raise error
         return self._world.variant.gpus(fabric.nvml(self._world.node.gpus))
 
     def smp(self, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
-        if error := self._world.helper_error.get("smp"):
-            raise error()
+        if error := self._error("smp"):
+            raise error
         return fabric.smp(self._world.node, addresses)
 
     def log(self, data: bytes) -> bool:

@@ -130,15 +130,14 @@ def class_fails(world: World, rng: Random) -> float:
 
 
 def _break(world: World, seconds: float, kinds: tuple[str, ...], error: Callable[[], Exception]) -> None:
-    """The helpers of these kinds fail for a while; later troubles win."""
+    """The helpers of these kinds fail for a while; the first of several reasons is told."""
     for kind in kinds:
-        world.helper_error[kind] = error
+        world.helper_errors[kind].append(error)
         world.trouble_with(kind, 1)
 
     def end() -> None:
         for kind in kinds:
-            if world.helper_error.get(kind) is error:
-                del world.helper_error[kind]
+            world.helper_errors[kind].remove(error)
             world.trouble_with(kind, -1)
 
     world.at(seconds, end)

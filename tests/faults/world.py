@@ -68,7 +68,7 @@ class World:
         self.active = 0  # faults that are not over yet
         self.troubles: list[Callable[[Mapping[str, Any]], Reply | None]] = []
         self.listener_error: Exception | None = None
-        self.helper_error: dict[str, Callable[[], Exception]] = {}
+        self.helper_errors: dict[str, list[Callable[[], Exception]]] = {"api": [], "nvml": [], "smp": []}
         self.slow = dict(SPEED)
         self.lives = itertools.count()
         self.lost_lines = 0
