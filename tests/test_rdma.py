@@ -223,7 +223,7 @@ def test_without_the_routes_nobody_knows_the_front_end(layer: str) -> None:
     assert isinstance(outcome, Failed) == (layer == "Ethernet")
     assert isinstance(read(host(Kernel(hca("x0", A, layer)))).outcome, Seen)
     errors[f"{CLASS}/x1/ports/1/link_layer"] = EIO
-    both = hca("x0", A, layer) | hca("x1", B, layer) | routes("eth0")
+    both = hca("x0", A, layer) | hca("x1", B, layer)
     assert isinstance(read(host(Kernel(both, errors=errors))).outcome, Failed) == (layer == "Ethernet")
 
 

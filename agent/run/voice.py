@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Change = tuple[str, str | None, str | None]  # key, before, after
 
-RARELY = 15.0  # seconds between two expositions when only ages have changed
+RARELY = 60.0  # seconds between two expositions when only ages have changed: as often as anybody scrapes
 
 
 class State(Protocol):

@@ -43,9 +43,9 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[RdmaDev
     except Unavailable as error:
         return Reading(Failed(str(error)), tuple(reader.problems))
     devices, problems = _read_devices(host, names, routed or frozenset())
-    layers = {port.link_layer for device in devices for port in device.ports}
-    if routed is None and "Ethernet" in layers and "InfiniBand" not in layers:
-        return Reading(Failed("no routing table can be read: which NIC is the front end?"), tuple(reader.problems))
+    link_layers = {port.link_layer for device in devices for port in device.ports}
+    if routed is None and "Ethernet" in link_layers and "InfiniBand" not in link_layers:
+        return Reading(Failed("no routing table can be read, and so no front end told"), (*reader.problems, *problems))
     if not any(map(_is_there, devices)):
         return Reading(Failed(f"none of the devices in /{CLASS} can be looked into"), (*reader.problems, *problems))
     return Reading(Seen(devices), (*reader.problems, *problems))

@@ -133,7 +133,8 @@ class Hearing:
         ear.ended |= ear.goodbye is not None and now >= ear.goodbye + GRACE
         if not ear.senders:
             return set(), ear.doubted or not ear.ended
-        return self._rightly(ear), ear.forgotten
+        ear.doubted |= all(sender.lost for sender in ear.senders.values())
+        return self._rightly(ear), ear.forgotten or ear.doubted
 
     def _rightly(self, ear: Ear) -> set[Identity]:
         first = ear.senders.get(ear.first) if ear.first else None
