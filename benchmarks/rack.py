@@ -152,8 +152,7 @@ class Rack:
         home = self.folder / name
         place, log = lay(entries, home), home / "log"
         fixed = ("--node-name", name, "--sysfs-root", str(place), "--kubeconfig", str(relay.kubeconfig()))
-        library = ("--nvml-library", str(self.folder / "nvml/libnvidia-ml.so.1"))
-        command = [sys.executable, "-m", "agent.cli", "run", *fixed, *library, *flags]
+        command = [sys.executable, "-m", "agent.cli", "run", *fixed, *flags]
         with log.open("wb") as sink:
             process = subprocess.Popen(self.node.command(*command), cwd=home, env=self._environment(), stderr=sink)
         try:
@@ -164,5 +163,6 @@ class Rack:
 
     def _environment(self) -> dict[str, str]:
         ours = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        found = {"LD_LIBRARY_PATH": str(self.folder), "STAND_IN_NVML": str(self.folder / "nvml/plan")}
+        libraries = f"{self.folder}:{self.folder / 'nvml'}"  # found there as libraries are found on a node
+        found = {"LD_LIBRARY_PATH": libraries, "STAND_IN_NVML": str(self.folder / "nvml/plan")}
         return ours | found | {"PYTHONPATH": REPO}

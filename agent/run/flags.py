@@ -56,7 +56,8 @@ class AllAtOnce(click.Command):
         wrong += [f"no such setting: {name}" for name in self._unread(ctx)]
         if wrong:
             raise click.UsageError("; ".join(wrong), ctx)
-        return []
+        ctx.params.clear()
+        return super().parse_args(ctx, args)  # which knows what else click does with values, and finds nothing wrong
 
     def _unread(self, ctx: click.Context) -> list[str]:
         """Environment variables that were meant for this command, and that it does not know."""
