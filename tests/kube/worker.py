@@ -116,7 +116,8 @@ class Worker:
         return bool(self.state().get("ready"))
 
     def container(self) -> Container:
-        """The agent's container, as it is now."""
+        """The agent's container, as it is now; it may have done its work before the kubelet tells of it."""
+        self.until("the kubelet tells of the container", lambda: self.state().get("containerID"))
         return Container(str(self.state()["containerID"]).removeprefix("containerd://"))
 
     def page(self, path: str) -> tuple[int, str]:
