@@ -37,7 +37,7 @@ class Driver:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self.library, self._plan, self._folder = folder / "libnvidia-ml.so.1", folder / "plan", folder
+        self.soname, self._plan, self._folder = folder / "libnvidia-ml.so.1", folder / "plan", folder
         self.environment = {"STAND_IN_NVML": str(self._plan)}
 
     def says(self, plan: str) -> None:
@@ -46,17 +46,17 @@ class Driver:
 
     def install(self, *without: str) -> None:
         """A version of the library that lacks these functions."""
-        Path(stand_in_nvml.build(self._folder / "new", *without)).replace(self.library)
+        Path(stand_in_nvml.build(self._folder / "new", *without)).replace(self.soname)
 
     def lead_to(self, place: Path) -> None:
         """The library is a link to this place."""
         new = self._folder / "link"
         new.symlink_to(place)
-        new.replace(self.library)
+        new.replace(self.soname)
 
     def remove(self) -> None:
         """No library any more."""
-        self.library.unlink()
+        self.soname.unlink()
 
     @staticmethod
     def _put(place: Path, text: str) -> None:
@@ -76,7 +76,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
 def agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, driver: Driver) -> Iterator[Agent]:
     """The agent on a node with a GPU on its bus; each test brings the driver that it wants."""
     cluster.node("tray")
-    flags = ("--nvml-library", str(driver.library))
+    flags = ("--nvml-library", str(driver.soname))
     folder = tmp_path_factory.mktemp("tray")
     with running(cluster, folder, "tray", TREE, *flags, environment=driver.environment) as agent:
         yield agent
