@@ -45,6 +45,7 @@ def observe(
     with the address of its PCI function; `took` is given the seconds that each source has needed.
     """
     boot_id, problems = _boot_id(host)
+    labelled = labelled or {}
     ports: tuple[PortRole, ...] = ()
     unbound: tuple[str, ...] = ()
     outcomes: dict[str, Any] = {}
@@ -57,12 +58,10 @@ def observe(
         outcomes[name] = reading.outcome
         problems += _problems(name, reading)
         if name == rdma.SOURCE:
-            unbound, more = pci.unbound(host, reading.outcome, labelled or {})
+            unbound, more = pci.unbound(host, reading.outcome, labelled)
             problems += more
             if isinstance(reading.outcome, Seen):
-                ports = _assigned(
-                    host, reading.outcome.value, {name: (labelled or {})[name] for name in unbound}, labelled or {}
-                )
+                ports = _assigned(host, reading.outcome.value, unbound, labelled)
     return Observation(
         time=host.clock(),
         node=host.name,
@@ -76,12 +75,13 @@ def observe(
 
 
 def _assigned(
-    host: Host, devices: tuple[RdmaDevice, ...], away: Mapping[str, str], labelled: Mapping[str, str]
+    host: Host, devices: tuple[RdmaDevice, ...], away: Collection[str], labelled: Mapping[str, str]
 ) -> tuple[PortRole, ...]:
-    """The role of each port; `away` are interfaces, with their PCI functions, whose devices should be there."""
+    """The role of each port; `away` are those of the labelled interfaces whose devices should be there."""
     hidden = any(device.failure or any(port.link_layer is None for port in device.ports) for device in devices)
     before = labelled if hidden or away else None
-    return assign(devices, host.backend, before, infiniband_away=pci.any_infiniband(host, away.values()))
+    infiniband_away = pci.any_infiniband(host, [labelled[name] for name in away])
+    return assign(devices, host.backend, before, infiniband_away=infiniband_away)
 
 
 def _look(name: str, read: Source, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:
