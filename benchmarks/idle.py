@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 EXPORTER = "prometheus-node-exporter"
 NEVER, RESYNC = "720h", 60.0  # seconds
-SPEAK = "30"  # seconds between two LLDP frames of a port (IEEE Std 802.1AB-2016, 9.2.5.7)
+SPEAK = 30  # seconds between two LLDP frames of a port (IEEE Std 802.1AB-2016, 9.2.5.7)
 SCRAPE = 60.0  # seconds
 LOOKS = 5  # at the memory of each
 EVERYTHING, NARROW, RESYNCED = "everything", "no GPU, no IB", "resync 60 s"
@@ -100,7 +100,7 @@ def node(name: str) -> str:
 def today(stack: ExitStack, rack: Rack) -> list[Subject]:
     """What runs on nodes now."""
     lldpd = stack.enter_context(Lldpd(rack.node))
-    lldpd.configure("lldp", "tx-interval", SPEAK)
+    lldpd.configure("lldp", "tx-interval", str(SPEAK))
     sys = lay(ethernet(rack.netdevs) | infiniband() | gpu(), rack.folder / "today")
     [port] = rack.node.call(free_ports, 1)
     exporter = stack.enter_context(exporting(rack, sys, port))
@@ -128,10 +128,13 @@ def _answers(namespace: Namespace, port: int) -> bool:
 
 
 def quiet(racks: tuple[Rack, ...]) -> None:
-    """Switches speak at their usual pace from now on; what the start has stirred up settles."""
+    """Switches speak at their usual pace from now on; what the start has stirred up settles.
+
+    The first frame of the new pace is news, for its TTL is another.
+    """
     for rack in racks:
-        rack.leaf.lldpd.configure("lldp", "tx-interval", SPEAK)
-    time.sleep(10)
+        rack.leaf.lldpd.configure("lldp", "tx-interval", str(SPEAK))
+    time.sleep(SPEAK + 10)
 
 
 def measure(subjects: list[Subject], seconds: float) -> None:

@@ -8,6 +8,7 @@
     InfiniBand   eight HCAs as files; the stand-in libibumad says at once who is at their far ends (ibsim gives a host
                  one umad device, whatever the number of its ports)
     GPUs         eight in the stand-in libnvidia-ml
+    API server   a real one, found as in a Pod: by the service account's files and environment
 
 The two fabrics together are sixteen ports: `--backend-device *` makes all of them the backend.
 """
@@ -44,6 +45,12 @@ REPO = str(Path(__file__).parents[1])
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1  # include/uapi/linux/sockios.h, if.h
 UP, DOWN = "4: ACTIVE", "1: DOWN"
 _IFREQ = struct.Struct("16sh14x")
+# `ip netns exec` has given it a mount namespace of its own.
+_MOUNTS = """
+mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io &&
+    ln -s "$0" /run/secrets/kubernetes.io/serviceaccount && exec "$@"
+"""
+AS_POD = ("sh", "-c", _MOUNTS)
 
 
 def ethernet(names: Sequence[str]) -> Entries:
@@ -151,10 +158,13 @@ class Rack:
         cluster.node(name)
         home = self.folder / name
         place, log = lay(entries, home), home / "log"
-        fixed = ("--node-name", name, "--sysfs-root", str(place), "--kubeconfig", str(relay.kubeconfig()))
-        command = [sys.executable, "-m", "agent.cli", "run", *fixed, *flags]
+        environment = self._environment() | relay.account(home / "account")
+        command = [*AS_POD, str(home / "account"), sys.executable, "-m", "agent.cli", "run"]
+        fixed = ("--node-name", name, "--sysfs-root", str(place))
         with log.open("wb") as sink:
-            process = subprocess.Popen(self.node.command(*command), cwd=home, env=self._environment(), stderr=sink)
+            process = subprocess.Popen(
+                self.node.command(*command, *fixed, *flags), cwd=home, env=environment, stderr=sink
+            )
         try:
             yield Agent(name, process, place, log, self.leaf)
         finally:

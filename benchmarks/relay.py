@@ -9,6 +9,7 @@ Requests are counted and timed by the API server's own audit log, in which the a
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 from contextlib import closing, suppress
@@ -76,13 +77,13 @@ class Relay:
         self._listener = namespace.call(socket.create_server, ("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def kubeconfig(self) -> Path:
-        """The admin's, by way of this relay."""
-        path = self._cluster.kubeconfig()
-        config = json.loads(path.read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
-        path.write_text(json.dumps(config))
-        return path
+    def account(self, folder: Path) -> dict[str, str]:
+        """Write what a Pod finds of its service account, with the admin's token; the environment that goes with it."""
+        folder.mkdir()
+        (folder / "token").write_text(self._cluster.admin)
+        shutil.copy(self._cluster.ca, folder / "ca.crt")
+        port = self._listener.getsockname()[1]
+        return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
 
     def _accept(self) -> None:
         while True:

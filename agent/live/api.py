@@ -1,8 +1,9 @@
 """The Kubernetes API by the official client, inside the short-lived child: a request in, a plain answer out.
 
 The law of this module: whatever the API server, a proxy or the configuration does becomes an answer with a kind of
-error in it, never a traceback; nothing is tried twice here, and nothing waits for ever. The client costs 45 MB and
-0.2 CPU-seconds to load, which is why it lives no longer than one request.
+error in it, never a traceback; nothing is tried twice here, and nothing waits for ever. Of the client it takes what
+finds the configuration and what sends, which is why a process lives no longer than one request: the rest, with
+ApiClient's models and pydantic, would double what a request costs (helper.py, `kube`).
 
 It asks for metadata only (`as=PartialObjectMetadata`, which the API server gives for reads and patches alike), so a
 Node's images and conditions stay where they are.
@@ -10,15 +11,17 @@ Node's images and conditions stay where they are.
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlencode
 
-from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 from kubernetes.client.exceptions import ApiException
+from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.config_exception import ConfigException
 from urllib3 import exceptions as http
-from yaml import YAMLError
 
 from agent.wire import kube
 
@@ -48,7 +51,7 @@ def handle(payload: Mapping[str, Any]) -> Told:
     """Do one operation; `agent.live.helper.kube` has the shapes."""
     try:
         configuration = configure(payload)
-    except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         # A kubeconfig may hold anything, and the client believes all of it.
         return {"error": "configuration", "message": _words(error)}
     request = OPERATIONS[payload["operation"]](payload)
@@ -88,10 +91,11 @@ def configure(payload: Mapping[str, Any]) -> Configuration:
 
 def _by_kubeconfig(configuration: Configuration, path: str | None, context: str | None) -> None:
     from kubernetes.config.kube_config import load_kube_config
+    from yaml import YAMLError
 
     try:
         load_kube_config(path, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
-    except ConfigException as error:
+    except (ConfigException, YAMLError) as error:
         raise ConfigException(f"{path or 'the default kubeconfig'}: {error}") from error
 
 
@@ -122,23 +126,28 @@ def _tidy_token(configuration: Configuration) -> None:
 
 
 def _ask(configuration: Configuration, request: Request, timeout_s: float) -> Told:
-    headers = {"Accept": METADATA_ONLY.format("List" if request.read is kube.page else "")}
-    headers |= {"Content-Type": APPLY} if request.body else {}
+    query = urlencode(request.query, quote_via=quote)
+    url = f"{configuration.host}{request.path}?{query}".rstrip("?")
     try:
-        with ApiClient(configuration) as client:
-            client.user_agent = kube.MANAGER
-            serialized = client.param_serialize(
-                request.method,
-                request.path,
-                query_params=list(request.query),
-                header_params=headers,
-                body=request.body,
-                auth_settings=["BearerToken"],
-            )
-            reply = client.call_api(*serialized, _request_timeout=timeout_s).response
+        with closing(RESTClientObject(configuration)) as client:
+            body = json.dumps(request.body) if request.body else None
+            headers = _headers(configuration, request)
+            reply = client.request(  # type: ignore[no-untyped-call]
+                request.method, url, headers, body, _request_timeout=timeout_s
+            ).response
             return request.read(reply.status, reply.headers, reply.read(kube.LONGEST + 1))
     except (ApiException, http.HTTPError, OSError, ValueError) as error:
         return {"error": _kind(error), "message": _words(error)}
+
+
+def _headers(configuration: Configuration, request: Request) -> dict[str, str]:
+    headers = {
+        "Accept": METADATA_ONLY.format("List" if request.read is kube.page else ""),
+        "User-Agent": kube.MANAGER,
+        **({"Content-Type": APPLY} if request.body else {}),
+    }
+    token = configuration.auth_settings().get("BearerToken")
+    return headers | ({token["key"]: token["value"]} if token and token["value"] else {})
 
 
 # The first that fits; the order matters, since a refused connection is a ConnectTimeoutError to urllib3.

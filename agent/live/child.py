@@ -33,16 +33,27 @@ LONGEST_ANSWER = 1 << 20  # bytes
 LAST_WORDS = 4096  # bytes of stderr that are kept
 DYING = 1.0  # seconds that a killed child may take to go
 
-_BOOT = "import sys; sys.path += {path!r}; from agent.live.helper import main; sys.exit(main(sys.argv[1:]))"
+LINES = 2  # to an answer of a helper that stands by (helper.py, stand_by)
+
+_BOOT = "import sys; sys.path += {path!r}; from agent.live.helper import {entry}; sys.exit({entry}(sys.argv[1:]))"
 
 
 def command(verb: str, deadline_s: float) -> list[str]:
-    """The command line of a helper, wherever `agent` runs from: a checkout, a virtual environment or an image."""
+    """The command line of a helper."""
+    # It dies with this process; its own alarm is for the case that it is not told.
+    return [*_python("main"), verb, str(math.ceil(deadline_s + DYING)), str(os.getpid())]
+
+
+def standing(verb: str, deadline_s: float) -> list[str]:
+    """The command line of a helper that stands by; it ends when its standard input does."""
+    return [*_python("stand_by"), verb, str(deadline_s)]
+
+
+def _python(entry: str) -> list[str]:
+    """An interpreter that runs it, wherever `agent` runs from: a checkout, a virtual environment or an image."""
     root = str(Path(agent.__file__).resolve().parent.parent)
     installed = [place for place in sys.path if place.endswith(("site-packages", "dist-packages")) and place != root]
-    boot = _BOOT.format(path=[root, *installed])
-    # It dies with this process; its own alarm is for the case that it is not told.
-    return [sys.executable, "-I", "-S", "-c", boot, verb, str(math.ceil(deadline_s + DYING)), str(os.getpid())]
+    return [sys.executable, "-I", "-S", "-c", _BOOT.format(path=[root, *installed], entry=entry)]
 
 
 class Children:
@@ -65,15 +76,15 @@ class Children:
         self._refuse_second(verb)
         process = self._start(verb, payload, deadline_s)
         try:
-            said, complaint = _listen(process, time.monotonic() + deadline_s)
+            said, complaint = listen(process, time.monotonic() + deadline_s)
             process.wait(DYING)
         except (TimeoutError, subprocess.TimeoutExpired):
             raise Unavailable(f"helper {verb}: no answer within {deadline_s:g} s{self._end(verb, process)}") from None
         except Unavailable as error:
             raise Unavailable(f"helper {verb}: {error}{self._end(verb, process)}") from None
         finally:
-            _close(process)
-        return _answer(verb, process.returncode, said, complaint)
+            close(process)
+        return answer_of(verb, process.returncode, said, complaint)
 
     def _refuse_second(self, verb: str) -> None:
         stuck = self._stuck.get(verb)
@@ -111,14 +122,17 @@ class Children:
 call = Children().call
 
 
-def _listen(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
-    """All that a child says on stdout, and the last of what it says on stderr, until it closes both."""
-    out, err = _descriptor(process.stdout), _descriptor(process.stderr)
+def listen(process: subprocess.Popen[bytes], deadline: float, lines: float = math.inf) -> tuple[bytes, bytes]:
+    """What a child says on stdout, and the last of what it says on stderr, until it closes both or has said `lines`.
+
+    TimeoutError when the time has come, Unavailable when it says too much.
+    """
+    out, err = descriptor(process.stdout), descriptor(process.stderr)
     heard, poll = {out: b"", err: b""}, select.poll()
     open_ends = {out, err}
     for fd in open_ends:
         poll.register(fd, select.POLLIN)
-    while open_ends:
+    while open_ends and heard[out].count(b"\n") < lines:
         for fd in _wait(poll, deadline):
             piece = os.read(fd, 1 << 16)
             heard[fd] += piece
@@ -128,7 +142,9 @@ def _listen(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, b
         heard[err] = heard[err][-LAST_WORDS:]
         if len(heard[out]) > LONGEST_ANSWER:
             raise Unavailable(f"its answer is longer than {LONGEST_ANSWER} bytes")
-    return heard[out], heard[err]
+    if any(fd == err for fd, _ in poll.poll(0)):  # whoever said so many lines had complained before
+        heard[err] += os.read(err, 1 << 16)
+    return heard[out], heard[err][-LAST_WORDS:]
 
 
 def _wait(poll: select.poll, deadline: float) -> list[int]:
@@ -139,17 +155,20 @@ def _wait(poll: select.poll, deadline: float) -> list[int]:
     return [fd for fd, _ in ready]
 
 
-def _descriptor(pipe: Any) -> int:
+def descriptor(pipe: Any) -> int:
+    """The descriptor of a pipe."""
     return int(pipe.fileno())
 
 
-def _close(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdout, process.stderr):
+def close(process: subprocess.Popen[bytes]) -> None:
+    """Give back the ends of its pipes."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
             pipe.close()
 
 
-def _answer(verb: str, status: int, said: bytes, complaint: bytes) -> Answer:
+def answer_of(verb: str, status: int, said: bytes, complaint: bytes) -> Answer:
+    """What a helper said, by its exit status and its outputs; Unavailable where that is no answer."""
     if status:
         raise Unavailable(f"helper {verb}: {_death(status)}{_quote(complaint)}")
     try:

@@ -1,5 +1,7 @@
 """The short-lived child: `python -m agent.live.helper VERB [SECONDS [PARENT]]`, JSON on stdin, JSON on stdout.
 
+`stand_by` is another way in: a process that stays and makes such children by fork (standby.py is its parent's side).
+
 The law of this module: what may crash, hang or leave something mapped happens here and dies with the process. A verb
 is a callable from one JSON object to another and imports what it needs itself, so that no verb pays for another's
 imports. What goes wrong with one subject is part of the answer; an exception that gets out is a bug, and the parent
@@ -8,16 +10,24 @@ imports. What goes wrong with one subject is part of the answer; an exception th
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from _signal import SIGKILL, alarm  # type: ignore[import-not-found]  # those of signal, which would import enum
+from _signal import (  # type: ignore[import-not-found]  # those of signal, which would import enum
+    SIG_BLOCK,
+    SIGCHLD,
+    SIGKILL,
+    alarm,
+    pthread_sigmask,
+    sigtimedwait,
+)
 
 from agent.live.terse import dumps
 
 TYPE_CHECKING = False  # importing typing would be a tenth of the shortest child's life
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, NoReturn
 
     from agent.live.sweep import Talk
 
@@ -74,14 +84,18 @@ def kube(payload: dict[str, Any]) -> dict[str, Any]:
     "service_account": folder, "timeout_s"}; get and apply want `node`, apply wants `body`, the rest may be null.
     Out: "server", its address, and, where it went well, "status" and "node": {"metadata"}, or "nodes" and "continue".
     Where it did not: {"status", "reason", "message", "causes": [{"reason", "field", "message"}], "retry_after"},
-    or {"error": kind, "message"} with a kind of `agent.answers.KINDS`.
+    or {"error": kind, "message"} with a kind of `agent.node.answers.KINDS`.
     """
+    from agent.live.bare import leave_out
+
+    leave_out("kubernetes", "kubernetes.config", "kubernetes.utils")
     from agent.live.api import handle
 
     return handle(payload)
 
 
 VERBS: dict[str, Verb] = {"smp": smp, "nvml": nvml, "kube": kube}
+WARM = {"nvml": ("agent.live.nvml",)}  # what a verb imports, by verbs that are stood by for
 
 
 def main(arguments: list[str]) -> int:
@@ -96,6 +110,50 @@ def main(arguments: list[str]) -> int:
     with os.fdopen(answer, "wb") as out:
         out.write(dumps(result).encode())
     return 0
+
+
+def stand_by(arguments: list[str]) -> int:
+    """Do a verb once for each line of stdin, in a fork each time, until stdin ends; the exit code.
+
+    A line is a payload. It is answered by two: the JSON, or nothing, and how the fork ended: an exit code, a signal
+    below zero, or "late". Nothing but the fork ever touches what the verb is about.
+    """
+    verb, seconds = arguments[0], float(arguments[1])
+    answers, parent = _take_stdout(), os.getpid()
+    for module in WARM[verb]:
+        __import__(module)
+    gc.disable()  # a fork lives for a moment, and what is collected is copied
+    pthread_sigmask(SIG_BLOCK, (SIGCHLD,))
+    for line in sys.stdin.buffer:
+        payload = _payload(line.strip())
+        fork = os.fork()
+        if not fork:
+            _end_as_fork(parent, answers, VERBS[verb], payload)
+        os.write(answers, b"\n%s\n" % _end_of(fork, seconds))
+    return 0
+
+
+def _end_of(fork: int, seconds: float) -> bytes:
+    """How a fork ends; it is killed when its time is over."""
+    late = sigtimedwait((SIGCHLD,), seconds) is None
+    if late:
+        os.kill(fork, SIGKILL)
+    _, status = os.waitpid(fork, 0)
+    sigtimedwait((SIGCHLD,), 0)  # that of one that was killed
+    return b"late" if late else b"%d" % os.waitstatus_to_exitcode(status)
+
+
+def _end_as_fork(parent: int, answers: int, verb: Verb, payload: dict[str, Any]) -> NoReturn:
+    """Do a verb and end, whatever comes: nothing of the helper's own business is a fork's."""
+    code = 1
+    try:
+        _die_with(parent)
+        os.write(answers, dumps(verb(payload)).encode())
+        code = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, it must not get into the helper's own loop
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
 
 
 def _die_with(parent: int) -> None:

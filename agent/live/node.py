@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.host import Host, LiveRoot
 from agent.live.child import call
+from agent.live.standby import Standby
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,8 +38,18 @@ def live_host(
         frames=frames,
         private_flags=_private_flags,
         ask_smp=_ask_smp,
-        gpus=lambda: call("nvml", {"library": nvml_library} if nvml_library else {}, NVML_DEADLINE),
+        gpus=lambda: call("nvml", _nvml_payload(nvml_library), NVML_DEADLINE),
     )
+
+
+def standing_gpus(nvml_library: str | None) -> Callable[[], dict[str, Any]]:
+    """A door to NVML for who asks again and again: it costs a process that stays, and a tenth for each question."""
+    standby = Standby("nvml", NVML_DEADLINE)
+    return lambda: standby.call(_nvml_payload(nvml_library))
+
+
+def _nvml_payload(library: str | None) -> dict[str, Any]:
+    return {"library": library} if library else {}
 
 
 def _ask_smp(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from agent.errors import Unavailable
 from agent.host import LiveRoot
 from agent.live.kube import door
-from agent.live.node import live_host
+from agent.live.node import live_host, standing_gpus
 from agent.live.packets import Listener
 from agent.live.serve import Server, State
 from agent.live.sweep_ports import PortSweep
@@ -129,4 +129,5 @@ def _assemble(configuration: Configuration, state: State, stack: ExitStack) -> t
 def _host(configuration: Configuration, ears: Ears) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
     host = live_host(configuration.sysfs_root, *devices, ears, configuration.nvml_library)
-    return replace(host, root=Wary(LiveRoot(configuration.sysfs_root)), deadline=DEADLINE)
+    gpus = standing_gpus(configuration.nvml_library)
+    return replace(host, root=Wary(LiveRoot(configuration.sysfs_root)), gpus=gpus, deadline=DEADLINE)

@@ -37,7 +37,7 @@ UNCOMPILED = """
 import os, sys
 import agent.cli, agent.probe, agent.snapshot.replay, agent.snapshot.capture
 import agent.live.node, agent.live.helper, agent.live.umad
-from kubernetes.client.api_client import ApiClient
+import agent.live.api, agent.live.standby
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import load_kube_config
 compiled = {name: getattr(module, "__cached__", None) for name, module in sys.modules.items()}

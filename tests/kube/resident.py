@@ -134,8 +134,11 @@ class Agent:
 
     def helpers(self, verb: str) -> list[int]:
         """The process ids of its helpers of this kind."""
-        pids = [int(pid) for children in self._proc().glob("task/*/children") for pid in children.read_text().split()]
-        return [pid for pid in pids if verb in _words(pid)]
+        return [pid for pid in _children(self._proc()) if verb in _words(pid)]
+
+    def forks(self, verb: str) -> list[int]:
+        """The process ids of what helpers of this kind have forked."""
+        return [fork for pid in self.helpers(verb) for fork in _children(Path(f"/proc/{pid}"))]
 
     def until(self, wanted: Callable[[], object], limit: float = LIMIT) -> None:
         """Wait for it; the log is what the failure shows."""
@@ -200,6 +203,11 @@ def get(url: str) -> str:
             return str(reply.read().decode())
     except urllib.error.URLError:
         return ""
+
+
+def _children(process: Path) -> list[int]:
+    """The process ids of a process's children."""
+    return [int(pid) for task in process.glob("task/*/children") for pid in task.read_text().split()]
 
 
 def _words(pid: int) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -144,7 +146,7 @@ def test_pages_of_nodes(tmp_path: Path) -> None:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
         found = list(nodes(lambda request: handle({**request, "kubeconfig": path})))
     assert [one["metadata"]["name"] for one in found if not isinstance(one, Failure)] == ["n1", "n1"]
-    assert b"continue=more/of%20it" in server.requests[1]
+    assert b"continue=more%2Fof%20it" in server.requests[1]
 
 
 def test_pages_that_end_early(tmp_path: Path) -> None:
@@ -353,3 +355,32 @@ def test_through_a_child(tmp_path: Path) -> None:
     assert found["metadata"]["labels"] == {FLAVOR: "roce"}
     assert isinstance(gone, Failure)
     assert gone.text == "Node n1: it does not exist: because"
+
+
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "cat"}
+
+
+def test_a_credential_plugin_through_a_child(tmp_path: Path) -> None:
+    """The child leaves out most of the client; what a kubeconfig may ask for is there all the same."""
+    said = tmp_path / "credential"
+    said.write_text(json.dumps({"apiVersion": EXEC["apiVersion"], "kind": "ExecCredential", "status": {"token": "t"}}))
+    with serving(says(reply(200, NODE))) as server:
+        plugin = {**EXEC, "args": [str(said)]}
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", exec=plugin)
+        assert not isinstance(look(live.door(path), "n1"), Failure)
+    assert b"authorization: Bearer t\r\n" in server.requests[0]
+
+
+def test_what_a_child_leaves_out() -> None:
+    """A request of a Pod loads less than half of the client."""
+    names = _loaded("from agent.live.helper import kube; kube({'operation': 'get', 'node': 'n'})")
+    assert {"kubernetes.client.rest", "kubernetes.config.incluster_config"} <= names
+    assert not {"kubernetes.dynamic", "kubernetes.config.kube_config", "pydantic", "requests", "yaml.loader"} & names
+
+
+def _loaded(code: str) -> set[str]:
+    """The modules that a process of its own has in the end."""
+    more = "; import sys; print(*sys.modules)"
+    return set(
+        subprocess.run([sys.executable, "-c", code + more], capture_output=True, check=True, text=True).stdout.split()
+    )
