@@ -79,13 +79,13 @@ def hints(observation: Observation, unmatched: Iterable[str] = ()) -> list[Probl
 
 
 def _accelerator_hints(observation: Observation) -> list[Problem]:
-    """Why there is no NVLink domain where there are GPUs, and which GPUs are not well."""
+    """Why there is no NVLink domain where there should be one, and which GPUs are not well."""
     found = verdict(observation.nvml)
     gpus = observation.nvml.value if isinstance(observation.nvml, Seen) else ()
     ill = [
         Problem("nvml", gpu.pci or f"GPU {gpu.index}", None, ", ".join(ailments(gpu))) for gpu in gpus if ailments(gpu)
     ]
-    if isinstance(observation.nvml, Seen) and found.text:
+    if isinstance(observation.nvml, Seen) and found.text and found.reason != "unsupported":
         return [Problem("nvml", "accelerator", None, f"{found.reason}: {found.text}"), *ill]
     return ill
 
@@ -173,7 +173,7 @@ def _missing(link: Link) -> dict[str, Any]:
 def _accelerator(observation: Observation) -> dict[str, Any]:
     found = verdict(observation.nvml)
     gpus = observation.nvml.value if isinstance(observation.nvml, Seen) else ()
-    return {"value": found.value, "reason": found.reason, "gpus": [_gpu(gpu) for gpu in gpus]}
+    return {"value": found.value, "reason": found.reason, "text": found.text, "gpus": [_gpu(gpu) for gpu in gpus]}
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:

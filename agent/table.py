@@ -170,7 +170,9 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
     """The NVLink domain in a line, where the node has GPUs."""
     gpus = len(accelerator["gpus"])
     if gpus:
-        yield f"{gpus} GPU{'s' * (gpus != 1)}: " + (accelerator["value"] or f"no domain ({accelerator['reason']})")
+        reason, text = accelerator["reason"], accelerator["text"]
+        missing = f"no domain ({reason})" + f": {text}" * (reason == "unsupported")  # the others are problems
+        yield f"{gpus} GPU{'s' * (gpus != 1)}: {accelerator['value'] or missing}"
     elif accelerator["reason"] == "failed":
         yield "the GPUs could not be asked"
 

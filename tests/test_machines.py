@@ -63,6 +63,12 @@ def test_says_where_it_is_from(machine: Path) -> None:
     assert "proves" in text.lower()
 
 
+@pytest.mark.parametrize("name", ["dgx-h100", "gb200-nvl72", "hgx-b200-nvswitch", "lent-to-pod", "soft-roce"])
+def test_a_healthy_machine_has_no_problem(name: str, repository: Path) -> None:
+    """What is as it should be stands where it belongs: boards whose NVLink ends in the chassis are in no domain."""
+    assert report(repository / "sysfs_fixtures" / name)["problems"] == []
+
+
 def test_there_are_enough_machines() -> None:
     """The fleet of captured machines does not shrink unnoticed."""
     assert len(MACHINES) >= 28
