@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.run.pacer import ECHO, LONGEST_RETRY, LOOK, REFUSED, SOON, STORM, UNEASY, Pacer, Settings
+from agent.run.pacer import ECHO, LONGEST_RETRY, LOOK, REFUSED, REFUSED_ONCE, SOON, STORM, UNEASY, Pacer, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +39,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.pacer = Pacer(self.settings, self.now, random.Random(self.seed).random)  # noqa: S311 - a simulation
-        self.pending: tuple[float, str] | None = None
+        self.pending: tuple[float, str, frozenset[str]] | None = None
         self.seen: str | None = None
         self.pacer.seeded(self.now, 0.0)
 
@@ -63,7 +63,8 @@ class World:
                 assert self.seen is not None
                 self.pacer.speaking(self.now)
                 self.requests.append((self.now, self.seen))
-                self.pending = self.now + LATENCY, self.seen
+                # What is backed off is not asked for, and so not refused.
+                self.pending = self.now + LATENCY, self.seen, self.pacer.backed_off(self.now)
             elif (wake := min(self.now + step.wait, self.pending[0] if self.pending else math.inf)) <= until:
                 self.now = wake
                 self.answer()
@@ -73,13 +74,13 @@ class World:
 
     def answer(self) -> None:
         if self.pending and self.pending[0] <= self.now:
-            _, said = self.pending
+            _, said, backed_off = self.pending
             self.pending = None
             if self.outage[0] <= self.now < self.outage[1]:
                 self.pacer.failed(self.now, self.retry_after)
             else:
                 self.node = said
-                self.pacer.accepted(self.now, said, self.refuse)
+                self.pacer.accepted(self.now, said, self.refuse - backed_off)
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -190,16 +191,32 @@ def test_the_server_is_not_asked_before_it_said(seed: int) -> None:
     assert 120 <= second - first - LATENCY <= 150
 
 
-def test_what_was_refused_is_left_for_an_hour() -> None:
-    """Then it is tried again, without a change."""
+def test_what_was_refused_is_tried_again_in_a_minute() -> None:
+    """Without a change: a policy that comes with the agent takes effect a moment after it."""
     world = World()
     world.refuse = frozenset({"IB"})
     world.run(1001.0)
     assert world.pacer.backed_off(1001.0) == {"IB"}
     world.refuse = frozenset()
-    world.run(1000.0 + REFUSED + 2 * LATENCY)
+    world.run(1000.0 + REFUSED_ONCE + 2 * LATENCY)
     assert world.pacer.backed_off(world.now) == frozenset()
-    assert world.requests[-1][0] == pytest.approx(1000.0 + LATENCY + REFUSED)
+    assert world.requests[-1][0] == pytest.approx(1000.0 + LATENCY + REFUSED_ONCE)
+
+
+def test_what_was_refused_again_is_left_for_an_hour() -> None:
+    """And for another, as long as nobody allows it; once it was allowed, a refusal is the first again."""
+    world = World()
+    world.refuse = frozenset({"IB"})
+    world.run(1000.0 + 2.5 * REFUSED)
+    first = 1000.0 + LATENCY + REFUSED_ONCE
+    for due in (first, first + LATENCY + REFUSED, first + 2 * (LATENCY + REFUSED)):
+        assert any(at == pytest.approx(due, abs=0.01) for at, _ in world.requests)
+    assert len(world.requests) <= 1 + 3 + 3  # the first one, those, and the hourly ones
+    world.refuse = frozenset()
+    world.run(first + 4 * REFUSED)
+    world.refuse = frozenset({"IB"})
+    world.run(world.now + 1, [(world.now, "b")])
+    assert world.pacer.backed_off(world.now + REFUSED_ONCE) == frozenset()
 
 
 def test_looks_are_closer_while_something_cannot_be_seen() -> None:

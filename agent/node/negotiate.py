@@ -11,7 +11,7 @@ the rest is sent again, and taken out means "as the Node has it": leaving an own
     all else                nobody's key is at fault; answers.py says whose fault it is
 
 Force is per request and not per key, so the accelerator's key is settled before it. Refused keys come back in
-`Outcome.back_off`, for the next plans to leave as they are for an hour. What was accepted on the way stays accepted: an
+`Outcome.back_off`, for the next plans to leave as they are for a while. What was accepted on the way stays accepted: an
 outcome may have applied something and failed. Sources: KEP-555 (server-side apply), meta/v1 Status.
 """
 

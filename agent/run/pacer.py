@@ -11,7 +11,8 @@ API server that has ten thousand agents. So
                     what others did to the Node, and is the only one of an agent whose node is well
     a failure       by another try after a time that doubles, is half random, has an end, and is never less than the
                     server asked for
-    a refusal       of a key or a family by an hour without it
+    a refusal       of a key or a family by a minute without it, since the policy that allows it may be on its way, and
+                    where it is refused again then by an hour
 
 Nothing is due twice, and nothing that was asked for is forgotten: what is wanted while a request is under way is
 compared with what that request has said.
@@ -33,7 +34,7 @@ STORM = 1.0  # seconds between two looks that reasons ask for
 LOOK = 300.0  # seconds between two looks that nobody asks for
 UNEASY = 30.0  # the same while something that was seen before cannot be seen
 FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0  # seconds
-REFUSED = 3600.0  # seconds that a refused key is left in peace
+REFUSED_ONCE, REFUSED = 60.0, 3600.0  # seconds that a key is left in peace that was refused once, or again
 SOON = 60.0  # seconds within which an annotation is refreshed that is too old already
 
 
@@ -117,8 +118,8 @@ class Pacer:
         """The Node says `said` now, but for what was refused; without a request where it had said so already."""
         gathered, self._speaking, self._failures = self._failures > 0, False, 0
         self._said = said
-        self._refused = {key: until for key, until in self._refused.items() if until > now}
-        self._refused |= dict.fromkeys(refused, now + REFUSED)
+        until = {key: now + (REFUSED if key in self._refused else REFUSED_ONCE) for key in refused}
+        self._refused = {key: end for key, end in self._refused.items() if end > now} | until
         if not requests:
             self._speak = now
         elif now >= self._resync - self._soon():
@@ -143,7 +144,7 @@ class Pacer:
         self._resync = min(self._resync, now + self._soon() * self._random())
 
     def backed_off(self, now: float) -> frozenset[str]:
-        """The keys and families that were refused within the hour."""
+        """The keys and families that were refused, and are left in peace."""
         return frozenset(key for key, until in self._refused.items() if until > now)
 
     def step(self, now: float) -> Step:
