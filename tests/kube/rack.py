@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tests.kernel_tree import HOME, NET, Entries, hca
-from tests.kube.resident import LIMIT, Agent, get, running
+from tests.kube.resident import LIMIT, Agent, get
 from tests.live.relay import relayed
 from tests.live.switch import Leaf, Namespace, bring_up, cable
 
@@ -92,7 +92,7 @@ def cabled(cluster: Cluster, folder: Path) -> Iterator[Rack]:
             cable(leaves[LEAVES.get(number, 1) - 1], f"swp{number}", node, f"eth{number}")
         stack.enter_context(relayed(node, urlsplit(cluster.url).port or 0))
         agent = stack.enter_context(
-            running(
+            Agent(
                 *(cluster, folder, "rack", tree()),
                 under=node.command(),
                 fetch=lambda url: node.call(get, url),

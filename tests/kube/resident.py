@@ -14,9 +14,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -26,7 +25,7 @@ from tests.real_parts import require
 from tests.sysfs_on_disk import lay, rewrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.kernel_tree import Entries
     from tests.kube.cluster import Cluster
@@ -73,7 +72,7 @@ class Scrape:
 
 
 class Agent:
-    """A running `bwagent run`, its Node and its /sys."""
+    """A `bwagent run` within the block, its Node and its /sys."""
 
     def __init__(  # noqa: PLR0913 - what a process is started with
         self,
@@ -101,6 +100,16 @@ class Agent:
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | dict(environment or {}),
             )
+
+    def __enter__(self) -> Self:
+        """It runs within the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Kill it; no traceback, whatever happened."""
+        self.process.kill()
+        self.process.wait()
+        assert kind or "Traceback" not in self.log.read_text()
 
     def set(self, device: str, file: str, text: str) -> None:
         """Change an attribute of port 1."""
@@ -170,30 +179,6 @@ class Agent:
 
     def _proc(self) -> Path:
         return Path("/proc", str(self.process.pid))
-
-
-@contextmanager
-def running(  # noqa: PLR0913 - as Agent
-    cluster: Cluster,
-    folder: Path,
-    node: str,
-    entries: Entries,
-    *flags: str,
-    under: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-    fetch: Callable[[str], str] | None = None,
-    address: str = "127.0.0.1",
-) -> Iterator[Agent]:
-    """An agent within the block; no traceback, whatever happened."""
-    agent = Agent(
-        cluster, folder, node, entries, *flags, under=under, environment=environment, fetch=fetch, address=address
-    )
-    try:
-        yield agent
-    finally:
-        agent.process.kill()
-        agent.process.wait()
-    assert "Traceback" not in agent.log.read_text()
 
 
 def get(url: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kernel_tree import BUS, CLASS, HOME, NET, Entries, hca, netdev
-from tests.kube.resident import IB, LIMIT, P, running
+from tests.kube.resident import IB, LIMIT, Agent, P
 from tests.sysfs_on_disk import lay, remove
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def two() -> Entries:
 def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """Down, up, and the site's own labels stay; SIGTERM ends it at once and changes nothing."""
     cluster.node("run-follows", labels={f"{P}/speed.expected": "800G"})
-    with running(cluster, tmp_path, "run-follows", two) as agent:
+    with Agent(cluster, tmp_path, "run-follows", two) as agent:
         agent.speaks("800G")
         agent.set("ibp1", "state", "1: DOWN")
         agent.speaks("400G")
@@ -52,12 +52,12 @@ def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entr
 def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """Killed with -9 and started again: the Node is not even written to."""
     cluster.node("run-restart")
-    with running(cluster, tmp_path, "run-restart", two) as agent:
+    with Agent(cluster, tmp_path, "run-restart", two) as agent:
         agent.speaks("800G")
         agent.until(lambda: f"{P}/observed" in agent.metadata().get("annotations", {}))
         agent.stop(signal.SIGKILL)
         before = agent.version()
-    with running(cluster, tmp_path, "run-restart", two) as agent:
+    with Agent(cluster, tmp_path, "run-restart", two) as agent:
         time.sleep(2)
         assert agent.version() == before
         agent.set("ibp0", "state", "1: DOWN")
@@ -67,7 +67,7 @@ def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entrie
 def test_a_driver_that_reloads_is_held_and_then_not(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """The device is gone, its function is on the bus: the speed stays for `--hold`; without the function it goes."""
     cluster.node("run-reload")
-    with running(cluster, tmp_path, "run-reload", two, "--hold", "4") as agent:
+    with Agent(cluster, tmp_path, "run-reload", two, "--hold", "4") as agent:
         agent.speaks("800G")
         remove(tmp_path, f"{CLASS}/ibp1")
         agent.process.send_signal(signal.SIGHUP)
@@ -87,7 +87,7 @@ def test_a_driver_that_reloads_is_held_and_then_not(cluster: Cluster, tmp_path: 
 def test_a_device_that_comes_back_in_time_was_never_gone(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """Nothing is written in between; a rename changes the names in one go."""
     cluster.node("run-back")
-    with running(cluster, tmp_path, "run-back", two) as agent:
+    with Agent(cluster, tmp_path, "run-back", two) as agent:
         agent.speaks("800G")
         time.sleep(1)
         before = agent.version()
@@ -109,7 +109,7 @@ def test_a_device_that_comes_back_in_time_was_never_gone(cluster: Cluster, tmp_p
 def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """What somebody changed or removed is put right without any event."""
     cluster.node("run-drift")
-    with running(cluster, tmp_path, "run-drift", two, "--resync", "2") as agent:
+    with Agent(cluster, tmp_path, "run-drift", two, "--resync", "2") as agent:
         agent.speaks("800G")
         for value in ("1G", None):
             body = {"metadata": {"labels": {f"{P}/speed.current": value}}}
@@ -120,7 +120,7 @@ def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: 
 def test_a_dry_run_says_what_it_would_do(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """Lines in the log, nothing on the Node."""
     cluster.node("run-dry")
-    with running(cluster, tmp_path, "run-dry", two, "--dry-run", "--log-format", "json") as agent:
+    with Agent(cluster, tmp_path, "run-dry", two, "--dry-run", "--log-format", "json") as agent:
         agent.until(lambda: f"{P}/speed.current" in agent.log.read_text())
         agent.set("ibp1", "state", "1: DOWN")
         agent.until(lambda: '"400G"' in agent.log.read_text())
@@ -132,7 +132,7 @@ def test_a_dry_run_says_what_it_would_do(cluster: Cluster, tmp_path: Path, two: 
 def test_a_node_that_is_made_anew_is_labelled_anew(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """The request for the old one fails, the Node is looked at, and then it is right."""
     cluster.node("run-anew")
-    with running(cluster, tmp_path, "run-anew", two) as agent:
+    with Agent(cluster, tmp_path, "run-anew", two) as agent:
         agent.speaks("800G")
         cluster.request("DELETE", "/api/v1/nodes/run-anew")
         cluster.node("run-anew")
@@ -144,7 +144,7 @@ def test_a_node_that_is_made_anew_is_labelled_anew(cluster: Cluster, tmp_path: P
 def test_an_api_server_that_is_away_is_waited_for(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
     """Stopped, so that nothing answers: what changed meanwhile is told when it is back."""
     cluster.node("run-away")
-    with running(cluster, tmp_path, "run-away", two) as agent:
+    with Agent(cluster, tmp_path, "run-away", two) as agent:
         agent.speaks("800G")
         server = int(subprocess.run(
             ["pgrep", "-f", f"kube-apiserver.*{cluster.folder}"], capture_output=True, text=True, check=True
@@ -164,7 +164,7 @@ def test_what_a_pod_has_taken_comes_back_with_it(cluster: Cluster, tmp_path: Pat
     """A RoCE device without its netdev keeps what it had."""
     cluster.node("run-lent")
     tree = hca("mlx5_0", A, "Ethernet", {1: "eth9"}) | netdev("eth9", A)
-    with running(cluster, tmp_path, "run-lent", tree, "--hold", "1") as agent:
+    with Agent(cluster, tmp_path, "run-lent", tree, "--hold", "1") as agent:
         agent.speaks("400G")
         remove(tmp_path, f"{NET}/eth9", f"{HOME}/{A}/net")
         agent.process.send_signal(signal.SIGHUP)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kernel_tree import NET, hca
-from tests.kube.resident import IB, Agent, long, running
+from tests.kube.resident import IB, Agent, long
 from tests.live.fabric import Fabric, missing
 from tests.real_parts import require
 
@@ -49,7 +49,7 @@ def fabric(tmp_path: Path) -> Iterator[Fabric]:
 def on(fabric: Fabric, cluster: Cluster, folder: Path, node: str, *flags: str) -> Iterator[Agent]:
     """The agent on that host, its first labels written."""
     cluster.node(node)
-    with running(cluster, folder, node, HCA, *flags, under=fabric.under("host")) as agent:
+    with Agent(cluster, folder, node, HCA, *flags, under=fabric.under("host")) as agent:
         connected(agent, "leaf1", "1")
         yield agent
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kernel_tree import BUS, HOME, NET, Entries
-from tests.kube.resident import Agent, long, running
+from tests.kube.resident import Agent, long
 from tests.live import dead_filesystem, stand_in_nvml
 from tests.live.stand_in_nvml import gpu, tray
 from tests.real_parts import require
@@ -78,7 +78,7 @@ def agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, driver: Dr
     cluster.node("tray")
     flags = ("--nvml-library", str(driver.soname))
     folder = tmp_path_factory.mktemp("tray")
-    with running(cluster, folder, "tray", TREE, *flags, environment=driver.environment) as agent:
+    with Agent(cluster, folder, "tray", TREE, *flags, environment=driver.environment) as agent:
         yield agent
 
 
