@@ -8,7 +8,8 @@
 
 Every switch port speaks every 30 s; /metrics is scraped once a minute, node_exporter's and the agents' alike. The first
 two agents have their resync put off, so what a minute costs is not a matter of luck; the PATCH is added to the hour.
-The clock starts when all have applied their labels.
+The clock starts when all have applied their labels. What a living helper's forks took the kernel tells in hundredths of
+a second: in five minutes the GPUs' five are none or one (benchmarks/nvml_poll.py has them).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SPEED = "backend.coreweave.cloud/speed.current"
 PATIENCE = 30.0  # seconds
-PAUSE = 0.3, 0.7  # seconds; with the other kind in between two looks are the second apart that a storm asks for
+PAUSE = 1.5, 2.5  # seconds; a link that has come up is looked at again when its switch speaks, a second later
 SETTLED = 5.0  # seconds
 FLAGS = ("--min-interval", "0s", "--resync", "720h")  # each change is a first one
 STAGES = ("wake-up", "look", "child", "PATCH", "watch")

@@ -2,8 +2,9 @@
 
     python benchmarks/node_patch.py
 
-On a real API server (tests/kube/build.sh), on a Node with as many images as a kubelet reports. Wall and CPU are of the
-process that asks; bytes are those on the wire, TLS and its handshake included; requests are as kubectl logs them.
+On a real API server (tests/kube/build.sh), on a Node with as many images as a kubelet reports. The child finds the
+server as in a Pod. Wall and CPU are of the process that asks; bytes are those on the wire, TLS and its handshake
+included; requests are as kubectl logs them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import json
 import os
 import resource
+import shutil
 import socket
 import statistics
 import subprocess
@@ -101,6 +103,16 @@ def kubeconfig(cluster: Cluster, port: int) -> str:
     return str(path)
 
 
+def account(cluster: Cluster, port: int) -> str:
+    """What a Pod finds of its service account, its environment too, by way of the forwarder; the admin's token."""
+    folder = cluster.folder / "account"
+    folder.mkdir()
+    (folder / "token").write_text(cluster.admin)
+    shutil.copy(cluster.ca, folder / "ca.crt")
+    os.environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+    return str(folder)
+
+
 def kubectl(config: str, home: Path, *arguments: str, stdin: str = "") -> str:
     """Run kubectl with a cache that stays; its log."""
     command = [program("kubectl"), "--kubeconfig", config, *arguments]
@@ -109,9 +121,9 @@ def kubectl(config: str, home: Path, *arguments: str, stdin: str = "") -> str:
     return done.stderr
 
 
-def ways(config: str, home: Path) -> dict[str, Callable[[], int]]:
+def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
     """What is compared, by name: each changes the Node once, and gives the number of its requests."""
-    kube = door(config)
+    kube = door(service_account=pod)
     known = look(kube, "bench")
     if isinstance(known, Failure):
         raise SystemExit(known.text)
@@ -167,8 +179,8 @@ def main() -> None:
     with Cluster() as cluster:
         a_node(cluster)
         wire = Wire()
-        config = kubeconfig(cluster, wire.listen(int(cluster.url.rpartition(":")[2])))
-        compared = ways(config, cluster.folder)
+        port = wire.listen(int(cluster.url.rpartition(":")[2]))
+        compared = ways(kubeconfig(cluster, port), account(cluster, port), cluster.folder)
         taken: dict[str, list[tuple[float, ...]]] = {name: [measure(way, wire)] for name, way in compared.items()}
         for name in [*compared] * ROUNDS:
             taken[name].append(measure(compared[name], wire))

@@ -42,10 +42,17 @@ def live_host(
     )
 
 
-def standing_gpus(nvml_library: str | None) -> Callable[[], dict[str, Any]]:
-    """A door to NVML for who asks again and again: it costs a process that stays, and a tenth for each question."""
-    standby = Standby("nvml", NVML_DEADLINE)
-    return lambda: standby.call(_nvml_payload(nvml_library))
+def standing_gpus(nvml_library: str | None, standby: Standby | None = None) -> Callable[[], dict[str, Any]]:
+    """A door to NVML for who asks again and again: it costs a process that stays, and a sixth for each question."""
+    helper = standby or Standby("nvml", NVML_DEADLINE)
+
+    def ask() -> dict[str, Any]:
+        answer = helper.call(_nvml_payload(nvml_library))
+        if answer.get("library") is None:  # a process's loader never looks again into a folder that was not there
+            helper.dismiss()
+        return answer
+
+    return ask
 
 
 def _nvml_payload(library: str | None) -> dict[str, Any]:

@@ -58,15 +58,23 @@ class Standby:
             self._stuck = True
             raise self._late(f", and a fork of process {process.pid} cannot be killed") from None
         except Unavailable as error:
-            self._end()
+            self.dismiss()
             raise Unavailable(f"helper {self._verb}: {error}") from None
         if match := _ANSWER.fullmatch(said):
             if match[2] == b"late":
                 raise self._late()
             return child.answer_of(self._verb, int(match[2]), match[1], complaint)
         status = _ended(process) if said.count(b"\n") < child.LINES else 0
-        self._end()  # or what it says next would be taken for the next answer
+        self.dismiss()  # or what it says next would be taken for the next answer
         return child.answer_of(self._verb, status, b"", complaint)
+
+    def dismiss(self) -> None:
+        """Be rid of the helper, and of its fork; the next question starts another."""
+        if process := self._process:
+            process.kill()
+            _ended(process)
+            child.close(process)
+        self._process = None
 
     def _at_hand(self) -> subprocess.Popen[bytes] | None:
         """The helper, if it lives; Unavailable while its last fork is stuck."""
@@ -79,7 +87,7 @@ class Standby:
                 raise Unavailable(f"helper {self._verb}: {text}") from None
             self._stuck = False
         if process and process.poll() is not None:  # it was killed between two questions
-            self._end()
+            self.dismiss()
         return self._process
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -91,14 +99,6 @@ class Standby:
 
     def _late(self, more: str = "") -> Unavailable:
         return Unavailable(f"helper {self._verb}: no answer within {self._deadline:g} s{more}")
-
-    def _end(self) -> None:
-        """Be rid of the helper, and of its fork; the next question starts another."""
-        if process := self._process:
-            process.kill()
-            _ended(process)
-            child.close(process)
-        self._process = None
 
 
 def _ask(process: subprocess.Popen[bytes], payload: Mapping[str, Any], deadline: float) -> tuple[bytes, bytes]:

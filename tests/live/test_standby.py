@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.live import child
+from agent.live.node import standing_gpus
 from agent.live.standby import Standby
 from tests.live import stand_in_nvml
 from tests.live.stand_in_nvml import tray
@@ -52,7 +54,8 @@ class Watched:
     def __init__(self, deadline_s: float = 10, text: str | None = None) -> None:
         self.helpers: list[subprocess.Popen[bytes]] = []
         command = {"command_line": lambda *_: [sys.executable, "-I", "-S", "-c", text]} if text else {}
-        self.call = Standby("nvml", deadline_s, popen=self._popen, **command).call
+        self.standby = Standby("nvml", deadline_s, popen=self._popen, **command)
+        self.call = self.standby.call
 
     def _popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         self.helpers.append(subprocess.Popen(*arguments, **options))
@@ -94,6 +97,20 @@ def test_without_a_library(watched: Callable[..., Watched]) -> None:
     """A node that has none is an answer, and a payload without anything in it is a question."""
     assert watched().call({"library": "/nowhere"})["error"]["call"] == "dlopen"
     assert watched().call({}) == child.call("nvml", {}, 10)
+
+
+def test_a_library_in_a_folder_that_came_later(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: Callable[..., Watched]
+) -> None:
+    """A driver is installed while the agent runs, in a place that was not there: it is found."""
+    later = tmp_path / "later"
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(later))
+    standby = watched()
+    gpus = standing_gpus(None, standby.standby)
+    assert gpus()["error"]["call"] == "dlopen"
+    later.mkdir()
+    shutil.copy(library, later)
+    assert gpus()["library"] == "libnvidia-ml.so.1"
 
 
 def test_a_crash_costs_the_fork(library: str, plan: Plan, watched: Callable[..., Watched]) -> None:
@@ -217,6 +234,7 @@ def test_a_verb_that_nobody_stands_by_for() -> None:
 
 ASK = """
 import os, sys
+from agent.live.node import standing_gpus
 from agent.live.standby import Standby
 helpers = []
 from subprocess import Popen
