@@ -24,6 +24,7 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.live.links import LinkSocket
+from agent.live.sweep_ports import INTERVAL as SWEEP
 from benchmarks.idle import get
 from benchmarks.rack import PORTS, ethernet, infiniband
 from tests.kube.programs import free_ports
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 SPEED = "backend.coreweave.cloud/speed.current"
 PATIENCE = 30.0  # seconds
-PAUSE = 1.5, 2.5  # seconds; a link that has come up is looked at again when its switch speaks, a second later
+# A link that has come up is looked at again when its switch speaks, a second later; then any moment of a sweep.
+PAUSE = 1.5, 1.5 + SWEEP  # seconds
 SETTLED = 5.0  # seconds
 FLAGS = ("--min-interval", "0s", "--resync", "720h")  # each change is a first one
 STAGES = ("wake-up", "look", "child", "PATCH", "watch")

@@ -6,7 +6,8 @@ asked every 5 s, ports swept every 0.5 s, a resync every 30 s, holds of 20 s, /m
 
 Printed are medians of each quarter. After each one all is mended, the Node has to say so, and the agent is looked at in
 peace: how many files it has open then is no matter of luck. The first quarter is the warm-up; from the second to the
-last one it may grow by 1 MB of the medians, and in peace by no descriptor and no thread.
+last one it may grow by 1 MB of the medians, NVML's standing helper by a quarter of one, and in peace it may grow by no
+descriptor and no thread.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 NODE = "soak"
 STRIKE, SAMPLE = 0.5, 15.0  # seconds
-GROWTH = {"RSS KB": 1024.0, "descriptors in peace": 0.0, "threads in peace": 0.0}
+GROWTH = {"RSS KB": 1024.0, "RSS KB of NVML's helper": 256.0, "descriptors in peace": 0.0, "threads in peace": 0.0}
 PEACE = 20  # samples, half a second apart: a helper that lives just then has descriptors, too
 MENDED = 90.0  # seconds
 FLAGS = (
@@ -50,13 +52,23 @@ class Sample(NamedTuple):
 
     rss: int
     pss: int
+    standing: int
     descriptors: int
     threads: int
 
 
 def sample(pid: int) -> Sample:
-    """What it has now; of the agent itself, without a helper that happens to live."""
-    return Sample(*cost.rollup(pid), cost.descriptors(pid), cost.threads(pid))
+    """What it has now; of the agent and the helper that stands by, without one that happens to live."""
+    return Sample(*cost.rollup(pid), standing(pid), cost.descriptors(pid), cost.threads(pid))
+
+
+def standing(pid: int) -> int:
+    """Resident KB of the helper that stays, its forks not counted; 0 where there is none."""
+    for one in cost.family(pid)[1:]:  # parents first
+        with suppress(OSError):
+            if b"stand_by" in Path(f"/proc/{one}/cmdline").read_bytes():
+                return cost.rollup(one).rss
+    return 0
 
 
 def scrape(rack: Rack, port: int) -> int:
@@ -89,8 +101,8 @@ def samples(trouble: Trouble, metrics: int, seconds: float) -> Iterator[Sample]:
 
 def row(name: str, taken: list[Sample]) -> str:
     """The medians."""
-    rss, pss, files, threads = (statistics.median(column) for column in zip(*taken, strict=True))
-    return f"{name:14}{rss:10.0f}{pss:10.0f}{files:13.0f}{threads:9.0f}{len(taken):9}"
+    rss, pss, helper, files, threads = (statistics.median(column) for column in zip(*taken, strict=True))
+    return f"{name:14}{rss:10.0f}{pss:10.0f}{helper:10.0f}{files:13.0f}{threads:9.0f}{len(taken):9}"
 
 
 def in_peace(pid: int) -> Sample:
@@ -104,9 +116,12 @@ def in_peace(pid: int) -> Sample:
 
 def growth(second: list[Sample], last: list[Sample]) -> dict[str, float]:
     """By how much it has grown; each quarter's last sample is the one in peace."""
-    rss = (statistics.median(one.rss for one in quarter[:-1]) for quarter in (last, second))
+    sizes = (
+        statistics.median(of(one) for one in last[:-1]) - statistics.median(of(one) for one in second[:-1])
+        for of in (attrgetter("rss"), attrgetter("standing"))
+    )
     counts = (last[-1].descriptors - second[-1].descriptors, last[-1].threads - second[-1].threads)
-    return dict(zip(GROWTH, (next(rss) - next(rss), *counts), strict=True))
+    return dict(zip(GROWTH, (*sizes, *counts), strict=True))
 
 
 def mended(cluster: Cluster, trouble: Trouble) -> float:
@@ -134,7 +149,9 @@ def soak(hours: float, seed: int, stack: ExitStack) -> int:
     agent = stack.enter_context(rack.agent(cluster, relay, NODE, tree, *FLAGS, *address))
     trouble = Trouble(rack, agent, relay, cluster, random.Random(seed))  # noqa: S311 - to be repeated
     print(f"{hours:g} hours, seed {seed}, {cost.load()}", flush=True)
-    print(f"{'':14}{'RSS KB':>10}{'PSS KB':>10}{'descriptors':>13}{'threads':>9}{'samples':>9}", flush=True)
+    print(
+        f"{'':14}{'RSS KB':>10}{'PSS KB':>10}{'helper':>10}{'descriptors':>13}{'threads':>9}{'samples':>9}", flush=True
+    )
     quarters, well = [], 0.0
     for name in ("first quarter", "second", "third", "last"):
         quarters.append(list(samples(trouble, port, hours * 900)))

@@ -101,12 +101,12 @@ class PortSweep:
     def close(self) -> None:
         """End the sweep; a thread that is stuck is left to end by itself."""
         with self._lock:
-            if self._sweeper:
-                self._sweeper.wake()
-            self._sweeper = None
+            sweeper, self._sweeper = self._sweeper, None
             for device in self._devices.values():
                 device.retire()
             self._devices = {}
+            if sweeper:  # last, for who wakes looks at once whether it is still his turn
+                sweeper.wake()
             os.close(self._reader)
             os.close(self._writer)
             self._reader = self._writer = -1

@@ -391,6 +391,21 @@ def test_there_is_something_to_look_after_while_ports_are_swept(tree: Tree) -> N
         assert not sweep.sweeping
 
 
+def test_a_sweeper_that_is_quick_to_wake_ends(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks whether it is still its turn the moment that it is woken, and may sleep for ever then."""
+    wake = os.eventfd_write
+
+    def wake_and_dawdle(fd: int, value: int) -> None:
+        wake(fd, value)
+        time.sleep(0.1)
+
+    monkeypatch.setattr(os, "eventfd_write", wake_and_dawdle)
+    with sweeping(tree, ALL) as (sweep, _):
+        sweep.watch([])
+        time.sleep(0.1)
+    assert not sweepers()
+
+
 def sweepers() -> list[threading.Thread]:
     """The threads that sweep, or are stuck."""
     return [thread for thread in threading.enumerate() if thread.name == "sweep"]
