@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import resource
-import shutil
 import socket
 import statistics
 import subprocess
@@ -34,6 +33,7 @@ from agent.node.apply import apply, look
 from agent.node.observed import Observed
 from agent.node.ownership import keys_of
 from agent.node.plan import Desired, body, plan
+from benchmarks.relay import account
 from tests.kube.cluster import MERGE, Cluster
 from tests.kube.programs import missing, program
 
@@ -103,16 +103,6 @@ def kubeconfig(cluster: Cluster, port: int) -> str:
     return str(path)
 
 
-def account(cluster: Cluster, port: int) -> str:
-    """What a Pod finds of its service account, its environment too, by way of the forwarder; the admin's token."""
-    folder = cluster.folder / "account"
-    folder.mkdir()
-    (folder / "token").write_text(cluster.admin)
-    shutil.copy(cluster.ca, folder / "ca.crt")
-    os.environ |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
-    return str(folder)
-
-
 def kubectl(config: str, home: Path, *arguments: str, stdin: str = "") -> str:
     """Run kubectl with a cache that stays; its log."""
     command = [program("kubectl"), "--kubeconfig", config, *arguments]
@@ -180,7 +170,9 @@ def main() -> None:
         a_node(cluster)
         wire = Wire()
         port = wire.listen(int(cluster.url.rpartition(":")[2]))
-        compared = ways(kubeconfig(cluster, port), account(cluster, port), cluster.folder)
+        pod = cluster.folder / "account"
+        os.environ |= account(cluster, pod, port)
+        compared = ways(kubeconfig(cluster, port), str(pod), cluster.folder)
         taken: dict[str, list[tuple[float, ...]]] = {name: [measure(way, wire)] for name, way in compared.items()}
         for name in [*compared] * ROUNDS:
             taken[name].append(measure(compared[name], wire))

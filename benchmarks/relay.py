@@ -67,6 +67,14 @@ def _request(event: dict[str, Any]) -> Request:
     return Request(event["objectRef"].get("name", ""), event["verb"], event["responseStatus"]["code"], began, ended)
 
 
+def account(cluster: Cluster, folder: Path, port: int) -> dict[str, str]:
+    """Write what a Pod finds of its service account, with the admin's token; the environment that goes with it."""
+    folder.mkdir()
+    (folder / "token").write_text(cluster.admin)
+    shutil.copy(cluster.ca, folder / "ca.crt")
+    return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+
+
 class Relay:
     """A way from a namespace's 127.0.0.1 to the API server."""
 
@@ -78,12 +86,8 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def account(self, folder: Path) -> dict[str, str]:
-        """Write what a Pod finds of its service account, with the admin's token; the environment that goes with it."""
-        folder.mkdir()
-        (folder / "token").write_text(self._cluster.admin)
-        shutil.copy(self._cluster.ca, folder / "ca.crt")
-        port = self._listener.getsockname()[1]
-        return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
+        """As `account`, by way of this relay."""
+        return account(self._cluster, folder, self._listener.getsockname()[1])
 
     def _accept(self) -> None:
         while True:

@@ -216,6 +216,7 @@ def test_what_was_refused_again_is_left_for_an_hour() -> None:
     world.run(first + 4 * REFUSED)
     world.refuse = frozenset({"IB"})
     world.run(world.now + 1, [(world.now, "b")])
+    assert world.pacer.backed_off(world.now) == {"IB"}
     assert world.pacer.backed_off(world.now + REFUSED_ONCE) == frozenset()
 
 

@@ -2,8 +2,8 @@
 
 The law of this module: whatever the API server, a proxy or the configuration does becomes an answer with a kind of
 error in it, never a traceback; nothing is tried twice here, and nothing waits for ever. Of the client it takes what
-finds the configuration and what sends, which is why a process lives no longer than one request: the rest, with
-ApiClient's models and pydantic, would double what a request costs (helper.py, `kube`).
+finds the configuration and what sends: the rest, with ApiClient's models and pydantic, would double what a request
+costs (helper.py, `kube`), nearly all of which is loading.
 
 It asks for metadata only (`as=PartialObjectMetadata`, which the API server gives for reads and patches alike), so a
 Node's images and conditions stay where they are.

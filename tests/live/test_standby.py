@@ -18,6 +18,7 @@ from agent.errors import Unavailable
 from agent.live import child
 from agent.live.node import standing_gpus
 from agent.live.standby import Standby
+from benchmarks import cost
 from tests.live import stand_in_nvml
 from tests.live.stand_in_nvml import tray
 from tests.live.switch import wait_for
@@ -38,7 +39,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """What the GPUs say from now on, to a helper that was started after the first call."""
+    """What the GPUs say from now on; at first that all is well."""
     monkeypatch.setenv("STAND_IN_NVML", str(tmp_path / "plan"))
 
     def write(*lines: str) -> None:
@@ -79,7 +80,7 @@ def watched() -> Iterator[Callable[..., Watched]]:
 
 
 def forks(helper: subprocess.Popen[bytes]) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{helper.pid}/task/{helper.pid}/children").read_text().split()]
+    return cost.family(helper.pid)[1:]
 
 
 def test_it_answers_as_a_child_does(library: str, plan: Plan, watched: Callable[..., Watched]) -> None:
@@ -233,11 +234,10 @@ def test_a_verb_that_nobody_stands_by_for() -> None:
 
 
 ASK = """
-import os, sys
-from agent.live.node import standing_gpus
+import sys
+from subprocess import Popen
 from agent.live.standby import Standby
 helpers = []
-from subprocess import Popen
 def popen(*arguments, **options):
     helpers.append(Popen(*arguments, **options))
     return helpers[-1]
