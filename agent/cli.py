@@ -14,20 +14,29 @@ import click
 
 from agent import __version__
 from agent.errors import BwagentError, Rejected, Unavailable
-from agent.flags import cluster_options, device_options, naming_options, not_empty, source_options, wait_options
-from agent.run.flags import AllAtOnce, run_options
+from agent.options import (
+    cluster_options,
+    device_options,
+    naming_options,
+    not_empty,
+    source_options,
+    wait_options,
+)
+from agent.run_options import AllAtOnce, run_options
 
 if TYPE_CHECKING:
     from agent.host import Host
-    from agent.labels import Naming, Rendered
-    from agent.live.hearing import Hearing
+    from agent.kube.commands import Target
+    from agent.labels.table import Naming, Rendered
+    from agent.lldp.wait import Hearing
     from agent.model import Observation
-    from agent.node.publish import Target
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
-@click.group(context_settings={"auto_envvar_prefix": "BWAGENT", "help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"auto_envvar_prefix": "BWAGENT", "help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="bwagent", message="%(prog)s %(version)s")
 def cli() -> None:
     """Observe a node's backend network and render the labels that topology-aware schedulers read.
@@ -37,15 +46,26 @@ def cli() -> None:
 
 
 @cli.command(
-    epilog=EXAMPLES.format("bwagent probe --dry-run", "bwagent probe --replay sysfs_fixtures/dgx-h100 -o labels")
+    epilog=EXAMPLES.format(
+        "bwagent probe --dry-run", "bwagent probe --replay sysfs_fixtures/dgx-h100 -o labels"
+    )
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing and contact no API server.")
-@click.option("--diff", is_flag=True, help="With --dry-run: read the Node and show what would change.")
 @click.option(
-    "--replay", metavar="SNAPSHOT", callback=not_empty, help="Look at a capture (folder or tar) instead of this node."
+    "--diff", is_flag=True, help="With --dry-run: read the Node and show what would change."
 )
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "labels", "json", "yaml"]), default="table", show_default=True
+    "--replay",
+    metavar="SNAPSHOT",
+    callback=not_empty,
+    help="Look at a capture (folder or tar) instead of this node.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "labels", "json", "yaml"]),
+    default="table",
+    show_default=True,
 )
 @cluster_options
 @naming_options
@@ -55,19 +75,26 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     """Observe this node once, print its labels, and apply them to its Node unless --dry-run."""
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff goes with --dry-run, and not with --replay")
-    from agent.labels import render
-    from agent.observe import observe
-    from agent.probe import Choices, report_on, show
+    from agent.labels.table import render
+    from agent.output.formats import Choices, report_on, show
     from agent.snapshot.replay import replay as replayed
+    from agent.sources.observe import observe
 
-    choices = Choices(flags["backend_device"], flags["exclude_device"], _naming(flags), flags["node_name"])
+    choices = Choices(
+        flags["backend_device"], flags["exclude_device"], _naming(flags), flags["node_name"]
+    )
     target = None if replay or (dry_run and not diff) else _target(flags)
     host, hearing = (
-        (replayed(replay, choices.excluded_devices, choices.backend_devices), None) if replay else _live(flags)
+        (replayed(replay, choices.excluded_devices, choices.backend_devices), None)
+        if replay
+        else _live(flags)
     )
     observation = observe(host, flags["source"], target.interfaces() if target else None)
     rendered = render(observation, choices.naming, target.previous() if target else None)
-    notes = [*(hearing.notes() if hearing else ()), *(target.problems(observation) if target else ())]
+    notes = [
+        *(hearing.notes() if hearing else ()),
+        *(target.problems(observation) if target else ()),
+    ]
     show(report_on(observation, choices, notes, rendered), output)
     _fail_if_blind(observation)
     if target:
@@ -75,31 +102,35 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
 
 
 def _naming(flags: dict[str, Any]) -> Naming:
-    from agent.labels import Naming
+    from agent.labels.table import Naming
 
     return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
 
 
 def _node_name(flags: dict[str, Any]) -> str:
-    from agent.encode import prefix_fault
+    from agent.labels.encode import prefix_fault
 
     name: str = flags["node_name"] or os.uname().nodename.lower()
     if prefix_fault(name):
-        raise click.UsageError(f"the host name {name[:64]!r} is no Node name: give one with --node-name")
+        raise click.UsageError(
+            f"the host name {name[:64]!r} is no Node name: give one with --node-name"
+        )
     return name
 
 
 def _target(flags: dict[str, Any]) -> Target:
     """The Node, looked at before anything else is done."""
-    from agent.live.kube import door
-    from agent.node.publish import target
+    from agent.kube.commands import target
+    from agent.kube.transport import door
 
     return target(door(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
 
 
-def _publish(target: Target, observation: Observation, rendered: Rendered, *, apply: bool, aside: bool) -> None:
+def _publish(
+    target: Target, observation: Observation, rendered: Rendered, *, apply: bool, aside: bool
+) -> None:
     """Show what changes, below a table or beside what a program reads, and make it so."""
-    from agent.node.publish import planned, publish
+    from agent.kube.commands import planned, publish
 
     todo, lines = planned(target, observation, rendered)
     fault = None
@@ -112,7 +143,9 @@ def _publish(target: Target, observation: Observation, rendered: Rendered, *, ap
 
 @cli.command(
     cls=AllAtOnce,
-    epilog=EXAMPLES.format("bwagent run --metrics-address :9477", "bwagent run --dry-run --context prod -v"),
+    epilog=EXAMPLES.format(
+        "bwagent run --metrics-address :9477", "bwagent run --dry-run --context prod -v"
+    ),
 )
 @click.option("--dry-run", is_flag=True, help="Read the Node, and log what would be applied.")
 @run_options
@@ -120,11 +153,13 @@ def _publish(target: Target, observation: Observation, rendered: Rendered, *, ap
 @naming_options
 @device_options
 @source_options
-def run(hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any) -> None:
+def run(
+    hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
+) -> None:
     """Watch this node and keep the labels of its Node true, until SIGTERM."""
-    from agent.run.daemon import Configuration
-    from agent.run.daemon import run as serve
-    from agent.run.pacer import Settings
+    from agent.daemon.main import Configuration
+    from agent.daemon.main import run as serve
+    from agent.daemon.schedule import Settings
 
     serve(
         Configuration(
@@ -139,16 +174,22 @@ def run(hold: float, min_interval: float, resync: float, source: tuple[str, ...]
     )
 
 
-@cli.command(epilog=EXAMPLES.format("bwagent cleanup --context prod --node-name gpu-17", "bwagent cleanup --all --yes"))
-@click.option("--all", "everywhere", is_flag=True, help="On every Node; needs the right to list them.")
+@cli.command(
+    epilog=EXAMPLES.format(
+        "bwagent cleanup --context prod --node-name gpu-17", "bwagent cleanup --all --yes"
+    )
+)
+@click.option(
+    "--all", "everywhere", is_flag=True, help="On every Node; needs the right to list them."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cluster_options
 @naming_options
 def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     """Remove every label and annotation that the agent owns on its Node."""
-    from agent.live.kube import door
-    from agent.node.difference import planned
-    from agent.node.publish import clean, leftovers
+    from agent.kube.commands import clean, leftovers
+    from agent.kube.diff import planned
+    from agent.kube.transport import door
 
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: add --yes")
@@ -158,7 +199,9 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
         click.echo("\n".join(planned(plan)))
     if not todo:
         click.echo("nothing to remove")
-    elif yes or click.confirm(f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True):
+    elif yes or click.confirm(
+        f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True
+    ):
         faults = [fault for plan in todo if (fault := clean(kube, plan, click.echo))]
         for fault in faults[:-1]:
             _complain(f"bwagent: {fault}", 1)
@@ -166,9 +209,15 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
             raise Rejected(faults[-1])
 
 
-@cli.command(epilog=EXAMPLES.format("bwagent capture node-17", "bwagent capture --anonymize for-a-bug-report"))
+@cli.command(
+    epilog=EXAMPLES.format(
+        "bwagent capture node-17", "bwagent capture --anonymize for-a-bug-report"
+    )
+)
 @click.argument("folder", metavar="DIR")
-@click.option("--anonymize", is_flag=True, help="Replace GUIDs, MACs, serials and host names, consistently.")
+@click.option(
+    "--anonymize", is_flag=True, help="Replace GUIDs, MACs, serials and host names, consistently."
+)
 @device_options
 @wait_options
 def capture(folder: str, anonymize: bool, **flags: Any) -> None:
@@ -188,11 +237,15 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
 
 def _live(flags: dict[str, Any]) -> tuple[Host, Hearing | None]:
     """The doors of this node, and the patience of the one that LLDP frames come in by."""
-    from agent.live.hearing import Hearing, progress
-    from agent.live.node import live_host
-    from agent.live.packets import Listener
+    from agent.live_host import live_host
+    from agent.lldp.packet_socket import Listener
+    from agent.lldp.wait import Hearing, progress
 
-    hearing = None if flags["no_wait"] else Hearing(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
+    hearing = (
+        None
+        if flags["no_wait"]
+        else Hearing(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
+    )
     devices = flags["exclude_device"], flags["backend_device"]
     return live_host(flags["sysfs_root"], *devices, hearing, flags["nvml_library"]), hearing
 
@@ -220,7 +273,11 @@ def _run() -> int:
     except click.exceptions.NoArgsIsHelpError as help_wanted:
         return _complain(help_wanted.format_message(), 2)
     except click.ClickException as error:
-        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "bwagent"
+        command = (
+            error.ctx.command_path
+            if isinstance(error, click.UsageError) and error.ctx
+            else "bwagent"
+        )
         return _complain(f"{command}: {' '.join(error.format_message().split())}", 2)
     except (click.Abort, KeyboardInterrupt):
         return _complain("bwagent: interrupted", 130)

@@ -22,7 +22,9 @@ _DIGITS = re.compile(r"(\d+)")
 @lru_cache(4096)  # the same few names are sorted again at every look
 def natural(name: str) -> tuple[str | int, ...]:
     """The key of the order in which people list names: mlx5_9 before mlx5_10."""
-    return tuple(int(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name)))
+    return tuple(
+        int(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class Netdev:
     operstate: str | None  # operstate, RFC 2863 in lower case
     bond_state: str | None  # bonding_slave/state: "active" | "backup"; None: no bond member
     default_route: bool  # it, or a device on top of it, carries a default route
-    carrier_changes: int | None = None  # carrier_changes: how often the link has gone down or come up
+    carrier_changes: int | None = (
+        None  # carrier_changes: how often the link has gone down or come up
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +158,24 @@ class Gpu:
     uuid: str | None = None  # nvmlDeviceGetUUID, "GPU-..."
     pci: str | None = None  # nvmlPciInfo_t.busId, as sysfs writes it
     version: int | None = None  # of the structure: 1, 2 or 3
-    state: str | None = None  # .state: "not-supported" | "not-started" | "in-progress" | "completed"
-    status: str | None = None  # .status, an nvmlReturn_t by name: "success" | "insufficient-resources" | ...
+    state: str | None = (
+        None  # .state: "not-supported" | "not-started" | "in-progress" | "completed"
+    )
+    status: str | None = (
+        None  # .status, an nvmlReturn_t by name: "success" | "insufficient-resources" | ...
+    )
     cluster_uuid: str | None = None  # .clusterUuid, lower-case 8-4-4-4-12
-    clique_id: int | None = None  # .cliqueId; status and both identifiers mean nothing unless state is "completed"
+    clique_id: int | None = (
+        None  # .cliqueId; status and both identifiers mean nothing unless state is "completed"
+    )
     health_mask: int | None = None  # .healthMask, since version 2
     health: tuple[tuple[str, str], ...] = ()  # its parts by name: ("degraded_bandwidth", "false")
-    health_summary: str | None = None  # .healthSummary, since version 3: "healthy" | "unhealthy" | ...
-    error: str | None = None  # what a call came back with, by name, or "malformed": facts are missing
+    health_summary: str | None = (
+        None  # .healthSummary, since version 3: "healthy" | "unhealthy" | ...
+    )
+    error: str | None = (
+        None  # what a call came back with, by name, or "malformed": facts are missing
+    )
     text: str | None = None  # the same in words
 
 
@@ -193,7 +207,9 @@ class Link(NamedTuple):
     interface: str
     netdev: str | None
     neighbors: tuple[Neighbor, ...] = ()
-    missing: str | None = None  # the word why there is no neighbour: "silent", "no-answer", "link-down", ...
+    missing: str | None = (
+        None  # the word why there is no neighbour: "silent", "no-answer", "link-down", ...
+    )
     hold: bool = False  # the labels published last stay: the neighbour may be there
 
 
@@ -210,5 +226,7 @@ class Observation:
     ib: Seen[tuple[Link, ...]] | Absent | Failed  # InfiniBand backend ports
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("NVML was not asked")
     off: frozenset[str] = frozenset()  # the sources that are switched off
-    unbound: tuple[str, ...] = ()  # interfaces labelled before whose device is gone, while its PCI function is not
+    unbound: tuple[
+        str, ...
+    ] = ()  # interfaces labelled before whose device is gone, while its PCI function is not
     problems: tuple[Problem, ...] = ()

@@ -19,22 +19,22 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from agent.node.answers import Failure
-from agent.node.apply import apply, look
-from agent.node.plan import Desired, plan
+from agent.kube.plan import Desired, plan
+from agent.kube.requests import apply, look
+from agent.kube.response import Failure
 from benchmarks.server_meter import Meter
-from tests.kube.agents import install
-from tests.kube.clock import Clock
-from tests.kube.cluster import Cluster
-from tests.kube.fleet import KEYS
-from tests.kube.population import Member, populate
-from tests.kube.programs import missing
-from tests.kube.wire import Wire
+from tests.support.kube.agents import install
+from tests.support.kube.clock import Clock
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.fleet import KEYS
+from tests.support.kube.population import Member, populate
+from tests.support.kube.programs import missing
+from tests.support.kube.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.node.observed import Observed
+    from agent.kube.annotation import Observed
     from benchmarks.server_meter import Reading
 
 IDLE = 10.0  # seconds
@@ -62,7 +62,10 @@ class Bench:
     def __init__(self, cluster: Cluster, rounds: int) -> None:
         self.cluster, self.rounds, self.meter = cluster, rounds, Meter(cluster)
         clock = Clock()
-        self.fresh, self.kept = Wire(cluster.url, cluster.ca, clock), Wire(cluster.url, cluster.ca, clock, kept=True)
+        self.fresh, self.kept = (
+            Wire(cluster.url, cluster.ca, clock),
+            Wire(cluster.url, cluster.ca, clock, kept=True),
+        )
         self.member = populate(cluster, 100, "cost")[7]
         self.idle = self._used(lambda: time.sleep(IDLE))
 
@@ -75,7 +78,9 @@ class Bench:
         """Ask again and again."""
         once(-1)
         used = self._used(lambda: [once(number) for number in range(self.rounds)])
-        server, etcd = (getattr(used, name) - self.idle.share(name) * used.time for name in ("server", "etcd"))
+        server, etcd = (
+            getattr(used, name) - self.idle.share(name) * used.time for name in ("server", "etcd")
+        )
         per = 1000 / self.rounds
         written = (used.written - self.idle.share("written") * used.time) * 1024 / self.rounds
         return Row(server * per, etcd * per, used.time * per, written, used.commits / self.rounds)
@@ -109,7 +114,9 @@ class Bench:
 
         def once(number: int) -> None:
             nonlocal document
-            document["spec"] = {"renewTime": f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}.000000Z"}
+            document["spec"] = {
+                "renewTime": f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}.000000Z"
+            }
             document = self._send("PUT", f"{path}/{self.member.name}", document, "application/json")
 
         return once
@@ -121,21 +128,29 @@ class Bench:
             time_ = f"2026-01-02T00:{number // 60 % 60:02}:{number % 60:02}Z"
             conditions = [{"type": "Ready", "lastHeartbeatTime": time_}]
             self._send(
-                "PATCH", f"/api/v1/nodes/{self.member.name}/status", {"status": {"conditions": conditions}}, KUBELET
+                "PATCH",
+                f"/api/v1/nodes/{self.member.name}/status",
+                {"status": {"conditions": conditions}},
+                KUBELET,
             )
 
         return once
 
     def _send(self, method: str, path: str, body: object, kind: str) -> dict[str, object]:
         headers = {"Content-Type": kind, "Accept": "application/json"}
-        status, _, data = self.kept.send(method, path, self.cluster.admin, json.dumps(body).encode(), headers)
+        status, _, data = self.kept.send(
+            method, path, self.cluster.admin, json.dumps(body).encode(), headers
+        )
         assert status == 200, data  # noqa: S101
         return dict(json.loads(data))
 
 
 def with_speed(member: Member, speed: str) -> dict[str, str]:
     """The labels with another speed."""
-    return {key: speed if key.endswith("speed.current") else value for key, value in member.labels.items()}
+    return {
+        key: speed if key.endswith("speed.current") else value
+        for key, value in member.labels.items()
+    }
 
 
 class Watchers:
@@ -150,7 +165,9 @@ class Watchers:
         context = ssl.create_default_context(cafile=str(self._cluster.ca))
         address = ("127.0.0.1", int(self._cluster.url.rpartition(":")[2]))
         for _ in range(self._count):
-            connection = context.wrap_socket(socket.create_connection(address), server_hostname="127.0.0.1")
+            connection = context.wrap_socket(
+                socket.create_connection(address), server_hostname="127.0.0.1"
+            )
             connection.sendall(WATCH.format(self._cluster.admin).encode())
             connection.settimeout(0)
             self._selector.register(self._stack.enter_context(connection), selectors.EVENT_READ)
@@ -183,8 +200,12 @@ def main() -> None:
     with Cluster() as cluster:
         install(cluster, "sysfs")
         bench = Bench(cluster, rounds)
-        print(f"{rounds} requests each; idle: server {bench.idle.share('server'):.3f} cores, ", end="")
-        print(f"etcd {bench.idle.share('etcd'):.3f} cores, all on this machine {bench.idle.share('machine'):.2f}")
+        print(
+            f"{rounds} requests each; idle: server {bench.idle.share('server'):.3f} cores, ", end=""
+        )
+        print(
+            f"etcd {bench.idle.share('etcd'):.3f} cores, all on this machine {bench.idle.share('machine'):.2f}"
+        )
         print(f"{'':44}{'server ms':>10}{'etcd ms':>9}{'wall ms':>9}{'log KiB':>9}{'writes':>8}")
         rows: dict[str, Callable[[int], object]] = {
             "agent GET, a connection each (as it is)": bench.get(bench.fresh),
@@ -200,12 +221,17 @@ def main() -> None:
         with Watchers(cluster, WATCHERS) as watchers:
             row = bench.measure(bench.patch(bench.fresh))
             show(f"agent PATCH, {WATCHERS} watch all Nodes", row)
-            print(f"{watchers.received / WATCHERS / (rounds + 1) / 1024:.1f} KiB for each PATCH and watcher")
+            print(
+                f"{watchers.received / WATCHERS / (rounds + 1) / 1024:.1f} KiB for each PATCH and watcher"
+            )
 
 
 def show(name: str, row: Row) -> None:
     """Print one."""
-    print(f"{name:44}{row.server:10.2f}{row.etcd:9.2f}{row.wall:9.1f}{row.written:9.1f}{row.commits:8.2f}", flush=True)
+    print(
+        f"{name:44}{row.server:10.2f}{row.etcd:9.2f}{row.wall:9.1f}{row.written:9.1f}{row.commits:8.2f}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ def family(pid: int) -> list[int]:
 def cpu(pid: int) -> float:
     """CPU seconds of the process and of all below it, living or dead."""
     spent = 0.0
-    for one in reversed(family(pid)):  # whoever has ended meanwhile stands in the account of its parent
+    for one in reversed(
+        family(pid)
+    ):  # whoever has ended meanwhile stands in the account of its parent
         try:
             spent += own(one) + waited_for(one)
         except OSError:
@@ -85,6 +87,8 @@ def load() -> str:
 
 def rollup(pid: int) -> Memory:
     """Resident memory of one process."""
-    lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    lines = (
+        line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    )
     sizes = {line[0]: int(line[1]) for line in lines}
     return Memory(sizes["Rss:"], sizes["Pss:"])

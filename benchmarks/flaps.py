@@ -13,17 +13,17 @@ import time
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.run.pacer import Settings
+from agent.daemon.schedule import Settings
 from benchmarks import cost
 from benchmarks.rack import PORTS
 from benchmarks.relay import requests
-from tests.live.switch import wait_for
+from tests.support.switch import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.rack import Agent
-    from tests.kube.cluster import Cluster
+    from tests.support.kube.cluster import Cluster
 
 NODE = "flaps"
 SPEED = "backend.coreweave.cloud/speed.current"
@@ -84,5 +84,7 @@ class Flapping(Thread):
         self._changes += 1
 
     def _says(self, ports: int) -> bool:
-        labels = self._cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"].get("labels", {})
+        labels = (
+            self._cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"].get("labels", {})
+        )
         return bool(labels.get(SPEED) == f"{ports * 10}G")  # a veth says 10 Gb/s

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from benchmarks import cost
 from benchmarks.rack import ethernet, gpu, infiniband
 from benchmarks.relay import requests
-from tests.kube.programs import free_ports
-from tests.live.switch import Lldpd, wait_for
-from tests.sysfs_on_disk import lay
+from tests.support.kube.programs import free_ports
+from tests.support.switch import Lldpd, wait_for
+from tests.support.sysfs_on_disk import lay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from benchmarks.rack import Rack
     from benchmarks.relay import Relay
-    from tests.kube.cluster import Cluster
-    from tests.live.switch import Namespace
+    from tests.support.kube.cluster import Cluster
+    from tests.support.switch import Namespace
 
 EXPORTER = "prometheus-node-exporter"
 NEVER, RESYNC = "720h", 60.0  # seconds
@@ -67,7 +67,9 @@ class Subject:
 
 def get(url: str) -> bytes:
     """The body of a plain request."""
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        url, timeout=10
+    ) as answer:
         return bytes(answer.read())
 
 
@@ -80,7 +82,9 @@ def agents(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> list
         RESYNCED: (ethernet(rack.netdevs), ("--resync", f"{RESYNC:g}s")),
     }
     found = []
-    for (name, (tree, flags)), port in zip(kinds.items(), rack.node.call(free_ports, len(kinds)), strict=True):
+    for (name, (tree, flags)), port in zip(
+        kinds.items(), rack.node.call(free_ports, len(kinds)), strict=True
+    ):
         address = ("--metrics-address", f"127.0.0.1:{port}")
         agent = stack.enter_context(rack.agent(cluster, relay, node(name), tree, *flags, *address))
         found.append(Subject(name, agent.process.pid, rack.node, port))
@@ -106,7 +110,10 @@ def today(stack: ExitStack, rack: Rack) -> list[Subject]:
     [port] = rack.node.call(free_ports, 1)
     exporter = stack.enter_context(exporting(rack, sys, port))
     wait_for(lambda: _answers(rack.node, port))
-    return [Subject("node_exporter", exporter.pid, rack.node, port), Subject("lldpd", lldpd.pid, rack.node)]
+    return [
+        Subject("node_exporter", exporter.pid, rack.node, port),
+        Subject("lldpd", lldpd.pid, rack.node),
+    ]
 
 
 @contextmanager

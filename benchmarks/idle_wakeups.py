@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.live.links import LinkSocket
-from agent.live.sweep_ports import FILES, PortSweep
-from agent.live.wakeups import Ear, Links, Uevents, Wakeups
+from agent.events.monitor import Ear, Links, Uevents, Wakeups
+from agent.events.port_states import FILES, PortSweep
+from agent.events.rtnetlink import LinkSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,9 +111,14 @@ def storm(name: str, ear: LinkSocket | Uevents, hear: Callable[[], object]) -> N
 
 def main(seconds: float) -> None:
     """All ways side by side."""
-    names = [name for name in WAYS if importlib.util.find_spec("pyroute2") or "pyroute2" not in name]
+    names = [
+        name for name in WAYS if importlib.util.find_spec("pyroute2") or "pyroute2" not in name
+    ]
     command = ["unshare", "--net", sys.executable, "-m", "benchmarks.idle_wakeups", str(seconds)]
-    children = {name: subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names}
+    children = {
+        name: subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True)
+        for name in names
+    }
     for name, child in children.items():
         cpu, size = json.loads(child.communicate()[0])
         print(f"{name:28} {cpu * HOUR / seconds:6.3f} CPU-s an hour   +{size / 2**20:4.1f} MB")

@@ -23,19 +23,19 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.live.links import LinkSocket
-from agent.live.sweep_ports import INTERVAL as SWEEP
+from agent.events.port_states import INTERVAL as SWEEP
+from agent.events.rtnetlink import LinkSocket
 from benchmarks.idle import get
 from benchmarks.rack import PORTS, ethernet, infiniband
-from tests.kube.programs import free_ports
+from tests.support.kube.programs import free_ports
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from benchmarks.rack import Agent, Rack
     from benchmarks.relay import Relay, Request
-    from tests.kube.cluster import Cluster
-    from tests.live.switch import Namespace
+    from tests.support.kube.cluster import Cluster
+    from tests.support.switch import Namespace
 
 SPEED = "backend.coreweave.cloud/speed.current"
 PATIENCE = 30.0  # seconds
@@ -44,7 +44,9 @@ PAUSE = 1.5, 1.5 + SWEEP  # seconds
 SETTLED = 5.0  # seconds
 FLAGS = ("--min-interval", "0s", "--resync", "720h")  # each change is a first one
 STAGES = ("wake-up", "look", "child", "PATCH", "watch")
-DURATION = re.compile(r'^bwagent_source_duration_seconds\{source="(?:rdma|lldp)"\} (\S+)$', re.MULTILINE)
+DURATION = re.compile(
+    r'^bwagent_source_duration_seconds\{source="(?:rdma|lldp)"\} (\S+)$', re.MULTILINE
+)
 
 
 class Change(NamedTuple):
@@ -68,7 +70,9 @@ class Witness(Thread):
         port = int(cluster.url.rpartition(":")[2])
         context = ssl.create_default_context(cafile=str(cluster.ca))
         self._connection = http.client.HTTPSConnection("127.0.0.1", port, context=context)
-        self._connection.request("GET", "/api/v1/nodes?watch=1", headers={"Authorization": f"Bearer {cluster.admin}"})
+        self._connection.request(
+            "GET", "/api/v1/nodes?watch=1", headers={"Authorization": f"Bearer {cluster.admin}"}
+        )
 
     def run(self) -> None:
         """Note what comes."""
@@ -76,13 +80,18 @@ class Witness(Thread):
             for line in stream:
                 metadata = json.loads(line)["object"]["metadata"]
                 with self._news:
-                    self._said[metadata["name"]] = metadata.get("labels", {}).get(SPEED, ""), time.time()
+                    self._said[metadata["name"]] = (
+                        metadata.get("labels", {}).get(SPEED, ""),
+                        time.time(),
+                    )
                     self._news.notify_all()
 
     def saw(self, node: str, speed: str) -> float:
         """When the Node said this speed: the last word, waited for."""
         with self._news:
-            if not self._news.wait_for(lambda: self._said.get(node, ("", 0.0))[0] == speed, PATIENCE):
+            if not self._news.wait_for(
+                lambda: self._said.get(node, ("", 0.0))[0] == speed, PATIENCE
+            ):
                 raise SystemExit(f"{node} never said {speed}: {self._said.get(node)}")
             return self._said[node][1]
 
@@ -120,7 +129,9 @@ def fabrics(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> tup
     ports = rack.node.call(free_ports, 2)
     trees = {"wired": ethernet(rack.netdevs), "swept": infiniband()}
     wired, swept = (
-        stack.enter_context(rack.agent(cluster, relay, name, tree, *FLAGS, "--metrics-address", f"127.0.0.1:{port}"))
+        stack.enter_context(
+            rack.agent(cluster, relay, name, tree, *FLAGS, "--metrics-address", f"127.0.0.1:{port}")
+        )
         for (name, tree), port in zip(trees.items(), ports, strict=True)
     )
     links = rack.node.call(LinkSocket, set(rack.netdevs))
@@ -131,7 +142,9 @@ def fabrics(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> tup
     )
 
 
-def measure(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay, rounds: int) -> list[Change]:
+def measure(
+    stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay, rounds: int
+) -> list[Change]:
     """All changes."""
     witness = Witness(cluster)
     witness.start()
@@ -155,23 +168,34 @@ def change(one: Fabric, witness: Witness, *, up: bool) -> Change:
     heard = one.links and select.select([one.links.fileno()], [], [], PATIENCE)[0]
     woken = time.time() if heard else None
     seen = witness.saw(one.agent.node, one.speed(up=up))
-    return Change(f"{one.name} {'up' if up else 'down'}", one.agent.node, began, woken, one.looked(), seen)
+    return Change(
+        f"{one.name} {'up' if up else 'down'}", one.agent.node, began, woken, one.looked(), seen
+    )
 
 
 def stages(changes: list[Change], log: list[Request]) -> dict[str, float]:
     """The medians of what the time went into, milliseconds."""
     rows = []
     for one in changes:
-        told = [request for request in log if request.node == one.node and one.began < request.began < one.seen]
+        told = [
+            request
+            for request in log
+            if request.node == one.node and one.began < request.began < one.seen
+        ]
         if told and one.woken:
             wake, child = one.woken - one.began, told[-1].began - one.woken - one.looked
             server = told[-1].ended - told[-1].began
             rows.append((wake, one.looked, child, server, one.seen - told[-1].ended))
     return {
-        name: 1000 * statistics.median(column) for name, column in zip(STAGES, zip(*rows, strict=True), strict=False)
+        name: 1000 * statistics.median(column)
+        for name, column in zip(STAGES, zip(*rows, strict=True), strict=False)
     }
 
 
 def p99(values: list[float]) -> float:
     """What one in a hundred exceeds."""
-    return statistics.quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
+    return (
+        statistics.quantiles(values, n=100, method="inclusive")[98]
+        if len(values) > 1
+        else values[0]
+    )

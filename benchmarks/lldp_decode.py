@@ -1,6 +1,6 @@
 """What it costs to decode an LLDP frame: `python -m benchmarks.lldp_decode [ROUNDS]`, from the repository.
 
-Ours beside scapy, pypacker and os-ken, as far as they are installed, over the frames of tests/wire/lldp_frames.py. All
+Ours beside scapy, pypacker and os-ken, as far as they are installed, over the frames of tests/support/lldp_frames.py. All
 take turns in one run, so that whatever else the machine does hits all of them. What is timed is each decoder's usual
 way from a frame to the values of the mandatory TLVs and the System Name; ours goes on to checked text of all TLVs.
 Below 50 times as fast as scapy something has gone wrong.
@@ -15,8 +15,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from agent.wire.lldp import decode
-from tests.wire.lldp_frames import VENDORS
+from agent.lldp.frame import decode
+from tests.support.lldp_frames import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,11 @@ def scapy() -> Callable[[bytes], object]:
     def values(frame: bytes) -> object:
         packet = Ether(frame)
         name = packet.getlayer(lldp.LLDPDUSystemName)
-        identity = packet[lldp.LLDPDUChassisID].id, packet[lldp.LLDPDUPortID].id, packet[lldp.LLDPDUTimeToLive].ttl
+        identity = (
+            packet[lldp.LLDPDUChassisID].id,
+            packet[lldp.LLDPDUPortID].id,
+            packet[lldp.LLDPDUTimeToLive].ttl,
+        )
         return identity, name and name.system_name
 
     return values
@@ -70,7 +74,9 @@ def repeated() -> Callable[[bytes], object]:
     return lambda frame: frame == before[frame]
 
 
-def installed(*decoders: Callable[[], Callable[[bytes], object]]) -> dict[str, Callable[[bytes], object]]:
+def installed(
+    *decoders: Callable[[], Callable[[bytes], object]],
+) -> dict[str, Callable[[bytes], object]]:
     """The decoders that can be imported, by name."""
     found = {}
     for decoder in decoders:

@@ -15,9 +15,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agent.live.packets import Listener
-from agent.neighbors import Table
-from tests.wire.lldp_frames import VENDORS
+from agent.lldp.neighbors import Table
+from agent.lldp.packet_socket import Listener
+from tests.support.lldp_frames import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,9 @@ def cables() -> Iterator[list[str]]:
     names = [f"bwl{number}" for number in range(PORTS)]
     try:
         for name in names:
-            subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"], check=True)
+            subprocess.run(
+                ["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"], check=True
+            )
             for end in (name, f"{name}p"):
                 subprocess.run(["ip", "link", "set", end, "up"], check=True)
         yield names

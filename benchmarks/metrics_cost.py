@@ -22,11 +22,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.live.serve import Server, State
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
-from agent.roles import assign
-from agent.run.metrics import Metrics, own_process, process_text
-from tests.devices import eth
+from agent.sources.backend import assign
+from agent.telemetry.metrics import Metrics, own_process, process_text
+from agent.telemetry.server import Server, State
+from tests.support.devices import eth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 PORTS = 16
 SCRAPES_AN_HOUR = 240
 BUDGET_KB, BUDGET_MS = 2560, 3.0
-BASE = "agent.cli, agent.observe, agent.report, agent.snapshot.capture, agent.live.child, agent.live.packets, threading"
+BASE = "agent.cli, agent.sources.observe, agent.output.document, agent.snapshot.capture, agent.helper.process, agent.lldp.packet_socket, threading"
 IMPORTS = {
-    "agent.run.metrics": "agent.run.metrics",
-    "agent.live.serve": "agent.live.serve",
-    "agent.run.log": "agent.run.log",
+    "agent.telemetry.metrics": "agent.telemetry.metrics",
+    "agent.telemetry.server": "agent.telemetry.server",
+    "agent.telemetry.log": "agent.telemetry.log",
     "psutil": "psutil",
-    "all of these": "agent.run.metrics, agent.live.serve, agent.run.log, psutil",
+    "all of these": "agent.telemetry.metrics, agent.telemetry.server, agent.telemetry.log, psutil",
     "http.server": "http.server",
     "prometheus_client": "prometheus_client",
 }
@@ -60,20 +60,34 @@ print(resident() - before)
 def node() -> Observation:
     """Sixteen RoCE ports with a neighbour each, and eight GPUs."""
     devices = tuple(eth(f"mlx5_{number}", number) for number in range(PORTS))
-    told = LldpNeighbor("00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "Ethernet1/1", 5, 120)
+    told = LldpNeighbor(
+        "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "Ethernet1/1", 5, 120
+    )
     links = tuple(
-        Link(device.name, f"eth{number}", (Neighbor(f"leaf-{number}", "Ethernet1/1", "Ethernet1/1", told, 3.0),))
+        Link(
+            device.name,
+            f"eth{number}",
+            (Neighbor(f"leaf-{number}", "Ethernet1/1", "Ethernet1/1", told, 3.0),),
+        )
         for number, device in enumerate(devices)
     )
-    gpus = tuple(Gpu(i, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7) for i in range(8))
-    seen = Observation(1e9, "n1", None, assign(devices), Seen(devices), Seen(links), Absent("none"), Seen(gpus))
+    gpus = tuple(
+        Gpu(i, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
+        for i in range(8)
+    )
+    seen = Observation(
+        1e9, "n1", None, assign(devices), Seen(devices), Seen(links), Absent("none"), Seen(gpus)
+    )
     return replace(seen, off=frozenset({"ib"}))
 
 
 def added_kb(modules: str, rounds: int) -> float:
     """Resident KB that importing these adds."""
     code = PROBE.format(base=BASE, more=modules)
-    runs = (subprocess.run([sys.executable, "-c", code], check=True, capture_output=True) for _ in range(rounds))
+    runs = (
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        for _ in range(rounds)
+    )
     return statistics.median(int(run.stdout) for run in runs)
 
 
@@ -122,7 +136,9 @@ def main(rounds: int) -> int:
     }
     with closing(Server(("127.0.0.1", 0), state, partial(process_text, process))) as server:
         print(f"\n{PORTS} ports: {scrape(server)} bytes, {len(metrics.text().splitlines())} lines")
-        times = {name: cpu_ms(work) for name, work in ways.items()} | {"scrape": cpu_ms(partial(scrape, server))}
+        times = {name: cpu_ms(work) for name, work in ways.items()} | {
+            "scrape": cpu_ms(partial(scrape, server))
+        }
     for name, spent in times.items():
         print(f"{name:24}{spent:8.2f} ms CPU{spent * SCRAPES_AN_HOUR / 1000:8.2f} CPU-s an hour")
     both = times["rendered"] + times["scrape"]

@@ -2,7 +2,7 @@
 
     python benchmarks/node_patch.py
 
-On a real API server (tests/kube/build.sh), on a Node with as many images as a kubelet reports. The child finds the
+On a real API server (tests/support/kube/build.sh), on a Node with as many images as a kubelet reports. The child finds the
 server as in a Pod. Wall and CPU are of the process that asks; bytes are those on the wire, TLS and its handshake
 included; requests are as kubectl logs them.
 """
@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from agent.labels import Naming
-from agent.live.kube import door
-from agent.node.answers import Failure
-from agent.node.apply import apply, look
-from agent.node.observed import Observed
-from agent.node.ownership import keys_of
-from agent.node.plan import Desired, body, plan
+from agent.kube.annotation import Observed
+from agent.kube.managed_fields import keys_of
+from agent.kube.plan import Desired, body, plan
+from agent.kube.requests import apply, look
+from agent.kube.response import Failure
+from agent.kube.transport import door
+from agent.labels.table import Naming
 from benchmarks.relay import account
-from tests.kube.cluster import MERGE, Cluster
-from tests.kube.programs import missing, program
+from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.programs import missing, program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +65,9 @@ class Wire:
         while True:
             client, server = listener.accept()[0], socket.create_connection(("127.0.0.1", target))
             for source, sink, name in ((client, server, "up"), (server, client, "down")):
-                threading.Thread(target=self._forward, args=(source, sink, name), daemon=True).start()
+                threading.Thread(
+                    target=self._forward, args=(source, sink, name), daemon=True
+                ).start()
 
     def _forward(self, source: socket.socket, sink: socket.socket, name: str) -> None:
         with suppress(OSError):
@@ -79,18 +81,28 @@ class Wire:
 def desired() -> Desired:
     """The labels of a node with eight rails; the speed is another each time."""
     ends = {"device": "L90.1.3", "port-id": "17", "port-name": "Ethernet1-1"}
-    labels = {f"{PREFIX}/neighbors.current.ibp{n}.{end}": text for n in range(INTERFACES) for end, text in ends.items()}
+    labels = {
+        f"{PREFIX}/neighbors.current.ibp{n}.{end}": text
+        for n in range(INTERFACES)
+        for end, text in ends.items()
+    }
     addresses = tuple((f"ibp{n}", f"0000:{n:02x}:00.0") for n in range(INTERFACES))
     observed = Observed(int(time.time()), "5f0492e8-40be-49e6-8717-defbd7b4b902", addresses)
-    return Desired({**labels, f"{PREFIX}/flavor": "roce", f"{PREFIX}/speed.current": next(speeds)}, observed)
+    return Desired(
+        {**labels, f"{PREFIX}/flavor": "roce", f"{PREFIX}/speed.current": next(speeds)}, observed
+    )
 
 
 def a_node(cluster: Cluster) -> None:
     """A Node with a kubelet's status on it."""
     cluster.node("bench", labels={f"site.example/label-{n}": "x" * 20 for n in range(20)})
     names = [f"registry.example/team-{n}/image@sha256:{n:064x}" for n in range(IMAGES)]
-    images = [{"names": [name, f"{name[:40]}:v1.{n}"], "sizeBytes": 10**9} for n, name in enumerate(names)]
-    answer = cluster.request("PATCH", "/api/v1/nodes/bench/status", {"status": {"images": images}}, kind=MERGE)
+    images = [
+        {"names": [name, f"{name[:40]}:v1.{n}"], "sizeBytes": 10**9} for n, name in enumerate(names)
+    ]
+    answer = cluster.request(
+        "PATCH", "/api/v1/nodes/bench/status", {"status": {"images": images}}, kind=MERGE
+    )
     assert answer.status == 200, answer.message  # noqa: S101 - a benchmark of something else would mislead
 
 
@@ -107,7 +119,9 @@ def kubectl(config: str, home: Path, *arguments: str, stdin: str = "") -> str:
     """Run kubectl with a cache that stays; its log."""
     command = [program("kubectl"), "--kubeconfig", config, *arguments]
     environment = {"HOME": str(home), "PATH": os.defpath}
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, check=True, env=environment
+    )
     return done.stderr
 
 
@@ -127,7 +141,9 @@ def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
     def applied() -> int:
         wanted = plan(node[0], desired(), KEYS, time.time())
         labels = {one.key: value for one, value in wanted.wanted.items() if one.kind == "labels"}
-        annotations = {one.key: value for one, value in wanted.wanted.items() if one.kind == "annotations"}
+        annotations = {
+            one.key: value for one, value in wanted.wanted.items() if one.kind == "annotations"
+        }
         text = json.dumps(body(wanted, labels, annotations))
         flags = ("--server-side", "--force-conflicts", "--field-manager=bwagent", "-f", "-")
         return _requests(kubectl(config, home, "apply", "-v=6", *flags, stdin=text))
@@ -144,7 +160,9 @@ def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
 
 
 def _requests(log: str) -> int:
-    return sum("verb=" in line and "url=" in line and "Response" in line for line in log.splitlines())
+    return sum(
+        "verb=" in line and "url=" in line and "Response" in line for line in log.splitlines()
+    )
 
 
 def measure(change: Callable[[], int], wire: Wire) -> tuple[float, ...]:
@@ -173,7 +191,9 @@ def main() -> None:
         pod = cluster.folder / "account"
         os.environ |= account(cluster, pod, port)
         compared = ways(kubeconfig(cluster, port), str(pod), cluster.folder)
-        taken: dict[str, list[tuple[float, ...]]] = {name: [measure(way, wire)] for name, way in compared.items()}
+        taken: dict[str, list[tuple[float, ...]]] = {
+            name: [measure(way, wire)] for name, way in compared.items()
+        }
         for name in [*compared] * ROUNDS:
             taken[name].append(measure(compared[name], wire))
     print(f"{'':29}{'wall ms':>9}{'CPU ms':>9}{'requests':>9}{'bytes up':>10}{'bytes down':>12}")
@@ -183,7 +203,9 @@ def main() -> None:
 
 
 def _row(rows: list[tuple[float, ...]]) -> str:
-    wall, cpu, requests, up, down = (statistics.median(column) for column in zip(*rows, strict=True))
+    wall, cpu, requests, up, down = (
+        statistics.median(column) for column in zip(*rows, strict=True)
+    )
     return f"{wall:9.0f}{cpu:9.0f}{requests:9.0f}{up:10.0f}{down:12.0f}"
 
 

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import agent
-from agent.live.child import Children
-from agent.live.standby import Standby
+from agent.helper.forkserver import Standby
+from agent.helper.process import Children
 from benchmarks import cost
-from tests.live import nvml_by_binding, stand_in_nvml
+from tests.support import nvml_by_binding, stand_in_nvml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ LEAK_KB = 256  # an allocator's noise over a thousand looks
 STANDBY, CHILD = "run: a fork of a bare process", "probe: -I -S, ctypes"
 
 ROOT = str(Path(agent.__file__).parents[1])
-BARE = f"import sys; sys.path.append({ROOT!r}); from agent.live.nvml import look; print(look(sys.argv[1]))"
+BARE = f"import sys; sys.path.append({ROOT!r}); from agent.nvml.library import look; print(look(sys.argv[1]))"
 
 
 def by_standby() -> Callable[[], object]:
@@ -78,7 +78,9 @@ def by_fork(library: str) -> None:
 
 def interpreter(*arguments: str) -> Callable[[], object]:
     """An interpreter with that command line."""
-    return lambda: subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return lambda: subprocess.run(
+        [sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def cpu_seconds() -> float:
@@ -140,12 +142,17 @@ def stand_in() -> Iterator[str]:
 def main(rounds: int, polls: int) -> int:
     """Print the table; 1 when the agent's way is over the budget, or either leaks."""
     with stand_in() as library:
-        grown = {name: growth(work, polls) for name, work in ((STANDBY, by_standby()), (CHILD, by_child()))}
+        grown = {
+            name: growth(work, polls)
+            for name, work in ((STANDBY, by_standby()), (CHILD, by_child()))
+        }
         ways: dict[str, Callable[[], object]] = {
             "interpreter, -I -S": interpreter("-I", "-S", "-c", "pass"),
             STANDBY: by_standby(),
             CHILD: by_child(),
-            "the same with json and signal": interpreter("-I", "-S", "-c", f"import json, signal; {BARE}", library),
+            "the same with json and signal": interpreter(
+                "-I", "-S", "-c", f"import json, signal; {BARE}", library
+            ),
             "-I -S, ctypes, nothing else": interpreter("-I", "-S", "-c", BARE, library),
             "-I -S, nvidia-ml-py": by_binding("-I", "-S"),
             "as usual, nvidia-ml-py": by_binding(),
@@ -156,7 +163,9 @@ def main(rounds: int, polls: int) -> int:
     for name, (wall, cpu) in results.items():
         print(f"{name:34}{wall:9.1f}{cpu:9.1f}{cpu * 60 / 1000:15.2f}")
     for name, (before, after) in grown.items():
-        print(f"memory of the parent before and after {polls} looks by {name}: {before} KB, {after} KB")
+        print(
+            f"memory of the parent before and after {polls} looks by {name}: {before} KB, {after} KB"
+        )
     leaks = max(after - before for before, after in grown.values())
     return int(results[STANDBY][1] > BUDGET_MS or leaks > LEAK_KB)
 

@@ -19,8 +19,9 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.host import Host, LiveRoot
+from agent.host import Host
 from agent.sources import rdma
+from agent.sysfs.reader import LiveRoot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,12 @@ DEVICE = {
     "ports/1/gids/0": "fe80:0000:0000:0000:a088:c203:00ab:{0:04x}",
     "ports/1/counters/link_downed": "0",
 }
-FUNCTION = {"class": "0x020700", "numa_node": "0", "vpd": "\x82\x05\0CX-7 \x78", "net/ib{0}/dev_port": "0"}
+FUNCTION = {
+    "class": "0x020700",
+    "numa_node": "0",
+    "vpd": "\x82\x05\0CX-7 \x78",
+    "net/ib{0}/dev_port": "0",
+}
 
 
 def machine(top: Path) -> Path:
@@ -63,7 +69,9 @@ def machine(top: Path) -> Path:
                 path.write_text(text.format(number) + "\n")
         (device / "device").symlink_to(f"../../../0000:{number:02x}:00.0")
         (function / "driver").symlink_to("../../../bus/pci/drivers/mlx5_core")
-        (classes / device.name).symlink_to(f"../../devices/pci0000:00/0000:{number:02x}:00.0/infiniband/{device.name}")
+        (classes / device.name).symlink_to(
+            f"../../devices/pci0000:00/0000:{number:02x}:00.0/infiniband/{device.name}"
+        )
     return top
 
 
@@ -102,7 +110,9 @@ def exporter(top: Path) -> float | None:
     binary = shutil.which("prometheus-node-exporter")
     if not binary:
         return None
-    with_it, without = (_scrapes(binary, top, flag) for flag in ("--collector.infiniband", "--collector.time"))
+    with_it, without = (
+        _scrapes(binary, top, flag) for flag in ("--collector.infiniband", "--collector.time")
+    )
     return (with_it - without) * 1000
 
 
@@ -110,7 +120,12 @@ def _scrapes(binary: str, top: Path, collector: str) -> float:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = [f"--path.sysfs={top}/sys", "--collector.disable-defaults", collector, f"--web.listen-address={address}"]
+    flags = [
+        f"--path.sysfs={top}/sys",
+        "--collector.disable-defaults",
+        collector,
+        f"--web.listen-address={address}",
+    ]
     process = subprocess.Popen([binary, *flags], stderr=subprocess.DEVNULL)
     try:
         for _ in range(100):
@@ -147,9 +162,13 @@ def main() -> None:
         found = medians(
             {
                 "an empty Python": wall(python, "-c", "pass"),
-                "Python with click, json, dataclasses": wall(python, "-c", "import click, json, dataclasses"),
+                "Python with click, json, dataclasses": wall(
+                    python, "-c", "import click, json, dataclasses"
+                ),
                 "`bwagent --help`": wall(python, "-c", program, "--help"),
-                "`bwagent probe --replay`, 16 HCAs, cold": wall(python, "-c", program, "probe", "--replay", str(top)),
+                "`bwagent probe --replay`, 16 HCAs, cold": wall(
+                    python, "-c", program, "probe", "--replay", str(top)
+                ),
             }
         )
         reading(top)

@@ -27,17 +27,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.kernel_tree import BUS, HOME, NET, Entries, hca, netdev
-from tests.kube import programs
-from tests.live import stand_in, stand_in_nvml, switch
-from tests.live.switch import Leaf, Namespace, cable
-from tests.sysfs_on_disk import lay, rewrite
+from tests.support import stand_in, stand_in_nvml, switch
+from tests.support.kernel_tree import BUS, HOME, NET, Entries, hca, netdev
+from tests.support.kube import programs
+from tests.support.switch import Leaf, Namespace, cable
+from tests.support.sysfs_on_disk import lay, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from benchmarks.relay import Relay
-    from tests.kube.cluster import Cluster
+    from tests.support.kube.cluster import Cluster
 
 PORTS = 8
 GPUS = 8
@@ -60,7 +60,10 @@ def ethernet(names: Sequence[str]) -> Entries:
         address = f"0000:{0x10 + number:02x}:00.0"
         entries |= hca(f"mlx5_{number}", address, "Ethernet", {1: name}) | netdev(name, address)
         home = f"{HOME}/{address}/net/{name}"
-        entries |= {f"{home}/{file}": f"/sys/class/net/{name}/{file}" for file in ("operstate", "address", "speed")}
+        entries |= {
+            f"{home}/{file}": f"/sys/class/net/{name}/{file}"
+            for file in ("operstate", "address", "speed")
+        }
     return entries
 
 
@@ -90,7 +93,9 @@ def set_link(netdev: str, *, up: bool) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         name = netdev.encode()
         _, flags = _IFREQ.unpack(fcntl.ioctl(sock, SIOCGIFFLAGS, _IFREQ.pack(name, 0)))
-        fcntl.ioctl(sock, SIOCSIFFLAGS, _IFREQ.pack(name, flags | IFF_UP if up else flags & ~IFF_UP))
+        fcntl.ioctl(
+            sock, SIOCSIFFLAGS, _IFREQ.pack(name, flags | IFF_UP if up else flags & ~IFF_UP)
+        )
 
 
 @dataclass(slots=True)
@@ -153,7 +158,9 @@ class Rack:
         place.rename(self.folder / "nvml/plan")
 
     @contextmanager
-    def agent(self, cluster: Cluster, relay: Relay, name: str, entries: Entries, *flags: str) -> Iterator[Agent]:
+    def agent(
+        self, cluster: Cluster, relay: Relay, name: str, entries: Entries, *flags: str
+    ) -> Iterator[Agent]:
         """Run an agent on a Node of its own within the block."""
         cluster.node(name)
         home = self.folder / name
@@ -173,6 +180,8 @@ class Rack:
 
     def _environment(self) -> dict[str, str]:
         ours = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        libraries = f"{self.folder}:{self.folder / 'nvml'}"  # found there as libraries are found on a node
+        libraries = (
+            f"{self.folder}:{self.folder / 'nvml'}"  # found there as libraries are found on a node
+        )
         found = {"LD_LIBRARY_PATH": libraries, "STAND_IN_NVML": str(self.folder / "nvml/plan")}
         return ours | found | {"PYTHONPATH": REPO}

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.kube.cluster import Cluster
-    from tests.live.switch import Namespace
+    from tests.support.kube.cluster import Cluster
+    from tests.support.switch import Namespace
 
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "resources": [{"group": "", "resources": ["nodes"]}]}, {"level": "None"}],
+    "rules": [
+        {"level": "Metadata", "resources": [{"group": "", "resources": ["nodes"]}]},
+        {"level": "None"},
+    ],
 }
 AGENT = "bwagent"
 
@@ -62,9 +65,18 @@ def requests(folder: Path) -> Iterator[Request]:
 
 
 def _request(event: dict[str, Any]) -> Request:
-    times = (datetime.fromisoformat(event[name]) for name in ("requestReceivedTimestamp", "stageTimestamp"))
+    times = (
+        datetime.fromisoformat(event[name])
+        for name in ("requestReceivedTimestamp", "stageTimestamp")
+    )
     began, ended = (time.timestamp() for time in times)
-    return Request(event["objectRef"].get("name", ""), event["verb"], event["responseStatus"]["code"], began, ended)
+    return Request(
+        event["objectRef"].get("name", ""),
+        event["verb"],
+        event["responseStatus"]["code"],
+        began,
+        ended,
+    )
 
 
 def account(cluster: Cluster, folder: Path, port: int) -> dict[str, str]:

@@ -22,17 +22,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.live.sweep_ports import INTERVAL as SWEEP
+from agent.events.port_states import INTERVAL as SWEEP
 from benchmarks import cost, flaps, idle, latency
 from benchmarks.idle import EVERYTHING, NARROW, RESYNC, RESYNCED, Subject
 from benchmarks.rack import Rack, ethernet, missing
 from benchmarks.relay import Relay, audited, requests
-from tests.kube.cluster import Cluster
+from tests.support.kube.cluster import Cluster
 
 MB = 1024  # KiB
-MOST_MB, MOST_CPU, MOST_NARROW = 40.0, 1.5, 0.4  # resident; CPU-seconds an hour, with everything and without GPU and IB
+MOST_MB, MOST_CPU, MOST_NARROW = (
+    40.0,
+    1.5,
+    0.4,
+)  # resident; CPU-seconds an hour, with everything and without GPU and IB
 MEDIAN, P99 = 0.5, 1.5  # seconds, Ethernet
-GIVEN = {"GPU Feature Discovery": (59, 0.28), "NFD worker": (40, 0.50)}  # MB, CPU-s an hour: figures of others
+GIVEN = {
+    "GPU Feature Discovery": (59, 0.28),
+    "NFD worker": (40, 0.50),
+}  # MB, CPU-s an hour: figures of others
 
 
 @dataclass(slots=True)
@@ -58,9 +65,13 @@ class Bench:
 def nothing_happens(bench: Bench, seconds: float) -> None:
     """The first part."""
     (ours, relay), (theirs, _), (shaky, way) = bench.rack(), bench.rack(), bench.rack()
-    subjects = idle.agents(bench.stack, bench.cluster, ours, relay) + idle.today(bench.stack, theirs)
+    subjects = idle.agents(bench.stack, bench.cluster, ours, relay) + idle.today(
+        bench.stack, theirs
+    )
     agent = bench.stack.enter_context(
-        shaky.agent(bench.cluster, way, flaps.NODE, ethernet(shaky.netdevs), "--metrics-address", "")
+        shaky.agent(
+            bench.cluster, way, flaps.NODE, ethernet(shaky.netdevs), "--metrics-address", ""
+        )
     )
     idle.quiet((ours, theirs, shaky))
     flapping = flaps.Flapping(bench.cluster, bench.folder, agent, seconds)
@@ -73,11 +84,17 @@ def nothing_happens(bench: Bench, seconds: float) -> None:
     print_flaps(bench, flapping.outcome)
 
 
-def print_idle(bench: Bench, subjects: dict[str, Subject], asked: dict[str, int], seconds: float) -> None:
+def print_idle(
+    bench: Bench, subjects: dict[str, Subject], asked: dict[str, int], seconds: float
+) -> None:
     """The table, and the requests."""
-    patch = (subjects[RESYNCED].cpu - subjects[NARROW].cpu) * seconds / 3600 / max(asked[RESYNCED], 1)
+    patch = (
+        (subjects[RESYNCED].cpu - subjects[NARROW].cpu) * seconds / 3600 / max(asked[RESYNCED], 1)
+    )
     print(f"\nnothing happens for {seconds / 60:g} minutes; {cost.load()}")
-    print(f"{'':22}{'RSS MB':>8}{'PSS MB':>8}{'CPU-s an hour':>15}{'helpers':>9}{'with a PATCH':>14}")
+    print(
+        f"{'':22}{'RSS MB':>8}{'PSS MB':>8}{'CPU-s an hour':>15}{'helpers':>9}{'with a PATCH':>14}"
+    )
     for name, one in subjects.items():
         more = f"{one.cpu + patch:14.2f}" if name in (EVERYTHING, NARROW) else ""
         sizes = f"{one.memory.rss / MB:8.1f}{one.memory.pss / MB:8.1f}"
@@ -88,7 +105,9 @@ def print_idle(bench: Bench, subjects: dict[str, Subject], asked: dict[str, int]
     print(f"requests: {resyncs}; a PATCH costs {patch:.2f} CPU-s")
     bench.check("MB resident", subjects[EVERYTHING].memory.rss / MB, MOST_MB)
     bench.check("CPU-s an hour, everything on", subjects[EVERYTHING].cpu + patch, MOST_CPU)
-    bench.check("CPU-s an hour without GPU and InfiniBand", subjects[NARROW].cpu + patch, MOST_NARROW)
+    bench.check(
+        "CPU-s an hour without GPU and InfiniBand", subjects[NARROW].cpu + patch, MOST_NARROW
+    )
     bench.check("requests while nothing changed", asked[EVERYTHING] + asked[NARROW], 0)
     bench.check("requests of the resyncs", asked[RESYNCED], seconds / RESYNC / 0.9 + 1)
     bench.check("the fewest of them", seconds / RESYNC / 1.1 - 1, asked[RESYNCED])
@@ -100,11 +119,18 @@ def print_flaps(bench: Bench, outcome: flaps.Outcome | None) -> None:
         bench.missed.append("the Node of a flapping node: never right")
         return
     print(f"\n8 ports flap for {outcome.seconds / 60:.1f} minutes; {cost.load()}")
-    print(f"{outcome.changes} changes of links, {outcome.patches} PATCHes (at most {outcome.allowed})", end=", ")
+    print(
+        f"{outcome.changes} changes of links, {outcome.patches} PATCHes (at most {outcome.allowed})",
+        end=", ",
+    )
     print(f"right {outcome.right:.1f} s after the last change, {outcome.cpu:.1f} CPU-s")
     bench.check("PATCHes of a flapping node", outcome.patches, outcome.allowed)
     bench.check("none at all", 1, outcome.patches)
-    bench.check("seconds until the Node of a flapping node is right", outcome.right, flaps.INTERVAL + 3 * MEDIAN)
+    bench.check(
+        "seconds until the Node of a flapping node is right",
+        outcome.right,
+        flaps.INTERVAL + 3 * MEDIAN,
+    )
 
 
 def links_change(bench: Bench, rounds: int) -> None:
@@ -113,7 +139,9 @@ def links_change(bench: Bench, rounds: int) -> None:
     began = time.monotonic()
     found = latency.measure(bench.stack, bench.cluster, rack, relay, rounds)
     log = list(requests(bench.folder))
-    print(f"\nuntil the label has changed, {rounds} times each, {time.monotonic() - began:.0f} s; {cost.load()}")
+    print(
+        f"\nuntil the label has changed, {rounds} times each, {time.monotonic() - began:.0f} s; {cost.load()}"
+    )
     print(f"{'ms':16}{'median':>8}{'p99':>8}{''.join(f'{name:>9}' for name in latency.STAGES)}")
     times: dict[str, tuple[float, float]] = {}
     for what in dict.fromkeys(one.what for one in found):
@@ -122,7 +150,10 @@ def links_change(bench: Bench, rounds: int) -> None:
         times[what] = statistics.median(took), latency.p99(took)
         parts = latency.stages(these, log).values()
         print(f"{what:16}{times[what][0] * 1000:8.0f}{times[what][1] * 1000:8.0f}", end="")
-        print("".join(f"{part:9.1f}" for part in parts) or f"   a sweep every {SWEEP:g} s, and the same")
+        print(
+            "".join(f"{part:9.1f}" for part in parts)
+            or f"   a sweep every {SWEEP:g} s, and the same"
+        )
     for at, (name, most) in enumerate((("median", MEDIAN), ("p99", P99))):
         bench.check(f"Ethernet down, {name} s", times["Ethernet down"][at], most)
         bench.check(f"InfiniBand down, {name} s", times["InfiniBand down"][at], most + SWEEP)

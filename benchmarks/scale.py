@@ -3,7 +3,7 @@
     python -m benchmarks.scale [--agents 5000] [--within 60] [--real] [--inflight READS,WRITES] [PHASE...]
 
 The API server and its etcd are real, with the agent's manifests in force; so is each agent's pacer, its back-off and
-its requests, over a connection of their own, with a token of the Pod on its Node (tests/kube/fleet.py says what is
+its requests, over a connection of their own, with a token of the Pod on its Node (tests/support/kube/fleet.py says what is
 played). The generator, the API server and etcd share this machine, and the last line of each phase says how much of it
 each of them had: a phase in which nothing was idle tells of the machine, not of the agents.
 
@@ -27,28 +27,32 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.live.api import TIMEOUT
+from agent.kube.client import TIMEOUT
 from benchmarks.server_meter import Meter
-from tests.kube.agents import install
-from tests.kube.clock import Clock
-from tests.kube.cluster import Cluster
-from tests.kube.fleet import Agent, Fleet
-from tests.kube.population import populate
-from tests.kube.programs import missing
-from tests.kube.wire import Wire
+from tests.support.kube.agents import install
+from tests.support.kube.clock import Clock
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.fleet import Agent, Fleet
+from tests.support.kube.population import populate
+from tests.support.kube.programs import missing
+from tests.support.kube.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from benchmarks.server_meter import Reading
-    from tests.kube.wire import Asked
+    from tests.support.kube.wire import Asked
 
 AWAY = 600.0  # seconds
 FAST = 10.0
 LIMIT = 1800.0  # seconds until all is right
 RAIL = "ibp3"
 LEAF = 32  # nodes below a leaf
-GRACE, BOOT, SWEEP = 30.0, 90.0, 2.0  # seconds: a neighbour outlives its link; a switch boots; links come up before it
+GRACE, BOOT, SWEEP = (
+    30.0,
+    90.0,
+    2.0,
+)  # seconds: a neighbour outlives its link; a switch boots; links come up before it
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
 
@@ -157,15 +161,22 @@ class Phase:
 
 def _labels(agent: Agent, speed: str, *, neighbor: bool) -> Mapping[str, str]:
     """The labels of a node with this speed, with or without the rail's neighbour."""
-    labels = {key: speed if key.endswith("speed.current") else value for key, value in agent.whole.items()}
-    return labels if neighbor else {key: value for key, value in labels.items() if f".{RAIL}." not in key}
+    labels = {
+        key: speed if key.endswith("speed.current") else value for key, value in agent.whole.items()
+    }
+    return (
+        labels
+        if neighbor
+        else {key: value for key, value in labels.items() if f".{RAIL}." not in key}
+    )
 
 
 def describe(results: Mapping[tuple[str, int | str], int]) -> str:
     """Requests by what came of them."""
     names = {"get": "GET", "apply": "PATCH"}
     return ", ".join(
-        f"{count} {names[operation]} {result}" for (operation, result), count in sorted(results.items(), key=str)
+        f"{count} {names[operation]} {result}"
+        for (operation, result), count in sorted(results.items(), key=str)
     )
 
 
@@ -174,7 +185,10 @@ def per_second(asked: list[Asked], began: float, took: float) -> str:
     counts = Counter(int(one.at - began) for one in asked)
     writes = Counter(int(one.at - began) for one in asked if one.operation == "apply")
     step = max(int(took / WIDTH) + 1, 1)
-    peaks = [max(counts[second] for second in range(at, at + step)) for at in range(0, int(took) + 1, step)]
+    peaks = [
+        max(counts[second] for second in range(at, at + step))
+        for at in range(0, int(took) + 1, step)
+    ]
     top = max(peaks)
     bars = "".join(BARS[-(-(len(BARS) - 1) * peak // top)] if top else " " for peak in peaks)
     mean = len(asked) / took
@@ -216,9 +230,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--agents", type=int, default=5000)
     parser.add_argument("--within", type=float, default=60.0, help="seconds in which they start")
     parser.add_argument("--real", action="store_true", help="ten minutes away take ten minutes")
-    parser.add_argument("--kept", action="store_true", help="connections are kept, which agents do not do")
-    parser.add_argument("--inflight", help="max-requests-inflight and max-mutating-requests-inflight; 400,200")
-    parser.add_argument("phases", nargs="*", choices=[*PHASES, []], help="after power-on; all of them by default")
+    parser.add_argument(
+        "--kept", action="store_true", help="connections are kept, which agents do not do"
+    )
+    parser.add_argument(
+        "--inflight", help="max-requests-inflight and max-mutating-requests-inflight; 400,200"
+    )
+    parser.add_argument(
+        "phases", nargs="*", choices=[*PHASES, []], help="after power-on; all of them by default"
+    )
     return parser.parse_args()
 
 

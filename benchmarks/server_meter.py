@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tests.kube.cluster import Cluster
+    from tests.support.kube.cluster import Cluster
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MIB = 1 << 20
@@ -65,7 +65,9 @@ class Meter:
             stored=_sum(store, "etcd_mvcc_db_total_size_in_bytes") / MIB,
             written=_sum(store, "etcd_disk_wal_write_bytes_total") / MIB,
             commits=_sum(store, "etcd_server_proposals_committed_total"),
-            rejected=0.0 if new else _sum(self._server_metrics(), "apiserver_flowcontrol_rejected_requests_total"),
+            rejected=0.0
+            if new
+            else _sum(self._server_metrics(), "apiserver_flowcontrol_rejected_requests_total"),
         )
 
     def _server_metrics(self) -> str:
@@ -80,12 +82,18 @@ def cpu(pid: int) -> float:
 
 def resident(pid: int, field: str = "VmRSS") -> float:
     """MiB of a process."""
-    return next(int(line.split()[1]) / 1024 for line in _lines(f"/proc/{pid}/status") if line.startswith(field))
+    return next(
+        int(line.split()[1]) / 1024
+        for line in _lines(f"/proc/{pid}/status")
+        if line.startswith(field)
+    )
 
 
 def _machine() -> float:
     """CPU seconds that were not idle, of all cores."""
-    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, _lines("/proc/stat")[0].split()[1:])
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(
+        int, _lines("/proc/stat")[0].split()[1:]
+    )
     return (user + nice + system + irq + softirq) / TICKS
 
 
@@ -101,4 +109,6 @@ def _scrape(cluster: Cluster) -> str:
 
 def _sum(text: str, name: str) -> float:
     """A metric, all its labels together."""
-    return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+    return sum(
+        float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
+    )

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.live.child import Children
+from agent.helper.process import Children
 from benchmarks.nvml_poll import interpreter, measure
-from tests.live import stand_in
+from tests.support import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,9 @@ def main(rounds: int) -> int:
         above = f"{wall - start:15.1f}" if name in (some, many) else ""
         print(f"{name:24}{wall:9.1f}{cpu:9.1f}{above}")
     above_none = results[some][0] - start
-    print(f"a round over {PORTS} ports: {above_none:.1f} ms above the child with none (goal: {GOAL_MS:.0f})")
+    print(
+        f"a round over {PORTS} ports: {above_none:.1f} ms above the child with none (goal: {GOAL_MS:.0f})"
+    )
     return int(above_none > GOAL_MS)
 
 

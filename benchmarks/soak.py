@@ -29,19 +29,35 @@ from benchmarks import cost
 from benchmarks.rack import Rack, ethernet, gpu, infiniband, missing
 from benchmarks.relay import Relay, audited, requests
 from benchmarks.trouble import PREFIX, Trouble
-from tests.kube.cluster import Cluster
-from tests.kube.programs import free_ports
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.programs import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NODE = "soak"
 STRIKE, SAMPLE = 0.5, 15.0  # seconds
-GROWTH = {"RSS KB": 1024.0, "RSS KB of NVML's helper": 256.0, "descriptors in peace": 0.0, "threads in peace": 0.0}
+GROWTH = {
+    "RSS KB": 1024.0,
+    "RSS KB of NVML's helper": 256.0,
+    "descriptors in peace": 0.0,
+    "threads in peace": 0.0,
+}
 PEACE = 20  # samples, half a second apart: a helper that lives just then has descriptors, too
 MENDED = 90.0  # seconds
 FLAGS = (
-    *("--min-interval", "3s", "--gpu-interval", "5s", "--port-interval", "0.5s", "--resync", "30s", "--hold", "20s"),
+    *(
+        "--min-interval",
+        "3s",
+        "--gpu-interval",
+        "5s",
+        "--port-interval",
+        "0.5s",
+        "--resync",
+        "30s",
+        "--hold",
+        "20s",
+    ),
     *("--backend-device", "*"),
 )
 SPEED = f"{8 * 400 + 8 * 10}G"  # a veth says 10 Gb/s
@@ -81,7 +97,9 @@ def scrape(rack: Rack, port: int) -> int:
 
 
 def _get(address: str) -> bytes:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address, timeout=10) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        address, timeout=10
+    ) as answer:
         return bytes(answer.read())
 
 
@@ -101,7 +119,9 @@ def samples(trouble: Trouble, metrics: int, seconds: float) -> Iterator[Sample]:
 
 def row(name: str, taken: list[Sample]) -> str:
     """The medians."""
-    rss, pss, helper, files, threads = (statistics.median(column) for column in zip(*taken, strict=True))
+    rss, pss, helper, files, threads = (
+        statistics.median(column) for column in zip(*taken, strict=True)
+    )
     return f"{name:14}{rss:10.0f}{pss:10.0f}{helper:10.0f}{files:13.0f}{threads:9.0f}{len(taken):9}"
 
 
@@ -117,7 +137,8 @@ def in_peace(pid: int) -> Sample:
 def growth(second: list[Sample], last: list[Sample]) -> dict[str, float]:
     """By how much it has grown; each quarter's last sample is the one in peace."""
     sizes = (
-        statistics.median(of(one) for one in last[:-1]) - statistics.median(of(one) for one in second[:-1])
+        statistics.median(of(one) for one in last[:-1])
+        - statistics.median(of(one) for one in second[:-1])
         for of in (attrgetter("rss"), attrgetter("standing"))
     )
     counts = (last[-1].descriptors - second[-1].descriptors, last[-1].threads - second[-1].threads)
@@ -130,7 +151,11 @@ def mended(cluster: Cluster, trouble: Trouble) -> float:
     began = time.monotonic()
     while time.monotonic() - began < MENDED:
         labels = cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"].get("labels", {})
-        known = [key for key in labels if key.startswith(f"{PREFIX}/neighbors") and key.endswith(".device")]
+        known = [
+            key
+            for key in labels
+            if key.startswith(f"{PREFIX}/neighbors") and key.endswith(".device")
+        ]
         if labels.get(f"{PREFIX}/speed.current") == SPEED and len(known) == 16:
             return time.monotonic() - began
         time.sleep(0.5)
@@ -150,7 +175,8 @@ def soak(hours: float, seed: int, stack: ExitStack) -> int:
     trouble = Trouble(rack, agent, relay, cluster, random.Random(seed))  # noqa: S311 - to be repeated
     print(f"{hours:g} hours, seed {seed}, {cost.load()}", flush=True)
     print(
-        f"{'':14}{'RSS KB':>10}{'PSS KB':>10}{'helper':>10}{'descriptors':>13}{'threads':>9}{'samples':>9}", flush=True
+        f"{'':14}{'RSS KB':>10}{'PSS KB':>10}{'helper':>10}{'descriptors':>13}{'threads':>9}{'samples':>9}",
+        flush=True,
     )
     quarters, well = [], 0.0
     for name in ("first quarter", "second", "third", "last"):
@@ -163,10 +189,17 @@ def soak(hours: float, seed: int, stack: ExitStack) -> int:
     grown = growth(quarters[1], quarters[3])
     tell(trouble, log, [one.code for one in requests(folder)])
     print(f"/metrics has {size} bytes; mended after {well:.1f} s at most (limit {MENDED:.0f})")
-    print("grown since the second quarter: " + ", ".join(f"{name} {by:+.0f}" for name, by in grown.items()))
+    print(
+        "grown since the second quarter: "
+        + ", ".join(f"{name} {by:+.0f}" for name, by in grown.items())
+    )
     if math.isinf(well):
         print(log[-3000:])
-    return int(any(by > GROWTH[name] for name, by in grown.items()) or math.isinf(well) or "Traceback" in log)
+    return int(
+        any(by > GROWTH[name] for name, by in grown.items())
+        or math.isinf(well)
+        or "Traceback" in log
+    )
 
 
 def tell(trouble: Trouble, log: str, codes: list[int]) -> None:

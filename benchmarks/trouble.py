@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.rack import PORTS, infiniband, set_link
-from tests.kernel_tree import CLASS
-from tests.kube.cluster import MERGE
-from tests.live.stand_in_nvml import gpu, tray
-from tests.live.switch import cable
-from tests.sysfs_on_disk import lay, remove
-from tests.wire.lldp_frames import ethernet as ethernet_frame
-from tests.wire.lldp_frames import identity, tlv
+from tests.support.kernel_tree import CLASS
+from tests.support.kube.cluster import MERGE
+from tests.support.lldp_frames import ethernet as ethernet_frame
+from tests.support.lldp_frames import identity, tlv
+from tests.support.stand_in_nvml import gpu, tray
+from tests.support.switch import cable
+from tests.support.sysfs_on_disk import lay, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from benchmarks.rack import Agent, Rack
     from benchmarks.relay import Relay
-    from tests.kube.cluster import Cluster
+    from tests.support.kube.cluster import Cluster
 
 PREFIX = "backend.coreweave.cloud"
 RATES = ("400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)", "100 Gb/sec (4X EDR)")
@@ -89,7 +89,9 @@ class Trouble:
         """Somebody speaks who was never heard before, under a name that no label can carry."""
         name = self.random.randbytes(self.random.randrange(1, 200)).hex().encode()[:255]
         mac = b"\4\2" + self.random.randbytes(5)
-        lldpdu = identity(mac, b"\5" + name[:40], self.random.randrange(180)) + tlv(5, name) + b"\0\0"
+        lldpdu = (
+            identity(mac, b"\5" + name[:40], self.random.randrange(180)) + tlv(5, name) + b"\0\0"
+        )
         self._send(ethernet_frame(lldpdu, source=mac[1:].hex()))
 
     def nonsense(self) -> None:
@@ -142,7 +144,10 @@ class Trouble:
 
     def _plug_in(self, number: int) -> None:
         self._gone.discard(number)
-        lay({path: entry for path, entry in infiniband().items() if f"/ibp{number}" in path}, self.agent.sys.parent)
+        lay(
+            {path: entry for path, entry in infiniband().items() if f"/ibp{number}" in path},
+            self.agent.sys.parent,
+        )
 
     def _port(self) -> int:
         return self.random.randrange(PORTS)

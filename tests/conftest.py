@@ -14,7 +14,9 @@ settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite expected.labels of every machine")
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite expected.labels of every machine"
+    )
 
 
 @pytest.fixture

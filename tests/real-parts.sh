@@ -13,7 +13,7 @@ if ! dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | awk '$1 !=
     $root apt-get update -q
     $root apt-get install -q -y --no-install-recommends $packages
 fi
-sh emulated/fetch_kernel.sh
+sh support/qemu/fetch_kernel.sh
 # The distributions' own Go is too old to build it, so Go is taken where it is.
-[ -n "${KUBEBUILDER_ASSETS-}" ] || sh kube/build.sh all ||
+[ -n "${KUBEBUILDER_ASSETS-}" ] || sh support/kube/build.sh all ||
     echo "no Kubernetes, or only a part of it: the tests over it will be skipped" >&2

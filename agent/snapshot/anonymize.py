@@ -33,10 +33,12 @@ SWITCH_MANAGEMENT = b"SW_MNG"  # all that the agent looks for in a VPD
 
 # A GUID of 4 or a GID of 8 groups; a MAC address of 6 or an IPoIB address of 20 octets.
 _GROUPS = re.compile(
-    r"(?<![0-9a-f:])(?:[0-9a-f]{4}:){3}(?:(?:[0-9a-f]{4}:){4})?[0-9a-f]{4}(?![0-9a-f:])", re.IGNORECASE
+    r"(?<![0-9a-f:])(?:[0-9a-f]{4}:){3}(?:(?:[0-9a-f]{4}:){4})?[0-9a-f]{4}(?![0-9a-f:])",
+    re.IGNORECASE,
 )
 _OCTETS = re.compile(
-    r"(?<![0-9a-f:])(?:[0-9a-f]{2}:){5}(?:(?:[0-9a-f]{2}:){14})?[0-9a-f]{2}(?![0-9a-f:])", re.IGNORECASE
+    r"(?<![0-9a-f:])(?:[0-9a-f]{2}:){5}(?:(?:[0-9a-f]{2}:){14})?[0-9a-f]{2}(?![0-9a-f:])",
+    re.IGNORECASE,
 )
 _WHOLE, _HALF = 32, 16  # hex digits of a GID, and of the prefix and the GUID that it consists of
 _SPELLED = re.compile(
@@ -44,7 +46,9 @@ _SPELLED = re.compile(
     re.IGNORECASE,
 )
 # `upper_enx...` is a link's name
-_NAMED_AFTER = re.compile(r"(?<![A-Za-z0-9])(enx|wlx|ibx|rocex|iwx|opax)([0-9a-f]{16}|[0-9a-f]{12})")
+_NAMED_AFTER = re.compile(
+    r"(?<![A-Za-z0-9])(enx|wlx|ibx|rocex|iwx|opax)([0-9a-f]{16}|[0-9a-f]{12})"
+)
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 # 02: locally administered, so that no vendor's address is ever made up. What was made up stays: a record may come here
 # a second time.
@@ -70,7 +74,12 @@ class _Names:
         text = _UUID.sub(lambda match: self._uuid(match[0]), text)
         text = _SPELLED.sub(self._respelled, text)
         for name in self.hosts:
-            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", _OTHER_HOST, text, flags=re.IGNORECASE)
+            text = re.sub(
+                rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])",
+                _OTHER_HOST,
+                text,
+                flags=re.IGNORECASE,
+            )
         return text
 
     def _respelled(self, match: re.Match[str]) -> str:
@@ -80,7 +89,9 @@ class _Names:
     def _spaced(self, text: str, width: int) -> str:
         """GUIDs, GIDs (two halves), MACs, IPoIB addresses (QPN, then a GID)."""
         digits = text.replace(":", "").lower()
-        queue_pair, gid = (digits[:-_WHOLE], digits[-_WHOLE:]) if len(digits) >= _WHOLE else ("", digits)
+        queue_pair, gid = (
+            (digits[:-_WHOLE], digits[-_WHOLE:]) if len(digits) >= _WHOLE else ("", digits)
+        )
         halves = (gid[:_HALF], gid[_HALF:]) if len(gid) == _WHOLE else (gid,)
         other = queue_pair + "".join(map(self.digits, halves))
         return ":".join(other[at : at + width] for at in range(0, len(other), width))
@@ -105,13 +116,19 @@ def anonymize(journal: Record) -> Record:
         _content(names, path, data)
     return replace(
         journal,
-        files={names.text(path): _content(names, path, data) for path, data in sorted(journal.files.items())},
+        files={
+            names.text(path): _content(names, path, data)
+            for path, data in sorted(journal.files.items())
+        },
         links={names.text(path): names.text(target) for path, target in journal.links.items()},
         folders={names.text(path) for path in journal.folders},
         errors={names.text(path): error for path, error in journal.errors.items()},
-        facts=_everywhere(names, journal.facts) | ({"hostname": _OTHER_HOST} if journal.facts.get("hostname") else {}),
+        facts=_everywhere(names, journal.facts)
+        | ({"hostname": _OTHER_HOST} if journal.facts.get("hostname") else {}),
         meta=_everywhere(names, journal.meta) | {"anonymized": ANONYMIZED},
-        doors=replace(anonymize_doors(journal.doors, names.text), nvml=_gpus(names, journal.doors.nvml)),
+        doors=replace(
+            anonymize_doors(journal.doors, names.text), nvml=_gpus(names, journal.doors.nvml)
+        ),
     )
 
 
@@ -129,7 +146,9 @@ def _gpus(names: _Names, value: Any) -> Any:
 def _host_names(journal: Record) -> tuple[str, ...]:
     """The host name and its first part; not one that is a word of the kernel's own, such as `node`, `net` or `1`."""
     host = journal.facts.get("hostname") or ""
-    kernels = _STATES.union(*(_WORDS.findall(path) for path in (*journal.files, *journal.links, *journal.folders)))
+    kernels = _STATES.union(
+        *(_WORDS.findall(path) for path in (*journal.files, *journal.links, *journal.folders))
+    )
     return tuple(name for name in (host, host.partition(".")[0]) if name and name not in kernels)
 
 
@@ -149,7 +168,9 @@ def _ipv4_routes(text: str) -> str:
     header, *lines = text.split("\n")
     rows = [line.split("\t") for line in lines]
     kept = [
-        "\t".join([*row[:2], "00000000", *row[3:]]) for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"
+        "\t".join([*row[:2], "00000000", *row[3:]])
+        for row in rows
+        if len(row) > 7 and row[1] == row[7] == "00000000"
     ]
     return "\n".join([header, *kept, ""])
 

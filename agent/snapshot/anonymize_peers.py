@@ -17,9 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
-from agent.wire import lldp, nodedesc, smp
-from agent.wire.lldp import Frame
-from agent.wire.smp import Attribute
+from agent.infiniband import node_description as nodedesc
+from agent.infiniband import smp
+from agent.infiniband.smp import Attribute
+from agent.lldp import frame as lldp
+from agent.lldp.frame import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,9 +62,14 @@ def anonymize_doors(doors: Doors, text: Callable[[str], str]) -> Doors:
     peers = _Peers(text)
     return replace(
         doors,
-        heard={text(netdev): list(filter(None, map(peers.frame, frames))) for netdev, frames in doors.heard.items()},
+        heard={
+            text(netdev): list(filter(None, map(peers.frame, frames)))
+            for netdev, frames in doors.heard.items()
+        },
         refused={text(netdev): text(reason) for netdev, reason in doors.refused.items()},
-        answers={(text(device), port): peers.answer(one) for (device, port), one in doors.answers.items()},
+        answers={
+            (text(device), port): peers.answer(one) for (device, port), one in doors.answers.items()
+        },
         flags={text(netdev): flags for netdev, flags in doors.flags.items()},
     )
 
@@ -103,7 +110,11 @@ class _Peers:
                 bytes((told.chassis_subtype,))
                 + self._identifier(told.chassis_id, told.chassis_subtype == 4, self.name),
             ),
-            (2, bytes((told.port_id_subtype,)) + self._identifier(told.port_id, told.port_id_subtype == 3, self.port)),
+            (
+                2,
+                bytes((told.port_id_subtype,))
+                + self._identifier(told.port_id, told.port_id_subtype == 3, self.port),
+            ),
             (3, told.ttl.to_bytes(2, "big")),
         ]
         if told.port_description:
@@ -112,14 +123,16 @@ class _Peers:
             tlvs.append((5, self.name(told.system_name).encode()))
         if told.capabilities is not None:
             tlvs.append((7, 2 * told.capabilities.to_bytes(2, "big")))
-        return b"".join((kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in [*tlvs, (0, b"")])
+        return b"".join(
+            (kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in [*tlvs, (0, b"")]
+        )
 
     def _identifier(self, text: str, is_mac: bool, rename: Callable[[str], str]) -> bytes:
         """An address stays an address; what only claims to be one is a name like any other."""
         return self.mac(text) if is_mac and _MAC.fullmatch(text) else rename(text).encode()
 
     def answer(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The helper's answer for one port (agent/live/helper.py)."""
+        """The helper's answer for one port (agent/helper/main.py)."""
         told = {"device": self.text(answer["device"]), "port": answer["port"]}
         try:
             return {
@@ -138,12 +151,18 @@ class _Peers:
             request, error = bytes.fromhex(one["request"]), _word(one["error"])
             smp.require_get(request)
             try:
-                data = None if one["reply"] is None else smp.decode(bytes.fromhex(one["reply"]), request)
+                data = (
+                    None
+                    if one["reply"] is None
+                    else smp.decode(bytes.fromhex(one["reply"]), request)
+                )
                 if data and request[_ATTRIBUTE] == Attribute.NODE_INFO:
                     kind = "switch" if smp.node_info(data).node_type == "switch" else "peer"
             except Malformed:
                 data, error = None, "malformed"
-            reply = _reply(request, self._data(request[_ATTRIBUTE], data, kind)).hex() if data else None
+            reply = (
+                _reply(request, self._data(request[_ATTRIBUTE], data, kind)).hex() if data else None
+            )
             found.append({"request": request.hex(), "reply": reply, "error": error})
         return found
 
@@ -165,10 +184,14 @@ class _Peers:
         if nodedesc.switch_name(description) is None:
             return NAMELESS
         name, _, rest = description.partition(" ")
-        return f"{self.name(name, kind)} {rest}" if HCA.fullmatch(rest) else self.name(description, kind)
+        return (
+            f"{self.name(name, kind)} {rest}"
+            if HCA.fullmatch(rest)
+            else self.name(description, kind)
+        )
 
     def _managed(self, composed: str) -> str:
-        """Host name, model, and the place of the ASIC in the box (agent/wire/nodedesc.py)."""
+        """Host name, model, and the place of the ASIC in the box (agent/infiniband/node_description.py)."""
         name, colon, rest = composed.rpartition(":") if ":" in composed else (composed, "", "")
         model = rest.partition("/")[0]
         places = PLACES.search(rest)

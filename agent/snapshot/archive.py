@@ -118,7 +118,9 @@ def _without_top(found: dict[str, bytes | str | None]) -> dict[str, bytes | str 
     top = tops.pop() if len(tops) == 1 else ""
     if top in {"", "sys", "class"} or any(path.startswith(f"{top}/ports/") for path in found):
         return {path: data for path, data in found.items() if path}
-    return {path[len(top) + 1 :]: data for path, data in found.items() if path.startswith(f"{top}/")}
+    return {
+        path[len(top) + 1 :]: data for path, data in found.items() if path.startswith(f"{top}/")
+    }
 
 
 @contextmanager
@@ -156,7 +158,9 @@ def _zstd(file: io.BufferedReader) -> Iterator[Any]:
     try:
         from backports import zstd
     except ImportError:
-        raise Unavailable("a zstd archive needs the package backports.zstd: pip install 'bwagent[zstd]'") from None
+        raise Unavailable(
+            "a zstd archive needs the package backports.zstd: pip install 'bwagent[zstd]'"
+        ) from None
     try:
         with zstd.open(file) as stream:
             yield stream

@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Unavailable
-from agent.observe import observe
 from agent.snapshot.recorded import Doors, recording, save
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Tree
+from agent.sources.observe import observe
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from agent.host import Host, Root
+    from agent.host import Host
     from agent.model import Observation
+    from agent.sysfs.reader import Root
 
 README = """\
 # Captured by bwagent {agent}
@@ -58,8 +59,12 @@ class Record:
 
     def copy(self) -> Record:
         """The record as it is now; each copy below is one step for other threads."""
-        errors = self.errors.copy()  # first: what is answered meanwhile is then an error and a file, never neither
-        return Record(self.files.copy(), self.links.copy(), self.folders.copy(), errors, self.facts, self.meta)
+        errors = (
+            self.errors.copy()
+        )  # first: what is answered meanwhile is then an error and a file, never neither
+        return Record(
+            self.files.copy(), self.links.copy(), self.folders.copy(), errors, self.facts, self.meta
+        )
 
 
 class Recorder:
@@ -109,7 +114,9 @@ class Recorder:
             if error.errno in UNSAID:
                 self._record.errors.pop(path, None)
             raise
-        self._record.errors.pop(path, None)  # gone already when two devices asked for a netdev's file at once
+        self._record.errors.pop(
+            path, None
+        )  # gone already when two devices asked for a netdev's file at once
 
     def _note_way(self, path: str) -> None:
         """Remember the links on the way to a path, itself included."""
@@ -141,7 +148,9 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     growing = Record(facts={"hostname": host.name})
     listening, doors = recording(host)
     observation = observe(replace(listening, root=Recorder(host.root, growing)), sources)
-    journal = growing.copy()  # a read that blocked may go on, and add to what is about to be written
+    journal = (
+        growing.copy()
+    )  # a read that blocked may go on, and add to what is about to be written
     journal.doors = doors
     journal.facts["private_flags"] = doors.flags
     when = datetime.fromtimestamp(observation.time, UTC)
@@ -200,9 +209,15 @@ def _fill(draft: Path, journal: Record) -> None:
         _with_parent(draft / places[path]).write_bytes(data)
     for path in journal.folders:
         (draft / places[path]).mkdir(parents=True, exist_ok=True)
-    empty = sorted({places[path] for path in journal.folders if not os.listdir(draft / places[path])})
+    empty = sorted(
+        {places[path] for path in journal.folders if not os.listdir(draft / places[path])}
+    )
     notes = {"errors": dict(sorted(journal.errors.items())), "empty": empty}
-    for name, content in (("errors.json", notes), ("host.json", journal.facts), ("meta.json", journal.meta)):
+    for name, content in (
+        ("errors.json", notes),
+        ("host.json", journal.facts),
+        ("meta.json", journal.meta),
+    ):
         (draft / name).write_text(json.dumps(content, indent=2) + "\n")
     (draft / "README.md").write_text(README.format(**journal.meta))
 

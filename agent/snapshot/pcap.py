@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
-from agent.wire.lldp import Frame, is_lldp
+from agent.lldp.frame import Frame, is_lldp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 LONGEST_FILE = 16 << 20  # bytes
 MOST_FRAMES = 100_000
 ETHERNET = 1  # LINKTYPE_ETHERNET
-LINK_TYPE = 0xFFFF  # above it stands the length of the frame check sequence, which LLDP takes for padding
+LINK_TYPE = (
+    0xFFFF  # above it stands the length of the frame check sequence, which LLDP takes for padding
+)
 MICROSECONDS, NANOSECONDS = 1_000_000, 1_000_000_000
 GZIP = b"\x1f\x8b"  # scapy would unpack it, however much that is
 SECTION = b"\x0a\x0d\x0d\x0a"  # block type of a pcapng file's Section Header Block
@@ -49,7 +51,9 @@ def _frames(netdev: str, data: bytes) -> tuple[list[Frame], int]:
                 raise Malformed(f"more than {MOST_FRAMES} frames")
             _check_link_type(getattr(meta, "linktype", getattr(reader, "linktype", ETHERNET)))
             if is_lldp(packet):
-                found.append(Frame(netdev, _seconds(meta, nano=getattr(reader, "nano", False)), packet))
+                found.append(
+                    Frame(netdev, _seconds(meta, nano=getattr(reader, "nano", False)), packet)
+                )
     except (EOFError, ValueError, OverflowError, struct.error, scapy_error) as error:
         raise Malformed(f"no pcap or pcapng file: {error}") from error
     return sorted(found, key=lambda frame: frame.time), file.tell()
@@ -77,7 +81,11 @@ def _whole_blocks(data: bytes) -> int:
         if data[at : at + 4] == SECTION:
             order = "<" if data[at + 8 : at + 12] == SECTION_LITTLE_ENDIAN else ">"
         length = int(struct.unpack_from(f"{order}I", data, at + 4)[0])
-        if length < 12 or length % 4 or data[at + 4 : at + 8] != data[at + length - 4 : at + length]:
+        if (
+            length < 12
+            or length % 4
+            or data[at + 4 : at + 8] != data[at + length - 4 : at + length]
+        ):
             break
         at += length
     return at
@@ -99,7 +107,9 @@ def write(frames: Iterable[Frame]) -> bytes:
 
 def _check_link_type(link_type: int) -> None:
     if (kind := link_type & LINK_TYPE) != ETHERNET:
-        raise Malformed(f"its link type is {kind}, not Ethernet (capture on one interface, not on 'any')")
+        raise Malformed(
+            f"its link type is {kind}, not Ethernet (capture on one interface, not on 'any')"
+        )
 
 
 def _seconds(meta: Any, *, nano: bool) -> float:
@@ -107,7 +117,11 @@ def _seconds(meta: Any, *, nano: bool) -> float:
     if hasattr(meta, "sec"):
         resolution = NANOSECONDS if nano else MICROSECONDS
         return float((meta.sec * resolution + meta.usec) / resolution)
-    ticks = (meta.tshigh << 32) + meta.tslow if meta.tshigh is not None and meta.tslow is not None else 0
+    ticks = (
+        (meta.tshigh << 32) + meta.tslow
+        if meta.tshigh is not None and meta.tslow is not None
+        else 0
+    )
     return float(ticks / (meta.tsresol or MICROSECONDS))
 
 
@@ -116,8 +130,12 @@ def _scapy() -> tuple[Any, type[Exception]]:
     try:
         from scapy import error, utils
     except ImportError:
-        raise Unavailable("frames in capture files need scapy: pip install 'bwagent[pcap]'") from None
+        raise Unavailable(
+            "frames in capture files need scapy: pip install 'bwagent[pcap]'"
+        ) from None
     import logging  # only scapy needs it, and a look without frames starts in less time
 
-    logging.getLogger("scapy.runtime").setLevel(logging.ERROR)  # it warns about a truncated frame; so do we
+    logging.getLogger("scapy.runtime").setLevel(
+        logging.ERROR
+    )  # it warns about a truncated frame; so do we
     return utils, error.Scapy_Exception

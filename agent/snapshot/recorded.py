@@ -1,8 +1,8 @@
 """What the other doors gave, in a snapshot: LLDP frames, SMP answers, a driver's private flags.
 
     lldp/<netdev>.pcap or .pcapng      frames, with their times (agent/snapshot/pcap.py)
-    smp/<device>-<port>.json           requests and replies of one port, in hex (agent/live/helper.py, verb smp)
-    nvml.json                          NVML's answer (agent/live/nvml.py, look)
+    smp/<device>-<port>.json           requests and replies of one port, in hex (agent/helper/main.py, verb smp)
+    nvml.json                          NVML's answer (agent/nvml/library.py, look)
     host.json, "private_flags"         of the netdevs that were asked
 
 Frames of a netdev whose file cannot be read are refused like a netdev that cannot be listened to: with the reason.
@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
-from agent.host import TABLE
+from agent.sysfs.reader import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from agent.host import Host
+    from agent.lldp.frame import Frame
     from agent.snapshot.tree import Store
-    from agent.wire.lldp import Frame
 
 LLDP, SMP, NVML = "lldp", "smp", "nvml.json"
 
@@ -93,7 +93,11 @@ def recording(host: Host) -> tuple[Host, Doors]:
         return doors.nvml
 
     return replace(
-        host, frames=frames if listen else None, ask_smp=ask_smp, private_flags=private_flags, gpus=gpus
+        host,
+        frames=frames if listen else None,
+        ask_smp=ask_smp,
+        private_flags=private_flags,
+        gpus=gpus,
     ), doors
 
 
@@ -116,7 +120,9 @@ def save(doors: Doors, folder: Path) -> None:
         except Unavailable as error:
             doors.left_out = str(error)
     for (device, port), answer in doors.answers.items():
-        _write(folder / SMP / f"{device}-{port}.json", json.dumps(answer, indent=2).encode() + b"\n")
+        _write(
+            folder / SMP / f"{device}-{port}.json", json.dumps(answer, indent=2).encode() + b"\n"
+        )
     if doors.nvml is not None:
         _write(folder / NVML, json.dumps(doors.nvml, indent=2).encode() + b"\n")
 
@@ -154,7 +160,9 @@ def _bytes(store: Store, path: str, limit: int) -> bytes:
 
 
 def _load_frames(doors: Doors, netdev: str, store: Store, path: str) -> None:
-    from agent.snapshot import pcap  # with it comes the decoder, which a snapshot without frames does not need
+    from agent.snapshot import (
+        pcap,  # with it comes the decoder, which a snapshot without frames does not need
+    )
 
     try:
         frames, fault = pcap.read(netdev, _bytes(store, path, pcap.LONGEST_FILE))
@@ -185,7 +193,9 @@ def _object(path: str, data: bytes) -> dict[str, Any]:
 
 
 def _flags(flags: Any) -> dict[str, dict[str, bool]]:
-    fits = isinstance(flags, dict) and all(isinstance(of_netdev, dict) for of_netdev in flags.values())
+    fits = isinstance(flags, dict) and all(
+        isinstance(of_netdev, dict) for of_netdev in flags.values()
+    )
     if not fits:
         raise Malformed("host.json: 'private_flags' is no object of objects")
     return dict(flags)

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
-from agent.host import TABLE, Host
+from agent.host import Host
 from agent.snapshot.recorded import load
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
+from agent.sysfs.reader import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,9 @@ def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ..
         meta = _json(store, "meta.json")
         facts = _json(store, "host.json")
         if meta.get("schema", SCHEMA) != SCHEMA:
-            raise Malformed(f"meta.json: schema {_brief(meta['schema'])}; this agent reads schema {SCHEMA}")
+            raise Malformed(
+                f"meta.json: schema {_brief(meta['schema'])}; this agent reads schema {SCHEMA}"
+            )
         doors = load(store, facts.get("private_flags", {}))
         when = _first(_time(meta), doors.newest(), time.time())
         return Host(
@@ -102,8 +105,12 @@ def _mount(store: Store) -> str:
     if any(store.kind(f"{name}/ports") == "folder" for name in names):
         return BARE
     if any(store.kind(name) == "link" for name in names):
-        raise Malformed("no snapshot: only links, which were copied without what they lead to (cp -rL follows them)")
-    raise Malformed("no snapshot: neither a sys folder nor the devices of class/infiniband are in it")
+        raise Malformed(
+            "no snapshot: only links, which were copied without what they lead to (cp -rL follows them)"
+        )
+    raise Malformed(
+        "no snapshot: neither a sys folder nor the devices of class/infiniband are in it"
+    )
 
 
 def _json(store: Store, name: str) -> dict[str, Any]:
@@ -139,8 +146,12 @@ def _strings(notes: dict[str, Any], key: str) -> list[str]:
 
 def _string(facts: dict[str, Any], file: str, key: str) -> str | None:
     value = facts.get(key)
-    if value is not None and not (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_TEXT):
-        raise Malformed(f"{file}: {key!r} is no text of at most {LONGEST_TEXT} printable characters")
+    if value is not None and not (
+        isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_TEXT
+    ):
+        raise Malformed(
+            f"{file}: {key!r} is no text of at most {LONGEST_TEXT} printable characters"
+        )
     return value or None
 
 
@@ -156,5 +167,7 @@ def _time(meta: dict[str, Any]) -> float | None:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise Malformed(f"meta.json: time {_brief(text)} is not of the form 2026-05-04T10:00:00Z") from None
+        raise Malformed(
+            f"meta.json: time {_brief(text)} is not of the form 2026-05-04T10:00:00Z"
+        ) from None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

@@ -173,7 +173,13 @@ def _below(mount: str, path: str) -> str:
     """The rest of `mount` where `path` is above it: sys/class/infiniband, sys -> class/infiniband."""
     if not mount or path == mount:
         return ""
-    return mount if not path else mount.removeprefix(f"{path}/") if mount.startswith(f"{path}/") else ""
+    return (
+        mount
+        if not path
+        else mount.removeprefix(f"{path}/")
+        if mount.startswith(f"{path}/")
+        else ""
+    )
 
 
 class MemoryStore:

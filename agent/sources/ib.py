@@ -2,7 +2,7 @@
 
 One hop needs neither a LID nor a subnet manager, so a port in INIT has a neighbour as well. A multi-plane HCA does not
 take such packets itself; the SMI sub-device beside it does (its first plane with a link). What the answers mean is in
-agent/wire/smp.py; the packets are sent by a helper, all ports at once.
+agent/infiniband/smp.py; the packets are sent by a helper, all ports at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.model import Absent, Failed, Link, Neighbor, Problem, Reading, Seen
-from agent.roles import is_smi_of
+from agent.sources.backend import is_smi_of
 
 if TYPE_CHECKING:
     from agent.host import Host
@@ -54,7 +54,9 @@ def _answers(host: Host, addresses: list[Address]) -> dict[Address | None, dict[
     try:
         return {(one["device"], one["port"]): dict(one) for one in answer["ports"]}
     except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"the answer about InfiniBand neighbours makes no sense: {error!r}") from error
+        raise Malformed(
+            f"the answer about InfiniBand neighbours makes no sense: {error!r}"
+        ) from error
 
 
 def _link(role: PortRole, answer: dict[str, Any] | None, problems: list[Problem]) -> Link:
@@ -78,11 +80,15 @@ def _told(answer: dict[str, Any] | None) -> IbNeighbor:
         raise Unavailable("not-recorded")
     if answer.get("error"):
         raise Unavailable(_word(answer["error"]))
-    from agent.wire import smp  # a look without answers starts without it
+    from agent.infiniband import smp  # a look without answers starts without it
 
     try:
         exchanges = [
-            smp.Exchange(bytes.fromhex(one["request"]), _bytes(one["reply"]), one["error"] and _word(one["error"]))
+            smp.Exchange(
+                bytes.fromhex(one["request"]),
+                _bytes(one["reply"]),
+                one["error"] and _word(one["error"]),
+            )
             for one in answer["exchanges"]
         ]
     except (KeyError, TypeError, ValueError) as error:
@@ -106,7 +112,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _neighbor(told: IbNeighbor) -> Neighbor:
-    from agent.wire import nodedesc
+    from agent.infiniband import node_description as nodedesc
 
     name = nodedesc.switch_name(told.node_description) if told.node_description else None
     return Neighbor(name or told.node_guid, str(told.port), None, told)

@@ -1,6 +1,6 @@
 """The LLDP source: who is at the far end of each Ethernet backend port.
 
-Frames come in by the netdev of the port, or of the leg of its bond; what they mean over time is in agent/neighbors.py.
+Frames come in by the netdev of the port, or of the leg of its bond; what they mean over time is in agent/lldp/neighbors.py.
 A netdev without a neighbour has its reason, and that decides whether the labels published last stay: nobody can be
 heard (no permission, firmware that keeps LLDP to itself, a netdev lent to a pod), or nobody has spoken yet, is no proof
 that nobody is there; a link that is down, a TTL that ran out and a goodbye are.
@@ -12,16 +12,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed, Unavailable
-from agent.host import Reader
 from agent.model import Absent, Link, Neighbor, Problem, Reading, Seen
+from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.host import Host
+    from agent.lldp.frame import Frame
+    from agent.lldp.neighbors import Heard
     from agent.model import LldpNeighbor, Netdev, PortRole
-    from agent.neighbors import Heard
-    from agent.wire.lldp import Frame
 
 SOURCE = "lldp"
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
@@ -35,12 +35,19 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     backend = [role for role in ports if role.backend and role.port.link_layer == "Ethernet"]
     if not backend:
         return Reading(Absent("no Ethernet backend port"))
-    netdevs = {role.interface: netdev for role in backend if (netdev := role.leg or role.port.netdev)}
+    netdevs = {
+        role.interface: netdev for role in backend if (netdev := role.leg or role.port.netdev)
+    }
     links_up = {netdev.name: netdev.operstate not in NO_LINK for netdev in netdevs.values()}
     for netdev in netdevs.values():
-        host.neighbors.link(netdev.name, host.clock(), up=links_up[netdev.name], changes=netdev.carrier_changes)
+        host.neighbors.link(
+            netdev.name, host.clock(), up=links_up[netdev.name], changes=netdev.carrier_changes
+        )
     deaf, problems = _listen(host, links_up)
-    links = tuple(_link(host, role.interface, netdevs.get(role.interface), deaf, host.clock()) for role in backend)
+    links = tuple(
+        _link(host, role.interface, netdevs.get(role.interface), deaf, host.clock())
+        for role in backend
+    )
     return Reading(Seen(links), tuple(problems))
 
 
@@ -53,7 +60,10 @@ def _listen(host: Host, netdevs: dict[str, bool]) -> tuple[dict[str, str], list[
     except Unavailable as error:
         word = "not-permitted" if isinstance(error.__cause__, PermissionError) else "unavailable"
         return dict.fromkeys(netdevs, word), [Problem(SOURCE, SOURCE, None, str(error))]
-    problems = [Problem(SOURCE, netdev, None, f"cannot be listened to: {text}") for netdev, text in refused.items()]
+    problems = [
+        Problem(SOURCE, netdev, None, f"cannot be listened to: {text}")
+        for netdev, text in refused.items()
+    ]
     own = _own_addresses(Reader(host.root, SOURCE), netdevs)
     problems += dict.fromkeys(problem for frame in frames if (problem := _hear(host, frame, own)))
     return dict.fromkeys(refused, "unavailable"), problems
@@ -67,7 +77,10 @@ def _own_addresses(reader: Reader, netdevs: Iterable[str]) -> set[str]:
     found = set()
     for netdev in netdevs:
         with suppress(Unavailable):
-            found |= {reader.text(f"sys/class/net/{netdev}/{file}") for file in ("address", PERMANENT_ADDRESS)}
+            found |= {
+                reader.text(f"sys/class/net/{netdev}/{file}")
+                for file in ("address", PERMANENT_ADDRESS)
+            }
     return {address.lower() for address in found if address}
 
 
@@ -79,7 +92,9 @@ def _hear(host: Host, frame: Frame, own: set[str]) -> Problem | None:
     return None
 
 
-def _link(host: Host, interface: str, netdev: Netdev | None, deaf: dict[str, str], now: float) -> Link:
+def _link(
+    host: Host, interface: str, netdev: Netdev | None, deaf: dict[str, str], now: float
+) -> Link:
     if netdev is None:  # lent to a pod, which has it in its own network namespace
         return Link(interface, None, missing="no-netdev", hold=True)
     heard, missing = host.neighbors.at(netdev.name, now)
@@ -110,4 +125,8 @@ def _neighbor(heard: Heard, now: float) -> Neighbor:
 
 def _port_name(told: LldpNeighbor) -> str | None:
     """The Port ID where it is a name, else the Port Description."""
-    return told.port_id if told.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS} else told.port_description
+    return (
+        told.port_id
+        if told.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}
+        else told.port_description
+    )

@@ -7,9 +7,9 @@ are read as legs.
 
 from __future__ import annotations
 
-from agent.host import UNSET, Reader
 from agent.model import Netdev
-from agent.wire import kernel
+from agent.sysfs import parse as kernel
+from agent.sysfs.reader import UNSET, Reader
 
 NET = "sys/class/net"
 
@@ -27,7 +27,9 @@ def names(
     # A bond's GIDs name the bond; the leg on the device's own PCI function leads to it as well, and to nobody else's.
     free = [netdev for netdev in netdevs if netdev not in named.values()]
     own = {_port_of(reader, f"{base}/device/net/{netdev}"): netdev for netdev in reversed(free)}
-    return {number: name if name in netdevs else own.get(number, name) for number, name in named.items()}
+    return {
+        number: name if name in netdevs else own.get(number, name) for number, name in named.items()
+    }
 
 
 def facts(
@@ -37,7 +39,9 @@ def facts(
     if name is None:
         return None, ()
     if link_layer != "Ethernet":  # IPoIB: only its link messages matter
-        return Netdev(name, speed_mbps=None, operstate=None, bond_state=None, default_route=False), ()
+        return Netdev(
+            name, speed_mbps=None, operstate=None, bond_state=None, default_route=False
+        ), ()
     members = _bond_members(reader, name)
     if any(_belongs_elsewhere(reader, device, member) for member in members):
         members = []  # a bond over RDMA devices of their own: this one is no bonded device
@@ -57,7 +61,11 @@ def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
 
 def _port_of(reader: Reader, path: str) -> int:
     """The port that a netdev belongs to: `dev_port`, or `dev_id` from before Linux 3.15, both counted from 0."""
-    return 1 + (reader.value(f"{path}/dev_port", kernel.number) or reader.value(f"{path}/dev_id", kernel.number) or 0)
+    return 1 + (
+        reader.value(f"{path}/dev_port", kernel.number)
+        or reader.value(f"{path}/dev_id", kernel.number)
+        or 0
+    )
 
 
 def _bond_members(reader: Reader, name: str) -> list[str]:
@@ -84,7 +92,10 @@ def _facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
 def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
     state = reader.text(f"{path}/bonding_slave/state")
     # A bond with its monitor off (miimon 0, the default) calls a leg without a link active, and its mii_status up.
-    down = reader.text(f"{path}/bonding_slave/mii_status") == "down" or operstate in {"down", "lowerlayerdown"}
+    down = reader.text(f"{path}/bonding_slave/mii_status") == "down" or operstate in {
+        "down",
+        "lowerlayerdown",
+    }
     return "backup" if state and down else state
 
 
@@ -97,7 +108,9 @@ def _stack(reader: Reader, name: str) -> set[str]:
         if netdev not in found:
             found.add(netdev)
             entries = reader.names(f"{NET}/{netdev}") or ()
-            todo += [entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")]
+            todo += [
+                entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")
+            ]
             todo += filter(None, [_master(reader, netdev)])
     return found
 

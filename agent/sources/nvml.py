@@ -4,7 +4,7 @@ The PCI bus is asked first. It tells a node without NVIDIA GPUs, where the libra
 to be started, from one whose driver is not there yet. A GPU that is bound to vfio-pci belongs to a virtual machine, and
 does not count.
 
-What NVML's answers mean is in agent/wire/nvml.py, what they add up to in agent/accelerator.py.
+What NVML's answers mean is in agent/nvml/decode.py, what they add up to in agent/nvml/domain.py.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
-from agent.host import Reader
 from agent.model import Absent, Failed, Gpu, Problem, Reading, Seen
-from agent.wire import kernel
-from agent.wire import nvml as wire
+from agent.nvml import decode as wire
+from agent.sysfs import parse as kernel
+from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
     from agent.host import Host
@@ -57,7 +57,11 @@ def _missing(reader: Reader) -> Absent | Failed | None:
 
 def _is_gpu(reader: Reader, path: str) -> bool:
     code = reader.value(f"{path}/class", kernel.number)
-    if code is None or code >> 16 != DISPLAY or reader.value(f"{path}/vendor", kernel.number) != NVIDIA:
+    if (
+        code is None
+        or code >> 16 != DISPLAY
+        or reader.value(f"{path}/vendor", kernel.number) != NVIDIA
+    ):
         return False
     return not (reader.link(f"{path}/driver") or "").endswith("/vfio-pci")
 

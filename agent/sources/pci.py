@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.host import Reader
 from agent.model import Absent, Failed, Problem, Seen
-from agent.wire import kernel
+from agent.sysfs import parse as kernel
+from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 SOURCE = "rdma"
 PCI = "sys/bus/pci/devices"
-INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})  # include/linux/pci_ids.h: PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
+INFINIBAND_CONTROLLERS = frozenset(
+    {0x0207, 0x0C06}
+)  # include/linux/pci_ids.h: PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
 
 
 def unbound(
@@ -35,9 +37,15 @@ def unbound(
     if isinstance(rdma, Failed):
         return (), []
     devices: tuple[RdmaDevice, ...] = rdma.value if isinstance(rdma, Seen) else ()
-    found = {name: pci for name, pci in labelled.items() if not _is_there(name, pci, devices) and _is_ours(host, pci)}
+    found = {
+        name: pci
+        for name, pci in labelled.items()
+        if not _is_there(name, pci, devices) and _is_ours(host, pci)
+    }
     text = "no RDMA device, though its PCI function {} is on the bus: is its driver loading?"
-    return tuple(found), [Problem(SOURCE, name, None, text.format(pci)) for name, pci in found.items()]
+    return tuple(found), [
+        Problem(SOURCE, name, None, text.format(pci)) for name, pci in found.items()
+    ]
 
 
 def any_infiniband(host: Host, functions: Iterable[str]) -> bool:

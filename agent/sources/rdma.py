@@ -4,7 +4,7 @@ The class directory has three states. It is missing, it is empty, or it is popul
 hardware" only when no InfiniBand controller is on the PCI bus either, for a driver that reloads looks the same.
 Devices are read one by one, each with a deadline of its own, and a device that fails costs its own facts only.
 
-What a kernel file's text means is in agent/wire/kernel.py, what a port is used for in agent/roles.py.
+What a kernel file's text means is in agent/sysfs/parse.py, what a port is used for in agent/sources/backend.py.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.blocking import run_each
 from agent.errors import Unavailable
-from agent.host import PAGE, TABLE, Reader
 from agent.model import Absent, Failed, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.sources import netdev
 from agent.sources.pci import PCI, is_infiniband
-from agent.wire import kernel
+from agent.sysfs import parse as kernel
+from agent.sysfs.reader import PAGE, TABLE, Reader
+from agent.sysfs.worker import run_each
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 SOURCE = "rdma"
 CLASS = "sys/class/infiniband"
-SWITCH_MANAGEMENT = b"SW_MNG"  # in the PCI VPD of the functions that manage an HGX board's NVSwitches
+SWITCH_MANAGEMENT = (
+    b"SW_MNG"  # in the PCI VPD of the functions that manage an HGX board's NVSwitches
+)
 
 
 def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[RdmaDevice, ...]]:
@@ -45,15 +47,23 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[RdmaDev
     devices, problems = _read_devices(host, names, routed or frozenset())
     link_layers = {port.link_layer for device in devices for port in device.ports}
     if routed is None and "Ethernet" in link_layers and "InfiniBand" not in link_layers:
-        return Reading(Failed("no routing table can be read, and so no front end told"), (*reader.problems, *problems))
+        return Reading(
+            Failed("no routing table can be read, and so no front end told"),
+            (*reader.problems, *problems),
+        )
     if not any(map(_is_there, devices)):
-        return Reading(Failed(f"none of the devices in /{CLASS} can be looked into"), (*reader.problems, *problems))
+        return Reading(
+            Failed(f"none of the devices in /{CLASS} can be looked into"),
+            (*reader.problems, *problems),
+        )
     return Reading(Seen(devices), (*reader.problems, *problems))
 
 
 def _is_there(device: RdmaDevice) -> bool:
     """Something is known of it, be it that it is sick; a link that leads nowhere has nothing."""
-    return bool(device.excluded or device.failure or device.ports or device.node_type or device.driver)
+    return bool(
+        device.excluded or device.failure or device.ports or device.node_type or device.driver
+    )
 
 
 def _nobody_home(reader: Reader, names: list[str] | None) -> Absent | Failed:
@@ -76,7 +86,9 @@ def _nobody_home(reader: Reader, names: list[str] | None) -> Absent | Failed:
 
 def _waits_for_its_driver(reader: Reader, pci: str) -> bool:
     """An InfiniBand controller that is not given to a virtual machine."""
-    return is_infiniband(reader, pci) and not (reader.link(f"{PCI}/{pci}/driver") or "").endswith("/vfio-pci")
+    return is_infiniband(reader, pci) and not (reader.link(f"{PCI}/{pci}/driver") or "").endswith(
+        "/vfio-pci"
+    )
 
 
 def _default_route_netdevs(reader: Reader) -> frozenset[str] | None:
@@ -91,10 +103,16 @@ def _default_route_netdevs(reader: Reader) -> frozenset[str] | None:
         ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
     ):
         found |= reader.value(path, parse, TABLE) or set()
-    return None if any(problem.error for problem in reader.problems[before:]) else frozenset(found - {"lo"})
+    return (
+        None
+        if any(problem.error for problem in reader.problems[before:])
+        else frozenset(found - {"lo"})
+    )
 
 
-def _read_devices(host: Host, names: list[str], routed: frozenset[str]) -> tuple[tuple[RdmaDevice, ...], list[Problem]]:
+def _read_devices(
+    host: Host, names: list[str], routed: frozenset[str]
+) -> tuple[tuple[RdmaDevice, ...], list[Problem]]:
     excluded = {name for name in names if any(fnmatchcase(name, glob) for glob in host.excluded)}
     work = partial(_read_device, host, routed)
     results = run_each(work, [name for name in names if name not in excluded], host.deadline)
@@ -124,19 +142,26 @@ def _read_device(host: Host, routed: frozenset[str], name: str) -> tuple[RdmaDev
 def _too_late(name: str) -> tuple[RdmaDevice, list[Problem]]:
     """A device that blocks; whatever was read of it before may be stale and is dropped."""
     text = "a read blocked in the kernel: no fact of this device is known"
-    return RdmaDevice(name, failure="blocks"), [Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)]
+    return RdmaDevice(name, failure="blocks"), [
+        Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
+    ]
 
 
 def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
     base = f"{CLASS}/{name}"
     numbers, failure = _port_numbers(reader, base)
-    link_layers = {number: reader.value(f"{base}/ports/{number}/link_layer", kernel.link_layer) for number in numbers}
+    link_layers = {
+        number: reader.value(f"{base}/ports/{number}/link_layer", kernel.link_layer)
+        for number in numbers
+    }
     pci, driver = _function(reader, base)
     management = _nvswitch_management(reader, base, link_layers)
     netdevs = tuple(reader.names(f"{base}/device/net") or _parent(reader, base))
     # A PCI function without a netdev here has lent it to a pod; its GIDs may still name it, and ours of the same name.
     lent = bool(pci) and not netdevs
-    interfaces = dict.fromkeys(link_layers) if lent else netdev.names(reader, base, link_layers, netdevs)
+    interfaces = (
+        dict.fromkeys(link_layers) if lent else netdev.names(reader, base, link_layers, netdevs)
+    )
     ports = tuple(
         _port(
             reader,
@@ -150,7 +175,7 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
     before = len(reader.problems)
     hca_type, board_id = reader.text(f"{base}/hca_type"), reader.text(f"{base}/board_id")
     if len(reader.problems) > before and "Ethernet" in link_layers.values():
-        # It would stand in a group of its own, and perhaps outvote the others (agent/roles.py).
+        # It would stand in a group of its own, and perhaps outvote the others (agent/sources/backend.py).
         failure, ports = "its kind cannot be read", ()
     return RdmaDevice(
         name,
@@ -186,7 +211,10 @@ def _port_numbers(reader: Reader, base: str) -> tuple[list[int], str | None]:
     if names is None and len(reader.problems) > before:
         return [], "its ports cannot be listed"
     if names is None:
-        reader.report(f"{base}/ports", "not there: a device without data ports, or a copied tree that lost its links")
+        reader.report(
+            f"{base}/ports",
+            "not there: a device without data ports, or a copied tree that lost its links",
+        )
     numbers = []
     for name in names or ():
         if name.isdecimal() and str(int(name[:4])) == name and 0 < int(name) < 256:
@@ -198,7 +226,9 @@ def _port_numbers(reader: Reader, base: str) -> tuple[list[int], str | None]:
 
 def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
     """PCI address and driver; from `device/uevent` where a copied tree has lost its links."""
-    pci = kernel.pci_address(reader.link(base) or "") or kernel.pci_address(reader.link(f"{base}/device") or "")
+    pci = kernel.pci_address(reader.link(base) or "") or kernel.pci_address(
+        reader.link(f"{base}/device") or ""
+    )
     driver = (reader.link(f"{base}/device/driver") or "").rpartition("/")[2]
     if pci and driver:
         return pci, driver
@@ -206,7 +236,9 @@ def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
     return pci or kernel.pci_address(facts.get("PCI_SLOT_NAME", "")), driver or facts.get("DRIVER")
 
 
-def _nvswitch_management(reader: Reader, base: str, link_layers: dict[int, str | None]) -> bool | None:
+def _nvswitch_management(
+    reader: Reader, base: str, link_layers: dict[int, str | None]
+) -> bool | None:
     """Whether the VPD (PCI Local Bus Specification 3.0, appendix I) names an NVSwitch-management function.
 
     Such functions look like InfiniBand HCAs, so only what may be one is asked: reading a VPD is slow. None: not
@@ -241,7 +273,9 @@ def _port(
         port_guid=reader.value(f"{path}/gids/0", kernel.gid_guid),
         has_smi=None if has_smi is None else bool(has_smi),
         # The counters of an NVSwitch-management function answer EINVAL and write to the kernel log on every read.
-        link_downed=reader.value(f"{path}/counters/link_downed", kernel.counter) if counters else None,
+        link_downed=reader.value(f"{path}/counters/link_downed", kernel.counter)
+        if counters
+        else None,
         netdev=network[0],
         legs=network[1],
     )

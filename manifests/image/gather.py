@@ -23,10 +23,46 @@ from pathlib import Path
 # Of the standard library: what tests, draws, asks at a terminal, compiles, installs or keeps databases; with it would
 # come two dozen libraries more.
 UNUSED = (
-    *("__pycache__", "site-packages", "dist-packages", "sitecustomize.py", "config-*", "ensurepip", "venv"),
-    *("test", "tests", "_test*", "_ctypes_test.*", "_xxtestfuzz.*", "xxlimited*", "lib2to3", "distutils"),
-    *("idlelib", "turtle.py", "turtledemo", "tkinter", "_tkinter.*", "pydoc_data", "ossaudiodev.*", "nis.*"),
-    *("curses", "_curses*", "readline.*", "_pyrepl", "sqlite3", "_sqlite3.*", "dbm", "_dbm.*", "_gdbm.*"),
+    *(
+        "__pycache__",
+        "site-packages",
+        "dist-packages",
+        "sitecustomize.py",
+        "config-*",
+        "ensurepip",
+        "venv",
+    ),
+    *(
+        "test",
+        "tests",
+        "_test*",
+        "_ctypes_test.*",
+        "_xxtestfuzz.*",
+        "xxlimited*",
+        "lib2to3",
+        "distutils",
+    ),
+    *(
+        "idlelib",
+        "turtle.py",
+        "turtledemo",
+        "tkinter",
+        "_tkinter.*",
+        "pydoc_data",
+        "ossaudiodev.*",
+        "nis.*",
+    ),
+    *(
+        "curses",
+        "_curses*",
+        "readline.*",
+        "_pyrepl",
+        "sqlite3",
+        "_sqlite3.*",
+        "dbm",
+        "_dbm.*",
+        "_gdbm.*",
+    ),
 )
 ACCOUNTS = {
     "etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n",
@@ -75,7 +111,9 @@ def loaded(files: list[Path], packages: Path) -> list[Path]:
     """The shared libraries that the loader maps for these files, itself included; those of wheels stay with them."""
     said = subprocess.run(["ldd", *files], check=True, capture_output=True, text=True).stdout
     if "not found" in said:
-        sys.exit(f"gather.py: {next(line.strip() for line in said.splitlines() if 'not found' in line)}")
+        sys.exit(
+            f"gather.py: {next(line.strip() for line in said.splitlines() if 'not found' in line)}"
+        )
     paths = {Path(match[1]) for line in said.splitlines() if (match := _RESOLVED.search(line))}
     return sorted(path for path in paths if not path.is_relative_to(packages))
 
@@ -105,9 +143,17 @@ def settle(root: Path, python: Path) -> None:
 def owners(paths: list[Path]) -> list[str]:
     """The Debian packages of these files, as `name:architecture`; files of no package have none."""
     # The database knows some libraries below /lib and some below /usr/lib.
-    names = {name for path in paths for name in (str(path), str(path).removeprefix("/usr"), f"/usr{path}")}
-    said = subprocess.run(["dpkg-query", "-S", *names], check=False, capture_output=True, text=True).stdout
-    lines = (line.rpartition(": ")[0] for line in said.splitlines() if not line.startswith("diversion"))
+    names = {
+        name
+        for path in paths
+        for name in (str(path), str(path).removeprefix("/usr"), f"/usr{path}")
+    }
+    said = subprocess.run(
+        ["dpkg-query", "-S", *names], check=False, capture_output=True, text=True
+    ).stdout
+    lines = (
+        line.rpartition(": ")[0] for line in said.splitlines() if not line.startswith("diversion")
+    )
     return sorted({package for line in lines for package in line.split(", ")})
 
 
@@ -116,7 +162,9 @@ def papers(root: Path, package: str) -> None:
     name = package.partition(":")[0]
     entry = root / "var/lib/dpkg/status.d" / name
     entry.parent.mkdir(parents=True, exist_ok=True)
-    entry.write_bytes(subprocess.run(["dpkg-query", "-s", package], check=True, capture_output=True).stdout)
+    entry.write_bytes(
+        subprocess.run(["dpkg-query", "-s", package], check=True, capture_output=True).stdout
+    )
     copyright_file = Path("/usr/share/doc", name, "copyright")
     (root / "usr/share/doc" / name).mkdir(parents=True, exist_ok=True)
     shutil.copy(copyright_file, root / "usr/share/doc" / name)

@@ -1,0 +1,1 @@
+"""`bwagent run`: the loop, its schedule, pollers and clock."""

@@ -1,0 +1,260 @@
+"""The loop: wait, look, speak, and never wait for anything but reasons.
+
+    reasons (wake-ups, time, answers) -> Pacer -> look  -> labels as they should be ─┐
+                                            └──-> speak -> the Node as it should be <┘
+
+The law of this module: one thread has all the state, and it is never away for long. A look reads files, a device that
+blocks costs it a second once; NVML, SMPs and the API server are asked aside. While one of those is under way the loop
+turns every POLL seconds to see whether it is done, for the rest of the hour it sleeps. A signal ends it between two
+turns and changes no label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from agent.daemon.background import Aside
+from agent.errors import Unavailable
+from agent.kube.annotation import parse
+from agent.kube.managed_fields import ANNOTATION, Field, owned, state_of
+from agent.kube.reconcile import Wish
+from agent.nvml.domain import verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent.daemon.clock import Steady
+    from agent.daemon.observer import Look, Watch
+    from agent.daemon.pollers import Gpus, Smps
+    from agent.daemon.schedule import Pacer
+    from agent.kube.reconcile import Attempt, Speaker
+    from agent.lldp.inbox import Ears
+    from agent.model import Observation
+    from agent.telemetry.reporter import Voice
+
+POLL = 0.05  # seconds between two turns while something is under way
+BEAT = 20.0  # the longest sleep: whoever asks whether the loop turns is told so
+SETTLE = 5.0  # seconds that the first request waits for GPUs and switches to be heard, so that there need be no second
+
+
+class Wake(Protocol):
+    """One reason to look (agent/events/monitor.py)."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+
+
+class Wakeups(Protocol):
+    """Where reasons come from."""
+
+    @property
+    def deaf(self) -> dict[str, str]:
+        """Which ears cannot be built, and why."""
+
+    def wait(self, timeout: float) -> Iterable[Wake]:
+        """The reasons, when there are some or time is up."""
+
+    def watch(self, netdevs: Iterable[str]) -> None:
+        """What to hear of."""
+
+
+class Ports(Protocol):
+    """The sweep of port states."""
+
+    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
+        """What to sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What the loop is made of."""
+
+    clock: Steady
+    wakeups: Wakeups
+    ports: Ports
+    ears: Ears
+    gpus: Gpus
+    smps: Smps
+    watch: Watch
+    speaker: Speaker
+    pacer: Pacer
+    voice: Voice
+    aside: Callable[[], Aside[Attempt]] = Aside
+
+
+class Runtime:
+    """An agent that runs until it is told to stop."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+        self._api: Aside[Attempt] = doors.aside()
+        self._stopped = self._news = False  # answers have come that no look has seen
+        self._seeded_at: float | None = None
+        self._look: Look | None = None
+        self._node: Attempt | None = None  # the last one that says what the Node is
+        self._told: Look | None = None  # what the attempt under way says
+        self._netdevs: frozenset[str] = frozenset()
+
+    def run(self) -> None:
+        """Turn until a signal says stop; Unavailable where no Node can ever be reached."""
+        while not self._stopped:
+            self.turn()
+
+    def turn(self) -> None:
+        """Do what is due, wait for the next reason, take in what has come."""
+        self._act()
+        since, asked = self._doors.clock(), self._pause()
+        wakes = self._doors.wakeups.wait(asked)
+        if self._doors.clock.waited(since, asked):
+            self._doors.pacer.resync(self._doors.clock())
+        for wake in wakes:
+            self._heed(wake)
+        self._collect(self._doors.clock())
+        self._doors.voice.turned()
+
+    def _act(self) -> None:
+        step = self._doors.pacer.step(self._doors.clock())
+        if step.look:
+            self._look_again()
+        elif step.speak and self._is_settled():
+            self._speak(resync=step.resync)
+        self._doors.gpus.begin(self._doors.clock())
+        self._doors.smps.begin(self._doors.clock())
+
+    def _pause(self) -> float:
+        """For how many seconds there is nothing to do."""
+        now = self._doors.clock()
+        step = self._doors.pacer.step(now)
+        if step.look or (step.speak and self._is_settled()):
+            return 0.0
+        helpers = self._doors.gpus.next_due() - now, self._doors.smps.next_due() - now
+        waits = [BEAT, *helpers, self._doors.voice.pause(), self._doors.ears.rest() or BEAT]
+        waits.append(POLL if step.speak or self._is_busy() else step.wait)
+        return max(min(waits), 0.0)
+
+    def _is_busy(self) -> bool:
+        return self._api.busy or self._doors.gpus.aside.busy or self._doors.smps.aside.busy
+
+    def _is_settled(self) -> bool:
+        """Those asked aside have answered once, or have had their time."""
+        now = self._doors.clock()
+        if self._seeded_at is None or now - self._seeded_at >= SETTLE:
+            return True
+        asking = self._doors.gpus.aside.busy or self._doors.smps.aside.busy
+        return (
+            not (asking or self._news)
+            and min(self._doors.gpus.next_due(), self._doors.smps.next_due()) > now
+        )
+
+    def _look_again(self) -> None:
+        self._news = False
+        self._doors.gpus.expect()
+        self._doors.smps.expect()
+        look = self._look = self._doors.watch.look()
+        self._doors.gpus.judged(verdict(look.observation.nvml))
+        self._doors.pacer.looked(self._doors.clock(), look.until, uneasy=look.uneasy)
+        if self._seeded_at is not None:
+            self._doors.pacer.want(look.state)
+        self._aim(look.observation)
+        took = {"nvml": self._doors.gpus.aside.took, "ib": self._doors.smps.aside.took}
+        self._doors.voice.looked(look, took, self._doors.wakeups.deaf, self._doors.ears.dropped)
+
+    def _aim(self, seen: Observation) -> None:
+        """Hear of the backend's netdevs and sweep its InfiniBand ports from now on."""
+        backend = [role for role in seen.ports if role.backend]
+        found = [
+            netdev
+            for role in backend
+            for netdev in (role.port.netdev, role.leg, *role.port.legs)
+            if netdev
+        ]
+        # One that is away may come back under its name.
+        away = (
+            self._netdevs
+            if seen.unbound or not all(role.port.netdev for role in backend)
+            else frozenset()
+        )
+        self._netdevs = frozenset(netdev.name for netdev in found) | away
+        self._doors.wakeups.watch(self._netdevs)
+        infiniband = [role for role in backend if role.port.link_layer == "InfiniBand"]
+        self._doors.ports.watch((role.device.name, role.port.number) for role in infiniband)
+
+    def _speak(self, *, resync: bool) -> None:
+        """Begin an attempt to make the Node say what the last look found."""
+        now = self._doors.clock()
+        wish = None
+        if self._seeded_at is not None and self._look:
+            look = self._told = self._look
+            wish = Wish(
+                look.rendered.labels, look.told, self._doors.pacer.backed_off(now), always=resync
+            )
+        fresh = resync and self._doors.speaker.dry_run  # nothing that we said tells how the Node is
+        node = self._node.node if self._node and not fresh else None
+        self._doors.pacer.speaking(now)
+        self._api.start(partial(self._doors.speaker.attempt, node, wish))
+
+    def _heed(self, wake: Wake) -> None:
+        now = self._doors.clock()
+        if wake.kind == "frames":
+            news, repeated = self._doors.ears.hear()
+            self._doors.voice.heard(repeated)
+            self._doors.pacer.put_off(now, self._doors.watch.until())
+            if news:
+                self._doors.pacer.stir(now)
+            return
+        if wake.kind == "signal":
+            self._doors.voice.signal(wake.subject)
+            self._stopped |= wake.subject != "SIGHUP"
+        self._doors.smps.again(now)
+        self._doors.pacer.stir(now)
+
+    def _collect(self, now: float) -> None:
+        """Take in what was asked aside."""
+        news = [self._doors.gpus.finish(now), self._doors.smps.finish(now)]
+        if any(news):
+            self._news = True
+            self._doors.pacer.stir(now)
+        result = self._api.take()
+        if isinstance(result, Exception):
+            self._node = None
+            self._fail(str(result) or repr(result), None)
+        elif result is not None:
+            self._answered(result, now)
+
+    def _answered(self, attempt: Attempt, now: float) -> None:
+        self._doors.voice.answered(attempt, self._told)
+        self._node = attempt if attempt.node is not None else None
+        if attempt.failure:
+            if attempt.failure.kind == "configuration" and self._seeded_at is None:
+                raise Unavailable(attempt.failure.text)
+            self._fail(attempt.failure.text, attempt.failure.retry_after)
+        elif self._seeded_at is None:
+            self._seed(attempt, now)
+        else:
+            back_off, requests = (
+                (attempt.outcome.back_off, len(attempt.codes)) if attempt.outcome else ((), 0)
+            )
+            dry = int(self._doors.speaker.dry_run)
+            self._doors.pacer.accepted(
+                now, self._told and self._told.state, back_off, requests=requests or dry
+            )
+            self._doors.voice.applied(self._doors.pacer.backed_off(now))
+
+    def _fail(self, text: str, retry_after: float | None) -> None:
+        self._doors.voice.failed(text)
+        self._doors.pacer.failed(self._doors.clock(), retry_after)
+
+    def _seed(self, attempt: Attempt, now: float) -> None:
+        """The Node was seen for the first time: what it says of us is where we begin."""
+        keys, node = self._doors.speaker.keys, attempt.node or {}
+        told, problem = parse(
+            state_of(node).fields.get(Field(ANNOTATION, keys.annotation)), keys.annotation
+        )
+        self._doors.watch.seed(owned(node, keys), told)
+        self._doors.voice.seeded(told, problem)
+        self._seeded_at = now
+        self._doors.pacer.seeded(now, self._doors.voice.age(told))

@@ -1,0 +1,1 @@
+"""Events that trigger an observation: link messages, uevents, port states, signals."""

@@ -1,0 +1,1 @@
+"""Short-lived helper processes: the child, its parent's side, the fork server."""

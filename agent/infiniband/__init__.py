@@ -1,0 +1,1 @@
+"""InfiniBand neighbors: directed-route SMPs over libibumad."""

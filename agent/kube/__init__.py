@@ -1,0 +1,1 @@
+"""The Node: ownership, plan, server-side apply, and the API client."""

@@ -1,0 +1,1 @@
+"""The label contract: rows, values, encoding, holds."""

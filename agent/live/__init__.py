@@ -1,1 +1,0 @@
-"""The only code that touches sockets, devices and drivers."""

@@ -1,0 +1,1 @@
+"""LLDP: frames, neighbors over time, packet sockets."""

@@ -1,0 +1,1 @@
+"""NVML: the GPUs' fabric state and the NVLink domain."""

@@ -1,0 +1,1 @@
+"""An observation as JSON document, table, labels and manifest."""

@@ -1,1 +1,0 @@
-"""Formats: bytes or text in, values out. Nothing here opens, waits or logs."""

@@ -1,1 +1,0 @@
-"""A machine with a real RDMA kernel, for hosts that have none."""

@@ -1,1 +1,0 @@
-"""Faults, injected and counted: whole agents in simulated time, and an oracle that knows what is true."""

@@ -1,1 +1,0 @@
-"""Tests over a real Kubernetes API server."""

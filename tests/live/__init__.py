@@ -1,1 +1,0 @@
-"""Doors to the kernel, over real kernels and real peers."""

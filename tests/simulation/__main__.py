@@ -1,0 +1,52 @@
+"""`python -m tests.simulation --scenarios 10000`: many seeds, counted; a failing one tells its story."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from multiprocessing import Pool
+
+from tests.simulation.scenario import Report, run
+
+
+def main() -> int:
+    """Run the seeds that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--scenarios", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument(
+        "--timeline", action="store_true", help="print what happened, whether it was right or not"
+    )
+    parser.add_argument("--first", action="store_true", help="stop at the first that fails")
+    options = parser.parse_args()
+    seeds = range(options.seed, options.seed + options.scenarios)
+    counts: Counter[str] = Counter()
+    started, failed, seconds = time.monotonic(), 0, 0.0
+    with Pool(options.processes) as pool:
+        reports = pool.imap(run, seeds, 8) if options.processes > 1 else map(run, seeds)
+        for report in reports:
+            counts.update(report.counts)
+            seconds += report.seconds
+            failed += bool(report.violations)
+            _show(report, always=options.timeline)
+            if options.first and report.violations:
+                break
+    for name, count in sorted(counts.items()):
+        print(f"{count:10}  {name}")  # noqa: T201 - a report on the terminal
+    took = time.monotonic() - started
+    print(
+        f"{len(seeds)} scenarios, {seconds / 3600:.0f} simulated hours, {took:.0f} s: {failed} failed"
+    )  # noqa: T201
+    return int(failed > 0)
+
+
+def _show(report: Report, *, always: bool) -> None:
+    if report.violations or always:
+        print(report.told(), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""What happens on the way to the API server, in it, and by the hands of others."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import Unavailable
+from tests.simulation.apiserver import Reply, status
+from tests.simulation.hardware import link_flap
+from tests.simulation.names import ACC, ANNOTATION, IB, P
+from tests.simulation.sensors import _break, lasting
+from tests.simulation.tempo import RESYNC
+from tests.simulation.world import AN_HOUR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from random import Random
+
+    from tests.simulation.apiserver import Key
+    from tests.simulation.world import World
+
+    Answer = Callable[[World, Mapping[str, Any]], Reply]
+
+REFUSED = RESYNC + 300.0  # seconds after which a refused key has been tried again
+HTML = Reply(503, b"<html>upstream connect error</html>", {"Content-Type": "text/html"})
+FORBIDDEN = 'nodes "n1" is forbidden: User "system:serviceaccount:x:y" cannot patch resource "nodes" in API group ""'
+
+
+def _done_but(error: bytes) -> Answer:
+    """It is done, and the answer is lost."""
+
+    def answer(world: World, request: Mapping[str, Any]) -> Reply:
+        world.api.answer(request)
+        return Reply(-1, error)
+
+    return answer
+
+
+def _always(reply: Reply) -> Answer:
+    return lambda _world, _request: reply
+
+
+ANSWERS: dict[str, Answer] = {
+    "401": _always(status(401, "Unauthorized", "Unauthorized")),
+    "403": _always(status(403, FORBIDDEN, "Forbidden")),
+    "404": _always(status(404, 'nodes "n1" not found', "NotFound")),
+    "409": _always(status(409, "the object has been modified", "Conflict")),
+    "422": _always(status(422, 'Node "n1" is invalid: spec: Forbidden', "Invalid")),
+    "429": _always(status(429, "too many requests", "TooManyRequests", retry=7)),
+    "429 for long": _always(status(429, "too many requests", "TooManyRequests", retry=100000)),
+    "500": _always(status(500, "etcdserver: leader changed", "InternalError")),
+    "503": _always(HTML),
+    "garbage": _always(
+        Reply(
+            200, b'{"kind": "Node", "metadata": {"name": ["', {"Content-Type": "application/json"}
+        )
+    ),
+    "another document": _always(Reply(200, b'{"kind": "Status"}')),
+    "a redirect": _always(Reply(302, b"")),
+    "timeout": _always(Reply(-1, b"timeout")),
+    "timeout, done": _done_but(b"timeout"),
+    "cut, done": _done_but(b"cut"),
+    "unreachable": _always(Reply(-1, b"unreachable")),
+    "tls": _always(Reply(-1, b"tls")),
+}
+
+
+def _disturb(
+    world: World, seconds: float, answer: Callable[[Mapping[str, Any]], Reply | None]
+) -> float:
+    """This answers for a while, where it does."""
+    world.troubles.append(answer)
+    world.api.trouble = world.first_trouble
+    world.judge.trouble(world.time, begins=True)
+
+    def end() -> None:
+        world.troubles.remove(answer)
+        world.judge.trouble(world.time, begins=False)
+
+    world.at(seconds, end)
+    return seconds
+
+
+def refuses(world: World, rng: Random) -> float:
+    """The same answer to everything."""
+    name, seconds = rng.choice(sorted(ANSWERS)), rng.choice([5.0, 60.0, 400.0, 1300.0])
+    world.note(f"API: {name} for {seconds} s")
+    world.at(0.1, partial(link_flap, world, rng))
+    if name == "422":
+        _all_refused(world, seconds)
+    return _disturb(world, seconds, lambda request: ANSWERS[name](world, request))
+
+
+def _all_refused(world: World, seconds: float) -> None:
+    """A denial that names nothing may be about any key, each of which is left in peace for an hour."""
+    world.judge.excuse(world.time + seconds + REFUSED, lambda _key: True)
+    world.judge.tempo.spare += 4
+    world.needs(REFUSED + 1500.0)
+
+
+def flaky(world: World, rng: Random) -> float:
+    """Now this, now that, and sometimes it works."""
+    seconds = rng.choice([60.0, 600.0])
+    world.note(f"API: flaky for {seconds} s")
+    _all_refused(world, seconds)
+
+    def answer(request: Mapping[str, Any]) -> Reply | None:
+        name = rng.choice([*sorted(ANSWERS), *[""] * len(ANSWERS)])
+        return ANSWERS[name](world, request) if name else None
+
+    world.at(0.1, partial(link_flap, world, rng))
+    return _disturb(world, seconds, answer)
+
+
+def dead_for_an_hour(world: World, _rng: Random) -> float:
+    """Nothing answers."""
+    world.note("API: dead for an hour")
+    return _disturb(world, 3600.0, lambda request: ANSWERS["unreachable"](world, request))
+
+
+def slow(world: World, rng: Random) -> float:
+    """Every request takes its time."""
+    seconds = lasting(rng)
+    world.note(f"API: slow for {seconds} s")
+    world.slow["api"] = rng.choice([3.0, 24.0])
+    world.judge.trouble(world.time, begins=True)
+
+    def end() -> None:
+        world.slow["api"] = 0.2
+        world.at(30.0, lambda: world.judge.trouble(world.time, begins=False))
+
+    world.at(seconds, end)
+    return seconds + 30.0
+
+
+def helper_dies(world: World, rng: Random) -> float:
+    """The child that asks is killed."""
+    seconds = lasting(rng)
+    world.note(f"API helper: killed for {seconds} s")
+    _break(world, seconds, ("api",), lambda: Unavailable("helper kube: killed by SIGKILL"))
+    return seconds
+
+
+def webhook_denies(world: World, rng: Random) -> float:
+    """A key, or a whole domain, may not be changed; the words name it, or do not."""
+    seconds, named = lasting(rng), rng.random() < 0.6
+    present = sorted(key for kind, key in world.api.fields if kind == "labels" and world.ours(key))
+    target = rng.choice([*(present or [f"{P}/flavor"]), f"{P}/", f"{IB}/", ACC, ANNOTATION])
+    world.note(
+        f"webhook: denies changes of {target} for {seconds} s, {'naming it' if named else 'naming nothing'}"
+    )
+
+    def denies(key: Key) -> str | None:
+        if not key[1].startswith(target):
+            return None
+        return f"{key[1]} is not allowed" if named else "this is not allowed here"
+
+    world.api.denies = denies
+    world.judge.denying += 1
+    # Unnamed, one key takes its family with it.
+    family = target.partition("/")[0]
+    world.judge.excuse(world.time + seconds + REFUSED, lambda key: key.startswith(family))
+    world.judge.tempo.spare += seconds / RESYNC + 4
+    world.needs(REFUSED + 1000.0)
+
+    def end() -> None:
+        world.judge.denying -= 1
+        if world.api.denies is denies:
+            world.api.denies = lambda _key: None
+
+    world.at(seconds, end)
+    return seconds + 1.0
+
+
+def _meddle(world: World, rng: Random) -> None:
+    mine = sorted(key for kind, key in world.api.fields if kind == "labels" and world.ours(key))
+    world.needs(AN_HOUR)
+    some = rng.sample(mine, min(len(mine), rng.randrange(1, 4)))
+    manager = rng.choice(["kubectl-label", "kubectl-edit", "nfd-master"])
+    changes: dict[Key, str | None] = {
+        ("labels", key): rng.choice(["meddled", None]) for key in some if key != ACC
+    }
+    world.note(f"{manager} changes {sorted(key for _, key in changes)}")
+    world.judge.drifted(key for _, key in changes)
+    world.api.update(manager, changes)
+
+
+def others_write(world: World, rng: Random) -> float:
+    """Somebody changes or removes labels of ours."""
+    _meddle(world, rng)
+    return 0.0
+
+
+def others_race(world: World, rng: Random) -> float:
+    """The same, a moment before the agent's next request."""
+    world.note("somebody waits for the agent's next request")
+    world.api.race = partial(_meddle, world, rng)
+    return 0.0
+
+
+def others_hold_accelerator(world: World, rng: Random) -> float:
+    """Another manager says where the GPUs are, and takes it back later."""
+    seconds, value = lasting(rng), rng.choice([world.node.gpus.identity, "elsewhere.1"])
+    if world.api.others(("labels", ACC)):
+        return 0.0
+    world.note(f"topograph says {ACC}={value} for {seconds} s")
+
+    def say(value: str | None) -> None:
+        world.judge.drifted([ACC])
+        world.api.update("topograph", {("labels", ACC): value})
+
+    if world.api.fields.get(("labels", ACC)) == value:
+        return 0.0
+    say(value)
+    world.at(seconds, partial(say, None))
+    # The agent learns of it by its next answer, and acts upon it with the one after that.
+    world.judge.excuse(world.time + seconds + 2.4 * RESYNC, lambda key: key == ACC)
+    world.needs(2.4 * RESYNC + 1000.0)
+    return seconds
+
+
+def expected_half_changes(world: World, rng: Random) -> float:
+    """The site's own labels below our prefix."""
+    changes: dict[Key, str | None] = {
+        ("labels", f"{P}/speed.expected"): rng.choice(["3200G", "400G", None]),
+        ("labels", f"{P}/neighbors.expected.mlx5_0.device"): rng.choice(["leaf-1", None]),
+        ("labels", "site.example/rack"): str(rng.randrange(100)),
+        ("annotations", "site.example/owner"): "somebody",
+    }
+    world.note("the site changes its own labels")
+    world.api.update("site-controller", changes)
+    return 0.0
+
+
+def node_recreated(world: World, rng: Random) -> float:
+    """Deleted, and made anew at once or later."""
+    seconds = rng.choice([0.0, 20.0, 300.0])
+    world.needs(AN_HOUR)
+    world.note(f"the Node is deleted, and anew in {seconds} s")
+    world.judge.drifted(
+        key for kind, key in world.api.fields if kind == "labels" and world.ours(key)
+    )
+    world.api.exists = False
+    world.api.fields, world.api.owners = {}, {}
+    world.judge.trouble(world.time, begins=True)
+
+    def anew() -> None:
+        if not world.api.exists:
+            world.api.recreate()
+        world.judge.trouble(world.time, begins=False)
+
+    world.at(seconds, anew)
+    world.at(seconds + 1.0, partial(link_flap, world, rng) if rng.random() < 0.5 else lambda: None)
+    return seconds + 1.0

@@ -1,0 +1,214 @@
+"""A stand-in for the API server with the semantics of server-side apply, over HTTP's own words: status and bytes.
+
+The law of this module: it knows nothing of the agent but its manager's name, and does what the real one does (KEP-555,
+structured-merge-diff): a field is owned by managers; an apply owns exactly what it carries, gives up the rest, and
+conflicts where another manager says otherwise, unless it is forced; an update takes what it changes. `trouble` stands
+before it like a network, a load balancer or a webhook; `race` is what somebody else does a moment earlier.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Key = tuple[str, str]  # "labels" or "annotations", and the key
+
+MANAGER = "bwagent"
+
+
+class Reply(NamedTuple):
+    """What comes back over the wire."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+class Write(NamedTuple):
+    """An apply by the agent that was accepted: what was there before, and after."""
+
+    time: float
+    before: dict[Key, str]
+    after: dict[Key, str]
+    owned_before: frozenset[Key]
+    foreign: frozenset[Key]  # owned by others before
+
+
+def status(
+    code: int, message: str, reason: str = "", retry: int | None = None, **details: Any
+) -> Reply:
+    """A meta/v1 Status."""
+    document = {
+        "kind": "Status",
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    headers = {"Content-Type": "application/json"} | (
+        {} if retry is None else {"Retry-After": str(retry)}
+    )
+    return Reply(code, json.dumps(document | {"details": details}).encode(), headers)
+
+
+@dataclass
+class ApiServer:
+    """One Node."""
+
+    now: Callable[[], float]
+    fields: dict[Key, str] = field(default_factory=dict)
+    owners: dict[tuple[str, str], set[Key]] = field(
+        default_factory=dict
+    )  # (manager, operation) -> fields
+    uid: int = 1
+    exists: bool = True
+    trouble: Callable[[Mapping[str, Any]], Reply | None] = lambda _request: None
+    race: Callable[[], None] | None = None
+    denies: Callable[[Key], str | None] = lambda _key: (
+        None
+    )  # a webhook's words about a change of this field
+    on_write: Callable[[Write], None] = lambda _write: None
+    requests: int = 0
+
+    def handle(self, request: Mapping[str, Any]) -> Reply:
+        """Answer a request of the agent."""
+        self.requests += 1
+        if self.race and request["operation"] == "apply":
+            race, self.race = self.race, None
+            race()
+        return self.trouble(request) or self.answer(request)
+
+    def answer(self, request: Mapping[str, Any]) -> Reply:
+        """Do it, whatever the trouble."""
+        if request["operation"] == "get":
+            return self._node() if self.exists else status(404, 'nodes "n1" not found', "NotFound")
+        return self._apply(request["body"]["metadata"], force=request["force"])
+
+    def update(self, manager: str, changes: Mapping[Key, str | None]) -> None:
+        """Somebody sets and removes fields without server-side apply."""
+        mine = self.owners.setdefault((manager, "Update"), set())
+        for key, value in changes.items():
+            if self.fields.get(key) == value:
+                continue
+            for fields in self.owners.values():
+                fields.discard(key)
+            if value is None:
+                self.fields.pop(key, None)
+            else:
+                self.fields[key] = value
+                mine.add(key)
+
+    def recreate(self) -> None:
+        """The Node is made anew, with nothing on it."""
+        self.uid += 1
+        self.exists = True
+        self.fields, self.owners = {}, {}
+
+    def ours(self) -> set[Key]:
+        return self.owners.get((MANAGER, "Apply"), set())
+
+    def others(self, key: Key) -> list[str]:
+        """The other managers of a field."""
+        return [
+            manager
+            for (manager, _), keys in self.owners.items()
+            if key in keys and manager != MANAGER
+        ]
+
+    def _apply(self, metadata: Mapping[str, Any], *, force: bool) -> Reply:
+        if refusal := self._mismatch(metadata["uid"]):
+            return refusal
+        wanted = {
+            (kind, key): value
+            for kind in ("labels", "annotations")
+            for key, value in metadata.get(kind, {}).items()
+        }
+        clashes = {
+            key: self.others(key)
+            for key, value in wanted.items()
+            if self.fields.get(key, value) != value
+        }
+        clashes = {key: managers for key, managers in clashes.items() if managers}
+        if clashes and not force:
+            return _conflict(clashes)
+        after = self._after(wanted)
+        words = [words for key in self.fields.keys() | after.keys() if self.fields.get(key) != after.get(key)
+                 if (words := self.denies(key))]  # fmt: skip
+        if words:
+            return status(
+                403, f'nodes "n1" is forbidden: admission webhook denied: {min(words)}', "Forbidden"
+            )
+        self._accept(wanted, after, clashes)
+        return self._node()
+
+    def _mismatch(self, uid: str) -> Reply | None:
+        if not self.exists:
+            return status(
+                409, f'on nodes "n1": uid mismatch: {uid}, no existing object was found', "Conflict"
+            )
+        if uid != f"u-{self.uid}":
+            causes = [
+                {
+                    "reason": "FieldValueInvalid",
+                    "field": "metadata.uid",
+                    "message": "field is immutable",
+                }
+            ]
+            return status(422, 'Node "n1" is invalid: metadata.uid', "Invalid", causes=causes)
+        return None
+
+    def _after(self, wanted: Mapping[Key, str]) -> dict[Key, str]:
+        given_up = {key for key in self.ours() - wanted.keys() if not self.others(key)}
+        return {key: value for key, value in self.fields.items() if key not in given_up} | dict(
+            wanted
+        )
+
+    def _accept(
+        self, wanted: Mapping[Key, str], after: dict[Key, str], clashes: Mapping[Key, list[str]]
+    ) -> None:
+        foreign = frozenset(key for key in self.fields if self.others(key))
+        write = Write(self.now(), self.fields, after, frozenset(self.ours()), foreign)
+        for (manager, _), keys in self.owners.items():
+            if manager != MANAGER:
+                keys.difference_update(clashes)
+        self.owners[MANAGER, "Apply"] = set(wanted)
+        self.fields = after
+        self.on_write(write)
+
+    def _node(self) -> Reply:
+        metadata: dict[str, Any] = {
+            "name": "n1",
+            "uid": f"u-{self.uid}",
+            "labels": {},
+            "annotations": {},
+        }
+        for (kind, key), value in self.fields.items():
+            metadata[kind][key] = value
+        metadata["managedFields"] = [
+            {"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1",
+             "fieldsV1": {"f:metadata": _fields(keys)}}
+            for (manager, operation), keys in self.owners.items() if keys
+        ]  # fmt: skip
+        return Reply(
+            200, json.dumps({"kind": "Node", "apiVersion": "v1", "metadata": metadata}).encode()
+        )
+
+
+def _fields(keys: set[Key]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for kind, key in keys:
+        found.setdefault(f"f:{kind}", {".": {}})[f"f:{key}"] = {}
+    return found
+
+
+def _conflict(clashes: Mapping[Key, list[str]]) -> Reply:
+    causes = [
+        {"reason": "FieldManagerConflict", "field": f".metadata.{kind}.{key}",
+         "message": f'conflict with "{managers[0]}" using v1'}
+        for (kind, key), managers in clashes.items()
+    ]  # fmt: skip
+    return status(409, f"Apply failed with {len(causes)} conflicts", "Conflict", causes=causes)

@@ -1,0 +1,245 @@
+"""The agent, put together as agent/daemon/main.py does it, with a world behind each of its doors.
+
+The law of this module: what is done aside (threads, and the children that they wait for) comes back after a simulated
+while, in the order of time; a `Variant` says in what respect an agent is wrong.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.daemon.background import Aside
+from agent.daemon.clock import Steady
+from agent.daemon.loop import Doors, Runtime
+from agent.daemon.observer import Watch
+from agent.daemon.pollers import Gpus, Smps
+from agent.daemon.schedule import Pacer, Settings
+from agent.host import Host
+from agent.kube import reply as kube
+from agent.kube.managed_fields import keys_of
+from agent.kube.reconcile import Speaker
+from agent.labels.table import Naming
+from agent.lldp.frame import Frame
+from agent.lldp.inbox import Ears
+from agent.lldp.neighbors import Table
+from agent.sysfs.guard import Wary
+from agent.telemetry.log import Log
+from agent.telemetry.metrics import Metrics
+from agent.telemetry.reporter import Voice
+from tests.simulation import fabric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from agent.events.monitor import Wake
+    from tests.simulation.apiserver import Reply
+    from tests.simulation.world import World
+
+    Work = Callable[[], None]
+
+EPOCH = 1_800_000_000.0  # the clock on the wall at the start
+SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1}  # seconds that a thing done aside takes
+PATIENT = 3600.0  # seconds of real time that the agent's threads have, so that a busy machine changes nothing
+
+
+@dataclass(slots=True)
+class Variant:
+    """How this agent is made; tests of the oracle make it wrong. The times are `bwagent run`'s own."""
+
+    settings: Settings = field(default_factory=Settings)
+    grace: float = 30.0
+    confirm: int = 2
+    hold: float = 600.0
+    gpu_interval: float = 60.0
+    request: Callable[[World, Mapping[str, Any]], Mapping[str, Any]] = lambda _world, request: (
+        request
+    )
+    wakes: Callable[[set[Wake]], set[Wake]] = lambda wakes: wakes
+    read: Callable[[str, bytes], bytes] = lambda _path, data: data
+    gpus: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
+
+
+def assemble(world: World, life: int) -> Runtime:
+    """A new agent."""
+    variant = world.variant
+    world.clock = clock = Steady(lambda: world.time + world.suspended)
+    table, keys, helpers = Table(variant.grace, variant.confirm), keys_of(Naming()), _Helpers(world)
+    ears = Ears(_Listener(world), table, clock)
+    gpus = Gpus(helpers.nvml, variant.gpu_interval, Aside(_threads(world, "nvml")))
+    smps = Smps(helpers.smp, Aside(_threads(world, "smp")))
+    root = Wary(_Root(world), clock=clock)
+    host = Host(
+        root, clock, "n1", deadline=PATIENT, frames=ears, ask_smp=smps, gpus=gpus, neighbors=table
+    )
+
+    def wall() -> float:
+        return EPOCH + world.time + world.suspended + world.wall_offset
+
+    log = Log(write=helpers.log, clock=wall, steady=clock)
+    return Runtime(
+        Doors(
+            clock=clock,
+            wakeups=world,
+            ports=_Ports(),
+            ears=ears,
+            gpus=gpus,
+            smps=smps,
+            watch=Watch(host, Naming(), (), variant.hold, wall),
+            speaker=Speaker(helpers.kube, "n1", keys),
+            pacer=Pacer(variant.settings, clock(), random.Random(life).random),  # noqa: S311 - a simulation
+            voice=Voice(log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock),
+            aside=lambda: Aside(_attempts(world)),
+        )
+    )
+
+
+def _threads(world: World, kind: str) -> Callable[[Work], None]:
+    """The work is done, and its result is there, a while later, if whoever asked lives yet."""
+
+    def spawn(work: Work) -> None:
+        if world.threadless:
+            raise RuntimeError("can't start new thread")
+        asker = world.clock
+        world.at(world.slow[kind], lambda: work() if world.clock is asker else None)
+
+    return spawn
+
+
+def _attempts(world: World) -> Callable[[Work], None]:
+    """The same for the API server, where a request may get through though the agent has died."""
+
+    def spawn(work: Work) -> None:
+        if world.threadless:
+            world.judge.unanswered()
+            raise RuntimeError("can't start new thread")
+        attempt = world.judge.attempt(world.time)
+
+        def do() -> None:
+            world.underway.remove(do)
+            work()
+            world.judge.ended(world.time, attempt)
+
+        world.underway.append(do)
+        world.at(world.slow["api"], lambda: do() if do in world.underway else None)
+
+    return spawn
+
+
+class _Helpers:
+    """The children that are asked, and standard error."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _error(self, kind: str) -> Exception | None:
+        errors = self._world.helper_errors[kind]
+        return errors[0]() if errors else None
+
+    def kube(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        world = self._world
+        if error := self._error("api"):
+            world.judge.unanswered()
+            raise error
+        told = _told(world.api.handle(world.variant.request(world, request)))
+        world.judge.answered(world.time, request, told)
+        return told
+
+    def nvml(self) -> dict[str, Any]:
+        if error := self._error("nvml"):
+            raise error
+        return self._world.variant.gpus(fabric.nvml(self._world.node.gpus))
+
+    def smp(self, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
+        if error := self._error("smp"):
+            raise error
+        return fabric.smp(self._world.node, addresses)
+
+    def log(self, data: bytes) -> bool:
+        if self._world.log_full:
+            self._world.lost_lines += 1
+            return False
+        self._world.judge.line(self._world.time, data.decode())
+        return True
+
+
+class Unwritten(Metrics):
+    """Metrics that nobody reads."""
+
+    def text(self) -> str:
+        return ""
+
+
+class Served:
+    """What others could ask for."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self.text = ""
+
+    def turned(self) -> None:
+        """The loop turns."""
+
+    def ready(self) -> None:
+        self.is_ready = True
+
+    def publish(self, text: str) -> None:
+        self.text = text
+
+
+class _Listener:
+    """The packet sockets."""
+
+    def __init__(self, world: World) -> None:
+        self.dropped: dict[str, int] = {}
+        self._world = world
+
+    def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
+        self._world.watched = set(netdevs)
+        return {}
+
+    def receive(self, timeout: float) -> list[Frame]:
+        assert timeout == 0
+        if error := self._world.listener_error:
+            self._world.listener_error = None
+            raise error
+        frames, self._world.frames = self._world.frames, []
+        return [Frame(netdev, self._world.clock(), data) for netdev, data in frames]
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        self._world.frames.clear()
+        self._world.watched.clear()
+
+
+class _Ports:
+    """The sweep of port states."""
+
+    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
+        pass
+
+
+class _Root:
+    """The kernel's files, as a variant of the agent reads them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def read(self, path: str, limit: int) -> bytes:
+        return self._world.variant.read(path, self._world.sysfs.read(path, limit))
+
+    def names(self, path: str) -> list[str]:
+        return self._world.sysfs.names(path)
+
+    def link(self, path: str) -> str:
+        return self._world.sysfs.link(path)
+
+
+def _told(reply: Reply) -> Mapping[str, Any]:
+    """What the helper says of a reply: statuses below zero are its own, for what is no HTTP."""
+    if reply.status < 0:
+        return {"error": reply.body.decode(), "message": "it is simulated"}
+    return kube.one(reply.status, reply.headers, reply.body)

@@ -1,0 +1,101 @@
+"""What answers at the far ends: switches by LLDP and by SMPs, GPUs by NVML, as bytes and as the helpers tell it."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agent.infiniband.smp import Attribute, get
+from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
+from tests.unit.infiniband.test_smp import node_info, port_info, reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from tests.simulation.node import Gpus, Node, Peer
+
+BRIDGE = 4
+
+
+def frame(peer: Peer, *, ttl: int | None = None) -> bytes:
+    """What the switch sends every 30 s; TTL 0 is its goodbye."""
+    chassis, port = b"\x04" + peer.mac, b"\x05" + peer.port.encode()
+    lldpdu = identity(chassis, port, peer.ttl if ttl is None else ttl) + tlv(
+        5, peer.device.encode()
+    )
+    return ethernet(lldpdu + capabilities(BRIDGE) + END, source=peer.mac.hex())
+
+
+class Stranger(NamedTuple):
+    """A frame of a flood, and who its sender says he is where it is well-formed."""
+
+    data: bytes
+    source: bytes
+    identity: tuple[str, str, str | None] | None
+    ttl: int
+
+
+def hostile(rng: Random, number: int) -> Stranger:
+    """The `number`-th frame of a flood; most are malformed, none has the source address of a switch."""
+    source, ttl = struct.pack(">HI", 0x0600, number), rng.choice([1, 60, 120])
+    good = identity(b"\x04" + source, b"\x05evil%d" % number, ttl) + tlv(5, b"evil-%d" % number)
+    kind = rng.randrange(7)
+    lldpdu = {
+        0: good + END,
+        1: good[: rng.randrange(2, 12)],
+        2: good + tlv(5, b"twice") + END,
+        3: good + (127 << 9 | 511).to_bytes(2, "big") + b"\0\x12",
+        4: identity(b"\x04", b"\x05"),
+        5: good + tlv(6, rng.randbytes(200)) + END,
+        6: rng.randbytes(rng.randrange(80)),
+    }[kind]
+    who = f"evil-{number}", f"evil{number}", f"evil{number}"
+    data = ethernet(lldpdu, source=source.hex())[
+        : 14 + len(lldpdu)
+    ]  # zeros behind what is cut off would complete it
+    return Stranger(data, source, who if kind in (0, 5) else None, ttl)
+
+
+def smp(node: Node, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    """The SMP helper's answer."""
+    by_name = {hca.name: hca for hca in node.hcas}
+    return {"ports": [_asked(by_name.get(device), device, port) for device, port in addresses]}
+
+
+def _asked(hca: Any, device: str, port: int) -> dict[str, Any]:
+    told = {"device": device, "port": port, "exchanges": [], "error": None, "text": None}
+    if hca is None or not hca.shown or not hca.up or hca.silent:
+        return told | {"error": "no-answer"}
+    far = int(hca.peer.port)
+    asked = [get(Attribute.NODE_INFO, 1, port), get(Attribute.NODE_DESCRIPTION, 2, port)]
+    asked.append(get(Attribute.PORT_INFO, 3, port, far))
+    data = [node_info(local_port=far), f"MF0;{hca.peer.device}:MQM9700/U1".encode(), port_info(4)]
+    pairs = zip(asked, data, strict=True)
+    exchanges = [
+        {"request": one.hex(), "reply": reply(one, said).hex(), "error": None}
+        for one, said in pairs
+    ]
+    return told | {"exchanges": exchanges}
+
+
+def nvml(gpus: Gpus) -> dict[str, Any]:
+    """The NVML helper's answer."""
+    found = [_gpu(gpus, index) for index in range(gpus.count)]
+    refused = {"call": "nvmlInit_v2", "code": 9, "text": "Driver Not Loaded"}
+    return {"error": refused if gpus.unloaded else None, "count": len(found), "gpus": found}
+
+
+def _gpu(gpus: Gpus, index: int) -> dict[str, Any]:
+    elsewhere = gpus.odd and 0 < index == gpus.count - 1
+    fabric = {
+        "version": 0x03000028,
+        "cluster_uuid": gpus.cluster,
+        "status": gpus.status,
+        "clique_id": gpus.clique + elsewhere,
+        "state": gpus.state,
+        "health_mask": 0x51AA,
+        "health_summary": 1,
+    }
+    return {"index": index, "uuid": f"GPU-{index}", "pci": f"00000000:{0x81 + index:02X}:00.0", "error": None,
+            "fabric": fabric}  # fmt: skip

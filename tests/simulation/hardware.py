@@ -1,0 +1,222 @@
+"""What happens to cables, switches, devices and GPUs: the truth itself changes, and wake-ups tell of it."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.events.monitor import Wake
+from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Peer
+from tests.simulation.oracle import ASKED_ABOUT
+from tests.simulation.sysfs import CLASS, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from tests.simulation.node import Hca
+    from tests.simulation.world import World
+
+
+def wakes(hca: Hca) -> tuple[Wake, ...]:
+    """What tells of a change of a port."""
+    return (Wake("port", f"{hca.name}/1"),) if hca.infiniband else (Wake("link", hca.netdev or ""),)
+
+
+def pick(world: World, rng: Random, fit: Callable[[Hca], bool] = lambda _hca: True) -> Hca | None:
+    """A backend device to which nothing happens yet."""
+    free = [hca for hca in world.node.hcas if hca.where == HERE and not hca.busy and fit(hca)]
+    return rng.choice(free) if free else None
+
+
+def new_peer(rng: Random) -> Peer:
+    """A switch of its own."""
+    number = rng.randrange(1, 1 << 16)
+    port = str(rng.randrange(1, 65))
+    return Peer(f"leaf-{number}", port, None, b"\x02\x5e" + number.to_bytes(4, "big"))
+
+
+def peer_of(hca: Hca, rng: Random) -> Peer:
+    """The same, as it calls its ports in this fabric."""
+    peer = new_peer(rng)
+    return (
+        peer
+        if hca.infiniband
+        else replace(peer, port=f"swp{peer.port}", port_name=f"swp{peer.port}")
+    )
+
+
+def _down(world: World, hca: Hca, by: int) -> None:
+    hca.downs += by
+    world.changed(*wakes(hca))
+
+
+def link_flap(world: World, rng: Random) -> float:
+    """A link goes down and comes back."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    seconds = rng.choice([0.5, 3.0, 20.0, 29.0, 31.0, 60.0, 400.0])
+    world.note(f"{hca.name}: link down for {seconds} s")
+    _down(world, hca, 1)
+    world.at(seconds, partial(_down, world, hca, -1))
+    return seconds
+
+
+def link_flaps(world: World, rng: Random) -> float:
+    """One flaps for minutes."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    count, every = rng.randrange(5, 60), rng.choice([0.3, 1.0, 4.0])
+    world.note(f"{hca.name}: {count} flaps, one every {2 * every} s")
+    for number in range(count):
+        world.at(2 * number * every, partial(_down, world, hca, 1))
+        world.at((2 * number + 1) * every, partial(_down, world, hca, -1))
+    return 2 * count * every
+
+
+def cable_moved(world: World, rng: Random) -> float:
+    """It hangs on another leaf afterwards."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    seconds, peer = rng.choice([2.0, 10.0, 45.0]), peer_of(hca, rng)
+    world.note(f"{hca.name}: cable moved to {peer.device} port {peer.port} in {seconds} s")
+    hca.busy = True
+    _down(world, hca, 1)
+
+    def plug() -> None:
+        hca.peer, hca.busy = peer, False
+        _down(world, hca, -1)
+
+    world.at(seconds, plug)
+    return seconds
+
+
+def subnet_not_ready(world: World, rng: Random) -> float:
+    """The subnet manager has not come to an InfiniBand port: INIT counts nothing, and has a neighbour."""
+    hca = pick(world, rng, lambda hca: hca.infiniband)
+    if hca is None:
+        return 0.0
+    seconds = rng.choice([3.0, 60.0, 700.0])
+    world.note(f"{hca.name}: INIT for {seconds} s")
+
+    def become(state: str) -> None:
+        hca.state = state
+        world.changed(*wakes(hca))
+
+    become("INIT")
+    world.at(seconds, partial(become, "ACTIVE"))
+    return seconds
+
+
+def _move(world: World, hca: Hca, where: str) -> None:
+    hca.where = where
+    hca.busy = where != HERE
+    world.changed(Wake("device", hca.name), Wake("link", hca.netdev or ""))
+
+
+def device_removed(world: World, rng: Random) -> float:
+    """With its PCI function; it comes back."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    seconds = rng.choice([1.0, 30.0, 700.0])
+    world.note(f"{hca.name}: pulled out for {seconds} s")
+    _move(world, hca, GONE)
+    world.at(seconds, partial(_move, world, hca, HERE))
+    return seconds
+
+
+def device_renamed(world: World, rng: Random) -> float:
+    """Bound anew under another name."""
+    if (hca := pick(world, rng, lambda hca: not hca.sick and not hca.murky)) is None:
+        return 0.0
+    seconds = rng.choice([0.0, 1.0, 20.0])
+    taken = {one.name for one in world.node.hcas}
+    name = next(
+        name
+        for name in (f"renamed{number}" for number in range(len(taken) + 1))
+        if name not in taken
+    )
+    world.note(f"{hca.name}: becomes {name} in {seconds} s")
+    _move(world, hca, UNBOUND)
+
+    def back() -> None:
+        world.wake(Wake("device", hca.name))
+        hca.name = name
+        world.node.names.add(name)
+        _move(world, hca, HERE)
+
+    world.at(seconds, back)
+    return seconds
+
+
+def driver_reloads(world: World, rng: Random) -> float:
+    """The device is gone, its PCI function is not; for one, or for all."""
+    seconds = rng.choice([2.0, 30.0, 590.0, 700.0, 1500.0])
+    hcas = [hca for hca in world.node.hcas if hca.where == HERE and not hca.busy]
+    some = hcas if rng.random() < 0.3 else hcas[:1]
+    world.note(f"{', '.join(hca.name for hca in some)}: the driver reloads in {seconds} s")
+    for hca in some:
+        _move(world, hca, UNBOUND)
+        world.at(seconds + rng.random(), partial(_move, world, hca, HERE))
+    return seconds + 1.0
+
+
+def device_vanishes(world: World, rng: Random) -> float:
+    """While it is looked into: listed, and not there any more a moment later."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    seconds, after = rng.choice([5.0, 60.0]), rng.randrange(25)
+    fault = Fault(f"{CLASS}/{hca.name}", rng.choice([errno.ENOENT, errno.ENODEV]), after)
+    world.note(f"{hca.name}: vanishes after {after} reads")
+    hca.busy = True
+    hca.sick += 1
+    world.sysfs.faults.append(fault)
+    world.changed(Wake("device", hca.name))
+
+    def go() -> None:
+        hca.sick -= 1
+        world.sysfs.faults.remove(fault)
+        _move(world, hca, UNBOUND)
+
+    world.at(0.05, go)
+    world.at(seconds, partial(_move, world, hca, HERE))
+    return seconds
+
+
+def netdev_lent(world: World, rng: Random) -> float:
+    """To a pod, for longer than any hold."""
+    hca = pick(world, rng, lambda hca: not hca.infiniband)
+    if hca is None:
+        return 0.0
+    seconds = rng.choice([60.0, 1000.0, 5000.0])
+    world.note(f"{hca.name}: {hca.netdev} lent to a pod for {seconds} s")
+    _move(world, hca, LENT)
+    world.at(seconds, partial(_move, world, hca, HERE))
+    return seconds
+
+
+def fabric_state(world: World, rng: Random) -> float:
+    """The GPUs register, or do not, or disagree."""
+    gpus = world.node.gpus
+    before = replace(gpus)
+    seconds = rng.choice([30.0, 200.0, 590.0, 900.0])
+    changes: list[dict[str, object]] = [
+        {"state": rng.randrange(3)},
+        {"status": rng.choice([23, 999])},
+        {"cluster": ZERO},
+        {"odd": True},
+        {"clique": rng.randrange(1, 30000)},
+    ]
+    change = rng.choice(changes)
+    world.note(f"GPUs: {change} for {seconds} s")
+
+    def become(**facts: object) -> None:
+        for name, value in facts.items():
+            setattr(gpus, name, value)
+        world.changed(slack=ASKED_ABOUT)
+
+    become(**change)
+    world.at(seconds, partial(become, **{name: getattr(before, name) for name in change}))
+    return seconds

@@ -1,0 +1,253 @@
+"""Holds what an agent does against the oracle, writes the timeline, and counts.
+
+The law of this module: a violation is one line with its moment. Nothing is forgiven because it looks harmless; what
+the contract forgives is written down here as an excuse with an end:
+
+    drift       what others did to our labels stands until the agent's next request
+    refused     a key that a webhook denies stays as it is, until an hour after the denial
+    theirs      the accelerator's key stays with another manager who says something else
+    trouble     while the API server cannot be told, labels may be old; afterwards they may not
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.simulation.names import ACC, ANNOTATION, TABLE, keys, twins, value, values
+from tests.simulation.oracle import TOLD
+from tests.simulation.tempo import RESYNC, Attempt, Tempo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tests.simulation.apiserver import ApiServer, Key, Write
+    from tests.simulation.names import Value, Values
+    from tests.simulation.oracle import Oracle
+
+MOST_TOLD = 2000  # lines of the timeline
+STILL = 1300.0  # seconds after the last change, in which all that may end by itself has ended
+
+
+class _Question(NamedTuple):
+    """Whether a unit is as it may be."""
+
+    now: float
+    unit: str
+    allowed: Values
+    what: str
+
+
+class Judge:
+    """Sees everything, and says what was wrong."""
+
+    def __init__(self, oracle: Oracle, api: ApiServer) -> None:
+        self.violations: list[str] = []
+        self.timeline: deque[str] = deque(maxlen=MOST_TOLD)
+        self.counts: Counter[str] = Counter()
+        self.tempo = Tempo(self.fault)
+        self.is_memory_short = False
+        self.denying = 0  # webhooks
+        self._oracle, self._api = oracle, api
+        self._attempt: Attempt | None = None
+        self._clear = math.inf  # since when the agent can tell the Node things
+        self._went_well = False
+        self._troubles = 0
+        self._seeded = False
+        self._drift: set[str] = set()
+        self._excuses: list[tuple[float, Callable[[str], bool]]] = []
+        self._stirred = 0.0  # when somebody last wrote, or an excuse ended
+        self._said: set[tuple[str, str]] = set()
+
+    # What scenarios say.
+
+    def note(self, now: float, text: str) -> None:
+        self.timeline.append(f"{now:10.1f}  {text}")
+
+    def fault(self, now: float, text: str) -> None:
+        self.violations.append(f"{now:10.1f}  {text}")
+        self.note(now, f"WRONG: {text}")
+
+    def drifted(self, some: Iterable[str]) -> None:
+        """Others have changed these labels."""
+        self._drift |= set(some)
+
+    def excuse(self, until: float, concerns: Callable[[str], bool]) -> None:
+        """These keys may be old until then."""
+        self._excuses.append((until, concerns))
+
+    def trouble(self, now: float, *, begins: bool) -> None:
+        """The way to the API server is disturbed from now on, or is not any more."""
+        self._troubles += 1 if begins else -1
+        if begins:
+            self._clear = math.inf
+        elif self._went_well and not self._troubles:
+            self._clear = now + 2 * TOLD
+
+    # What the world tells.
+
+    def attempt(self, now: float) -> Attempt:
+        self._attempt = Attempt(now)
+        return self._attempt
+
+    def answered(self, now: float, request: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+        """The agent has had an answer."""
+        self.counts[f"{request['operation']} {told.get('error') or told.get('status')}"] += 1
+        if self._attempt is None:
+            return
+        status = None if told.get("error") else told.get("status")
+        self._attempt.statuses.append(status)
+        if request["operation"] == "apply":
+            self.tempo.apply(now, self._attempt)
+        elif status == 200 and not self._seeded:
+            self._seeded = True
+            self.tempo.begin(now)
+            fields = {key: value for (kind, key), value in self._api.fields.items()
+                      if kind == "labels" and (kind, key) in self._api.ours()}  # fmt: skip
+            on_node = {unit: values(unit, fields) for unit in self._oracle.timelines}
+            told = json.loads(self._api.fields.get(("annotations", ANNOTATION), "{}"))
+            self._oracle.begin(now, on_node, {row["pci"] for row in told.get("interfaces", ())})
+
+    def unanswered(self) -> None:
+        """The agent could not even ask."""
+        self.counts["not asked"] += 1
+        self._went_well, self._clear = False, math.inf
+        if self._attempt:
+            self._attempt.statuses.append(None)
+
+    def ended(self, now: float, attempt: Attempt | None) -> None:
+        """An attempt is over."""
+        if attempt is None:
+            return
+        self.counts["attempts"] += 1
+        refused = bool(self.denying and attempt.statuses) and attempt.statuses[-1] == 403
+        self._went_well = refused or not attempt.failed
+        if not self._went_well:
+            self._clear = math.inf
+            self.tempo.spare += 1
+        elif self._seeded and not self._troubles and now > self.tempo.born:
+            self._clear = min(self._clear, now)
+
+    def killed(self, now: float) -> None:
+        """The agent is dead."""
+        self.counts["idle writes"] += self.tempo.end(now)
+        self.counts["kills"] += 1
+        self._seeded, self._attempt = False, None
+        self._clear, self._went_well = math.inf, False
+
+    def line(self, now: float, line: str) -> None:
+        """The agent has logged something."""
+        self.counts["log lines"] += 1
+        self.timeline.append(f"{now:10.1f}    | {line.rstrip()}")
+        if not line.endswith("\n") or line.count("\n") != 1 or not line[:-1].isprintable():
+            self.fault(now, f"a log line is none: {line!r}")
+        if "Traceback" in line or (" source broke: " in line and not self.is_memory_short):
+            self.fault(now, f"a traceback: {line!r}")
+
+    def written(self, write: Write) -> None:
+        """The agent's apply was accepted."""
+        now = self._stirred = write.time
+        self.counts["writes"] += 1
+        changed = {
+            key
+            for key in write.before.keys() | write.after.keys()
+            if write.before.get(key) != write.after.get(key)
+        }
+        for kind, key in sorted(changed):
+            before, after = write.before.get((kind, key)), write.after.get((kind, key))
+            if kind == "labels":
+                self.note(now, f"{key}: {before} -> {after}")
+            self._whose(now, (kind, key), write)
+        self._oracle.advance(now)
+        labels = {key: value for (kind, key), value in write.after.items() if kind == "labels"}
+        names = {key for kind, key in changed if kind == "labels"}
+        start = self._attempt.start if self._attempt else now
+        for unit, timeline in self._oracle.timelines.items():
+            self._judge(_Question(now, unit, timeline.may_write(start), "written"), labels, names)
+        self.tempo.written(write, labels_changed=bool(names))
+        self._drift -= {key for kind, key in self._api.ours() if kind == "labels"}
+
+    def look(self, now: float) -> None:
+        """Hold what stands on the Node against what may."""
+        if (
+            now - TOLD < self._clear
+            or not self._seeded
+            or now - max(self._oracle.changed, self._stirred) > STILL
+        ):
+            return
+        self.counts["looks at the Node"] += 1
+        labels = {key: value for (kind, key), value in self._api.fields.items() if kind == "labels"}
+        for unit, timeline in self._oracle.timelines.items():
+            self._judge(_Question(now, unit, timeline.may_stand(now), "standing"), labels)
+
+    def finish(self, now: float) -> None:
+        """All is quiet: the Node says what is."""
+        self._oracle.advance(now)
+        self.counts["idle writes"] += self.tempo.end(now)
+        if math.isinf(self._clear):
+            self.fault(now, "the agent does not speak to the API server any more")
+        self._drift.clear()
+        labels = {key: value for (kind, key), value in self._api.fields.items() if kind == "labels"}
+        for unit, allowed in self._oracle.settled().items():
+            self._judge(_Question(now, unit, allowed, "at the end"), labels)
+        known = {key for unit in self._oracle.timelines for key in (*keys(unit), *twins(unit))}
+        for key in sorted(key for key in labels if TABLE.fullmatch(key) and key not in known):
+            self.fault(now, f"{key}={labels[key]} is about nothing in this node")
+
+    # How it judges.
+
+    def _judge(
+        self, question: _Question, labels: Mapping[str, str], changed: set[str] | None = None
+    ) -> None:
+        """One unit: its labels in family P, and their twins in IB; of what was written, only what has changed."""
+        own, others = keys(question.unit), [key for key in twins(question.unit) if key]
+        concerned = {key for key in (*own, *others) if changed is None or key in changed}
+        excused = {key for key in (*own, *others) if self._excused(question, key)}
+        if concerned.intersection(own) and not excused.intersection(own):
+            found = value(own, labels)
+            if found not in question.allowed:
+                self._wrong(question, question.unit, found)
+                return
+        for at, key in enumerate(twins(question.unit)):
+            if key and key in concerned and key not in excused:
+                self._judge_twin(question, at, key, labels.get(key))
+
+    def _judge_twin(self, question: _Question, at: int, key: str, found: str | None) -> None:
+        parts = {one[at] if isinstance(one, tuple) else one for one in question.allowed}
+        may_lack = None in question.allowed or self._may_be_roce(question.now)
+        if found not in parts and not (found is None and may_lack):
+            self._wrong(question, key, found)
+
+    def _wrong(self, question: _Question, name: str, found: Value) -> None:
+        verb = "lost" if found is None else "wrong"
+        if (name, question.what) in self._said:
+            return
+        self._said.add((name, question.what))
+        self.counts[f"{verb} {question.what}"] += 1
+        may = sorted(map(str, question.allowed))
+        self.fault(question.now, f"{name} {verb}, {question.what}: {found}, may be {may}")
+
+    def _may_be_roce(self, now: float) -> bool:
+        return self._oracle.timelines["flavor"].may_stand(now, RESYNC) != {"infiniband"}
+
+    def _excused(self, question: _Question, key: str) -> bool:
+        held = ("labels", key)
+        theirs = bool(self._api.others(held))
+        if theirs and (key == ACC or (None in question.allowed and held not in self._api.ours())):
+            return True  # what others took from us, and we do not want, is theirs
+        return key in self._drift or any(
+            until > question.now and concerns(key) for until, concerns in self._excuses
+        )
+
+    def _whose(self, now: float, key: Key, write: Write) -> None:
+        """What the agent changes is in the table, and no accelerator of somebody else."""
+        kind, name = key
+        if not (TABLE.fullmatch(name) if kind == "labels" else name == ANNOTATION):
+            self.fault(now, f"a foreign {kind[:-1]} was touched: {name}")
+        elif name == ACC and key in write.foreign and key in write.before:
+            self.fault(
+                now,
+                f"another manager's accelerator was changed: {write.before[key]} -> {write.after.get(key)}",
+            )

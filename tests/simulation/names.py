@@ -1,0 +1,97 @@
+"""Keys and values of the label contract, by the contract's own words. Nothing here is the agent's."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.simulation.hearing import Identity
+
+P, IB, ACC = (
+    "backend.coreweave.cloud",
+    "ib.coreweave.cloud",
+    "network.topology.nvidia.com/accelerator",
+)
+ANNOTATION = f"{P}/observed"
+TABLE = re.compile(
+    rf"{re.escape(P)}/(flavor|speed\.current|neighbors\.current\..+\.(device|port-id|port-name))"
+    rf"|{re.escape(IB)}/(speed\.current|neighbors\.current\..+\.(device|port-id)|leaves\.current|ports\.current)"
+    rf"|{re.escape(ACC)}"
+)
+
+Value = str | tuple[str | None, ...] | None
+Values = frozenset[Value]
+
+
+def encode(raw: str) -> str | None:
+    """A label value, by the contract's own words; None for no label."""
+    data = raw.encode()
+    if len(data) > 63:
+        state = 14695981039346656037
+        for byte in data:
+            state = (state ^ byte) * 1099511628211 % 2**64
+        return f"x{state:x}"
+    text = re.sub("[^A-Za-z0-9._-]", "-", raw)
+    return re.sub(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$", "", text) or None
+
+
+def label(identity: Identity) -> Value:
+    """A neighbour's three labels."""
+    return tuple(encode(part) if part else None for part in identity)
+
+
+def keys(unit: str) -> tuple[str, ...]:
+    """The keys of a unit in family P (or the accelerator's), one for each part of its value."""
+    kind, _, name = unit.partition(" ")
+    if kind == "neighbor":
+        return tuple(
+            f"{P}/neighbors.current.{name}.{part}" for part in ("device", "port-id", "port-name")
+        )
+    return {
+        "flavor": (f"{P}/flavor",),
+        "speed": (f"{P}/speed.current",),
+        "accelerator": (ACC,),
+    }.get(unit, ())
+
+
+def twins(unit: str) -> tuple[str | None, ...]:
+    """The same in family IB."""
+    kind, _, name = unit.partition(" ")
+    if kind == "neighbor":
+        return (
+            f"{IB}/neighbors.current.{name}.device",
+            f"{IB}/neighbors.current.{name}.port-id",
+            None,
+        )
+    return {"speed": (f"{IB}/speed.current",), "leaves": (f"{IB}/leaves.current",),
+            "ports": (f"{IB}/ports.current",)}.get(unit, ())  # fmt: skip
+
+
+def gigabits(total: float) -> str:
+    return f"{total:g}G" if total < 1e6 else f"{int(total)}G"
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in re.findall(r"\d+|\D+", name)
+    ]
+
+
+def values(unit: str, labels: Mapping[str, str]) -> Values:
+    """What both families say of a unit; others may have taken one of them."""
+    own, others = keys(unit), twins(unit)
+    if not own:
+        return frozenset({value(tuple(key for key in others if key), labels)})
+    mixed = tuple(other or key for key, other in zip(own, others, strict=True)) if others else own
+    return frozenset({value(own, labels), value(mixed, labels)})
+
+
+def value(names: tuple[str, ...], labels: Mapping[str, str]) -> Value:
+    if len(names) == 1:
+        return labels.get(names[0])
+    parts = tuple(labels.get(name) for name in names)
+    return parts if any(parts) else None

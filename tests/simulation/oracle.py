@@ -1,0 +1,189 @@
+"""The oracle: which values each label may have, at each moment, and what it must not have any more.
+
+It keeps the timeline of every label's outcomes (contract.py) and answers with sets. A value may be *written* when some
+moment that the agent may still have been looking at allows it; it may *stand* on the Node when it could be written a
+little while ago. So the two ways to be wrong are told apart: a label that was never true, and one that is true no more.
+
+How late a look may be: PROMPT where a wake-up told of the change, BLIND where none did (looks that nobody asks for),
+ASKED_ABOUT for the GPUs. How long a label outlives what can be seen: HOLD, from the first look that may have failed.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.simulation.contract import Truth
+from tests.simulation.hearing import Hearing
+from tests.simulation.outcome import FAILED, NONE, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from tests.simulation.names import Value, Values
+    from tests.simulation.node import Node
+
+HOLD = 600.0
+PROMPT, BLIND, ASKED_ABOUT = 6.0, 310.0, 105.0  # seconds
+LONGEST = 1000.0  # seconds that wake-ups may stay away
+UNEASY = 33.0  # seconds; what can be seen for so long after it could not be was looked at
+TOLD = 16.0  # seconds from a look to the Node: min-interval, and a request
+
+
+@dataclass(slots=True)
+class Entry:
+    """From this moment on the outcome was this, which a look at `since + slack` has seen at the latest."""
+
+    since: float
+    outcome: Outcome
+    slack: float
+    carried: Values  # what may have been published before
+
+
+@dataclass(slots=True)
+class Timeline:
+    """One label's outcomes; `life` is when the agent began with what the Node said."""
+
+    entries: list[Entry] = field(default_factory=list)
+    life: float = -math.inf
+
+    def add(self, since: float, outcome: Outcome, slack: float) -> None:
+        """The outcome is another from now on."""
+        if not self.entries or self.entries[-1].outcome != outcome:
+            slack = max(
+                [slack, *(entry.since + entry.slack - since for entry in self.entries[-3:])]
+            )
+            self.entries.append(Entry(since, outcome, slack, self.may_write(since)))
+
+    def begin(self, now: float, values: Values) -> None:
+        """An agent begins, and finds one of these on the Node."""
+        outcome = self.entries[-1].outcome if self.entries else FAILED
+        self.life = now
+        self.entries = [Entry(now, FAILED, 0.0, values)]
+        self.add(now, outcome, PROMPT)
+
+    def may_write(self, now: float) -> Values:
+        """What an agent may publish at this moment."""
+        found: set[Value] = set() if self.entries else {None}
+        for index in range(
+            bisect_right(self.entries, now, key=lambda entry: entry.since) - 1, -1, -1
+        ):
+            entry = self.entries[index]
+            found |= entry.outcome.now
+            if entry.outcome.held:
+                found |= self._held(index, now)
+            if now >= entry.since + entry.slack:
+                break
+        return frozenset(found)
+
+    def may_stand(self, now: float, told: float = TOLD) -> Values:
+        """What may be on the Node: whatever could be written a short while ago."""
+        moments = [
+            now - told,
+            now,
+            *(entry.since for entry in self.entries if now - told < entry.since <= now),
+        ]
+        return frozenset(value for moment in moments for value in self.may_write(moment))
+
+    def _held(self, index: int, now: float) -> set[Value]:
+        entry = self.entries[index]
+        found: set[Value] = set()
+        if entry.outcome.endless or now <= self._latest_start(index, now) + HOLD + PROMPT:
+            found |= entry.carried
+        if now >= self._earliest_start(index) + HOLD or None in entry.carried:
+            found |= entry.outcome.later
+        return found
+
+    def _latest_start(self, index: int, now: float) -> float:
+        """When the hold that runs may have begun at the latest."""
+        entry = self.entries[index]
+        if entry.outcome.now or entry.outcome.endless:
+            return now
+        while index > 0 and self.entries[index - 1].outcome.held:
+            before = self.entries[index - 1].outcome
+            if before.now or before.endless:
+                break
+            index -= 1
+        first = self.entries[index]
+        return max(first.since + max(first.slack, PROMPT), self.life)
+
+    def _earliest_start(self, index: int) -> float:
+        """When it may have begun at the earliest: behind the last stretch in which a look must have seen the label."""
+        end = self.entries[index].since
+        for at in range(index, -1, -1):
+            entry = self.entries[at]
+            if entry.outcome.endless or (not entry.outcome.held and end - entry.since >= UNEASY):
+                return max(end, self.life)
+            end = entry.since
+        return self.life
+
+    def prune(self, before: float) -> None:
+        """Forget what nobody will ask for."""
+        keep = max(bisect_right(self.entries, before, key=lambda entry: entry.since) - 1, 0)
+        while keep > 0 and self.entries[keep].outcome.held:
+            keep -= 1
+        del self.entries[:keep]
+
+
+class Oracle:
+    """Knows a node, is told what happens, and is asked."""
+
+    def __init__(self, node: Node) -> None:
+        self.hearing = Hearing()
+        self.timelines: dict[str, Timeline] = {}
+        self._truth, self._node = Truth(node, self.hearing), node
+        self._known_until = 0.0
+        self._late = 0.0  # until then a look may not know yet what has happened
+        self.changed = 0.0  # when an outcome was last another
+
+    def note(self, now: float, slack: float) -> None:
+        """Something has changed, which the agent may learn of so late."""
+        self.advance(now)
+        if slack <= LONGEST:
+            self._late = max(self._late, now + slack)
+        self._take(now, slack)
+
+    def blur(self, until: float) -> None:
+        """No wake-up comes."""
+        self._truth.blur(until)
+
+    def advance(self, now: float) -> None:
+        """Let time pass, with what ends by itself."""
+        while (moment := self._truth.next_change(self._known_until)) <= now:
+            self._take(moment, max(PROMPT, self._late - moment))
+        self._known_until = now
+
+    def begin(self, now: float, on_node: Mapping[str, Values], known: Collection[str]) -> None:
+        """An agent has read the Node.
+
+        `on_node` is what it found there of its own, by unit (two, if half of it was); `known` the PCI functions.
+        """
+        self.advance(now)
+        self._truth.begin(known)
+        self._take(now, PROMPT)
+        for unit, timeline in self.timelines.items():
+            timeline.begin(now, on_node.get(unit, NONE))
+
+    def born(self, now: float) -> None:
+        """The agent is a new one: it has heard nothing, and seen no link go down."""
+        self.hearing.ears.clear()
+        self._truth.born()
+        self.note(now, PROMPT)
+
+    def settled(self) -> dict[str, Values]:
+        """What each label is when nothing has happened for long."""
+        return {unit: timeline.entries[-1].outcome.now for unit, timeline in self.timelines.items()}
+
+    def _take(self, now: float, slack: float) -> None:
+        self._known_until = now
+        for unit, outcome in self._truth.outcomes(now).items():
+            timeline = self.timelines.setdefault(unit, Timeline())
+            if not timeline.entries:
+                timeline.entries = [Entry(now, FAILED, 0.0, NONE)]
+            if timeline.entries[-1].outcome != outcome:
+                self.changed = now
+            timeline.add(now, outcome, max(slack, ASKED_ABOUT) if unit == "accelerator" else slack)
+            if len(timeline.entries) > 200:
+                timeline.prune(now - 3 * HOLD)

@@ -1,0 +1,80 @@
+"""What happens to the agent's own process, its log, and its clocks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.events.monitor import Wake
+from tests.simulation.sensors import lasting
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tests.simulation.world import World
+
+
+def disk_full(world: World, rng: Random) -> float:
+    """No log line can be written."""
+    seconds = lasting(rng)
+    world.note(f"the log is full for {seconds} s")
+
+    def fill(by: int) -> None:
+        world.log_full += by
+
+    fill(1)
+    world.at(seconds, partial(fill, -1))
+    return seconds
+
+
+def wall_clock_jumps(world: World, rng: Random) -> float:
+    """By hours, and back."""
+    offset, seconds = rng.choice([-86400.0, -7200.0, 3600.0, 86400.0, 1e9]), lasting(rng)
+    world.note(f"the clock on the wall jumps by {offset:g} s for {seconds} s")
+
+    def jump(by: float) -> None:
+        world.wall_offset += by
+
+    jump(offset)
+    world.at(seconds, partial(jump, -offset))
+    return seconds
+
+
+def suspended(world: World, rng: Random) -> float:
+    """The machine sleeps for hours."""
+    seconds = rng.choice([100.0, 3600.0, 30000.0])
+    world.note(f"suspended for {seconds} s")
+    world.suspend(seconds)
+    world.judge.tempo.spare += 1
+    return 0.0
+
+
+def hangup(world: World, _rng: Random) -> float:
+    """SIGHUP."""
+    world.note("SIGHUP")
+    world.wake(Wake("signal", "SIGHUP"))
+    return 0.0
+
+
+def killed(world: World, rng: Random) -> float:
+    """As `kill -9`, and started again."""
+    world.rest = rng.choice([0.5, 5.0, 60.0])
+    world.note(f"kill -9, back in {world.rest} s")
+    world.at(0.0, world.kill)
+    return world.rest + 1.0
+
+
+def crash_loop(world: World, rng: Random) -> float:
+    """Killed again and again."""
+    count, every = rng.randrange(2, 8), rng.choice([7.0, 40.0, 300.0])
+    for number in range(count):
+        world.at(number * every, partial(killed, world, rng))
+    return count * every + 60.0
+
+
+def rebooted(world: World, rng: Random) -> float:
+    """The machine boots anew, with the same hardware."""
+    world.node.boot += 1
+    world.note(f"reboot {world.node.boot}")
+    world.changed(Wake("resync", "boot"))
+    return killed(world, rng)

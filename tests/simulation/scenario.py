@@ -1,0 +1,125 @@
+"""One scenario: out of a seed a machine, what happens to it, and what came of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.simulation.catalogue import draw
+from tests.simulation.hardware import new_peer, peer_of
+from tests.simulation.node import Gpus, Hca, Node
+from tests.simulation.switches import speaks
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
+    from tests.simulation.catalogue import Fault
+    from tests.simulation.doors import Variant
+
+SPEAKS = 30.0  # seconds between two frames of a switch
+MOST_TOLD = 400  # lines of a timeline that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a seed."""
+
+    seed: int
+    violations: tuple[str, ...]
+    timeline: tuple[str, ...]
+    counts: Counter[str]
+    seconds: float  # simulated
+
+    def told(self) -> str:
+        """For the person who has to find out why."""
+        lines = [
+            *self.violations[:10],
+            "",
+            *self.timeline[-MOST_TOLD:],
+            "",
+            f"again: {self.command}",
+        ]
+        return "\n".join([f"seed {self.seed}: {len(self.violations)} violations", *lines])
+
+    @property
+    def command(self) -> str:
+        return f"python -m tests.simulation --seed {self.seed} --scenarios 1 --timeline"
+
+
+def machine(rng: random.Random) -> Node:
+    """A node with InfiniBand, with RoCE, or with neither."""
+    infiniband, count = rng.random() < 0.5, rng.choice([0, 1, 2, 2, 3, 4, 8])
+    gbps = rng.choice([100, 200, 400])
+    hcas = [_hca(rng, number, gbps, infiniband=infiniband) for number in range(count)]
+    front = None
+    if hcas and rng.random() < 0.6:
+        front = replace(
+            _hca(rng, 40, 100, infiniband=False), name="mlx5_front", netdev="front0", backend=False
+        )
+    return Node(hcas, Gpus(rng.choice([0, 0, 1, 4])), front=front)
+
+
+def _hca(rng: random.Random, number: int, gbps: int, *, infiniband: bool) -> Hca:
+    name = f"ibp{number}" if infiniband else f"mlx5_{number}"
+    netdev = None if infiniband else f"eth{number}"
+    hca = Hca(name, f"0000:{0x10 + number:02x}:00.0", infiniband, gbps, netdev, new_peer(rng))
+    hca.peer = peer_of(hca, rng)
+    return hca
+
+
+def run(seed: int, variant: Variant | None = None, faults: Sequence[Fault] = ()) -> Report:
+    """Run it; `faults` instead of those that the seed draws."""
+    rng = random.Random(seed)  # noqa: S311 - a simulation
+    world = World(machine(rng), seed, variant)
+    span = rng.choice([300.0, 900.0, 3600.0])
+    count = rng.randrange(1, 9)
+    return play(world, seed, rng, faults or [draw(rng) for _ in range(count)], span)
+
+
+def play(
+    world: World, seed: int, rng: random.Random, drawn: Sequence[Fault], span: float
+) -> Report:
+    """Let these faults begin some time within `span` seconds, and see how it ends."""
+    for number, fault in enumerate(drawn):
+        world.at(
+            rng.uniform(20.0, span),
+            partial(_begin, world, fault, random.Random(f"{seed} {number}")),
+        )  # noqa: S311
+    world.at(rng.uniform(0, SPEAKS), partial(_tick, world))
+    world.at(span, partial(_conclude, world))
+    world.run()
+    judge = world.judge
+    judge.counts.update({"turns": world.turns, "looks": world.sysfs.looks, "faults": len(drawn)})
+    return Report(seed, tuple(judge.violations), tuple(judge.timeline), judge.counts, world.time)
+
+
+def _begin(world: World, fault: Fault, rng: random.Random) -> None:
+    world.judge.counts[f"fault {fault.__name__}"] += 1
+    seconds = fault(world, rng)
+    world.active += 1
+
+    def over() -> None:
+        world.active -= 1
+
+    world.at(seconds + 1.0, over)
+
+
+def _tick(world: World) -> None:
+    """All switches speak."""
+    for hca in world.node.all():
+        if speaks(hca):
+            world.speak(hca)
+    world.at(SPEAKS, partial(_tick, world))
+
+
+def _conclude(world: World) -> None:
+    """Wait until no fault is left, then for the quiet, then see what the Node says."""
+    if world.active:
+        world.at(30.0, partial(_conclude, world))
+        return
+    world.note(f"all is quiet, for {world.quiet:g} s")
+    world.at(world.quiet, world.finish)

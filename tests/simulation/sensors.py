@@ -1,0 +1,269 @@
+"""What happens to the agent's senses and to the agent: the truth stays, and cannot be seen, or is told late."""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.errors import Unavailable
+from agent.events.monitor import Wake
+from tests.simulation.hardware import pick
+from tests.simulation.oracle import ASKED_ABOUT
+from tests.simulation.sysfs import BOOT_ID, BUS, CLASS, NET, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from tests.simulation.node import Hca
+    from tests.simulation.world import World
+
+DEVICE = ("node_type", "node_guid", "sys_image_guid", "hca_type", "board_id", "fw_ver", "device/vpd", "device/driver",
+          "device/numa_node", "device/net", "device", "ports/1/link_layer", "ports/1/state", "ports/1/phys_state",
+          "ports/1/rate", "ports/1/has_smi", "ports/1/gids/0", "ports/1/counters/link_downed", "ports")  # fmt: skip
+NETDEV = ("operstate", "speed", "address")
+FREE_TEXT = ("hca_type", "board_id", "fw_ver")
+ERRNOS = (errno.EIO, errno.EINVAL, errno.ENODEV, errno.EACCES, errno.ENXIO)
+GARBAGE = (
+    b"",
+    b"\n",
+    b"\xff\xfe\n",
+    b"garbage 4: X\n",
+    b"N/A (no PMA)\n",
+    b"0" * 5000,
+    b"\0\0\0\n",
+    b"9" * 30 + b"\n",
+)
+
+
+def lasting(rng: Random) -> float:
+    return rng.choice([5.0, 40.0, 400.0, 590.0, 900.0])
+
+
+def _lay(world: World, seconds: float, fault: Fault, count: Callable[[int], None]) -> float:
+    """A fault lies over the tree for a while; `count` has the node know."""
+
+    def begin() -> None:
+        world.sysfs.faults.append(fault)
+        count(1)
+        world.changed()
+
+    def end() -> None:
+        world.sysfs.faults.remove(fault)
+        count(-1)
+        world.changed()
+
+    begin()
+    world.at(seconds, end)
+    return seconds
+
+
+def _hide(hca: Hca, by: int) -> None:
+    hca.sick += by
+
+
+def _blur(hca: Hca, by: int) -> None:
+    hca.murky += by
+
+
+def _blind(world: World, by: int) -> None:
+    world.node.blind += by
+
+
+def _unplug(world: World, by: int) -> None:
+    world.node.busless += by
+
+
+def _declass(world: World, by: int) -> None:
+    world.node.classless += by
+
+
+def _attribute(hca: Hca, rng: Random) -> str:
+    if hca.netdev and rng.random() < 0.3:
+        return f"{NET}/{hca.netdev}/{rng.choice(NETDEV)}"
+    return f"{CLASS}/{hca.name}/{rng.choice(DEVICE)}"
+
+
+def attribute_fails(world: World, rng: Random) -> float:
+    """One file of one device."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    path, number, seconds = _attribute(hca, rng), rng.choice(ERRNOS), lasting(rng)
+    world.note(f"{path}: {errno.errorcode[number]} for {seconds} s")
+    return _lay(world, seconds, Fault(path, number), partial(_blur, hca))
+
+
+def attribute_is_garbage(world: World, rng: Random) -> float:
+    """One file says what no kernel says."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    path, text, seconds = _attribute(hca, rng), rng.choice(GARBAGE), lasting(rng)
+    if path.endswith(FREE_TEXT):
+        text = b"\0\xff\n"  # any other would be as good as the right one
+    world.note(f"{path}: {text[:20]!r} for {seconds} s")
+    return _lay(world, seconds, Fault(path, text), partial(_blur, hca))
+
+
+def device_fails(world: World, rng: Random) -> float:
+    """Everything of one device."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    number, seconds = rng.choice(ERRNOS), lasting(rng)
+    world.note(f"{hca.name}: {errno.errorcode[number]} everywhere for {seconds} s")
+    return _lay(world, seconds, Fault(f"{CLASS}/{hca.name}", number), partial(_hide, hca))
+
+
+def device_blocks(world: World, rng: Random) -> float:
+    """Its reads do not come back."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    paths = ["", "/ports/1/state", "/ports/1/rate", *(["/device/vpd"] if hca.infiniband else [])]
+    path, seconds = rng.choice(paths), lasting(rng)
+    world.note(f"{hca.name}: reads{path} block for {seconds} s")
+    return _lay(world, seconds, Fault(f"{CLASS}/{hca.name}{path}", "blocks"), partial(_hide, hca))
+
+
+def class_fails(world: World, rng: Random) -> float:
+    """The class, the bus, the routes or the boot ID cannot be read."""
+    path, number, seconds = (
+        rng.choice([CLASS, BUS, "proc", BOOT_ID]),
+        rng.choice(ERRNOS),
+        lasting(rng),
+    )
+    world.note(f"/{path}: {errno.errorcode[number]} for {seconds} s")
+    if (
+        path == "proc" and world.node.infiniband
+    ):  # where only a node whose HCAs are all hidden asks for routes
+        for hca in world.node.hcas:
+            _lay(world, seconds, Fault("proc/net", number), partial(_blur, hca))
+    roce = () if world.node.infiniband else ("proc",)
+    count = {
+        **dict.fromkeys((CLASS, *roce), partial(_declass, world)),
+        BUS: partial(_unplug, world),
+    }.get(path, lambda _by: None)
+    return _lay(world, seconds, Fault(path, number), count)
+
+
+def _break(
+    world: World, seconds: float, kinds: tuple[str, ...], error: Callable[[], Exception]
+) -> None:
+    """The helpers of these kinds fail for a while; the first of several reasons is told."""
+    for kind in kinds:
+        world.helper_errors[kind].append(error)
+        world.trouble_with(kind, 1)
+
+    def end() -> None:
+        for kind in kinds:
+            world.helper_errors[kind].remove(error)
+            world.trouble_with(kind, -1)
+
+    world.at(seconds, end)
+
+
+def out_of_descriptors(world: World, rng: Random) -> float:
+    """EMFILE: no file and no child can be opened."""
+    seconds = lasting(rng)
+    world.note(f"EMFILE for {seconds} s")
+    _break(
+        world, seconds, ("api", "nvml", "smp"), lambda: OSError(errno.EMFILE, "Too many open files")
+    )
+    return _lay(world, seconds, Fault("", errno.EMFILE), partial(_blind, world))
+
+
+def out_of_memory(world: World, rng: Random) -> float:
+    """MemoryError out of a source."""
+    seconds = lasting(rng)
+    world.note(f"MemoryError for {seconds} s")
+    world.judge.is_memory_short = True
+    _break(world, seconds, ("api", "nvml", "smp"), MemoryError)
+    return _lay(world, seconds, Fault("sys", "memory"), partial(_blind, world))
+
+
+def out_of_threads(world: World, rng: Random) -> float:
+    """Nothing can be asked aside."""
+    seconds = lasting(rng)
+    world.note(f"no threads for {seconds} s")
+    world.threadless += 1
+    for kind in ("api", "nvml", "smp"):
+        world.trouble_with(kind, 1)
+
+    def end() -> None:
+        world.threadless -= 1
+        for kind in ("api", "nvml", "smp"):
+            world.trouble_with(kind, -1)
+
+    world.at(seconds, end)
+    return seconds
+
+
+def nvml_fails(world: World, rng: Random) -> float:
+    """It hangs, crashes, has no driver, or talks nonsense."""
+    seconds, how = lasting(rng), rng.choice(["hang", "crash", "unloaded", "nonsense"])
+    world.note(f"NVML: {how} for {seconds} s")
+    gpus = world.node.gpus
+    if how == "unloaded":
+
+        def become(by: int) -> None:
+            gpus.unloaded += by
+            world.changed(slack=ASKED_ABOUT)
+
+        become(1)
+        world.at(seconds, partial(become, -1))
+        return seconds
+    words = {
+        "hang": "no answer within 30 s",
+        "crash": "killed by SIGSEGV",
+        "nonsense": "its answer is no JSON object",
+    }
+    _break(world, seconds, ("nvml",), lambda: Unavailable(f"helper nvml: {words[how]}"))
+    return seconds
+
+
+def smp_fails(world: World, rng: Random) -> float:
+    """The helper is killed, or nobody may ask."""
+    seconds, words = (
+        lasting(rng),
+        rng.choice(["killed by SIGKILL", "no answer within 10 s", "ended with status 1"]),
+    )
+    world.note(f"SMP helper: {words} for {seconds} s")
+    _break(world, seconds, ("smp",), lambda: Unavailable(f"helper smp: {words}"))
+    return seconds
+
+
+def _mute(world: World, seconds: float) -> float:
+    world.muffled += 1
+    world.muffled_until = max(world.muffled_until, world.time + seconds)
+
+    def end() -> None:
+        world.muffled -= 1
+        world.wake(Wake("resync", "links"))
+
+    world.at(seconds, end)
+    return seconds
+
+
+def ears_die(world: World, rng: Random) -> float:
+    """No wake-up comes for a while."""
+    seconds = lasting(rng)
+    world.note(f"no wake-ups for {seconds} s")
+    world.deafness["links"] = "it is simulated"
+    world.at(seconds, partial(world.deafness.pop, "links", None))
+    return _mute(world, seconds)
+
+
+def messages_lost(world: World, rng: Random) -> float:
+    """ENOBUFS: some were missed, and that is told."""
+    seconds = rng.choice([0.2, 2.0, 10.0])
+    world.note(f"ENOBUFS, messages of {seconds} s are lost")
+    return _mute(world, seconds)
+
+
+def sockets_die(world: World, rng: Random) -> float:
+    """The LLDP sockets are of no use any more, once."""
+    world.note("the LLDP sockets die")
+    world.listener_error = OSError(
+        rng.choice([errno.ENETDOWN, errno.ENOBUFS, errno.EBADF]), "it is simulated"
+    )
+    world.wake(Wake("frames", ""))
+    return 0.0

@@ -1,0 +1,116 @@
+"""What switches and strangers say, and do not say, at the far ends of the cables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.simulation.fabric import hostile
+from tests.simulation.hardware import peer_of, pick
+from tests.simulation.node import HERE
+from tests.simulation.world import AN_HOUR, QUIET
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tests.simulation.node import Hca
+    from tests.simulation.world import World
+
+
+def switch_renamed(world: World, rng: Random) -> float:
+    """By its operator, without any event."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    world.needs(AN_HOUR)
+    hca.peer = replace(hca.peer, device=f"renamed-{rng.randrange(1 << 16)}")
+    world.note(f"{hca.name}: its switch is called {hca.peer.device} now")
+    world.changed()
+    return 0.0
+
+
+def _silence(world: World, hca: Hca, by: int) -> None:
+    hca.silent += by
+    world.changed()
+
+
+def switch_silent(world: World, rng: Random) -> float:
+    """It speaks no LLDP, or answers no SMPs."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    seconds = rng.choice([40.0, 130.0, 200.0, 900.0, 2000.0])
+    world.needs(2 * seconds + QUIET)
+    world.note(f"{hca.name}: its switch is silent for {seconds} s")
+    _silence(world, hca, 1)
+    world.at(seconds, partial(_silence, world, hca, -1))
+    return seconds
+
+
+def switch_says_goodbye(world: World, rng: Random) -> float:
+    """TTL 0, then silence."""
+    hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up and not hca.silent)
+    if hca is None:
+        return 0.0
+    seconds = rng.choice([5.0, 29.0, 35.0, 300.0])
+    world.note(f"{hca.name}: its switch says goodbye for {seconds} s")
+    world.speak(hca, ttl=0)
+    _silence(world, hca, 1)
+    world.at(seconds, partial(_silence, world, hca, -1))
+    return seconds
+
+
+def odd_ttl(world: World, rng: Random) -> float:
+    """A very short or the longest time to live, from now on."""
+    if hca := pick(world, rng):
+        hca.peer = replace(hca.peer, ttl=rng.choice([3, 40, 65535]))
+        world.note(f"{hca.name}: TTL {hca.peer.ttl}")
+    return 0.0
+
+
+def odd_frame(world: World, rng: Random) -> float:
+    """The switch contradicts itself once: SONiC sends a MAC address as its port first."""
+    hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
+    if hca is None:
+        return 0.0
+    world.note(f"{hca.name}: one odd frame")
+    world.speak(hca, replace(hca.peer, port="00-odd", port_name="00-odd"))
+    return 0.0
+
+
+def second_neighbor(world: World, rng: Random) -> float:
+    """A BMC or a dumb switch lets another one be heard for a while."""
+    hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
+    if hca is None:
+        return 0.0
+    other = replace(peer_of(hca, rng), ttl=60)
+    count = rng.randrange(1, 12)
+    world.note(f"{hca.name}: a second neighbour {other.device}, {count} frames")
+    for number in range(count):
+        world.at(number * 20.0, partial(world.speak, hca, other))
+    return count * 20.0 + 100.0
+
+
+def flood(world: World, rng: Random) -> float:
+    """Frames of thousands that nobody knows, good ones and malformed ones."""
+    hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
+    if hca is None or hca.netdev is None:
+        return 0.0
+    netdev, rounds, size = hca.netdev, rng.randrange(1, 6), rng.choice([10, 60, 300])
+    world.note(f"{hca.name}: a flood of {rounds} x {size} frames")
+    world.flooded += 1
+
+    def burst(first: int) -> None:
+        world.hear_strangers(netdev, [hostile(rng, first + number) for number in range(size)])
+
+    def over() -> None:
+        world.flooded -= 1
+
+    for number in range(rounds):
+        world.at(number * 0.5, partial(burst, rng.randrange(1 << 24)))
+    world.at(rounds * 0.5 + 2.0, over)
+    return rounds * 0.5 + 160.0
+
+
+def speaks(hca: Hca) -> bool:
+    """Its switch can be heard by LLDP."""
+    return not hca.infiniband and hca.up and hca.where == HERE and not hca.silent

@@ -1,0 +1,201 @@
+"""The stand-in of the kernel's files: the tree that a node shows, and the faults that lie over it.
+
+The law of this module: a fault is a state and not a number of calls, wherever that is possible, so that the order in
+which threads read does not matter. A read that blocks takes its time off the simulated clock and fails as the agent's
+own deadline makes it fail; the next ones fail at once, which is what agent/sysfs/guard.py sees to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.simulation.node import GONE, HERE, UNBOUND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.node import Hca, Node
+
+    Entry = bytes | str | tuple[str, ...]  # a file, a link, a folder's names
+
+CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"
+BOOT_ID = "proc/sys/kernel/random/boot_id"
+BLOCKED = 1.0  # seconds, after which the agent waits no longer
+
+
+def tree(node: Node) -> dict[str, Entry]:
+    """Every path that the agent may ask for."""
+    found: dict[str, Entry] = {
+        BOOT_ID: b"%08x-40be-49e6-8717-defbd7b4b902\n" % node.boot,
+        "proc/net/route": _routes(node),
+        CLASS: tuple(hca.name for hca in node.all() if hca.shown),
+    }
+    netdevs = ["lo"]
+    functions = []
+    for hca in node.all():
+        if hca.where != GONE:
+            functions.append(hca.pci)
+            found |= _function(hca)
+        if hca.shown:
+            found |= _device(hca)
+        if hca.netdev and hca.where == HERE:
+            netdevs.append(hca.netdev)
+            found |= _netdev(hca)
+    for index in range(node.gpus.count):
+        path = f"{BUS}/0000:{0x81 + index:02x}:00.0"
+        functions.append(path.rpartition("/")[2])
+        found |= {path: f"../../../devices/{functions[-1]}", f"{path}/class": b"0x030200\n"}
+        found |= {
+            f"{path}/vendor": b"0x10de\n",
+            f"{path}/driver": "../../../bus/pci/drivers/nvidia",
+        }
+    return found | {NET: tuple(netdevs), BUS: tuple(functions)}
+
+
+def _routes(node: Node) -> bytes:
+    line = b"%s\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+    netdev = node.front.netdev if node.front else None
+    return b"Iface\tDestination\n" + (line % netdev.encode() if netdev else b"")
+
+
+def _function(hca: Hca) -> dict[str, Entry]:
+    path = f"{BUS}/{hca.pci}"
+    found: dict[str, Entry] = {
+        path: f"../../../devices/pci0000:00/{hca.pci}",
+        f"{path}/class": b"0x020700\n" if hca.infiniband else b"0x020000\n",
+        f"{path}/vendor": b"0x15b3\n",
+    }
+    if hca.where != UNBOUND:
+        found[f"{path}/driver"] = "../../../bus/pci/drivers/mlx5_core"
+        found[f"{path}/infiniband"] = (hca.name,)
+    return found
+
+
+def _device(hca: Hca) -> dict[str, Entry]:
+    base, port = f"{CLASS}/{hca.name}", f"{CLASS}/{hca.name}/ports/1"
+    number = int(hca.pci[5:7], 16)
+    guid = b"a088:c203:00ab:%04x\n" % number
+    state = hca.state if hca.up else "DOWN"
+    numbers = {"DOWN": 1, "INIT": 2, "ACTIVE": 4}
+    net: dict[str, Entry] = {}
+    if hca.netdev and hca.where == HERE:
+        net = {
+            f"{base}/device/net": (hca.netdev,),
+            f"{port}/gid_attrs/ndevs/0": f"{hca.netdev}\n".encode(),
+        }
+    return {
+        base: f"../../devices/pci0000:00/{hca.pci}/infiniband/{hca.name}",
+        f"{base}/device": f"../../../{hca.pci}",
+        f"{base}/device/driver": "../../../../bus/pci/drivers/mlx5_core",
+        f"{base}/device/numa_node": b"1\n",
+        f"{base}/device/vpd": b"\x82\x0a\x00ConnectX-7\x90",
+        f"{base}/ports": ("1",),
+        f"{port}/link_layer": b"InfiniBand\n" if hca.infiniband else b"Ethernet\n",
+        f"{port}/state": f"{numbers[state]}: {state}\n".encode(),
+        f"{port}/phys_state": b"5: LinkUp\n" if hca.up else b"3: Disabled\n",
+        f"{port}/rate": b"%d Gb/sec (4X NDR)\n" % hca.gbps,
+        f"{port}/has_smi": b"1\n" if hca.infiniband else b"0\n",
+        f"{port}/gids/0": b"fe80:0000:0000:0000:" + guid,
+        f"{port}/counters/link_downed": b"3\n",
+        f"{base}/node_type": b"1: CA\n",
+        f"{base}/node_guid": guid,
+        f"{base}/sys_image_guid": guid,
+        f"{base}/hca_type": b"MT4129\n" if hca.backend else b"MT4125\n",
+        f"{base}/board_id": b"MT_0000000838\n",
+        f"{base}/fw_ver": b"28.39.1002\n",
+        **net,
+    }
+
+
+def _netdev(hca: Hca) -> dict[str, Entry]:
+    path = f"{NET}/{hca.netdev}"
+    found: dict[str, Entry] = {
+        path: ("operstate", "speed", "address"),
+        f"{path}/operstate": b"up\n" if hca.up else b"down\n",
+        f"{path}/address": b"02:00:00:00:00:%02x\n" % int(hca.pci[5:7], 16),
+    }
+    return found | ({f"{path}/speed": b"%d\n" % (hca.gbps * 1000)} if hca.up else {})
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """What is wrong at and below a path: an errno, a text that stands there instead, "blocks", or "memory"."""
+
+    path: str
+    what: int | bytes | str
+    after: int = 0  # reads that still pass: a device vanishes while it is looked into
+    met: int = 0
+
+    def is_below(self, path: str) -> bool:
+        return not self.path or path == self.path or path.startswith(f"{self.path}/")
+
+
+class Sysfs:
+    """A Root; `pass_time` moves the simulated clock."""
+
+    def __init__(self, node: Node, pass_time: Callable[[float], None]) -> None:
+        self.faults: list[Fault] = []
+        self.looks = 0
+        self._node, self._pass_time = node, pass_time
+        self._entries: dict[str, Entry] = tree(node)
+
+    def changed(self) -> None:
+        """The node is not what it was."""
+        self._entries = tree(self._node)
+
+    def read(self, path: str, limit: int) -> bytes:
+        self.looks += path == BOOT_ID
+        instead = self._meet(path)
+        found = self._entry(path)
+        if not isinstance(found, bytes):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return (found if instead is None else instead)[:limit]
+
+    def names(self, path: str) -> list[str]:
+        self._meet(path)
+        found = self._entry(path)
+        if not isinstance(found, tuple):
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return list(found)
+
+    def link(self, path: str) -> str:
+        try:
+            self._meet(path)
+        except OSError as error:  # EINVAL would say that something else than a link stands there
+            number = errno.EIO if error.errno == errno.EINVAL else error.errno or errno.EIO
+            raise OSError(number, os.strerror(number), path) from error
+        found = self._entry(path)
+        if not isinstance(found, str):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        return found
+
+    def _entry(self, path: str) -> Entry:
+        if path not in self._entries:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._entries[path]
+
+    def _meet(self, path: str) -> bytes | None:
+        """What the faults make of a path: an error, a text to be read instead, or nothing."""
+        for fault in self.faults:
+            if fault.is_below(path):
+                fault.met += 1
+                if fault.met > fault.after:
+                    return self._suffer(fault, path)
+        return None
+
+    def _suffer(self, fault: Fault, path: str) -> bytes | None:
+        match fault.what:
+            case bytes(text):
+                return text
+            case "memory" if path != BOOT_ID:
+                raise MemoryError
+            case "blocks":
+                if fault.met == 1:
+                    self._pass_time(BLOCKED)
+                raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT), path)
+            case int(number):
+                raise OSError(number, os.strerror(number), path)
+        return None

@@ -1,0 +1,81 @@
+"""How often the agent speaks: no two requests too close, none without a change but the hourly one.
+
+An attempt may be several requests (conflicts, refusals, a token that was renewed); what counts is when it began.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.names import ANNOTATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.simulation.apiserver import Key, Write
+
+MIN_INTERVAL, RESYNC = 10.0, 3600.0
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt of the agent to tell the Node something."""
+
+    start: float
+    statuses: list[int | None] = field(default_factory=list)
+    applies: int = 0
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.statuses) and self.statuses[-1] not in (200, 201)
+
+
+class Tempo:
+    """Counts requests; `fault` is told what is wrong."""
+
+    def __init__(self, fault: Callable[[float, str], None]) -> None:
+        self.spare = 1.0  # requests without a change that may be made besides the hourly ones
+        self.born = 0.0  # when the agent first saw the Node
+        self._fault = fault
+        self._told: float | None = None  # when the last attempt began that made a write
+        self._idle = 0
+
+    def begin(self, now: float) -> None:
+        """An agent has seen the Node."""
+        self.born = now
+
+    def apply(self, now: float, attempt: Attempt) -> None:
+        """One request of an attempt that writes."""
+        attempt.applies += 1
+        if attempt.applies > 1:
+            return
+        if self._told is not None and attempt.start - self._told < MIN_INTERVAL - 1e-6:
+            self._fault(now, f"two requests within {attempt.start - self._told:.1f} s")
+        self._told = attempt.start
+
+    def written(self, write: Write, *, labels_changed: bool) -> None:
+        """It was accepted."""
+        self._idle += not labels_changed and not _says_more(write)
+
+    def end(self, now: float) -> int:
+        """The agent's life is over: how many requests it made without a change."""
+        allowed = 1 + self.spare + (now - self.born) / (0.9 * RESYNC)
+        if self._idle > allowed:
+            self._fault(
+                now,
+                f"{self._idle} requests without a change since {self.born:.0f}, at most {allowed:.1f}",
+            )
+        idle, self._idle, self._told, self.spare = self._idle, 0, None, 1.0
+        return idle
+
+
+def _says_more(write: Write) -> bool:
+    """The annotation tells more than another time."""
+
+    def said(fields: Mapping[Key, str]) -> dict[str, Any] | None:
+        text = fields.get(("annotations", ANNOTATION))
+        return None if text is None else json.loads(text) | {"time": None}
+
+    return said(write.before) != said(write.after)

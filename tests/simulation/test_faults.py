@@ -1,0 +1,71 @@
+"""Many seeds: whatever goes wrong, no label is, and the agent lives.
+
+`BWAGENT_FAULTS=10000 pytest tests/simulation/test_faults.py` runs more of them; so does `python -m tests.simulation`.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.simulation import catalogue
+from tests.simulation.scenario import run
+
+SHORT, CHUNK = 60, 10
+SCENARIOS = int(os.environ.get("BWAGENT_FAULTS", str(SHORT)))
+HERE = Path(__file__).parent
+INDEPENDENT = (
+    "oracle",
+    "contract",
+    "outcome",
+    "hearing",
+    "names",
+    "judge",
+    "tempo",
+    "node",
+    "apiserver",
+    "sysfs",
+)
+
+
+@pytest.mark.parametrize("first", range(0, SCENARIOS, CHUNK))
+def test_no_fault_makes_a_label_wrong(first: int) -> None:
+    """No label wrong, lost early or somebody else's, no traceback, no request too many, and all right in the end."""
+    failed = [
+        report
+        for report in map(run, range(first, min(first + CHUNK, SCENARIOS)))
+        if report.violations
+    ]
+    assert not failed, "\n\n".join(report.told() for report in failed)
+
+
+@pytest.mark.parametrize("fault", catalogue.FAULTS, ids=lambda fault: fault.__name__)
+def test_each_fault_alone(fault: catalogue.Fault) -> None:
+    """On one machine, so that none of the catalogue is left to chance."""
+    report = run(7, faults=[fault])
+    assert not report.violations, report.told()
+
+
+def test_a_seed_is_a_whole_story() -> None:
+    """The same again, to the last line of the log."""
+    first, second = run(3), run(3)
+    assert first.timeline == second.timeline
+    assert first.counts == second.counts
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_the_oracle_shares_no_code_with_the_agent(name: str) -> None:
+    """Neither directly nor by way of another test's helpers."""
+    tree = ast.parse((HERE / f"{name}.py").read_text())
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    imported |= {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    ours = {module for module in imported if module.split(".")[0] in {"agent", "tests"}}
+    assert ours <= {f"tests.simulation.{other}" for other in INDEPENDENT}

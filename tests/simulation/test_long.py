@@ -1,0 +1,88 @@
+"""One agent for long, with a fault every hour: what it holds on to does not grow.
+
+`BWAGENT_FAULTS_DAYS=28 pytest tests/simulation/test_long.py` lets it live for four weeks.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.simulation import catalogue, process, sensors
+from tests.simulation.scenario import machine, play
+from tests.simulation.world import World
+
+DAYS = float(os.environ.get("BWAGENT_FAULTS_DAYS", "0.3"))
+SPAN = DAYS * 24 * 3600.0  # seconds
+MOST_MORE = 48 << 10  # bytes of the agent's own that the last quarter may have more than the first
+SEEDS = {"RoCE": 6, "InfiniBand": 3}
+
+
+class Mark(NamedTuple):
+    """What the process holds."""
+
+    allocated: int  # bytes by the agent's code
+    descriptors: int
+
+
+def mark() -> Mark:
+    """Now, after everything that can be let go was."""
+    gc.collect()
+    snapshot = tracemalloc.take_snapshot().filter_traces(
+        [tracemalloc.Filter(inclusive=True, filename_pattern="*/agent/*")]
+    )
+    own = sum(trace.size for trace in snapshot.traces)
+    return Mark(own, len(os.listdir("/proc/self/fd")))
+
+
+@pytest.mark.parametrize("fabric", SEEDS)
+def test_nothing_grows(fabric: str) -> None:
+    """Memory and descriptors at the quarters of a long life are those of the first one."""
+    rng = random.Random(SEEDS[fabric])  # noqa: S311 - a simulation
+    node = machine(rng)
+    assert node.infiniband == (fabric == "InfiniBand")
+    assert len(node.hcas) >= 2
+    world = World(replace(node, hcas=node.hcas[:3]), 0)
+    marks: list[Mark] = []
+    deadly = (process.killed, process.crash_loop, process.rebooted, sensors.out_of_memory)
+    drawn = [fault for _ in range(int(DAYS * 24)) if (fault := catalogue.draw(rng)) not in deadly]
+    for quarter in range(1, 5):
+        world.at(SPAN * quarter / 4, lambda: marks.append(mark()))
+    tracemalloc.start(1)
+    try:
+        report = play(world, SEEDS[fabric], rng, drawn, SPAN)
+    finally:
+        tracemalloc.stop()
+    assert not report.violations, report.told()
+    assert report.counts["kills"] == 0
+    assert marks[-1].allocated - marks[0].allocated < MOST_MORE, marks
+    assert marks[-1].descriptors <= marks[0].descriptors, marks
+
+
+def test_the_marks_can_tell() -> None:
+    """What the agent's code allocates and keeps is seen."""
+    from agent.lldp.neighbors import Table
+
+    tracemalloc.start(1)
+    try:
+        before = mark()
+        table = Table()
+        for number in range(2000):
+            table.link(f"eth{number}", 0.0, up=True)
+        after = mark()
+    finally:
+        tracemalloc.stop()
+    assert after.allocated - before.allocated > MOST_MORE
+    with Path("/dev/null").open() as _held:
+        assert mark_descriptors() == after.descriptors + 1
+
+
+def mark_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,147 @@
+"""The oracle can fail: agents that are wrong in one respect are caught within a few seeds, and the right one is not."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from agent.daemon.schedule import Settings
+from tests.simulation import api_faults, hardware, sensors, switches
+from tests.simulation.apiserver import MANAGER
+from tests.simulation.doors import Variant
+from tests.simulation.names import P
+from tests.simulation.scenario import run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.events.monitor import Wake
+    from tests.simulation.catalogue import Fault
+    from tests.simulation.world import World
+
+SEEDS = 12
+FOREVER = 1e9
+
+
+class Mutant(NamedTuple):
+    """An agent that is wrong, what happens to it, and what is said of it then."""
+
+    variant: Variant
+    faults: tuple[Fault, ...]
+    said: str
+
+
+def _labels(request: Mapping[str, Any], **changes: str | None) -> dict[str, Any]:
+    """The apply request with other labels; None: without."""
+    if request["operation"] != "apply":
+        return dict(request)
+    metadata = request["body"]["metadata"]
+    labels = {
+        key: value
+        for key, value in (metadata.get("labels", {}) | changes).items()
+        if value is not None
+    }
+    return {**request, "body": {**request["body"], "metadata": {**metadata, "labels": labels}}}
+
+
+def _forgets(_world: World, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _labels(request, **{f"{P}/speed.current": None})
+
+
+def _adopts(_world: World, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _labels(request, **{f"{P}/speed.expected": "1G"}) | {"force": True}
+
+
+def _takes(world: World, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """By force, also what another says of the accelerator."""
+    return _labels(
+        request, **{"network.topology.nvidia.com/accelerator": world.node.gpus.identity}
+    ) | {"force": True}
+
+
+def _deaf(wakes: set[Wake]) -> set[Wake]:
+    return {wake for wake in wakes if wake.kind in {"frames", "signal"}}
+
+
+def _up(path: str, data: bytes) -> bytes:
+    return b"4: ACTIVE\n" if path.endswith("/state") else data
+
+
+def _short_sighted(path: str, data: bytes) -> bytes:
+    return (
+        b"10 Gb/sec (4X SDR)\n"
+        if path.endswith("/rate")
+        else b"10000\n"
+        if path.endswith("/speed")
+        else data
+    )
+
+
+def _healthy(answer: dict[str, Any]) -> dict[str, Any]:
+    return answer | {
+        "gpus": [gpu | {"fabric": gpu["fabric"] | {"status": 0}} for gpu in answer["gpus"]]
+    }
+
+
+MUTANTS = {
+    "a hold of zero": Mutant(
+        Variant(hold=0.0), (hardware.driver_reloads, sensors.device_fails), "lost, written"
+    ),
+    "a hold without an end": Mutant(
+        Variant(hold=FOREVER), (hardware.driver_reloads,) * 3, "wrong, standing"
+    ),
+    "a neighbour never expires": Mutant(
+        Variant(grace=FOREVER), (switches.switch_silent,) * 2, "wrong, standing"
+    ),
+    "a neighbour has no grace": Mutant(
+        Variant(grace=0.0), (hardware.link_flap,) * 4, "lost, written"
+    ),
+    "one frame is enough": Mutant(Variant(confirm=1), (switches.odd_frame,) * 2, "wrong, written"),
+    "no min-interval": Mutant(
+        Variant(Settings(min_interval=0.0)), (hardware.link_flaps,), "two requests within"
+    ),
+    "a request each minute": Mutant(
+        Variant(Settings(resync=60.0)), (hardware.link_flap,), "without a change"
+    ),
+    "no hourly request": Mutant(
+        Variant(Settings(resync=FOREVER)), (api_faults.others_write,), "at the end"
+    ),
+    "deaf to wake-ups": Mutant(Variant(wakes=_deaf), (hardware.link_flap,) * 3, "wrong, standing"),
+    "a key is forgotten": Mutant(Variant(request=_forgets), (hardware.link_flap,), "speed lost"),
+    "the expected half is adopted": Mutant(
+        Variant(request=_adopts), (hardware.link_flap,), "a foreign label"
+    ),
+    "the accelerator is taken": Mutant(
+        Variant(request=_takes),
+        (api_faults.others_hold_accelerator, *(hardware.link_flap,) * 4),
+        "another manager's",
+    ),
+    "what is down counts": Mutant(Variant(read=_up), (hardware.link_flap,) * 2, "speed wrong"),
+    "rates are misread": Mutant(Variant(read=_short_sighted), (hardware.link_flap,), "speed wrong"),
+    "sick GPUs count": Mutant(
+        Variant(gpus=_healthy), (hardware.fabric_state,) * 3, "accelerator wrong"
+    ),
+    "GPUs are asked once an hour": Mutant(
+        Variant(gpu_interval=3600.0), (hardware.fabric_state,) * 2, "accelerator"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(name: str) -> None:
+    """Within a few seeds, for what is wrong with it; and nothing is said of the agent as it is."""
+    mutant = MUTANTS[name]
+    for seed in range(SEEDS):
+        report = run(seed, mutant.variant, mutant.faults)
+        if any(re.search(mutant.said, line) for line in report.violations):
+            right = run(seed, None, mutant.faults)
+            assert not right.violations, right.told()
+            return
+    pytest.fail(f"{name}: not caught in {SEEDS} seeds")
+
+
+def test_the_stand_in_speaks_of_our_manager() -> None:
+    """Its name is the only word about the agent that it knows."""
+    assert MANAGER == "bwagent"

@@ -1,0 +1,258 @@
+"""An agent in simulated time between stand-ins of all its doors, and the oracle that watches it.
+
+The law of this module: nobody sleeps. Time is a queue of things that happen; the agent's wait is where they do. What
+the agent does is the real loop (doors.py puts it together); a `kill -9` is an exception out of its wait.
+
+Suspension stops this module's time and lets the clock of the agent's door run on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from agent.daemon.clock import Steady
+from agent.events.monitor import Wake
+from agent.telemetry.metrics import Metrics
+from tests.simulation import fabric
+from tests.simulation.apiserver import ApiServer
+from tests.simulation.doors import SPEED, Served, Unwritten, Variant, assemble
+from tests.simulation.hearing import Said
+from tests.simulation.judge import Judge
+from tests.simulation.node import HERE
+from tests.simulation.oracle import ASKED_ABOUT, BLIND, PROMPT, Oracle
+from tests.simulation.sysfs import Sysfs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tests.simulation.apiserver import Reply
+    from tests.simulation.fabric import Stranger
+    from tests.simulation.node import Hca, Node, Peer
+
+QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; and an hourly request more
+METRICS_EVERY = 8  # seeds: a third of all time goes into writing metrics
+
+
+class Killed(Exception):  # noqa: N818 - it is no error
+    """The agent is no more."""
+
+
+class Finished(Exception):  # noqa: N818 - nor is this
+    """The scenario is over."""
+
+
+class World:
+    """A node, its fabric, its API server, its agent."""
+
+    def __init__(self, node: Node, seed: int, variant: Variant | None = None) -> None:
+        self.time, self.suspended, self.wall_offset = 0.0, 0.0, 0.0
+        self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)  # noqa: S311
+        self.metrics = Metrics if seed % METRICS_EVERY == 0 else Unwritten
+        self.sysfs = Sysfs(node, self._pass_time)
+        self.api = ApiServer(lambda: self.time)
+        self.oracle = Oracle(node)
+        self.judge = Judge(self.oracle, self.api)
+        self.api.on_write = self.judge.written
+        self.muffled = 0  # faults that keep wake-ups from coming
+        self.muffled_until = 0.0
+        self.flooded = 0
+        self.threadless = 0
+        self.log_full = 0
+        self.rest = 0.0  # seconds until a killed agent is started again
+        self.quiet = QUIET  # seconds without faults at the end, after which all must be right
+        self.active = 0  # faults that are not over yet
+        self.troubles: list[Callable[[Mapping[str, Any]], Reply | None]] = []
+        self.listener_error: Exception | None = None
+        self.helper_errors: dict[str, list[Callable[[], Exception]]] = {
+            "api": [],
+            "nvml": [],
+            "smp": [],
+        }
+        self.slow = dict(SPEED)
+        self.lives = itertools.count()
+        self.lost_lines = 0
+        self.turns = 0
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self._wakes: set[Wake] = set()
+        self._slept = False
+        self.underway: list[Callable[[], None]] = []
+        self.frames: list[tuple[str, bytes]] = []
+        self.watched: set[str] = set()
+        self.deafness: dict[str, str] = {}
+        self.served = Served()
+        self.clock = Steady(lambda: self.time + self.suspended)
+        self.oracle.note(0.0, PROMPT)
+
+    # What scenarios do.
+
+    def at(self, after: float, do: Callable[[], object]) -> None:
+        """It happens so many seconds from now."""
+        heapq.heappush(self._events, (self.time + max(after, 0.0), next(self._numbers), do))
+
+    def note(self, text: str) -> None:
+        """A line of the timeline."""
+        self.judge.note(self.time, text)
+
+    def changed(self, *wakes: Wake, slack: float = PROMPT) -> None:
+        """The node is not what it was, and these wake-ups tell of it, where they are heard."""
+        self.sysfs.changed()
+        if self.muffled:
+            slack = max(slack, BLIND, self.muffled_until - self.time + 2 * PROMPT)
+            self.oracle.blur(self.muffled_until + 2 * BLIND)
+        self.oracle.note(self.time, slack if wakes else max(slack, BLIND))
+        if not self.muffled:
+            self._wakes |= set(wakes)
+
+    def wake(self, *wakes: Wake) -> None:
+        """Wake-ups alone; of frames, that the sockets have something to say."""
+        self._wakes |= set(wakes)
+
+    def deliver(self, netdev: str, *frames: bytes) -> None:
+        """Frames come in."""
+        if netdev in self.watched:
+            self.frames += [(netdev, data) for data in frames]
+            self._wakes.add(Wake("frames", ""))
+
+    def speak(self, hca: Hca, peer: Peer | None = None, *, ttl: int | None = None) -> None:
+        """A switch says who it is, if it can be heard."""
+        peer = peer or hca.peer
+        if hca.netdev in self.watched and hca.up and hca.where == HERE:
+            self.deliver(hca.netdev, fabric.frame(peer, ttl=ttl))
+            identity = peer.device, peer.port, peer.port_name
+            said = Said(peer.mac, identity, peer.ttl if ttl is None else ttl, sure=not self.flooded)
+            # What was hidden is a repetition to who did not forget it, and so no reason to look.
+            slack = BLIND if self.oracle.hearing.ear(hca.netdev).forgotten else PROMPT
+            if self.oracle.hearing.frame(hca.netdev, self.time, said):
+                self.oracle.note(self.time, slack)
+
+    def hear_strangers(self, netdev: str, frames: list[Stranger]) -> None:
+        """A flood."""
+        if netdev not in self.watched:
+            return
+        self.deliver(netdev, *(one.data for one in frames))
+        for one in frames:
+            if one.identity:
+                self.oracle.hearing.frame(
+                    netdev, self.time, Said(one.source, one.identity, one.ttl, sure=False)
+                )
+        self.oracle.note(self.time, PROMPT)
+
+    def suspend(self, seconds: float) -> None:
+        """Sleep; the agent's own wait ends when it would have (a poll's timeout does not count this time)."""
+        self.suspended += seconds
+        self._slept = True
+
+    def needs(self, quiet: float) -> None:
+        """What has happened takes so long to be mended."""
+        self.quiet = max(self.quiet, quiet)
+
+    def trouble_with(self, kind: str, by: int) -> None:
+        """A helper fails, or does no more."""
+        if kind == "api":
+            self.judge.trouble(self.time, begins=by > 0)
+        elif kind == "smp":
+            self.needs(AN_HOUR)  # who could not be asked is asked later and later
+            self.node.smp_trouble += by
+            self.oracle.note(self.time, BLIND)
+        else:
+            self.node.gpus.unreachable += by
+            self.oracle.note(self.time, ASKED_ABOUT)
+
+    def first_trouble(self, request: Mapping[str, Any]) -> Reply | None:
+        """What stands before the API server answers."""
+        return next(filter(None, (trouble(request) for trouble in self.troubles)), None)
+
+    def ours(self, key: str) -> bool:
+        """A label that the agent has on the Node."""
+        return ("labels", key) in self.api.ours()
+
+    def kill(self) -> None:
+        """As `kill -9` does; a request that is under way may have got through."""
+        raise Killed
+
+    def run(self) -> None:
+        """Let the agent live until somebody says that it is over (`finish`), however often it is killed."""
+        with suppress(Finished):
+            while True:
+                with suppress(Killed):
+                    self._live()
+                self._die()
+                self._lie(self.time + self.rest)
+                self.oracle.born(self.time)
+
+    def finish(self) -> None:
+        """It is over."""
+        self.judge.finish(self.time)
+        raise Finished
+
+    # The agent.
+
+    def _live(self) -> None:
+        runtime = assemble(self, next(self.lives))
+        try:
+            while True:
+                self.turns += 1
+                runtime.turn()
+        except (Killed, Finished):
+            raise
+        except Exception as error:
+            where = traceback.format_exc().splitlines()[-3:]
+            self.judge.fault(self.time, f"the agent has died: {' '.join(where)}")
+            raise Killed from error
+
+    def _die(self) -> None:
+        for work in list(self.underway):
+            if self.rng.random() < 0.5:
+                work()  # its answer finds nobody
+        self.underway.clear()
+        self.frames.clear()
+        self.watched.clear()
+        self._wakes.clear()
+        self.oracle.born(self.time)
+        self.judge.killed(self.time)
+
+    def _lie(self, until: float) -> None:
+        """Nobody lives until then."""
+        while self._events and self._events[0][0] <= until:
+            with suppress(Killed):
+                self._happen()
+        self.time = max(self.time, until)
+        self._wakes.clear()
+
+    # Its doors.
+
+    def wait(self, timeout: float) -> set[Wake]:
+        """The agent sleeps until something happens or time is up."""
+        end = self.time + max(timeout, 0.001)
+        while (self._slept or not self._wakes) and self._events and self._events[0][0] <= end:
+            self._happen()
+        self.time = self.time if self._wakes and not self._slept else max(end, self.time)
+        self._slept = False
+        # What happened while the agent was busy looking.
+        while self._events and self._events[0][0] <= self.time:
+            self._happen()
+        wakes, self._wakes = self.variant.wakes(self._wakes), set()
+        return wakes
+
+    def _happen(self) -> None:
+        at, _, event = heapq.heappop(self._events)
+        self.time = max(self.time, at)
+        self.oracle.advance(self.time)
+        self.judge.look(self.time)
+        event()
+
+    def watch(self, netdevs: Iterable[str]) -> None:
+        """What the wake-ups are wanted of."""
+
+    @property
+    def deaf(self) -> dict[str, str]:
+        return self.deafness
+
+    def _pass_time(self, seconds: float) -> None:
+        self.time += seconds

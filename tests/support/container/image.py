@@ -1,0 +1,131 @@
+"""The image, built from the Containerfile and run, without a registry.
+
+The base is a Debian 12 of mmdebstrap's, with the Python that it has. Everything built stays in a store of its own in
+the cache, so that a second build only repeats what changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[3]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "container"
+TAG = "localhost/bwagent:test"
+PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
+BASE = ("--variant=minbase", "--include=python3,python3-pip", "bookworm")
+PATIENCE = 170  # seconds for the longest step, which downloads
+# What a proxy makes of https is trusted and pip finds its index in the build as they do outside.
+MOUNTED = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
+STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/storage"\nrunroot = "{0}/run"\n'
+# crun, and limits on processes, want a cgroup and a kernel that containers in containers do not have.
+ENGINE = '[containers]\ndefault_ulimits = []\npids_limit = 0\n[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\n'
+
+
+def missing() -> str | None:
+    """Why no image can be built and run here."""
+    absent = [program for program in PROGRAMS if not shutil.which(program)]
+    if absent:
+        return f"{', '.join(absent)} not installed (tests/apt-packages.txt)"
+    return None if os.geteuid() == 0 else "building a Debian and running containers need root"
+
+
+class Image:
+    """The built image; `run` is a container of it that is gone afterwards."""
+
+    def __init__(self) -> None:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        (CACHE / "storage.conf").write_text(STORAGE.format(CACHE))
+        (CACHE / "containers.conf").write_text(ENGINE)
+        build = [
+            "--layers",
+            "--ignorefile",
+            "manifests/image/containerignore",
+            "--build-arg",
+            f"BASE={self._base()}",
+        ]
+        mounts = [f"--volume={path}:{path}:ro" for path in MOUNTED if Path(path).exists()]
+        self._build(*build, *mounts, "-t", TAG, str(ROOT))
+
+    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """What `bwagent ARGUMENTS` does in a container; for the options see `_privileges`."""
+        return self._run([TAG, *arguments], **options)
+
+    def python(self, code: str, **options: Any) -> str:
+        """What a program prints that the image's Python runs where bwagent would be run."""
+        entry = [
+            "/usr/bin/python3",
+            "-IS",
+            "-c",
+            f"import sys; sys.path.append('/opt/bwagent')\n{code}",
+        ]
+        done = self._run([f"--entrypoint={json.dumps(entry)}", TAG], **options)
+        assert not done.returncode, done.stderr
+        return done.stdout
+
+    def inspect(self) -> dict[str, Any]:
+        """What podman knows of the image."""
+        (known,) = json.loads(_do("podman", "image", "inspect", TAG).stdout)
+        return dict(known)
+
+    def layers(self) -> list[int]:
+        """The bytes of each layer, unpacked, the lowest first."""
+        steps = json.loads(_do("podman", "history", "--format=json", TAG).stdout)
+        return [step["size"] for step in reversed(steps) if step["size"]]
+
+    def _run(self, what: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        return _do("podman", "run", *_privileges(**options), *what, check=False)
+
+    def _base(self) -> str:
+        """The local base's name; built when the recipe changed, which its name tells."""
+        recipe = " ".join(BASE)
+        name = f"localhost/bwagent-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+        if _do("buildah", "images", "-q", name, check=False).returncode:
+            with tempfile.TemporaryDirectory() as folder:
+                _do("mmdebstrap", "--quiet", *BASE, f"{folder}/base.tar")
+                Path(folder, "Containerfile").write_text("FROM scratch\nADD base.tar /\n")
+                self._build("-t", name, folder)
+        return name
+
+    def _build(self, *arguments: str) -> None:
+        _do("buildah", "bud", "--quiet", "--isolation=chroot", *arguments)
+
+
+def _privileges(
+    user: str = "", add: str = "", mounts: Mapping[Path, str] | None = None
+) -> list[str]:
+    """Nothing writable and every capability dropped, but `add`; `mounts` are read-only."""
+    options = ["--rm", "--network=host", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL"]
+    options += [f"--user={user}"] if user else []
+    options += [f"--cap-add={add}"] if add else []
+    return options + [f"--volume={path}:{place}:ro" for path, place in (mounts or {}).items()]
+
+
+def _do(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {
+        "CONTAINERS_CONF": str(CACHE / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(CACHE / "storage.conf"),
+    }
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert not check or not done.returncode, (
+        f"{command[:2]}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    )
+    return done

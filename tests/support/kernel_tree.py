@@ -1,0 +1,138 @@
+"""A kernel's tree in memory: PCI functions with RDMA devices and netdevs, laid out as sysfs does, links included."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from agent.host import Host
+from agent.snapshot.tree import MemoryStore, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Entries = dict[str, "bytes | str | None"]  # file, link, folder
+CLASS, NET, BUS = "sys/class/infiniband", "sys/class/net", "sys/bus/pci/devices"
+HOME = "sys/devices/pci0000:00"
+
+
+def netdev(name: str, bdf: str = "virtual", **attributes: str) -> Entries:
+    """A netdev of a PCI function; a link is given as `master="../bond0"`."""
+    home = f"{HOME}/{bdf}/net/{name}"
+    attributes = {
+        "operstate": "up",
+        "speed": "400000",
+        "dev_port": "0",
+        "dev_id": "0x0",
+    } | attributes
+    return {
+        f"{NET}/{name}": f"../../devices/pci0000:00/{bdf}/net/{name}",
+        **{
+            f"{home}/{key}": value if value.startswith("../") else f"{value}\n".encode()
+            for key, value in attributes.items()
+        },
+    }
+
+
+def port(device: str, number: int, layer: str, netdev: str | None = None) -> Entries:
+    """A port of a device; `netdev` is the one that its GID table names."""
+    base = f"{device}/ports/{number}"
+    texts = {
+        "link_layer": layer,
+        "state": "4: ACTIVE",
+        "phys_state": "5: LinkUp",
+        "rate": "400 Gb/sec (4X NDR)",
+        "has_smi": "1",
+        "gids/0": "fe80:0000:0000:0000:a088:c203:00ab:cdef",
+        "counters/link_downed": "3",
+    }
+    if netdev:
+        texts["gid_attrs/ndevs/0"] = netdev
+    return {f"{base}/{name}": f"{text}\n".encode() for name, text in texts.items()}
+
+
+def hca(
+    name: str, bdf: str, layer: str = "InfiniBand", ports: Mapping[int, str | None] | None = None
+) -> Entries:
+    """An RDMA device on its PCI function; `ports` are numbers and the netdevs that their GIDs name."""
+    device = f"{HOME}/{bdf}/infiniband/{name}"
+    texts = {
+        "node_type": "1: CA",
+        "node_guid": "a088:c203:00ab:cdef",
+        "sys_image_guid": "a088:c203:00ab:cdef",
+        "hca_type": "MT4129",
+        "board_id": "MT_0000000838",
+        "fw_ver": "28.39.1002",
+    }
+    entries: Entries = {f"{device}/{key}": f"{text}\n".encode() for key, text in texts.items()}
+    for number, named in (ports or {1: None}).items():
+        entries |= port(device, number, layer, named)
+    return entries | {
+        f"{CLASS}/{name}": f"../../devices/pci0000:00/{bdf}/infiniband/{name}",
+        f"{device}/device": f"../../../{bdf}",
+        f"{BUS}/{bdf}": f"../../../devices/pci0000:00/{bdf}",
+        f"{HOME}/{bdf}/class": b"0x020700\n" if layer == "InfiniBand" else b"0x020000\n",
+        f"{HOME}/{bdf}/driver": "../../../bus/pci/drivers/mlx5_core",
+        f"{HOME}/{bdf}/numa_node": b"1\n",
+        f"{HOME}/{bdf}/vpd": b"\x82\x0a\x00ConnectX-7\x90",
+    }
+
+
+def routes(*netdevs: str) -> Entries:
+    """The IPv4 routing table with a default route through each of these."""
+    lines = [
+        f"{name}\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n" for name in netdevs
+    ]
+    return {"proc/net/route": "".join(["Iface\tDestination\n", *lines]).encode()}
+
+
+class Kernel:
+    """A Root over such a tree, which notes what is asked, and can block at a path or let one vanish."""
+
+    def __init__(
+        self, *parts: Mapping[str, bytes | str | None], errors: Mapping[str, int] | None = None
+    ) -> None:
+        self.asked: list[str] = []
+        self.blocks_below: str | None = None
+        self.unblocked = threading.Event()
+        self.vanishes: tuple[str, int, int] | None = (
+            None  # below this path, after so many reads, with this errno
+        )
+        entries: Entries = {"proc/sys/kernel/random/boot_id": b"b\n"}
+        for part in parts:
+            entries |= part
+        self._tree = Tree(MemoryStore(entries), errors or {})
+
+    def read(self, path: str, limit: int) -> bytes:
+        self._note(path)
+        return self._tree.read(path, limit)
+
+    def names(self, path: str) -> list[str]:
+        self._note(path)
+        return self._tree.names(path)
+
+    def link(self, path: str) -> str:
+        self._note(path)
+        return self._tree.link(path)
+
+    def asked_below(self, path: str) -> list[str]:
+        """The paths asked for at and below a path."""
+        return [asked for asked in self.asked if f"{asked}/".startswith(f"{path}/")]
+
+    def _note(self, path: str) -> None:
+        self.asked.append(path)
+        if self.blocks_below and path.startswith(f"{self.blocks_below}/"):
+            self.unblocked.wait(30)
+        if self.vanishes and len(self.asked_below(self.vanishes[0])) > self.vanishes[1]:
+            self._vanish(path, *self.vanishes)
+
+    @staticmethod
+    def _vanish(path: str, gone: str, _after: int, number: int) -> None:
+        if f"{path}/".startswith(f"{gone}/"):
+            raise OSError(number, os.strerror(number), path)
+
+
+def host(root: Kernel, excluded: Iterable[str] = (), deadline: float = 5.0) -> Host:
+    """A host whose root this is."""
+    return Host(root, clock=lambda: 0.0, name="n1", excluded=tuple(excluded), deadline=deadline)

@@ -1,0 +1,108 @@
+"""Who holds a token of the agent, the Nodes it wants to change, and an API server with the manifests in it.
+
+Two accounts stand for the agent. The real one has the ClusterRole of the manifests, and what it is allowed shows that
+RBAC and the policy let the agent work. The mighty one is bound to cluster-admin: what it is refused, the policy refuses
+by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.kube.cluster import APPLY, JSON_PATCH, MERGE, Answer, Cluster
+from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.programs import ClusterError
+
+P, IB, ACC = (
+    "backend.coreweave.cloud",
+    "ib.coreweave.cloud",
+    "network.topology.nvidia.com/accelerator",
+)
+
+_names = (f"node-{number}" for number in itertools.count())
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Whoever holds a token, and the Node that it wants to change."""
+
+    cluster: Cluster
+    node: str
+    token: str
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/nodes/{self.node}"
+
+    def merge(self, body: object, subresource: str = "") -> Answer:
+        """A merge patch."""
+        return self.cluster.request(
+            "PATCH", self.path + subresource, body, kind=MERGE, token=self.token
+        )
+
+    def edit(self, operation: object, subresource: str = "") -> Answer:
+        """A JSON patch of one operation."""
+        return self.cluster.request(
+            "PATCH", self.path + subresource, [operation], kind=JSON_PATCH, token=self.token
+        )
+
+    def apply(self, metadata: dict[str, Any], **fields: object) -> Answer:
+        """Server-side apply as manager `bwagent`."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.node, **metadata},
+            **fields,
+        }
+        path = f"{self.path}?fieldManager=bwagent&force=true"
+        return self.cluster.request("PATCH", path, body, kind=APPLY, token=self.token)
+
+    def labels(self) -> dict[str, str]:
+        """The labels that the Node carries now."""
+        return dict(self.cluster.request("GET", self.path).body["metadata"].get("labels", {}))
+
+
+def denied(answer: Answer) -> bool:
+    """The policy of the manifests refused it, and not something else."""
+    return answer.status == 422 and "ValidatingAdmissionPolicy 'bwagent'" in answer.message
+
+
+def a_node(cluster: Cluster) -> str:
+    """Create a Node with something of everybody's on it."""
+    return str(
+        cluster.node(
+            next(_names),
+            labels={"site.example/rack": "1", f"{P}/speed.expected": "3200G"},
+            annotations={"site.example/owner": "a"},
+            finalizers=["site.example/drain"],
+            ownerReferences=[{"apiVersion": "v1", "kind": "Node", "name": "owner", "uid": "0-0-0"}],
+        )["metadata"]["name"]
+    )
+
+
+def install(cluster: Cluster, overlay: str) -> None:
+    """Apply an overlay, add an account that RBAC allows everything, and wait until the policy is in force."""
+    cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / overlay))
+    cluster.kubectl("create", "namespace", "mighty")
+    cluster.kubectl("-n", "mighty", "create", "serviceaccount", "bwagent")
+    binding = (
+        "clusterrolebinding",
+        "mighty",
+        "--clusterrole=cluster-admin",
+        "--serviceaccount=mighty:bwagent",
+    )
+    cluster.kubectl("create", *binding)
+    probe, deadline = an_agent(cluster, "mighty"), time.monotonic() + 30
+    while not denied(probe.merge({"metadata": {"labels": {"foreign": str(time.monotonic_ns())}}})):
+        if time.monotonic() > deadline:
+            raise ClusterError("the policy is not in force")
+        time.sleep(0.1)
+
+
+def an_agent(cluster: Cluster, namespace: str) -> Agent:
+    """An agent with a token of its Pod, on a Node of its own."""
+    node = a_node(cluster)
+    return Agent(cluster, node, cluster.token_for_pod_on(node, "bwagent", namespace))

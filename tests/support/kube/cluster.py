@@ -1,0 +1,305 @@
+"""A real Kubernetes API server for tests: etcd and kube-apiserver, up in seconds, gone with the process that asked.
+
+A `Cluster` is a control plane without machines. What is decided by the API server is the real thing: RBAC, admission
+policies, server-side apply and its field ownership, bound service-account tokens. What a kubelet, a scheduler or a
+controller would do does not happen: a Node is an object that a test creates, a Pod stays where its nodeName puts it.
+
+    folder/etcd, folder/certificates, folder/*.log     gone after the block
+    admin        system:masters, by a static token, over TLS like everyone else
+    a Pod's      token_for_pod_on(node): signed by the API server, bound to a Pod there, with the node-name claim
+
+None of its programs outlives the block, nor the process or thread that started it, even one that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.support.kube.programs import (
+    ClusterError,
+    environment,
+    free_ports,
+    last_words,
+    missing,
+    program,
+    running,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+ISSUER = "https://kubernetes.default.svc"
+READY_LIMIT = 60  # seconds: many times what it takes, for hosts that are busy with other tests
+REQUEST_LIMIT = 30  # seconds
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+
+class KubectlError(Exception):
+    """What kubectl wrote on standard error when it refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server said: the HTTP status, and the object or the Status that came with it."""
+
+    status: int
+    body: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        """The reason of a refusal, in the server's words; empty when there is none."""
+        return str(self.body.get("message", ""))
+
+
+class Cluster:
+    """A running control plane; as a context manager it is there within the block.
+
+    `url` is the API server's address, `ca` a file with the certificate that its own is signed by, `admin` the token of
+    a member of system:masters, `service_account_key` a PEM file with the key that signs the accounts' tokens. `server`
+    and `etcd` are the processes, `etcd_url` is where the latter answers; `flags` are further ones of the former.
+    """
+
+    url: str
+    ca: Path
+    admin: str
+    folder: Path
+    server: subprocess.Popen[bytes]
+    etcd: subprocess.Popen[bytes]
+    etcd_url: str
+
+    def __init__(self, *flags: str) -> None:
+        self.flags = flags
+
+    @property
+    def service_account_key(self) -> Path:
+        return self.folder / "service-accounts.key"
+
+    def __enter__(self) -> Self:
+        """Start etcd and the API server, and wait until it says that it is ready."""
+        if reason := missing():
+            raise ClusterError(reason)
+        with ExitStack() as stack:
+            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-")))
+            self._start(stack)
+            self._stop = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Kill both, and remove all that they wrote."""
+        self._stop.close()
+
+    def _start(self, stack: ExitStack) -> None:
+        client, peer, api = free_ports(3)
+        self.admin = secrets.token_hex(16)
+        self.url, self.ca = (
+            f"https://127.0.0.1:{api}",
+            self.folder / "certificates" / "apiserver.crt",
+        )
+        self.etcd_url = f"http://127.0.0.1:{client}"
+        etcd = [*_etcd(client, peer), "--data-dir", str(self.folder / "etcd")]
+        self.etcd = stack.enter_context(running("etcd", etcd, self.folder))
+        self._command = [*self._apiserver(client, api), *self.flags]
+        self._serve(stack)
+        self._wait()
+
+    def _serve(self, stack: ExitStack) -> None:
+        self.server = stack.enter_context(running("kube-apiserver", self._command, self.folder))
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + READY_LIMIT
+        while not self._ready():
+            if self.server.poll() is not None or time.monotonic() > deadline:
+                raise ClusterError(f"kube-apiserver is not ready:\n{last_words(self.folder)}")
+            time.sleep(0.05)
+
+    def stop_server(self) -> None:
+        """Kill the API server: connections are refused from now on; etcd keeps what there is."""
+        self.server.kill()
+        self.server.wait()
+
+    def start_server(self) -> None:
+        """Start it again at the same address; it is not ready yet."""
+        self._serve(self._stop)
+
+    def _apiserver(self, etcd_port: int, port: int) -> list[str]:
+        key, tokens = self.service_account_key, self.folder / "tokens.csv"
+        tokens.write_text(f'{self.admin},admin,admin,"system:masters"\n')
+        _sign_with(key)
+        return [
+            f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+            *("--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={self.ca.parent}"),
+            *(f"--service-account-issuer={ISSUER}", f"--service-account-signing-key-file={key}"),
+            *(
+                f"--service-account-key-file={key}",
+                f"--token-auth-file={tokens}",
+                "--authorization-mode=Node,RBAC",
+            ),
+            *("--service-cluster-ip-range=10.0.0.0/24", "--allow-privileged=true"),
+        ]
+
+    def _ready(self) -> bool:
+        """The API server answers, and so do its parts; RBAC's default roles are among them."""
+        try:
+            return self.ca.exists() and self.request("GET", "/readyz").status == 200
+        except (OSError, ssl.SSLError):
+            return False
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        kind: str = "application/json",
+        token: str | None = None,
+    ) -> Answer:
+        """Send one request as the owner of this token (the admin's when None); a refusal is an Answer, too.
+
+        `kind` is the body's Content-Type: APPLY, MERGE or JSON_PATCH for a PATCH. Raises OSError without an answer.
+        """
+        headers = {"Authorization": f"Bearer {token or self.admin}", "Content-Type": kind}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own server
+        try:
+            with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
+                return Answer(reply.status, _object(reply.read()))
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return Answer(refusal.code, _object(refusal.read()))
+
+    def events(self, path: str) -> Iterator[dict[str, Any]]:
+        """What a watch tells the admin, event by event, until the server ends it; give it a `timeoutSeconds`."""
+        request = urllib.request.Request(
+            self.url + path, headers={"Authorization": f"Bearer {self.admin}"}
+        )  # noqa: S310 - our own server
+        with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
+            yield from map(json.loads, reply)
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        context = ssl.create_default_context(cafile=str(self.ca))
+        proxies: dict[str, str] = {}
+        return urllib.request.build_opener(
+            urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
+        )
+
+    def kubeconfig(self, token: str | None = None, host: str | None = None) -> Path:
+        """A kubeconfig file for the owner of this token; the admin's when None.
+
+        `host` is where the API server is for whoever cannot reach its loopback by that name.
+        """
+        path = self.folder / f"{secrets.token_hex(4)}.kubeconfig"
+        server = {"server": self.url, "certificate-authority": str(self.ca)}
+        if host is not None:
+            server |= {
+                "server": self.url.replace("127.0.0.1", host),
+                "tls-server-name": "kubernetes.default.svc",
+            }
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": server}],
+            "users": [{"name": "test", "user": {"token": token or self.admin}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+        path.write_text(json.dumps(config))  # JSON is YAML
+        return path
+
+    def kubectl(self, *arguments: str, stdin: str = "", token: str | None = None) -> str:
+        """What kubectl prints, asked by the owner of this token; raises KubectlError when it refuses."""
+        command = [program("kubectl"), "--kubeconfig", str(self.kubeconfig(token)), *arguments]
+        done = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(self.folder),
+        )
+        if done.returncode:
+            raise KubectlError(done.stderr.strip())
+        return done.stdout
+
+    def create(self, path: str, body: object) -> dict[str, Any]:
+        """POST as the admin; the object as the server keeps it."""
+        answer = self.request("POST", path, body)
+        if answer.status != 201:
+            raise ClusterError(f"POST {path}: {answer.message}")
+        return answer.body
+
+    def node(self, name: str, **metadata: object) -> dict[str, Any]:
+        """Create a Node, with these labels, annotations and the like; the object as the server keeps it."""
+        return self.create("/api/v1/nodes", {"metadata": {"name": name, **metadata}})
+
+    def token_for_pod_on(self, node: str | None, service_account: str, namespace: str) -> str:
+        """A service-account token bound to a Pod on this Node; bound to nothing when None, as for use from outside.
+
+        The namespace and the account must be there; the Pod is made for the token.
+        """
+        spec: dict[str, Any] = {"audiences": [ISSUER], "expirationSeconds": 3600}
+        if node is not None:
+            pod = self._pod(node, service_account, namespace)
+            spec["boundObjectRef"] = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": pod["name"],
+                "uid": pod["uid"],
+            }
+        account = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}"
+        return str(self.create(f"{account}/token", {"spec": spec})["status"]["token"])
+
+    def _pod(self, node: str, service_account: str, namespace: str) -> dict[str, Any]:
+        spec = {
+            "nodeName": node,
+            "serviceAccountName": service_account,
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "none", "image": "none"}],
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        return dict(
+            self.create(path, {"metadata": {"generateName": "agent-"}, "spec": spec})["metadata"]
+        )
+
+
+def _etcd(client: int, peer: int) -> list[str]:
+    here, there = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
+    return [
+        *("--listen-client-urls", here, "--advertise-client-urls", here),
+        *("--listen-peer-urls", there, "--initial-advertise-peer-urls", there),
+        *("--initial-cluster", f"default={there}", "--unsafe-no-fsync", "--log-level=warn"),
+    ]
+
+
+def _sign_with(key: Path) -> None:
+    """Make the key of the service accounts' tokens, in SEC 1's form: out of PKCS 8 no public half is read."""
+    command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _object(reply: bytes) -> dict[str, Any]:
+    """Return the JSON object of a reply; /readyz and the like say a word instead."""
+    try:
+        value = json.loads(reply)
+    except ValueError:
+        return {"message": reply.decode(errors="replace")}
+    return value if isinstance(value, dict) else {"message": str(value)}

@@ -1,0 +1,88 @@
+"""What decides about Pods, beside a Cluster: the scheduler and those controllers that a test names.
+
+There are still no machines. A Node that `ready_node` makes says by itself that it is healthy, and nobody ever asks it
+again: the node-lifecycle controller takes away the taint that every new Node gets, and has an hour's patience.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tests.support.kube.cluster import MERGE
+from tests.support.kube.programs import ClusterError, last_words, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tests.support.kube.cluster import Cluster
+
+T = TypeVar("T")
+
+PROGRAMS = ("kube-scheduler", "kube-controller-manager")
+# Every Pod needs an account, every account's Pods the certificate, every Node a new look at its taints.
+ALWAYS = (
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "node-lifecycle-controller",
+)
+PATIENCE = 120.0  # seconds until something that should have happened has not; a probe alone may listen for 65
+NEW = "node.kubernetes.io/not-ready"  # the taint that the API server gives every Node
+
+
+@contextmanager
+def controllers(cluster: Cluster, *more: str) -> Iterator[None]:
+    """Run the scheduler, and the controllers that every Pod needs and these, until the end of the block."""
+    folder, kubeconfig = cluster.folder, f"--kubeconfig={cluster.kubeconfig()}"
+    common = [kubeconfig, "--leader-elect=false", "--secure-port=0"]
+    with ExitStack() as stack:
+        stack.enter_context(running("kube-scheduler", common, folder))
+        stack.enter_context(
+            running("kube-controller-manager", [*common, *_controllers(cluster, more)], folder)
+        )
+        yield
+
+
+def _controllers(cluster: Cluster, more: Sequence[str]) -> list[str]:
+    return [
+        f"--controllers={','.join((*ALWAYS, *more))}",
+        f"--service-account-private-key-file={cluster.service_account_key}",
+        f"--root-ca-file={cluster.ca}",
+        *("--node-monitor-grace-period=1h", "--node-startup-grace-period=1h"),
+    ]
+
+
+def eventually(cluster: Cluster, what: str, look: Callable[[], T | None]) -> T:
+    """What `look` returns as soon as that is true; raises ClusterError when it has not come true in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise ClusterError(f"in vain: {what}\n{last_words(cluster.folder)}")
+        time.sleep(0.1)
+    return found
+
+
+def ready_node(
+    cluster: Cluster, name: str, *taints: tuple[str, str], labels: Mapping[str, str] | None = None
+) -> None:
+    """Make a Node that is healthy, with room for Pods, these labels and these taints (key, effect)."""
+    spec = {"taints": [{"key": key, "effect": effect} for key, effect in taints]}
+    metadata = {"name": name, "labels": {"kubernetes.io/os": "linux", **(labels or {})}}
+    cluster.create("/api/v1/nodes", {"metadata": metadata, "spec": spec})
+    cluster.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": _healthy()}, kind=MERGE)
+    eventually(cluster, f"{name} has lost {NEW}", lambda: NEW not in str(taints_of(cluster, name)))
+
+
+def taints_of(cluster: Cluster, node: str) -> list[dict[str, Any]]:
+    """The taints that a Node has now."""
+    return list(cluster.request("GET", f"/api/v1/nodes/{node}").body["spec"].get("taints", []))
+
+
+def _healthy() -> dict[str, Any]:
+    room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    return {
+        "capacity": room,
+        "allocatable": room,
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }

@@ -1,0 +1,244 @@
+"""Thousands of agents in one process: what they see is made up, when and what they say is the agent's own code.
+
+    real        the pacer, with its jitter and back-off; the plan, the negotiation, the annotation (agent/kube/reconcile.py)
+    played      the looks, which find what the simulation says; the helpers, which answer at once
+    the wire    tests/support/kube/wire.py, to whatever API server there is
+
+The law of this module: one thread has all agents, as each agent's loop has its own state, and requests are made aside.
+An agent turns when the pacer said so, a thing happens to it, or its answer has come, as in agent/daemon/loop.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from agent.daemon.schedule import Pacer, Settings
+from agent.kube.annotation import Observed, parse
+from agent.kube.managed_fields import ANNOTATION, Field, keys_of, state_of
+from agent.kube.reconcile import Speaker, Wish
+from agent.labels.table import Naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import TracebackType
+
+    from agent.kube.reconcile import Attempt
+    from agent.kube.requests import Told
+    from tests.support.kube.clock import Clock
+    from tests.support.kube.population import Member
+    from tests.support.kube.wire import Wire
+
+KEYS = keys_of(Naming())
+STACK = 256 * 1024  # bytes; there is a thread for each request under way
+MOST_ASIDE = 6000  # threads
+EPOCH = 1_800_000_000.0  # what the clock on the wall says when the simulation begins
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """One agent, and what its node would show it."""
+
+    speaker: Speaker
+    pacer: Pacer
+    whole: Mapping[str, str]  # the labels of its node when nothing is broken
+    told: Observed
+    labels: Mapping[str, str]  # what a look would find now
+    node: Told | None = None
+    seeded: bool = False
+    seen: tuple[Mapping[str, str], Observed] | None = None  # by the last look
+    speaking: object = None  # what the attempt under way says
+    said: object = None  # what the Node says
+    due: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        """The Node says what is so."""
+        return self.said == _state(self.labels, self.told)
+
+
+def _state(labels: Mapping[str, str], told: Observed) -> tuple[object, ...]:
+    """As agent/daemon/observer.py has it: all but the time."""
+    return tuple(labels.items()), told.boot_id, told.interfaces
+
+
+def _age(node: Told, now: float) -> float:
+    """Seconds since the labels were last true, by the annotation; 0 where there is none yet."""
+    told, _ = parse(state_of(node).fields.get(Field(ANNOTATION, KEYS.annotation)), KEYS.annotation)
+    return EPOCH + now - told.time if told and told.time else 0.0
+
+
+@dataclass
+class Tally:
+    """What became of the attempts."""
+
+    attempts: int = 0
+    failures: dict[str, int] = field(default_factory=dict)  # by kind
+    late: float = 0.0  # seconds, the most that an agent's turn or request began after its time
+
+
+class Fleet:
+    """Agents that run within the block."""
+
+    def __init__(
+        self, wire: Wire, clock: Clock, settings: Settings | None = None, seed: int = 0
+    ) -> None:
+        self.tally = Tally()
+        self.wrong: set[Agent] = set()  # agents whose Nodes do not say what is so
+        self._wire, self.clock, self._settings = wire, clock, settings or Settings()
+        self._random = random.Random(seed)  # noqa: S311 - a simulation
+        self._coming: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._answers: queue.SimpleQueue[tuple[Agent, Attempt | BaseException]] = (
+            queue.SimpleQueue()
+        )
+
+    def __enter__(self) -> Self:
+        before = threading.stack_size(STACK)
+        self._pool = ThreadPoolExecutor(MOST_ASIDE, "request")
+        self._stack = before
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        threading.stack_size(self._stack)
+
+    # What happens to them.
+
+    def power_on(self, members: Iterable[Member], within: float) -> list[Agent]:
+        """Start an agent on each of these Nodes, at random moments of the next `within` seconds."""
+        return [
+            self._start(member, self.clock() + within * self._random.random()) for member in members
+        ]
+
+    def _start(self, member: Member, at: float) -> Agent:
+        speaker = Speaker(self._wire.door(member.token), member.name, KEYS)
+        agent = Agent(
+            speaker,
+            Pacer(self._settings, at, self._random.random),
+            member.labels,
+            member.told,
+            member.labels,
+        )
+        self.wrong.add(agent)
+        self._wake(agent, at)
+        return agent
+
+    def change(self, agents: Iterable[Agent], become: Callable[[Agent], Mapping[str, str]]) -> None:
+        """Now their nodes show something else, and a wake-up tells them."""
+        for agent in agents:
+            agent.labels = become(agent)
+            self._judge(agent)
+            agent.pacer.stir(self.clock())
+            self._wake(agent, self.clock())
+
+    def at(self, after: float, happens: Callable[[], None]) -> None:
+        """Let something happen after so many seconds."""
+        self._schedule(self.clock() + after, happens)
+
+    def _schedule(self, at: float, happens: Callable[[], None]) -> None:
+        heapq.heappush(self._coming, (at, next(self._order), happens))
+
+    # Time passes.
+
+    def run(self, seconds: float) -> None:
+        """Let so much time pass."""
+        end = self.clock() + seconds
+        while self.clock() < end:
+            self._turn(end)
+
+    def run_until_right(self, limit: float) -> float:
+        """Let time pass until every Node says what is so, or the limit has come; the seconds."""
+        began = self.clock()
+        while self.wrong and self.clock() - began < limit:
+            self._turn(began + limit)
+        return self.clock() - began
+
+    def _turn(self, end: float) -> None:
+        while self._coming and self._coming[0][0] <= self.clock():
+            heapq.heappop(self._coming)[2]()
+        following = min(self._coming[0][0], end) if self._coming else end
+        try:
+            answer = self._answers.get(timeout=max(following - self.clock(), 0.0) / self.clock.rate)
+        except queue.Empty:
+            return
+        self._answered(*answer)
+
+    def _wake(self, agent: Agent, at: float) -> None:
+        agent.due = at
+        self._schedule(at, partial(self._act, agent, at))
+
+    def _act(self, agent: Agent, due: float) -> None:
+        """What the loop of one agent does between two waits."""
+        if agent.due != due:
+            return  # it was called for another moment since
+        now = self.clock()
+        self.tally.late = max(self.tally.late, now - due)
+        step = agent.pacer.step(now)
+        while step.look or step.speak:
+            if step.look:
+                self._look(agent, now)
+            else:
+                self._speak(agent, now, resync=step.resync)
+            step = agent.pacer.step(now)
+        if step.wait < float("inf"):
+            self._wake(agent, now + step.wait)
+
+    def _look(self, agent: Agent, now: float) -> None:
+        told = agent.told
+        agent.seen = agent.labels, Observed(int(EPOCH + now), told.boot_id, told.interfaces)
+        agent.pacer.looked(now)
+        if agent.seeded:
+            agent.pacer.want(_state(*agent.seen))
+
+    def _speak(self, agent: Agent, now: float, *, resync: bool) -> None:
+        wish = None
+        if agent.seeded and agent.seen:
+            agent.speaking = _state(*agent.seen)
+            wish = Wish(*agent.seen, agent.pacer.backed_off(now), always=resync)
+        agent.pacer.speaking(now)
+        self.tally.attempts += 1
+        self._pool.submit(self._attempt, agent, wish, now)
+
+    def _attempt(self, agent: Agent, wish: Wish | None, asked: float) -> None:
+        self.tally.late = max(self.tally.late, self.clock() - asked)
+        try:
+            self._answers.put((agent, agent.speaker.attempt(agent.node, wish)))
+        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to
+            self._answers.put((agent, error))
+
+    def _answered(self, agent: Agent, attempt: Attempt | BaseException) -> None:
+        if isinstance(attempt, BaseException):
+            raise attempt
+        now, pacer = self.clock(), agent.pacer
+        agent.node = attempt.node
+        if failure := attempt.failure:
+            self.tally.failures[failure.kind] = self.tally.failures.get(failure.kind, 0) + 1
+            agent.said = None
+            pacer.failed(now, failure.retry_after)
+        elif not agent.seeded:
+            agent.seeded = True
+            pacer.seeded(now, _age(agent.node or {}, now))
+        else:
+            refused = attempt.outcome.back_off if attempt.outcome else ()
+            pacer.accepted(
+                now, agent.speaking, refused, requests=len(attempt.codes) if attempt.outcome else 0
+            )
+            agent.said = agent.speaking
+        self._judge(agent)
+        self._wake(agent, now)
+
+    def _judge(self, agent: Agent) -> None:
+        (self.wrong.discard if agent.right else self.wrong.add)(agent)

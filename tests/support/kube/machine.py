@@ -1,0 +1,309 @@
+"""A real machine of a Cluster: a kubelet with its containerd, in namespaces that take all of it away again.
+
+Both want fixed places and leave mounts, shims and containers behind when they are killed. So they get a mount
+namespace and a process namespace of their own: whoever kills its process 1 ends every container, and the last process
+takes the mounts along. What is left then is a folder, and empty cgroups: what a machine that loses its power finds on
+its disk, so that a `reboot` is the same twice.
+
+The network is the host's, as it is for the agent's Pods, with an address that no other machine has: the agent's port is
+a fixed one. There is no CNI and no kube-proxy: Pods are told where the API server is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.support.container import image
+from tests.support.kube import programs
+from tests.support.kube.controllers import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    from tests.support.kube.cluster import Cluster
+
+SCRIPT = Path(__file__).with_name("machine.sh")
+TOOLS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "busybox": "busybox-static",
+    "ip": "iproute2",
+}
+PAUSE = "localhost/pause:test"  # holds the namespaces of a Pod
+CGROUPS = Path("/sys/fs/cgroup")
+ADDRESSES = (
+    IPv4Address("198.18.0.0"),
+    1 << 17,
+)  # for tests of devices (RFC 2544), so that nobody lives there
+CONTAINERD = """
+version = 2
+root = "{folder}/containerd"
+[plugins."io.containerd.grpc.v1.cri"]
+disable_apparmor = true
+restrict_oom_score_adj = true
+sandbox_image = "{pause}"
+[plugins."io.containerd.grpc.v1.cri".cni]
+conf_dir = "{folder}/cni"
+"""
+# Never asked to do anything: without one the Node is not ready.
+NETWORK = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "loopback"}]}
+
+
+def missing() -> str | None:
+    """Why no kubelet can run the image here."""
+    absent = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
+    if absent:
+        return f"{', '.join(absent)} not installed (tests/apt-packages.txt)"
+    return programs.missing("kubelet") or image.missing() or _forbidden()
+
+
+def _forbidden() -> str | None:
+    probe = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "mount",
+        "-t",
+        "tmpfs",
+        "tmpfs",
+        "/run",
+    ]
+    done = subprocess.run(probe, check=False, capture_output=True, text=True)
+    return f"no namespaces to mount in: {done.stderr.strip()}" if done.returncode else None
+
+
+class Machine:
+    """A Node of the cluster, with the built image under the name `agent_image`; it is on within the block.
+
+    `folder` holds pods/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
+    """
+
+    def __init__(
+        self, cluster: Cluster, node: str, agent_image: str, labels: Mapping[str, str]
+    ) -> None:
+        self.folder = cluster.folder / node
+        self._cluster, self._node, self._image, self._labels = cluster, node, agent_image, labels
+        self._power = self._house = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(_forget, self.folder)
+            address = stack.enter_context(_address())
+            _furnish(self.folder, self._image)
+            self._kubelet = _kubelet(self._cluster, self.folder, self._node, address, self._labels)
+            stack.callback(self.power_off)
+            process = self.power_on()
+            eventually(
+                self._cluster,
+                f"{self._node} is ready",
+                lambda: _ready(self._cluster, self._node, process),
+            )
+            self._house = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._house.close()
+
+    def power_on(self) -> subprocess.Popen[bytes]:
+        """Start containerd and the kubelet; their process 1."""
+        unshared = [
+            "--mount",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "sh",
+        ]
+        arguments = [*unshared, str(SCRIPT), str(self.folder), *self._kubelet]
+        with ExitStack() as stack:
+            process = stack.enter_context(
+                programs.running(self._node, arguments, self._cluster.folder, "unshare")
+            )
+            stack.callback(_end, process)
+            self._power = stack.pop_all()
+        return process
+
+    def power_off(self) -> None:
+        """Kill all that runs, at once; what a real machine has in its memory is gone."""
+        self._power.close()
+        _forget(self.folder)
+
+    def forget_images(self) -> None:
+        """Have the kernel read the images anew when they are used: who used them first was charged for their pages."""
+        snapshots = self.folder / "containerd/io.containerd.snapshotter.v1.overlayfs/snapshots"
+        # os.walk() passes over what goes away meanwhile: containerd tidies up after a Pod when it likes.
+        for path in (
+            Path(folder, name) for folder, _, names in os.walk(snapshots) for name in names
+        ):
+            with suppress(FileNotFoundError):
+                if path.is_file() and not path.is_symlink():
+                    with path.open("rb") as file:
+                        os.fdatasync(file.fileno())
+                        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@contextmanager
+def _address() -> Iterator[str]:
+    """An address of this host that is the machine's alone."""
+    first, count = ADDRESSES
+    name, address = f"bwm{os.getpid()}", str(first + os.getpid() % count)
+    _ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
+    try:
+        _ip("address", "add", address, "dev", name)
+        _ip("link", "set", name, "up")
+        yield address
+    finally:
+        _ip("link", "delete", name)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def _furnish(folder: Path, agent_image: str) -> None:
+    """Write what the two are configured by, and the images that they have instead of a registry."""
+    for name in ("images", "cni", "pods"):
+        (folder / name).mkdir(parents=True)
+    (folder / "cni/10-none.conflist").write_text(json.dumps(NETWORK))
+    (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, pause=PAUSE))
+    (folder / "kubelet.json").write_text(json.dumps(_settings(folder)))
+    _save_images(folder / "images", agent_image)
+
+
+def _save_images(folder: Path, agent_image: str) -> None:
+    """Write the two images as archives; that of a Pod's first process is a busybox that sleeps."""
+    image.Image()
+    context = folder / "pause"
+    context.mkdir()
+    shutil.copy(shutil.which("busybox") or "busybox", context / "sleep")
+    (context / "Containerfile").write_text(
+        'FROM scratch\nCOPY sleep /\nENTRYPOINT ["/sleep", "1000000"]\n'
+    )
+    _buildah("bud", "--quiet", "--layers", "-t", PAUSE, str(context))
+    _buildah("push", "--quiet", PAUSE, f"docker-archive:{folder}/pause.tar:{PAUSE}")
+    _buildah(
+        "push",
+        "--quiet",
+        image.TAG,
+        f"docker-archive:{folder}/agent.tar:docker.io/library/{agent_image}",
+    )
+
+
+def _buildah(*arguments: str) -> None:
+    store = {"CONTAINERS_STORAGE_CONF": str(image.CACHE / "storage.conf")}
+    command = ["buildah", *arguments]
+    subprocess.run(
+        command, check=True, capture_output=True, env=os.environ | store, stdin=subprocess.DEVNULL
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": programs.free_ports(1)[0],
+        "healthzPort": 0,
+        "authentication": {"webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "podLogsDir": str(folder / "pods"),
+        "resolvConf": "",
+        # No cgroup of the kubelet's own, only containerd's for each container.
+        "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": False,
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "localStorageCapacityIsolation": False,
+        "makeIPTablesUtilChains": False,
+        "evictionHard": {
+            "memory.available": "1Mi",
+            "nodefs.available": "1Mi",
+            "imagefs.available": "1Mi",
+        },
+        "imageGCHighThresholdPercent": 100,
+    }
+
+
+def _kubelet(
+    cluster: Cluster, folder: Path, node: str, address: str, labels: Mapping[str, str]
+) -> list[str]:
+    return [
+        programs.program("kubelet"),
+        *(
+            f"--kubeconfig={cluster.kubeconfig()}",
+            f"--config={folder}/kubelet.json",
+            f"--root-dir={folder}/kubelet",
+        ),
+        *(
+            f"--cert-dir={folder}/kubelet/pki",
+            f"--hostname-override={node}",
+            f"--node-ip={address}",
+        ),
+        f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}",
+    ]
+
+
+def _ready(cluster: Cluster, node: str, process: subprocess.Popen[bytes]) -> bool:
+    if process.poll() is not None:
+        raise programs.ClusterError(f"{node} ended:\n{programs.last_words(cluster.folder)}")
+    answer = cluster.request("GET", f"/api/v1/nodes/{node}")
+    if answer.status != 200:
+        return False
+    ready = {"type": "Ready", "status": "True"}.items()
+    conditions = answer.body["status"].get("conditions", [])
+    return any(ready <= each.items() for each in conditions) and not answer.body["spec"].get(
+        "taints"
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill process 1 of the namespace; the kernel kills the others, and unshare ends when they are all gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):  # it ended by itself
+        for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+    process.wait(60)
+
+
+def _forget(folder: Path) -> None:
+    """Remove the empty cgroups that killed containers leave behind, in all hierarchies."""
+    tasks = (folder / "containerd/io.containerd.runtime.v2.task/k8s.io").glob("*")
+    tops = [path for path in (CGROUPS / "k8s.io", *CGROUPS.glob("*/k8s.io")) if path.is_dir()]
+    for cgroup in [top / task.name for task in tasks for top in tops]:
+        _remove(cgroup)
+    for top in tops:
+        with suppress(OSError):  # there are others in it
+            top.rmdir()
+
+
+def _remove(cgroup: Path) -> None:
+    """Remove a cgroup; it is busy for a moment after its last process."""
+    deadline = time.monotonic() + 10
+    while cgroup.exists():
+        with suppress(OSError):
+            cgroup.rmdir()
+            return
+        if time.monotonic() > deadline:
+            raise programs.ClusterError(f"{cgroup} is busy")
+        time.sleep(0.05)

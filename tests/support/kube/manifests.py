@@ -1,0 +1,55 @@
+"""The project's manifests, as files and as kustomize renders them."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.kube.programs import program
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+OVERLAYS = tuple(sorted(path.name for path in (MANIFESTS / "overlays").iterdir()))
+FILES = tuple(sorted(MANIFESTS.rglob("*.yaml")))
+
+Object = dict[str, Any]
+
+
+def rendered(overlay: str) -> str:
+    """What `kubectl kustomize` makes of an overlay, with warnings as errors."""
+    command = [program("kubectl"), "kustomize", str(MANIFESTS / "overlays" / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    if done.stderr:
+        raise ValueError(done.stderr)
+    return done.stdout
+
+
+@cache
+def objects(overlay: str) -> tuple[Object, ...]:
+    """The objects of an overlay."""
+    return tuple(yaml.safe_load_all(rendered(overlay)))
+
+
+def the(kind: str, overlay: str) -> Object:
+    """The only object of this kind in an overlay."""
+    (found,) = (each for each in objects(overlay) if each["kind"] == kind)
+    return found
+
+
+def pod(overlay: str) -> Object:
+    """The Pod that the overlay's DaemonSet would make."""
+    template = the("DaemonSet", overlay)["spec"]["template"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        **template,
+        "metadata": {**template["metadata"], "name": "bwagent"},
+    }
+
+
+def settings(overlay: str) -> dict[str, str]:
+    """The overlay's settings: flags as environment variables."""
+    return dict(the("ConfigMap", overlay)["data"])

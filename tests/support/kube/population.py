@@ -1,0 +1,126 @@
+"""Many Nodes at once, as kubelets report them, each with a Pod of the agent on it and that Pod's token."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agent.kube.annotation import Observed
+from tests.support.kube.clock import Clock
+from tests.support.kube.cluster import ISSUER
+from tests.support.kube.programs import ClusterError
+from tests.support.kube.wire import Wire
+from tests.support.nodes import BOOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.support.kube.cluster import Cluster
+
+MACHINE = Path(__file__).parents[3] / "sysfs_fixtures/cw-h100-ibp"  # eight InfiniBand rails
+IMAGES = 50  # what a kubelet reports at most (nodeStatusMaxImages)
+THREADS = 4
+NAMESPACE = ACCOUNT = "bwagent"
+
+
+class Member(NamedTuple):
+    """A Node, who may speak for it, and what there is to be said."""
+
+    name: str
+    token: str
+    labels: Mapping[str, str]
+    told: Observed
+
+
+def populate(cluster: Cluster, count: int, prefix: str) -> list[Member]:
+    """Make so many Nodes with their Pods; the manifests are there already."""
+    with (
+        closing(Wire(cluster.url, cluster.ca, Clock(), kept=True)) as wire,
+        ThreadPoolExecutor(THREADS) as pool,
+    ):
+        return list(
+            pool.map(_maker(cluster, wire), (f"{prefix}-{number:05}" for number in range(count)))
+        )
+
+
+def _maker(cluster: Cluster, wire: Wire) -> Callable[[str], Member]:
+    """What makes one of them."""
+
+    def create(path: str, body: object) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json"}
+        status, _, data = wire.send("POST", path, cluster.admin, json.dumps(body).encode(), headers)
+        if status != 201:
+            raise ClusterError(f"POST {path}: {data[:500].decode(errors='replace')}")
+        return dict(json.loads(data))
+
+    def member(name: str) -> Member:
+        create("/api/v1/nodes", node(name))
+        uid = create(f"/api/v1/namespaces/{NAMESPACE}/pods", _pod(name))["metadata"]["uid"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+        spec = {"audiences": [ISSUER], "expirationSeconds": 7200, "boundObjectRef": bound}
+        account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
+        token = create(f"{account}/token", {"spec": spec})["status"]["token"]
+        return Member(name, token, labels(), Observed(None, BOOT, addresses()))
+
+    return member
+
+
+def labels() -> dict[str, str]:
+    """The labels of a machine with eight rails."""
+    lines = (MACHINE / "expected.labels").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def addresses() -> tuple[tuple[str, str], ...]:
+    """The annotation's interfaces."""
+    return tuple((f"ibp{number}", f"0000:{0x18 + number:02x}:00.0") for number in range(8))
+
+
+def node(name: str) -> dict[str, Any]:
+    """A Node with what a kubelet and a site put on it, and a label to find it by."""
+    site = {f"site.example/label-{number}": "x" * 20 for number in range(20)}
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, "scale": "", **site}}
+    return {
+        "metadata": metadata,
+        "status": {**_resources(), "conditions": _conditions(), "images": [*_images()]},
+    }
+
+
+def _resources() -> dict[str, Any]:
+    capacity = {
+        "cpu": "192",
+        "memory": "2113521Mi",
+        "pods": "110",
+        "nvidia.com/gpu": "8",
+        "ephemeral-storage": "7Ti",
+    }
+    return {"capacity": capacity, "allocatable": capacity}
+
+
+def _conditions() -> list[dict[str, str]]:
+    kinds = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
+    times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
+    words = {
+        "reason": "KubeletHasSufficientMemory",
+        "message": "kubelet has sufficient memory available",
+    }
+    return [{"type": kind, "status": str(kind == "Ready"), **words, **times} for kind in kinds]
+
+
+def _images() -> Iterator[dict[str, Any]]:
+    for number in range(IMAGES):
+        name = f"registry.example/team-{number}/image"
+        yield {"names": [f"{name}@sha256:{number:064x}", f"{name}:v1.{number}"], "sizeBytes": 10**9}
+
+
+def _pod(node: str) -> dict[str, Any]:
+    spec = {
+        "nodeName": node,
+        "serviceAccountName": ACCOUNT,
+        "automountServiceAccountToken": False,
+        "containers": [{"name": "none", "image": "none"}],
+    }
+    return {"metadata": {"name": node}, "spec": spec}

@@ -1,0 +1,107 @@
+"""The programs of a control plane: where they are, and running one so that it cannot be left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HERE = Path(__file__).parent
+VERSION = next(
+    line.split()[1]
+    for line in (HERE / "go.mod").read_text().splitlines()
+    if line.startswith("\tk8s.io/kubernetes ")
+)
+CACHE = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "kube" / VERSION
+)
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kubectl")
+TOOLS = {"openssl": "openssl", "setpriv": "util-linux"}
+
+
+class ClusterError(Exception):
+    """The cluster, not what was asked of it, failed; the message ends with what its programs last said."""
+
+
+def missing(*programs: str) -> str | None:
+    """Say which part of a control plane is not on this host; None when a Cluster can start.
+
+    `programs` are those wanted beyond etcd, kube-apiserver and kubectl.
+    """
+    for name in (*CONTROL_PLANE, *programs):
+        if _find(name) is None:
+            build = f"run {HERE / 'build.sh'} {name} (with Go)"
+            return f"there is no {name} in $KUBEBUILDER_ASSETS, and none in {CACHE}: {build}"
+    for tool, package in TOOLS.items():
+        if shutil.which(tool) is None:
+            return f"the cluster needs {tool}: apt-get install {package}"
+    return None
+
+
+def program(name: str) -> str:
+    """Return the path of one of the programs: that in KUBEBUILDER_ASSETS, else that which build.sh made."""
+    path = _find(name)
+    if path is None:
+        raise ClusterError(missing(name))
+    return str(path)
+
+
+def _find(name: str) -> Path | None:
+    folders = (os.environ.get("KUBEBUILDER_ASSETS"), CACHE)
+    return next(
+        (path for folder in folders if folder and (path := Path(folder) / name).is_file()), None
+    )
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return what the programs see: no proxy, no kubeconfig and no cloud of whoever runs the tests."""
+    return {"HOME": str(home), "PATH": os.environ.get("PATH", os.defpath)}
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on; all are held until the last is found, so that no two are the same."""
+    with ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+@contextmanager
+def running(
+    name: str, arguments: Sequence[str], folder: Path, at: str | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program with its log in the folder; by the end of the block it is dead and reaped, come what may.
+
+    `at` is its path where it is none of the cluster's own.
+    """
+    command = ["setpriv", "--pdeathsig", "KILL", "--", at or program(name), *arguments]
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env=environment(folder),
+        )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def last_words(folder: Path) -> str:
+    """Return the ends of the logs in the folder."""
+    logs = sorted(folder.glob("*.log"))
+    return "\n".join(
+        f"--- {log.name}:\n" + "\n".join(log.read_text().splitlines()[-20:]) for log in logs
+    )

@@ -1,0 +1,123 @@
+"""A RoCE node whose cables lead to leaves that lldpd plays, the agent on it, and its Node on a real API server.
+
+The node is a network namespace. Its netdevs are real, and so is what /sys says of them there; the RDMA devices in front
+of them are laid out as files. The API server is outside, and only a relay leads to it.
+
+Its address comes up when the agent runs already. Each port is for one story. A neighbour that is gone counts for 30
+seconds more, so three are sent away as soon as all are there, and tests/system/kube/test_who_is_gone.py looks after them when
+others have had their time.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tests.support.kernel_tree import HOME, NET, Entries, hca
+from tests.support.kube.resident import LIMIT, Agent, get
+from tests.support.relay import relayed
+from tests.support.switch import Leaf, Namespace, bring_up, cable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
+
+STAYS, GOODBYE, SILENT, MOVED, REBUILT, PULLED, FLOODED = PORTS = range(7)
+LEAVES = {GOODBYE: 2, SILENT: 3, MOVED: 2}  # the others are on the first
+ADDRESS = "192.0.2.1"
+
+
+def roce(number: int) -> Entries:
+    """An RDMA device before a netdev, as the kernel shows it."""
+    netdev = {f"{HOME}/{function(number)}/net/eth{number}": f"/{NET}/eth{number}"}
+    return hca(f"mlx5_{number}", function(number), "Ethernet") | netdev
+
+
+def function(number: int) -> str:
+    """The address of its PCI function."""
+    return f"0000:{number + 0x18:02x}:00.0"
+
+
+def tree() -> Entries:
+    """One for each port; the netdevs are those of whoever looks."""
+    entries: Entries = {NET: f"/{NET}"}
+    for number in PORTS:
+        entries |= roce(number)
+    return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """The node, its leaves and the agent, and when the departures began."""
+
+    node: Namespace
+    leaves: tuple[Leaf, ...]
+    agent: Agent
+    departed: float  # seconds since the epoch
+
+    def far_end(self, number: int) -> tuple[str | None, str | None]:
+        """Leaf and port that the labels name for a port of the node."""
+        labels = self.agent.neighbors(f"mlx5_{number}")
+        return labels.get("device"), labels.get("port-name")
+
+    def until(
+        self, number: int, device: str | None, port: str | None, limit: float = LIMIT
+    ) -> None:
+        """Wait until they name these."""
+        self.agent.until(lambda: self.far_end(number) == (device, port), limit)
+
+    def missing(self, number: int) -> list[str]:
+        """Why a port has no neighbour, by the metrics."""
+        return self.agent.metrics().holds(
+            "bwagent_neighbor_missing", "reason", interface=f"mlx5_{number}"
+        )
+
+    def told(self, number: int) -> list[dict[str, str]]:
+        """The neighbours that the metrics name for a port of the node."""
+        series = self.agent.metrics().series("bwagent_neighbor_info", interface=f"mlx5_{number}")
+        return [labels for labels, _ in series]
+
+
+@contextmanager
+def cabled(cluster: Cluster, folder: Path) -> Iterator[Rack]:
+    """Cable the node, start the agent, wait for all neighbours, and send three of them away."""
+    cluster.node("rack")
+    with ExitStack() as stack:
+        node = stack.enter_context(Namespace())
+        leaves = Leaf("leaf1"), Leaf("leaf2"), Leaf("leaf3")
+        for leaf in leaves:
+            stack.enter_context(leaf)
+        for number in PORTS:
+            cable(leaves[LEAVES.get(number, 1) - 1], f"swp{number}", node, f"eth{number}")
+        stack.enter_context(relayed(node, urlsplit(cluster.url).port or 0))
+        agent = stack.enter_context(
+            Agent(
+                *(cluster, folder, "rack", tree()),
+                under=node.command(),
+                fetch=lambda url: node.call(get, url),
+                address=ADDRESS,
+            )
+        )
+        agent.says(f"cannot serve metrics on {ADDRESS}")
+        node.ip("address", "add", f"{ADDRESS}/32", "dev", "lo")
+        found = Rack(node, leaves, agent, time.time())
+        for number in PORTS:
+            found.until(number, f"leaf{LEAVES.get(number, 1)}", f"swp{number}")
+        agent.until(lambda: agent.metrics().text)
+        yield Rack(node, leaves, agent, send_away(node, *leaves))
+
+
+def send_away(node: Namespace, leaf1: Leaf, leaf2: Leaf, leaf3: Leaf) -> float:
+    """One cable to another leaf, one leaf off, one silent, one link down; since when."""
+    leaf2.ip("link", "set", f"swp{MOVED}", "address", "02:00:00:00:00:77", "netns", leaf1.name)
+    bring_up(leaf1, f"swp{MOVED}", node, f"eth{MOVED}")
+    departed = time.time()
+    leaf2.lldpd.stop()
+    leaf3.lldpd.pause()
+    leaf1.ip("link", "set", f"swp{PULLED}", "down")
+    return departed

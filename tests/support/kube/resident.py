@@ -1,0 +1,219 @@
+"""`bwagent run` as a process: its Node on a real API server, its log, and what it tells Prometheus.
+
+A command before it, variables around it, a network namespace that its metrics are asked from: that is all in which the
+agents of these tests differ.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.kube.programs import free_ports
+from tests.support.real_parts import require
+from tests.support.sysfs_on_disk import lay, rewrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tests.support.kernel_tree import Entries
+    from tests.support.kube.cluster import Cluster
+
+P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
+ACCELERATOR = "network.topology.nvidia.com/accelerator"
+REPOSITORY = Path(__file__).parents[3]
+LIMIT = 30.0  # seconds that anything may take; what it does take is for benchmarks
+long = pytest.mark.skipif(
+    "BWAGENT_TEST_LONG" not in os.environ, reason="takes a minute: BWAGENT_TEST_LONG=1"
+)
+QUICK = ("--port-interval", "0.2", "--min-interval", "0.2", "--gpu-interval", "1")
+
+
+class Scrape:
+    """What /metrics said."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._samples = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
+
+    def series(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
+        """The labels and values of all series of this name that have these labels."""
+        return [
+            (one.labels, one.value)
+            for one in self._samples
+            if one.name == name and labels.items() <= one.labels.items()
+        ]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The value of the only series of this name that has these labels; None where there is none."""
+        found = self.series(name, **labels)
+        assert len(found) <= 1, found
+        return found[0][1] if found else None
+
+    def holds(self, name: str, word: str, **labels: str) -> list[str]:
+        """The values of the label `word` in the series that are 1."""
+        return [found[word] for found, value in self.series(name, **labels) if value == 1]
+
+    def lint(self) -> None:
+        """Prometheus' own linter has no complaint."""
+        require(
+            None if shutil.which("promtool") else "promtool is missing (Debian package prometheus)"
+        )
+        command = ["promtool", "check", "metrics"]
+        done = subprocess.run(command, input=self.text.encode(), capture_output=True, check=False)
+        assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+class Agent:
+    """A `bwagent run` within the block, its Node and its /sys."""
+
+    def __init__(  # noqa: PLR0913 - what a process is started with
+        self,
+        cluster: Cluster,
+        folder: Path,
+        node: str,
+        entries: Entries,
+        *flags: str,
+        under: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        fetch: Callable[[str], str] | None = None,
+        address: str = "127.0.0.1",
+    ) -> None:
+        self.cluster, self.folder, self.node = cluster, folder, node
+        self.sys = lay(entries, folder)
+        self.log = folder / f"{time.monotonic_ns()}.log"
+        served = f"{address}:{free_ports(1)[0]}"
+        self._fetch, self._url = fetch or get, f"http://{served}/metrics"
+        own = ["--node-name", node, "--sysfs-root", str(self.sys), "--metrics-address", served]
+        access = ["--kubeconfig", str(cluster.kubeconfig())]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*under, sys.executable, "-m", "agent.cli", "run", *own, *QUICK, *flags, *access],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | dict(environment or {}),
+            )
+
+    def __enter__(self) -> Self:
+        """It runs within the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Kill it; no traceback, whatever happened."""
+        self.process.kill()
+        self.process.wait()
+        assert kind or "Traceback" not in self.log.read_text()
+
+    def set(self, device: str, file: str, text: str) -> None:
+        """Change an attribute of port 1."""
+        rewrite(self.sys / f"class/infiniband/{device}/ports/1/{file}", f"{text}\n".encode())
+
+    def metadata(self) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = self.cluster.request(
+            "GET", f"/api/v1/nodes/{self.node}"
+        ).body["metadata"]
+        return found
+
+    def labels(self) -> dict[str, str]:
+        """Those of ours, without their prefix."""
+        return {
+            key.removeprefix(f"{P}/"): value
+            for key, value in self.metadata().get("labels", {}).items()
+            if P in key
+        }
+
+    def neighbors(self, interface: str) -> dict[str, str]:
+        """What the labels say of the far end of this interface, by the last word of their keys."""
+        start = f"neighbors.current.{interface}."
+        return {
+            key.removeprefix(start): value
+            for key, value in self.labels().items()
+            if key.startswith(start)
+        }
+
+    def accelerator(self) -> str | None:
+        """The NVLink domain that the Node says."""
+        return self.metadata().get("labels", {}).get(ACCELERATOR)
+
+    def version(self) -> str:
+        return str(self.metadata()["resourceVersion"])
+
+    def metrics(self) -> Scrape:
+        """What Prometheus would be told now."""
+        return Scrape(self._fetch(self._url))
+
+    def helpers(self, verb: str) -> list[int]:
+        """The process ids of its helpers of this kind."""
+        return [pid for pid in _children(self._proc()) if verb in _words(pid)]
+
+    def forks(self, verb: str) -> list[int]:
+        """The process ids of what helpers of this kind have forked."""
+        return [fork for pid in self.helpers(verb) for fork in _children(Path(f"/proc/{pid}"))]
+
+    def until(self, wanted: Callable[[], object], limit: float = LIMIT) -> None:
+        """Wait for it; the log is what the failure shows."""
+        deadline = time.monotonic() + limit
+        while not wanted():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self._story()
+            time.sleep(0.05)
+
+    def speaks(self, speed: str) -> None:
+        """Wait for this speed."""
+        self.until(lambda: self.labels().get("speed.current") == speed)
+
+    def says(self, text: str, limit: float = LIMIT) -> None:
+        """Wait for this in the log."""
+        self.until(lambda: text in self.log.read_text(), limit)
+
+    def look(self) -> None:
+        """Have it look again."""
+        self.process.send_signal(signal.SIGHUP)
+
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(by)
+        return self.process.wait(LIMIT)
+
+    def _story(self) -> str:
+        """What a test that waited in vain shows."""
+        return f"{self.metadata().get('labels')}\n{self.log.read_text()}\n{self._fetch(self._url)}"
+
+    def _proc(self) -> Path:
+        return Path("/proc", str(self.process.pid))
+
+
+def get(url: str) -> str:
+    """The text behind a URL of this host; "" while nobody serves it."""
+    try:
+        with urllib.request.urlopen(url, timeout=LIMIT) as reply:  # noqa: S310 - our own server
+            return str(reply.read().decode())
+    except urllib.error.URLError:
+        return ""
+
+
+def _children(process: Path) -> list[int]:
+    """The process ids of a process's children."""
+    return [
+        int(pid) for task in process.glob("task/*/children") for pid in task.read_text().split()
+    ]
+
+
+def _words(pid: int) -> list[str]:
+    """The command line of a process; empty where it is gone."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_text().split("\0")
+    except OSError:
+        return []

@@ -1,0 +1,234 @@
+"""A machine that runs the agent's DaemonSet, and a switch to hear.
+
+An overlay is rolled out as its README tells a user: from an overlay of one's own that names it. What that adds is what
+a cluster would give: the address of the API server, where there is no kube-proxy, and RDMA devices, which this host
+has not. They are a small sysfs with one RoCE device; its netdev is real, and a real lldpd at its other end the switch.
+Three waits are shorter: between two requests, between two questions whether it is ready, and until that is believed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.support import switch
+from tests.support.kube.agents import Agent, an_agent, denied, install
+from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.confinement import Container
+from tests.support.kube.controllers import PROGRAMS, controllers, eventually
+from tests.support.kube.machine import Machine
+from tests.support.kube.machine import missing as no_machine
+from tests.support.kube.manifests import MANIFESTS, pod, settings
+from tests.support.kube.programs import missing as no_programs
+from tests.support.kube.timeline import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from tests.support.kube.manifests import Object
+
+NODE = "worker"
+NETDEV = f"bwk{os.getpid()}"
+LEAF, PORT = "leaf-7", "swp1"
+GPU = {"node.coreweave.cloud/class": "gpu"}  # where the overlay for CoreWeave goes
+# The last two: what makes, on deletion, Pods of a DaemonSet and a namespace go.
+CONTROLLERS = ("daemonset-controller", "garbage-collector-controller", "namespace-controller")
+PODS, DAEMON_SETS = "/api/v1/namespaces/bwagent/pods", "/apis/apps/v1/namespaces/bwagent/daemonsets"
+SYSFS = {
+    "class/infiniband/rxe0/node_type": "1: CA",
+    "class/infiniband/rxe0/ports/1/state": "4: ACTIVE",
+    "class/infiniband/rxe0/ports/1/phys_state": "5: LinkUp",
+    "class/infiniband/rxe0/ports/1/link_layer": "Ethernet",
+    "class/infiniband/rxe0/ports/1/rate": "2.5 Gb/sec (1X SDR)",
+    "class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0": NETDEV,
+    f"class/net/{NETDEV}/operstate": "up",
+    f"class/net/{NETDEV}/speed": "10000",
+}
+SPEED = {"flavor": "roce", "speed.current": "10G"}
+NEIGHBOR = {
+    "neighbors.current.rxe0.device": LEAF,
+    "neighbors.current.rxe0.port-id": PORT,
+    "neighbors.current.rxe0.port-name": PORT,
+}
+
+
+def missing() -> str | None:
+    """Why there can be no such machine here."""
+    return switch.missing() or no_programs(*PROGRAMS) or no_machine()
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """The machine, its cluster, and `devices`, the folder that its agents see as /machine; /machine/sys is a sysfs."""
+
+    cluster: Cluster
+    machine: Machine
+    devices: Path
+    mighty: Agent
+
+    def roll_out(self, overlay: str, **more: str) -> str:
+        """Roll an overlay out to a Node without labels, with more settings; the prefix of its labels."""
+        self.remove()
+        self._overlay(overlay, more)
+        prefix = f"{settings(overlay)['BWAGENT_RUN_LABEL_PREFIX']}/"
+        gone = {"metadata": {"labels": {f"{prefix}{name}": None for name in self.labels(prefix)}}}
+        self.cluster.request("PATCH", f"/api/v1/nodes/{NODE}", gone, kind=MERGE)
+        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(self.overlay))
+        self.until(f"the policy allows {prefix}", lambda: in_force(self.mighty, prefix))
+        return prefix
+
+    def remove(self) -> None:
+        """Delete the DaemonSet, and wait until its Pod has gone."""
+        self.cluster.request("DELETE", f"{DAEMON_SETS}/bwagent")
+        self.until("the agents have gone", lambda: not self._pods())
+
+    @property
+    def overlay(self) -> Path:
+        """The overlay that was rolled out last."""
+        return self.devices.parent / "overlay"
+
+    def until(self, what: str, look: Callable[[], object]) -> None:
+        """Wait for it; in vain, say what the agents said."""
+        try:
+            eventually(self.cluster, what, look)
+        except Exception as error:
+            error.add_note(self.log())
+            raise
+
+    def pod(self) -> Object:
+        """The Pod of the DaemonSet; none that is going."""
+        pods = [pod for pod in self._pods() if "deletionTimestamp" not in pod["metadata"]]
+        return pods[0] if pods else {"metadata": {}, "status": {}}
+
+    def state(self) -> Object:
+        """What the kubelet says of the agent's container; empty before it says anything."""
+        states: list[Object] = self.pod()["status"].get("containerStatuses", [])
+        return states[0] if states else {}
+
+    def is_ready(self) -> bool:
+        return bool(self.state().get("ready"))
+
+    def container(self) -> Container:
+        """The agent's container, as it is now; it may have done its work before the kubelet tells of it."""
+        self.until("the kubelet tells of the container", lambda: self.state().get("containerID"))
+        return Container(str(self.state()["containerID"]).removeprefix("containerd://"))
+
+    def page(self, path: str) -> tuple[int, str]:
+        """What the agent serves to a scraper or a kubelet, at the port that the manifests name."""
+        (port,) = (each["containerPort"] for each in pod("sysfs")["spec"]["containers"][0]["ports"])
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with direct.open(
+                f"http://{self.pod()['status']['hostIP']}:{port}{path}", timeout=10
+            ) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+
+    def labels(self, prefix: str) -> dict[str, str]:
+        """The Node's labels below a prefix."""
+        found = self.node()["metadata"]["labels"]
+        return {
+            key.removeprefix(prefix): value
+            for key, value in found.items()
+            if key.startswith(prefix)
+        }
+
+    def node(self) -> Object:
+        return self.cluster.request("GET", f"/api/v1/nodes/{NODE}").body
+
+    def timeline(self) -> Timeline:
+        """The Node's, from now on."""
+        return Timeline(self.cluster, "/api/v1/nodes", NODE)
+
+    def log(self) -> str:
+        """What the agents said that are still there, those that were started first first."""
+        logs = sorted(
+            self.machine.folder.glob("pods/bwagent_*/bwagent/*.log"),
+            key=lambda log: log.stat().st_mtime,
+        )
+        return "\n".join(
+            line.split(" ", 3)[-1] for log in logs for line in log.read_text().splitlines()
+        )
+
+    def _pods(self) -> list[Object]:
+        """Those of the DaemonSet; `agents.py` makes others, which run nowhere."""
+        pods: list[Object] = self.cluster.request(
+            "GET", f"{PODS}?fieldSelector=spec.nodeName={NODE}"
+        ).body["items"]
+        return pods
+
+    def _overlay(self, overlay: str, more: Mapping[str, str]) -> None:
+        host, port = self.cluster.url.removeprefix("https://").split(":")
+        given = {"BWAGENT_RUN_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
+        given |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+        literals = [f"{name}={value}" for name, value in {**given, **more}.items()]
+        self.overlay.mkdir(exist_ok=True)
+        base = os.path.relpath(MANIFESTS / "overlays" / overlay, self.overlay)
+        kustomization = {
+            "resources": [base],
+            "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": literals}],
+            "patches": [{"path": "machine.yaml"}],
+        }
+        (self.overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
+        (self.overlay / "machine.yaml").write_text(json.dumps(_machine(self.devices)))
+
+
+def _machine(devices: Path) -> Object:
+    """The patch that shows the agent this folder, and the kubelet the agent sooner."""
+    mount = {"name": "machine", "mountPath": "/machine", "readOnly": True}
+    volume = {"name": "machine", "hostPath": {"path": str(devices), "type": "Directory"}}
+    container = {"name": "bwagent", "volumeMounts": [mount], "readinessProbe": {"periodSeconds": 1}}
+    spec = {"containers": [container], "volumes": [volume]}
+    about = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "bwagent"}}
+    return {**about, "spec": {"minReadySeconds": 1, "template": {"spec": spec}}}
+
+
+def in_force(mighty: Agent, prefix: str) -> bool:
+    """The policy lets an agent change a label below this prefix, and no other one."""
+    good, bad = (
+        {"metadata": {"labels": {key: os.urandom(4).hex()}}}
+        for key in (f"{prefix}flavor", "foreign")
+    )
+    return mighty.merge(good).status == 200 and denied(mighty.merge(bad))
+
+
+@contextmanager
+def worker(folder: Path) -> Iterator[Worker]:
+    """The machine, in a cluster of its own, with the manifests' objects in it; nothing is labelled yet."""
+    devices = folder / "machine"
+    for name, text in SYSFS.items():
+        (devices / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (devices / "sys" / name).write_text(f"{text}\n")
+    image = pod("sysfs")["spec"]["containers"][0]["image"]
+    with (
+        _leaf(),
+        Cluster() as cluster,
+        controllers(cluster, *CONTROLLERS),
+        Machine(cluster, NODE, image, GPU) as machine,
+    ):
+        install(cluster, "sysfs")
+        yield Worker(cluster, machine, devices, an_agent(cluster, "mighty"))
+
+
+@contextmanager
+def _leaf() -> Iterator[switch.Leaf]:
+    """A switch at the other end of a netdev of this host."""
+    with switch.Leaf(LEAF) as leaf:
+        leaf.ip(
+            "link", "add", PORT, "type", "veth", "peer", "name", NETDEV, "netns", str(os.getpid())
+        )
+        leaf.lldpd.configure("lldp", "portidsubtype", "ifname")
+        subprocess.run(["ip", "link", "set", NETDEV, "up"], check=True)
+        leaf.ip("link", "set", PORT, "up")
+        switch.wait_for(lambda: leaf.is_up(PORT))
+        leaf.plugged()
+        yield leaf

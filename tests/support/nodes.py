@@ -1,0 +1,65 @@
+"""Nodes as an API server sends them, for tests of what is read out of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.kube.annotation import Observed, render
+from agent.kube.managed_fields import MANAGER, keys_of
+from agent.kube.plan import Desired
+from agent.labels.table import Naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOW = 1_800_000_000
+BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"
+KEYS = keys_of(Naming())
+PREFIX, IB_PREFIX, ACCELERATOR_KEY = Naming()
+FLAVOR, SPEED = f"{PREFIX}/flavor", f"{PREFIX}/speed.current"
+LEAF = f"{PREFIX}/neighbors.current.ibp0.device"
+IB_SPEED = f"{IB_PREFIX}/speed.current"
+TOLD = Observed(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
+
+
+def desired(labels: Mapping[str, str], **changes: Any) -> Desired:
+    """These labels beside an annotation of now."""
+    return Desired(labels, **{"observed": TOLD, **changes})
+
+
+def node(
+    ours: Mapping[str, str] | None = None,
+    others: Mapping[str, Mapping[str, str]] | None = None,
+    observed: Observed | str | None = TOLD,
+) -> dict[str, Any]:
+    """A Node with these labels of manager `bwagent`, those of others by manager, and the annotation, which is ours."""
+    labels = {key: value for of in (others or {}).values() for key, value in of.items()} | dict(
+        ours or {}
+    )
+    text = render(observed) if isinstance(observed, Observed) else observed
+    annotations = {} if text is None else {KEYS.annotation: text}
+    managed = [entry(MANAGER, "Apply", ours or {}, annotations)]
+    managed += [entry(manager, "Update", of) for manager, of in (others or {}).items()]
+    metadata: dict[str, Any] = {
+        "name": "n1",
+        "uid": "u-1",
+        "labels": labels,
+        "annotations": annotations,
+        "managedFields": managed,
+    }
+    return {"metadata": metadata}
+
+
+def entry(
+    manager: str,
+    operation: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """An entry of managedFields."""
+    metadata: dict[str, Any] = {
+        "f:labels": {".": {}} | {f"f:{key}": {} for key in labels},
+        "f:annotations": {f"f:{key}": {} for key in annotations or {}},
+    }
+    fields = {"fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": metadata}}
+    return {"manager": manager, "operation": operation, "apiVersion": "v1", **fields}

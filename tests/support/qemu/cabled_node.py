@@ -1,0 +1,236 @@
+"""A node with cables to two leaf switches, inside the emulated machine: `python -m tests.support.qemu.cabled_node`.
+
+    rxe0 eth0 ---------------------- swp1   leaf-1: port IDs are interface names
+    rxe1 eth1 ---------------------- swp1   leaf-2: a chassis ID of its own; port IDs are MAC addresses,
+                                            and "Ethernet1/1" on this port
+    rxe2 eth2 ----- dumb switch ---- swp2   leaf-1
+                          `--------- swp2   leaf-2
+    rxe_bond0 eth3 ----------------- swp3   leaf-1
+            `-eth4 ----------------- swp3   leaf-2
+    rxe5 eth5 ---------------------- port   says nothing until it is told to
+    rxe6 eth6 -- pulled out -------- swp6   leaf-1
+
+A look leaves NAME.json, what bwagent reports; NAME.terminal, what it had to say meanwhile; and NAME.lldpd, what an
+lldpd on the node has heard by then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
+from tests.support.switch import PATIENCE, Leaf, Lldpd, Namespace, cable, wait_for
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+BWAGENT = (sys.executable, "-m", "agent.cli")
+PROBE = (*BWAGENT, "probe", "--dry-run", "-o", "json")
+POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+ENOUGH = "4"  # seconds in which every leaf has spoken several times
+LATE = ethernet(identity(b"\x04" + MAC, b"\x05port") + tlv(5, b"leaf-3") + END)
+
+
+class Node(Namespace):
+    """The machine's own network, under a name for cables to be plugged into."""
+
+    def __enter__(self) -> Self:
+        run("ip", "netns", "attach", self.name, str(os.getpid()))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave it as it is: the machine goes down."""
+
+    def command(self, *words: str) -> list[str]:
+        return list(words)
+
+
+class Terminal:
+    """A terminal that bwagent is started from."""
+
+    def __init__(self) -> None:
+        self._ours, self._its = os.openpty()
+        self.said = b""
+
+    def start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        """Start a command with its standard error here."""
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._its)
+        os.close(self._its)
+        return process
+
+    def wait_for(self, text: bytes) -> None:
+        """Read on until this has been said."""
+        while text not in self.said:
+            self.said += os.read(self._ours, 4096)
+
+    def rest(self) -> bytes:
+        """All that was said, when the other end is closed."""
+        try:
+            while piece := os.read(self._ours, 4096):
+                self.said += piece
+        except OSError:  # EIO: nobody is left at the other end
+            pass
+        return self.said
+
+
+class Tour:
+    """The node, its switches, and what was seen."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.node, self.silent, self.dumb = Node(), Namespace(), Namespace()
+        self.leaf1, self.leaf2 = Leaf("leaf-1"), Leaf("leaf-2")
+        for network in (self.node, self.leaf1, self.leaf2, self.silent, self.dumb):
+            stack.enter_context(network)
+        self._plug_in()
+        self._add_rdma()
+        self._shape_identifiers()
+        self.second = stack.enter_context(Lldpd(self.node, "-r"))
+
+    def _plug_in(self) -> None:
+        cables = (
+            (self.leaf1, "swp1", self.node, "eth0"),
+            (self.leaf2, "swp1", self.node, "eth1"),
+            (self.dumb, "port0", self.node, "eth2"),
+            (self.leaf1, "swp2", self.dumb, "port1"),
+            (self.leaf2, "swp2", self.dumb, "port2"),
+            (self.leaf1, "swp3", self.node, "eth3"),
+            (self.leaf2, "swp3", self.node, "eth4"),
+            (self.silent, "port", self.node, "eth5"),
+            (self.leaf1, "swp6", self.node, "eth6"),
+        )
+        for far, port, near, netdev in cables:
+            far.ip("link", "add", port, "type", "veth", "peer", "name", netdev, "netns", near.name)
+        self._join()
+        ends = [end for far, port, near, netdev in cables for end in ((far, port), (near, netdev))]
+        for network, netdev in ends:
+            network.ip("link", "set", netdev, "up")
+        wait_for(
+            lambda: all(network.is_up(netdev) for network, netdev in ends)
+        )  # one by one is a second each
+        self.leaf1.plugged()
+        self.leaf2.plugged()
+
+    def _join(self) -> None:
+        """Make the dumb switch out of its ports, and the bond out of its legs."""
+        run("modprobe", "bridge")
+        run("modprobe", "bonding", "max_bonds=0")
+        self.dumb.ip(
+            "link", "add", "br0", "type", "bridge", "group_fwd_mask", "0x4000"
+        )  # LLDP is passed on
+        self.node.ip("link", "add", "bond0", "type", "bond", "mode", "balance-xor", "miimon", "50")
+        for port in ("port0", "port1", "port2"):
+            self.dumb.ip("link", "set", port, "master", "br0")
+        for leg in ("eth3", "eth4"):
+            self.node.ip("link", "set", leg, "master", "bond0")
+        self.dumb.ip("link", "set", "br0", "up")
+        self.node.ip("link", "set", "bond0", "up")
+
+    def _add_rdma(self) -> None:
+        for number in (0, 1, 2, 5, 6):
+            add_rdma(f"rxe{number}", f"eth{number}")
+        add_rdma("rxe_bond0", "bond0")
+        self.leaf1.ip("link", "set", "swp6", "down")
+        wait_for(lambda: not self.node.is_up("eth6"))
+
+    def _shape_identifiers(self) -> None:
+        self.leaf1.lldpd.configure("lldp", "portidsubtype", "ifname")
+        self.leaf2.lldpd.configure("lldp", "portidsubtype", "macaddress")
+        self.leaf2.lldpd.configure("ports", "swp1", "lldp", "portidsubtype", "local", "Ethernet1/1")
+        self.leaf2.lldpd.configure("system", "chassisid", "rack 7, unit 42")
+        self.leaf2.lldpd.configure(
+            "system", "capabilities", "enabled", "bridge,router"
+        )  # so it is the one of rxe2
+
+    def look(self, name: str, *words: str, start: tuple[str, ...] = ()) -> None:
+        """Probe, with these flags or from that command line."""
+        with (
+            Path(f"{name}.terminal").open("wb") as terminal,
+            Path(f"{name}.json").open("wb") as report,
+        ):
+            command = (*start, *PROBE, *words)
+            subprocess.run(
+                command, check=True, stdout=report, stderr=terminal, timeout=4 * PATIENCE
+            )
+
+    def note_second(self, name: str) -> None:
+        """Keep what the lldpd on the node has heard."""
+        Path(f"{name}.lldpd").write_text(json.dumps(self.second.neighbors()))
+
+    def look_at_changes(self, name: str) -> None:
+        """Probe with all its patience; while it waits for eth5 a switch leaves, another gets a new name."""
+        terminal = Terminal()
+        process = terminal.start(PROBE)
+        terminal.wait_for(b"awaited: eth5 ")
+        self.leaf1.lldpd.stop()
+        self.leaf2.lldpd.stop()
+        self.leaf2.lldpd.start()
+        self.leaf2.rename("leaf-9")
+        self.await_names({"leaf-9"})
+        self.silent.send("port", LATE)
+        Path(f"{name}.json").write_bytes(process.communicate(timeout=4 * PATIENCE)[0])
+        Path(f"{name}.terminal").write_bytes(terminal.rest())
+        self.note_second(name)
+
+    def await_names(self, names: set[str]) -> None:
+        """Wait until the lldpd on the node knows these switches and no others."""
+        wait_for(
+            lambda: (
+                {item["chassis"][0]["name"][0]["value"] for item in self.second.neighbors()}
+                == names
+            )
+        )
+
+    def replace(self) -> None:
+        """Delete a netdev, its RDMA device with it, and make both again; take out the cable that nobody speaks on."""
+        run("ip", "link", "delete", "eth0")
+        run("ip", "link", "delete", "eth5")
+        cable(self.leaf2, "swp9", self.node, "eth0")
+        add_rdma("rxe0", "eth0")
+
+
+def add_rdma(device: str, netdev: str) -> None:
+    """Make a soft-RoCE device."""
+    run("rdma", "link", "add", device, "type", "rxe", "netdev", netdev)
+
+
+def run(*words: str) -> None:
+    """Do a command, or fail."""
+    subprocess.run(words, check=True, timeout=PATIENCE)
+
+
+def main() -> None:
+    """Take the tour."""
+    Path("/run/lldpd").mkdir(exist_ok=True)  # where lldpd locks itself in
+    with ExitStack() as stack:
+        tour = Tour(stack)
+        tour.await_names({"leaf-1", "leaf-2"})
+        tour.look("cabled", "--wait", ENOUGH)
+        tour.note_second("cabled")
+        tour.look("unheard", "--no-wait")
+        tour.look("powerless", start=POWERLESS)
+        subprocess.run(
+            (*BWAGENT, "capture", "captured", "--wait", ENOUGH), check=True, timeout=4 * PATIENCE
+        )
+        tour.look_at_changes("changes")
+        tour.leaf1.lldpd.start()
+        tour.leaf1.rename("leaf-8")
+        tour.replace()
+        tour.await_names({"leaf-8", "leaf-9"})
+        tour.look("replaced")
+        tour.note_second("replaced")
+        stack.pop_all()  # the machine takes all of it down with itself
+
+
+if __name__ == "__main__":
+    main()

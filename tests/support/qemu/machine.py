@@ -1,0 +1,284 @@
+r"""A real kernel with real RDMA devices, for tests on hosts that have neither: soft-RoCE in QEMU.
+
+A `Machine` boots Debian's 6.1 kernel without KVM in about four seconds, runs one script as root, and is gone. Inside,
+every path of the host is at its own place, the running Python and its virtualenv included, so a script can say
+`{sys.executable} -m agent.cli ...`:
+
+    host's /   --9p, read-only-->  lower layer  \
+    (memory)   --tmpfs---------->  upper layer  -+-->  /, where the script can write anything and the host sees nothing
+    work_dir   --9p, read-write--------------------->  the same path, the script's current folder and its way out
+    (memory)   --tmpfs------------------------------>  /run, /dev/shm
+
+Modules load by themselves when a link type is first asked for (`ip link add type bond`, `rdma link add ... type rxe`),
+and can be removed and loaded again with modprobe. There is no udev: nothing loads because a device is there.
+
+Three ends are told apart: the script ended (a `Result`, whatever its exit status), the machine failed (`MachineError`:
+it did not boot, went down under the script, or the script outlasted its limit), a part is not installed (`missing()`).
+QEMU never outlives `run()`, nor the process or thread that called it, even one that was killed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+HERE = Path(__file__).parent
+INIT = HERE / "init.sh"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "emulated"
+TOOLS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "busybox": "busybox-static",
+    "cpio": "cpio",
+    "depmod": "kmod",
+}
+TO_REACH_THE_HOST = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
+RDMA = (
+    "rdma_rxe",
+    "crc32_generic",
+    "ib_umad",
+    "ib_uverbs",
+)  # without that crc32 rxe fails to add a link
+NETWORK = ("virtio_net", "veth", "bridge", "bonding", "8021q", "dummy")
+MODULES = (*TO_REACH_THE_HOST, *RDMA, *NETWORK)
+USER_NETWORK = ("-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=")
+"""Pass as `devices`; after `modprobe virtio_net`, eth0 may be 10.0.2.15/24, and the host's loopback is 10.0.2.2."""
+
+
+class MachineError(Exception):
+    """The machine, not the script in it, failed; the message ends with what it last said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a script left behind, besides the files it wrote into its current folder."""
+
+    rc: int
+    output: str
+    """Standard output and standard error, as they came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel package unpacked by fetch_kernel.sh."""
+
+    version: str
+    image: Path
+    modules: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine that is off; each `run` is one boot, and keeps nothing of the boot before but the files in work_dir."""
+
+    work_dir: Path
+    devices: tuple[str, ...] = ()
+    """More of QEMU's arguments, such as USER_NETWORK."""
+    boot_limit: float = 60
+    """Seconds until the script starts: many times what it takes, for hosts that are busy with other tests."""
+
+    def run(
+        self, script: str, *, timeout: float = 120, env: Mapping[str, str] | None = None
+    ) -> Result:
+        """Boot, run this bash script as root in work_dir, and return once the machine is off.
+
+        The script sees `env` and nothing else of this process's environment.
+        """
+        talk = self._prepare(script, env or {})
+        started = talk / "started"
+        with _running(self._command(), talk / "console", cwd=self.work_dir) as qemu:
+            if not _within(self.boot_limit, lambda: qemu.poll() is not None or started.exists()):
+                raise _error(talk, f"the machine did not boot within {self.boot_limit} s")
+            if not _within(timeout, lambda: qemu.poll() is not None):
+                raise _error(talk, f"the script outlasted its {timeout} s")
+        if not (talk / "status").exists():
+            raise _error(
+                talk,
+                f"the machine went down {'under its script' if started.exists() else 'as it booted'}",
+            )
+        return Result(int((talk / "status").read_text()), _text(talk / "output"))
+
+    def _prepare(self, script: str, env: Mapping[str, str]) -> Path:
+        """Make the folder over which init.sh and this module talk, empty but for init's orders."""
+        talk = self.work_dir / ".machine"
+        shutil.rmtree(talk, ignore_errors=True)
+        talk.mkdir(parents=True)
+        here = str(self.work_dir.resolve())
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+        (talk / "here").write_text(here)
+        (talk / "script").write_text(
+            "\n".join([*exports, f"cd {shlex.quote(here)} || exit", script, ""])
+        )
+        return talk
+
+    def _command(self) -> list[str]:
+        """Return QEMU's command line, to be run in work_dir: a path spelt out there would need its commas escaped."""
+        kernel = _kernel()
+        if kernel is None:
+            raise MachineError(missing())
+        share = "local,security_model=none,multidevs=remap"
+        return [
+            *("setpriv", "--pdeathsig", "KILL", "--", "qemu-system-x86_64"),
+            *(
+                "-accel",
+                "tcg",
+                "-cpu",
+                "max",
+                "-smp",
+                "2",
+                "-m",
+                "1024",
+                "-nodefaults",
+                "-no-reboot",
+            ),
+            *("-display", "none", "-serial", "stdio"),
+            *("-kernel", str(kernel.image), "-initrd", str(_initramfs(kernel))),
+            # Whether the timer ticks is not to be asked while the host is busy: the answer may be a panic.
+            *("-append", "console=ttyS0 quiet oops=panic panic=-1 no_timer_check"),
+            *(
+                "-virtfs",
+                f"{share},path=/,mount_tag=host,readonly=on",
+                "-virtfs",
+                f"{share},path=.,mount_tag=share",
+            ),
+            *self.devices,
+        ]
+
+
+def missing(cache: Path = CACHE) -> str | None:
+    """Say which part of the emulated machine is not on this host; None when it can boot."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return "the emulated machine runs the host's own programs, and they are not for Linux on x86-64"
+    for tool, package in TOOLS.items():
+        if _tool(tool) is None:
+            return f"the emulated machine needs {tool}: apt-get install {package}"
+    if _kernel(cache) is None:
+        return f"the emulated machine has no kernel in {cache}: run {HERE / 'fetch_kernel.sh'}"
+    return None
+
+
+def _tool(name: str) -> str | None:
+    """Find a program; depmod is where only root's PATH looks."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+
+
+def _kernel(cache: Path = CACHE) -> Kernel | None:
+    root = cache / "kernel"
+    image = next(root.glob("boot/vmlinuz-*"), None)
+    if image is None:
+        return None
+    version = image.name.removeprefix("vmlinuz-")
+    return Kernel(version, image, root / "lib" / "modules" / version)
+
+
+def _initramfs(kernel: Kernel) -> Path:
+    """Return the initramfs for this kernel, made once for all runs and all processes.
+
+    It is not compressed: unpacking it on an emulated processor takes longer than reading it.
+    """
+    parts = (*MODULES, INIT.read_text())
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    archive = CACHE / f"initramfs-{kernel.version}-{digest[:12]}.cpio"
+    if not archive.exists():
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            root = Path(scratch) / "root"
+            _stage(root, kernel)
+            _pack(root, Path(scratch) / "cpio").replace(archive)
+    return archive
+
+
+def _stage(root: Path, kernel: Kernel) -> None:
+    """Lay out the initramfs: init.sh, busybox, the chosen modules and their index."""
+    for folder in ("bin", "sbin"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(_found("busybox"), root / "bin" / "busybox")
+    (root / "sbin" / "modprobe").symlink_to("/bin/busybox")
+    shutil.copyfile(INIT, root / "init")
+    (root / "init").chmod(0o755)
+    for name in _module_files(kernel):
+        target = root / "lib" / "modules" / kernel.version / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(kernel.modules / name, target)
+    subprocess.run([_found("depmod"), "-b", root, kernel.version], check=True)
+
+
+def _module_files(kernel: Kernel) -> set[str]:
+    """Return the wanted modules with all they depend on, and the modules.{builtin,order} that depmod reads."""
+    wanted = with_dependencies(MODULES, (kernel.modules / "modules.dep").read_text())
+    return wanted | {lists.name for lists in kernel.modules.glob("modules.[bo]*")}
+
+
+def with_dependencies(modules: Iterable[str], modules_dep: str) -> set[str]:
+    """Return the files of these modules and of those they need, by modules.dep(5), which lists the needed in full."""
+    lines = (line.partition(":") for line in modules_dep.splitlines())
+    table = {
+        Path(file).name.partition(".")[0].replace("-", "_"): {file, *needed.split()}
+        for file, _, needed in lines
+    }
+    return set[str]().union(*(table[name] for name in modules))
+
+
+def _pack(root: Path, archive: Path) -> Path:
+    names = "\0".join(sorted(str(path.relative_to(root)) for path in root.rglob("*")))
+    with archive.open("wb") as out:
+        command = [_found("cpio"), "--create", "--format=newc", "--null", "--quiet", "--owner=0:0"]
+        subprocess.run(command, cwd=root, input=names.encode(), stdout=out, check=True)
+    return archive
+
+
+def _found(tool: str) -> str:
+    path = _tool(tool)
+    if path is None:
+        raise MachineError(missing())
+    return path
+
+
+@contextmanager
+def _running(command: list[str], console: Path, *, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start QEMU with its console in a file; by the end of the block it is dead and reaped, come what may."""
+    with (
+        console.open("wb") as out,
+        subprocess.Popen(
+            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        ) as qemu,
+    ):
+        try:
+            yield qemu
+        finally:
+            qemu.kill()
+
+
+def _within(seconds: float, happened: Callable[[], bool]) -> bool:
+    """Wait for something to happen; False when it has not within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _error(talk: Path, what: str) -> MachineError:
+    """Tell what went wrong with the last lines of the script and of the console, the kernel's stack trace included."""
+    tails = (f"--- {name}:\n{_tail(_text(talk / name), 100)}" for name in ("output", "console"))
+    return MachineError("\n".join([what, *tails]))
+
+
+def _tail(text: str, lines: int) -> str:
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _text(file: Path) -> str:
+    return file.read_text(errors="replace") if file.exists() else ""

@@ -1,0 +1,153 @@
+"""A node with cables to leaf switches and `bwagent run` on it, inside the emulated machine, at the orders of a test.
+
+    rxe0 p0 ------ swp1  leaf-1      and whatever else is plugged together
+    rxe1 p1 ------ swp1  leaf-2
+         eth0 --- the host, where the API server is, and who gives the orders (tests/support/qemu/orders.py)
+
+`python -m tests.support.qemu.running_node NODE KUBECONFIG`; each agent leaves agent-N.log.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.support.qemu.cabled_node import BWAGENT, Node, add_rdma, run
+from tests.support.qemu.orders import obey
+from tests.support.switch import PATIENCE, Leaf, Namespace, bring_up, wait_for
+
+START = 200.0  # seconds that an agent may take until it is ready
+ADDRESS = "127.0.0.1:9477"
+RUN = (*BWAGENT, "run", "--metrics-address", ADDRESS)
+
+# The files of the host are slow the first time: the switches come up meanwhile.
+WARM_UP = (sys.executable, "-c", "import agent.daemon.main, agent.kube.client, agent.cli")
+
+
+class RunningNode:
+    """The node, its switches and its agent; what is public is what may be ordered."""
+
+    def __init__(self, stack: ExitStack, name: str, kubeconfig: str, logs: Path) -> None:
+        self._command = (*RUN, "--node-name", name, "--kubeconfig", kubeconfig)
+        self._logs, self._started = logs, 0
+        self._agent: subprocess.Popen[bytes] | None = None
+        subprocess.Popen(WARM_UP)
+        self._node = stack.enter_context(Node())
+        self._leaves = {name: Leaf(name) for name in ("leaf-1", "leaf-2")}
+        for leaf in self._leaves.values():
+            stack.enter_context(leaf)
+            leaf.lldpd.configure("lldp", "portidsubtype", "ifname")
+
+    def start(self, *flags: str) -> None:
+        """Start an agent."""
+        self._started += 1
+        with (self._logs / f"agent-{self._started}.log").open("wb") as log:
+            self._agent = subprocess.Popen(
+                (*self._command, *flags), stdin=subprocess.DEVNULL, stderr=log
+            )
+
+    def ready(self) -> None:
+        """Wait until it says that its first observation was applied."""
+        end = time.monotonic() + START
+        while not _is_ready():
+            assert self._living()
+            assert time.monotonic() < end, "it is not ready"
+            time.sleep(0.3)
+
+    def signal(self, name: str) -> None:
+        """Send it a signal."""
+        self._living().send_signal(signal.Signals[name])
+
+    def end(self, name: str) -> tuple[int, float]:
+        """Have it end by a signal: its exit status, and the seconds that it took."""
+        began = time.monotonic()
+        self.signal(name)
+        return self._living().wait(PATIENCE), time.monotonic() - began
+
+    def run(self, *words: str) -> None:
+        """Do a command."""
+        run(*words)
+
+    def pull(self, leaf: str, port: str) -> None:
+        """Take the light from a cable."""
+        self._leaves[leaf].ip("link", "set", port, "down")
+
+    def push(self, leaf: str, port: str, netdev: str) -> None:
+        """Give it back."""
+        bring_up(self._leaves[leaf], port, self._node, netdev)
+
+    def rename(self, leaf: str, hostname: str) -> None:
+        """Give a switch another name."""
+        self._leaves[leaf].rename(hostname)
+
+    def move(self, leaf: str, port: str, other: str, its: str, netdev: str) -> None:
+        """Plug the far end of a cable into another switch."""
+        self._leaves[leaf].ip("link", "set", port, "netns", self._leaves[other].name, "name", its)
+        self._leaves[other].ip(
+            "link", "set", its, "address", "02:00:00:00:00:09"
+        )  # a port of its own
+        bring_up(self._leaves[other], its, self._node, netdev)
+
+    def plug(self, *cables: list[str]) -> None:
+        """Make these cables (leaf, port there, netdev and RDMA device here) at once: one by one is a second each."""
+        ends: list[tuple[Namespace, str]] = []
+        for name, port, netdev, _ in cables:
+            leaf = self._leaves[name]
+            leaf.ip(
+                "link",
+                "add",
+                port,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                netdev,
+                "netns",
+                self._node.name,
+            )
+            ends += [(leaf, port), (self._node, netdev)]
+        for network, end in ends:
+            network.ip("link", "set", end, "up")
+        wait_for(lambda: all(network.is_up(end) for network, end in ends))
+        for leaf in self._leaves.values():
+            leaf.plugged()
+        for _, _, netdev, device in cables:
+            add_rdma(device, netdev)
+
+    def add(self, device: str, netdev: str) -> None:
+        """Make an RDMA device over an interface."""
+        add_rdma(device, netdev)
+
+    def _living(self) -> subprocess.Popen[bytes]:
+        assert self._agent
+        assert self._agent.poll() is None, "the agent has ended by itself"
+        return self._agent
+
+
+def _is_ready() -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{ADDRESS}/readyz", timeout=PATIENCE) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def main() -> None:
+    """Build it, and do what is ordered."""
+    Path("/run/lldpd").mkdir(exist_ok=True)  # where lldpd locks itself in
+    name, kubeconfig = sys.argv[1:]
+    with ExitStack() as stack:
+        run("modprobe", "virtio_net")
+        node = RunningNode(stack, name, kubeconfig, Path.cwd())
+        obey(node)
+        stack.pop_all()  # the machine takes all of it down with itself
+
+
+if __name__ == "__main__":
+    main()

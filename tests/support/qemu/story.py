@@ -1,0 +1,130 @@
+"""A story about the resident agent: steps that are taken in the emulated machine while the Node outside is watched.
+
+    the test's steps --orders--> RunningNode, inside        (orders.py, running_node.py)
+                                   |  bwagent run
+    Story.said <--- Timeline <--- Node, on the API server    (timeline.py)
+
+A step is over when the Node says what it should, or has had its time for it. What the Node said from then to the end
+of the next step is that one's, so a change that comes too late is found, too, without waiting for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.support.qemu.machine import USER_NETWORK, Machine
+from tests.support.qemu.orders import Desk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from random import Random
+
+    from tests.support.qemu.timeline import Fact, Facts, Timeline, Version
+
+REPO = Path(__file__).parents[3]
+LIMIT = 120.0  # seconds that the Node may take to say what it should; what it does take is for benchmarks
+HCA_ON_THE_BUS = (
+    *("-blockdev", "null-co,node-name=nothing,read-zeroes=on"),
+    *(
+        "-device",
+        "virtio-blk-pci,drive=nothing,class=0x0207",
+    ),  # include/linux/pci_ids.h: PCI_CLASS_NETWORK_INFINIBAND
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """An order to nobody: to wait until some moment between these, in seconds."""
+
+    least: float
+    most: float
+
+
+Order = tuple[Any, ...] | Rest  # or a verb of RunningNode with its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done, and what the Node has to say in the end, and may say on the way (see `timeline.faults`)."""
+
+    name: str
+    orders: Sequence[Order]
+    after: Facts
+    via: Mapping[str, Sequence[Fact]] = field(default_factory=dict)
+    aside: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Story:
+    """What was done, and what the Node said meanwhile."""
+
+    timeline: Timeline
+    folder: Path
+    random: Random
+    node: str
+    kubeconfig: Path
+    said: dict[str, list[Version]] = field(
+        default_factory=dict
+    )  # by step: its versions, after the last one before
+    began: dict[str, float] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)  # what the last order of a step returned
+    _last: int = 0  # the last version that the last step has seen
+
+    def boot(self, name: str, cables: Sequence[tuple[str, ...]], steps: Sequence[Step]) -> None:
+        """Boot the machine, plug it together, take the steps, and turn it off."""
+        self.timeline.note(name)
+        folder = self.folder / name
+        folder.mkdir()
+        command = f'exec "$PYTHON" -m tests.support.qemu.running_node {self.node} {self.kubeconfig}'
+        env = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
+        machine = Machine(folder, (*USER_NETWORK, *HCA_ON_THE_BUS))
+        with self._explained(), Desk(machine, command, env, timeout=2 * LIMIT * len(steps)) as desk:
+            desk.order("plug", *cables)
+            for step in steps:
+                self._take(desk, step)
+
+    def _take(self, desk: Desk, step: Step) -> None:
+        self.began[step.name] = self.timeline.note(step.name)
+        for order in step.orders:
+            self.told[step.name] = self._do(desk, order)
+        judged = without(step.after, *step.aside)
+        self.timeline.until(lambda version: without(version.facts, *step.aside) == judged, LIMIT)
+        before, self._last = self._last, len(self.timeline.versions) - 1
+        self.said[step.name] = self.timeline.versions[before : self._last + 1]
+
+    def _do(self, desk: Desk, order: Order) -> Any:
+        if isinstance(order, Rest):
+            seconds = self.random.uniform(order.least, order.most)
+            self.timeline.note(f"rest {seconds:.2f} s")
+            return time.sleep(seconds)
+        self.timeline.note(" ".join(map(str, order)))
+        return desk.order(*order)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What goes wrong comes with what had been."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(str(self))
+            raise
+
+    def logs(self) -> dict[str, str]:
+        """What each agent wrote."""
+        files = sorted(self.folder.glob("*/agent-*.log"))
+        return {str(file.relative_to(self.folder)): file.read_text() for file in files}
+
+    def __str__(self) -> str:
+        return "\n".join(
+            ["", str(self.timeline), *(f"{name}:\n{text}" for name, text in self.logs().items())]
+        )
+
+
+def without(facts: Facts, *names: str) -> dict[str, str]:
+    """The facts but these."""
+    return {name: value for name, value in facts.items() if name not in names}

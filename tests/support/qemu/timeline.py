@@ -1,0 +1,178 @@
+"""What a Node says over time, and whether that is what it should have said.
+
+The law of this module: labels that are right in the end may have been wrong in between, and nobody who looks now and
+then would know. A watcher is told of every version of a Node, in order, so what is judged is the way that each fact has
+taken. A *fact* is what changes as one; of a neighbour that is its whole place, for a device from before and a port from
+after are a cable that never was:
+
+    {"flavor": "roce", "speed.current": "30G", "rxe0": "leaf-1 swp1 swp1", "site.example/rack": "1"}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from tests.support.kube.cluster import Cluster
+
+    Facts = Mapping[str, str]
+    Fact = str | None  # None: not there
+
+P = "backend.coreweave.cloud"
+PARTS = ("device", "port-id", "port-name")
+NEIGHBOR = re.compile(rf"{re.escape(P)}/neighbors\.current\.(.+)\.({'|'.join(PARTS)})")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of the Node."""
+
+    at: float  # seconds since the timeline began, when we were told
+    number: str  # its resourceVersion
+    facts: Facts
+    boot_id: str | None  # as the agent's annotation has it
+
+
+def facts_of(labels: Mapping[str, str]) -> dict[str, str]:
+    """What the labels say; whatever is no neighbour's speaks for itself, without the prefix."""
+    found: dict[str, str] = {}
+    for key, value in sorted(labels.items()):
+        if neighbor := NEIGHBOR.fullmatch(key):
+            interface, part = neighbor.groups()
+            place = found.get(interface, " ".join("-" * len(PARTS))).split()
+            place[PARTS.index(part)] = value
+            found[interface] = " ".join(place)
+        else:
+            found[key.removeprefix(f"{P}/")] = value
+    return found
+
+
+def ways(versions: Iterable[Facts]) -> dict[str, list[Fact]]:
+    """The way of each fact through these versions, without those in which it stayed as it was."""
+    every = list(versions)
+    found: dict[str, list[Fact]] = {}
+    for name in sorted({name for facts in every for name in facts}):
+        values = [facts.get(name) for facts in every]
+        found[name] = values[:1] + [value for before, value in pairwise(values) if value != before]
+    return found
+
+
+def faults(
+    versions: Sequence[Facts],
+    after: Facts,
+    via: Mapping[str, Sequence[Fact]] | None = None,
+    aside: Collection[str] = (),
+) -> list[str]:
+    """What was wrong on the way from the first of these versions to what should be in the end; empty: nothing.
+
+    Each fact changes once, if at all, and straight to what it is to be. It may pass what `via` has for it, in that
+    order, each once, or leave it out. What stands in `aside` is judged elsewhere.
+    """
+    found = []
+    for name, way in ways([*versions, after]).items():
+        told = ways(versions).get(name, [None])
+        allowed = [way[0], *(via or {}).get(name, ()), after.get(name)]
+        if name not in aside and not (told[-1] == after.get(name) and _is_among(told, allowed)):
+            found.append(
+                f"{name}: {' -> '.join(map(str, told))}, and should be {' -> '.join(map(str, allowed))}"
+            )
+    return found
+
+
+def _is_among(way: Iterable[Fact], allowed: Iterable[Fact]) -> bool:
+    """Whether all of the way comes in what is allowed, in that order."""
+    left = iter(allowed)
+    return all(step in left for step in way)
+
+
+class Timeline:
+    """Every version of one Node from now on, with notes of what was done meanwhile; within the block it is kept.
+
+    `watch` is the seconds after which a watch begins anew, where the last one ended.
+    """
+
+    def __init__(self, cluster: Cluster, node: str, watch: int = 10) -> None:
+        self.versions: list[Version] = []
+        self._cluster, self._node, self._watch = cluster, node, watch
+        self._notes: list[tuple[float, str]] = []
+        self._began = time.monotonic()
+        self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._keep, name="timeline", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self.until(lambda _: True, 30), "the Node is not there"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """The Node's end is the timeline's."""
+        self._cluster.request("DELETE", f"/api/v1/nodes/{self._node}")
+        self._thread.join(2 * self._watch)
+
+    def note(self, text: str) -> float:
+        """Write down what is done now; when that is."""
+        at = time.monotonic() - self._began
+        self._notes.append((at, text))
+        return at
+
+    def until(self, wanted: Callable[[Version], bool], limit: float) -> bool:
+        """Wait until the last version is as wanted; False when it has not been within so many seconds."""
+        with self._news:
+            return self._news.wait_for(
+                lambda: bool(self.versions) and wanted(self.versions[-1]), limit
+            )
+
+    def __str__(self) -> str:
+        """All that happened, a line each: what was done, and what changed on the Node."""
+        lines = [(at, f"--- {text}") for at, text in self._notes]
+        before: Facts = {}
+        for version in list(self.versions):
+            lines += [(version.at, change) for change in _changes(before, version)]
+            before = version.facts
+        return "\n".join(
+            f"{at:8.2f} s  {text}" for at, text in sorted(lines, key=lambda line: line[0])
+        )
+
+    def _keep(self) -> None:
+        """Watch until the Node is gone: the body of a thread."""
+        selector = quote(f"metadata.name={self._node}")
+        path = f"/api/v1/nodes?watch=1&fieldSelector={selector}&timeoutSeconds={self._watch}"
+        there = True
+        while there:
+            since = f"&resourceVersion={self.versions[-1].number}" if self.versions else ""
+            for event in self._cluster.events(path + since):
+                there = event["type"] in {"ADDED", "MODIFIED"}
+                if there:
+                    self._add(event["object"]["metadata"])
+
+    def _add(self, metadata: dict[str, Any]) -> None:
+        told = json.loads(metadata.get("annotations", {}).get(f"{P}/observed", "{}"))
+        at, facts = time.monotonic() - self._began, facts_of(metadata.get("labels", {}))
+        with self._news:
+            self.versions.append(
+                Version(at, metadata["resourceVersion"], facts, told.get("boot_id"))
+            )
+            self._news.notify_all()
+
+
+def _changes(before: Facts, version: Version) -> list[str]:
+    names = sorted(before.keys() | version.facts.keys())
+    changes = [(name, before.get(name), version.facts.get(name)) for name in names]
+    return [f"{name}: {old} -> {new}" for name, old, new in changes if old != new] or [
+        "written, with the same labels"
+    ]

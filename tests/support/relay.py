@@ -1,0 +1,62 @@
+"""A TCP port of this host, reachable from a network namespace that has no way out.
+
+The listening socket is made inside, whoever uses it; what connects to it is passed on from outside. Nothing is looked
+at, so TLS ends where it ends without a relay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+    from collections.abc import Iterator
+
+    from tests.support.switch import Namespace
+
+HERE = "127.0.0.1"
+
+
+@contextmanager
+def relayed(namespace: Namespace, port: int) -> Iterator[None]:
+    """127.0.0.1:port of the host is 127.0.0.1:port in the namespace, too."""
+    listener = namespace.call(socket.create_server, (HERE, port))
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(
+        target=loop.run_until_complete, args=(_relay(listener, port, stop),), daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+async def _relay(listener: socket.socket, port: int, stop: asyncio.Event) -> None:
+    server = await asyncio.start_server(partial(_join, port), sock=listener)
+    await stop.wait()
+    server.close()
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+async def _join(port: int, reader: StreamReader, writer: StreamWriter) -> None:
+    far_reader, far_writer = await asyncio.open_connection(HERE, port)
+    await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+
+
+async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()

@@ -1,0 +1,293 @@
+"""A whole agent in simulated time: its real loop, over doors that do what a test says."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.daemon.background import Aside
+from agent.daemon.clock import Steady
+from agent.daemon.loop import Doors, Runtime
+from agent.daemon.observer import Watch
+from agent.daemon.pollers import Gpus, Smps
+from agent.daemon.schedule import Pacer, Settings
+from agent.errors import Unavailable
+from agent.events.monitor import Wake
+from agent.host import Host
+from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
+from agent.kube.reconcile import Speaker
+from agent.labels.table import Naming
+from agent.lldp.frame import Frame
+from agent.lldp.inbox import Ears
+from agent.lldp.neighbors import Table
+from agent.snapshot.tree import MemoryStore, Tree
+from agent.telemetry.log import Log
+from agent.telemetry.metrics import Metrics
+from agent.telemetry.reporter import Voice
+from tests.support import nodes
+from tests.support.kernel_tree import NET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tests.support.kernel_tree import Entries
+
+EPOCH = 1_800_000_000.0  # what the clock on the wall says at the start
+BOOT: Entries = {"proc/sys/kernel/random/boot_id": b"5f0492e8\n", f"{NET}/lo": None}
+
+
+@dataclass
+class Api:
+    """An API server with one Node, which is what was applied last; `trouble` answers instead."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    annotation: str | None = None
+    trouble: Callable[[Mapping[str, Any]], dict[str, Any] | None] = lambda _request: None
+    requests: list[tuple[float, str]] = field(default_factory=list)
+    writes: list[dict[str, str]] = field(default_factory=list)
+    now: Callable[[], float] = lambda: 0.0
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.requests.append((self.now(), request["operation"]))
+        if answer := self.trouble(request):
+            return answer
+        if request["operation"] == "apply":
+            metadata = request["body"]["metadata"]
+            self.labels = dict(metadata.get(LABEL, {}))
+            self.annotation = metadata.get(ANNOTATION, {}).get(nodes.KEYS.annotation)
+            self.writes.append(self.labels)
+        return {"status": 200, "node": nodes.node(self.labels, observed=self.annotation)}
+
+    def applied(self) -> list[float]:
+        return [at for at, operation in self.requests if operation == "apply"]
+
+
+@dataclass
+class FakeListener:
+    """Frames that a test sends."""
+
+    frames: list[Frame] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
+        self.watched = set(netdevs)
+        return {}
+
+    def receive(self, timeout: float) -> list[Frame]:
+        assert timeout == 0
+        frames, self.frames = self.frames, []
+        return frames
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        self.frames = []
+
+
+class Silence:
+    """A server that nobody asks."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self.text = ""
+
+    def turned(self) -> None:
+        pass
+
+    def ready(self) -> None:
+        self.is_ready = True
+
+    def publish(self, text: str) -> None:
+        self.text = text
+
+
+class World:
+    """A node, its API server, and an agent on it. `at` schedules what happens, `run` lets time pass."""
+
+    deaf: dict[str, str]
+
+    def __init__(self, *trees: Entries, api: Api | None = None, **changes: Any) -> None:
+        self.time, self.wall_offset, self.deaf = 1000.0, 0.0, {}
+        self.slow = 0.0  # seconds that a request takes
+        self.entries: Entries = dict(BOOT)
+        for tree in trees:
+            self.entries |= tree
+        self.api = api or Api()
+        self.api.now = lambda: self.time
+        self.listener, self.state = FakeListener(), Silence()
+        self.lines: list[str] = []
+        self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
+        self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
+        self.asked_nvml: list[float] = []
+        self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
+        self.reads = 0
+        self.looks: list[float] = []
+        self.netdevs: set[str] = set()
+        self.ports: set[tuple[str, int]] = set()
+        self._events: list[tuple[float, Callable[[], object]]] = []
+        self._wakes: set[Wake] = set()
+        self.runtime = self._agent(**changes)
+
+    def start_again(self, **changes: Any) -> None:
+        """Kill the agent, and start another on the same node."""
+        self.runtime = self._agent(**changes)
+
+    def _agent(
+        self, sources: tuple[str, ...] = (), dry_run: bool = False, **times: float
+    ) -> Runtime:  # noqa: FBT002
+        clock = Steady(lambda: self.time)
+        table, keys, settings = Table(30.0, 2), keys_of(Naming()), Settings(**times)
+        ears = Ears(self.listener, table, clock)
+        gpus, smps = (
+            Gpus(self._ask_nvml, aside=Aside(self._now)),
+            Smps(self._ask_smp, aside=Aside(self._now)),
+        )
+        host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
+        log = Log(write=self._write, clock=self._wall, steady=lambda: self.time)
+        voice = Voice(
+            log, Metrics(), self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
+        )
+        return Runtime(
+            Doors(
+                clock, self, _Ports(self), ears, gpus, smps,
+                Watch(host, Naming(), sources, settings.hold, self._wall),
+                Speaker(self.api, "n1", keys, dry_run),
+                Pacer(settings, clock(), random.Random(1).random),  # noqa: S311 - a simulation
+                voice,
+                lambda: Aside(self._request),
+            )
+        )  # fmt: skip
+
+    # What a test does.
+
+    def at(self, after: float, *wakes: Wake, do: Callable[[], object] = lambda: None) -> None:
+        """`after` seconds from now something happens, and these wake-ups tell of it."""
+
+        def happen() -> None:
+            do()
+            self._wakes |= {*wakes}
+
+        self._events.append((self.time + after, happen))
+
+    def write(self, path: str, data: bytes) -> None:
+        """Change a file."""
+        self.entries[path] = data
+
+    def remove(self, *paths: str) -> None:
+        """Take these away, and all below."""
+        for path in paths:
+            for one in [one for one in self.entries if f"{one}/".startswith(f"{path}/")]:
+                del self.entries[one]
+
+    def hear(self, netdev: str, data: bytes) -> None:
+        """A frame comes in."""
+        self.listener.frames.append(Frame(netdev, self.time, data))
+        self._wakes.add(Wake("frames", ""))
+
+    def run(self, seconds: float) -> World:
+        """Let time pass."""
+        end = self.time + seconds
+        while self.time < end:
+            self._end = end
+            self.runtime.turn()
+        return self
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the Node says, without the first prefix."""
+        return {
+            key.removeprefix(f"{nodes.PREFIX}/"): value for key, value in self.api.labels.items()
+        }
+
+    @property
+    def told(self) -> str:
+        return state_of(nodes.node(observed=self.api.annotation)).fields[
+            Field(ANNOTATION, nodes.KEYS.annotation)
+        ]
+
+    # The doors.
+
+    def wait(self, timeout: float) -> set[Wake]:
+        """The agent sleeps until something happens."""
+        assert timeout >= 0
+        following = min((at for at, _ in self._events), default=math.inf)
+        if not self._wakes:
+            self.time = max(min(self.time + max(timeout, 0.001), following, self._end), self.time)
+        for event in sorted(
+            (event for event in self._events if event[0] <= self.time), key=lambda event: event[0]
+        ):
+            self._events.remove(event)
+            event[1]()
+        wakes, self._wakes = self._wakes, set()
+        return wakes
+
+    def watch(self, netdevs: Iterable[str]) -> None:
+        self.netdevs = set(netdevs)
+
+    def read(self, path: str, limit: int) -> bytes:
+        self.reads += 1
+        if path == "proc/sys/kernel/random/boot_id":
+            self.looks.append(self.time)
+        return self._tree().read(path, limit)
+
+    def names(self, path: str) -> list[str]:
+        return self._tree().names(path)
+
+    def link(self, path: str) -> str:
+        return self._tree().link(path)
+
+    def _tree(self) -> Tree:
+        return Tree(MemoryStore(self.entries), {})
+
+    def _ask_nvml(self) -> dict[str, Any]:
+        self.asked_nvml.append(self.time)
+        return self.nvml()
+
+    def _ask_smp(self, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
+        asked = tuple(addresses)
+        self.asked_smp.append((self.time, asked))
+        return {"ports": [self.smp(address) for address in asked]}
+
+    @staticmethod
+    def _no_nvml() -> dict[str, Any]:
+        raise Unavailable("helper nvml: no library")
+
+    @staticmethod
+    def _no_smp(address: tuple[str, int]) -> dict[str, Any]:
+        return {
+            "device": address[0],
+            "port": address[1],
+            "exchanges": [],
+            "error": "no-answer",
+            "text": None,
+        }
+
+    @staticmethod
+    def _now(work: Callable[[], None]) -> None:
+        work()
+
+    def _request(self, work: Callable[[], None]) -> None:
+        if self.slow:
+            self.at(self.slow, do=work)
+        else:
+            work()
+
+    def _wall(self) -> float:
+        return EPOCH + self.time + self.wall_offset
+
+    def _write(self, data: bytes) -> bool:
+        self.lines += data.decode().splitlines()
+        return True
+
+
+class _Ports:
+    """The sweep's door."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
+        self._world.ports = set(ports)

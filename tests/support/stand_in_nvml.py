@@ -1,0 +1,49 @@
+"""The stand-in libnvidia-ml, built from stand_in_nvml.c when a test needs it, and plans for it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.support.stand_in import missing
+
+__all__ = ["CLUSTER", "HEALTHY", "ZERO", "build", "gpu", "missing", "tray"]
+
+SOURCE = Path(__file__).with_suffix(".c")
+CLUSTER = "9c6f5af353bf49b5a436b66766c413c3"
+ZERO = "0" * 32
+HEALTHY = 0x51AA  # nothing degraded, configuration right, in a partition, connected to the global fabric manager
+
+
+def build(folder: Path, *without: str) -> str:
+    """The path of the built library, some of its functions left out: "V", "FABRIC", "INIT"."""
+    folder.mkdir(exist_ok=True)
+    library = str(folder / "libnvidia-ml.so.1")
+    flags = ["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"]
+    subprocess.run(
+        ["cc", *flags, *(f"-DWITHOUT_{name}" for name in without), "-o", library, str(SOURCE)],
+        check=True,
+        timeout=60,
+    )
+    return library
+
+
+def gpu(index: int, **changed: Any) -> str:
+    """A line for one GPU, registered and healthy but for what is `changed`."""
+    facts: dict[str, Any] = {
+        "state": 3,
+        "status": 0,
+        "clique": 32766,
+        "cluster": CLUSTER,
+        "mask": HEALTHY,
+        "summary": 1,
+    }
+    facts |= changed
+    fabric = "{state} {status} {clique} {cluster} {mask:x} {summary}".format(**facts)
+    return f"gpu GPU-24fb92fc-15ec-deff-a5c1-{index:012x} {index:08X}:01:00.0 {fabric}\n"
+
+
+def tray(*lines: str, gpus: int = 4) -> str:
+    """A plan with that many equal GPUs, and more lines."""
+    return "".join(gpu(index) for index in range(gpus)) + "".join(f"{line}\n" for line in lines)

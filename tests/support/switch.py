@@ -1,0 +1,256 @@
+"""Switches to listen to: network namespaces, veth cables between them, and lldpd inside (https://lldpd.github.io).
+
+Every name carries the process id, so that parallel runs do not meet, and everything is taken down on exit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
+PATIENCE = 20.0  # seconds until something that should have happened has not
+_numbers = itertools.count()
+
+
+def missing() -> str | None:
+    """What there is not that namespaces with lldpd need."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    absent = [program for program in ("ip", "lldpd", "lldpcli") if not shutil.which(program)]
+    if absent:
+        return f"not installed: {', '.join(absent)} (apt-get install iproute2 lldpd)"
+    probe = subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True)
+    return None if probe.returncode == 0 else "no network namespaces here"
+
+
+class Namespace(AbstractContextManager["Namespace"]):
+    """A network namespace, and a thread that lives in it."""
+
+    def __init__(self) -> None:
+        self.name = f"bw{os.getpid()}-{next(_numbers)}"
+        self._thread = ThreadPoolExecutor(1, initializer=self._move_in)
+
+    def __enter__(self) -> Self:
+        _run("ip", "netns", "add", self.name)
+        self.ip("link", "set", "lo", "up")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._thread.shutdown()
+        for link in json.loads(self.ip("-j", "link", "show", "type", "veth")):
+            self.ip(
+                "link", "delete", link["ifname"]
+            )  # a namespace takes its time to go, and its cables with it
+        _run("ip", "netns", "delete", self.name)
+
+    def ip(self, *words: str) -> str:
+        """`ip` in here."""
+        return _run("ip", "-n", self.name, *words)
+
+    def is_up(self, netdev: str) -> bool:
+        """Whether a netdev can send and receive."""
+        [link] = json.loads(self.ip("-j", "link", "show", netdev))
+        return bool(link["operstate"] == "UP")
+
+    def plugged(self) -> None:
+        """A cable has been plugged in here."""
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in here; a socket that it opens stays in here, whoever uses it."""
+        return self._thread.submit(function, *args, **kwargs).result()
+
+    def command(self, *words: str) -> list[str]:
+        """A command line that runs in here."""
+        return ["ip", "netns", "exec", self.name, *words]
+
+    def send(self, netdev: str, *frames: bytes) -> None:
+        """Put frames on the wire, octet for octet."""
+        self.call(_send, netdev, frames)
+
+    def _move_in(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)  # os.setns() came with Python 3.12
+        with Path("/run/netns", self.name).open() as namespace:
+            if libc.setns(namespace.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"setns {self.name}")
+
+
+class Lldpd(AbstractContextManager["Lldpd"]):
+    """An lldpd in a namespace, sending once a second; with `-r` it only listens."""
+
+    def __init__(self, namespace: Namespace, *options: str) -> None:
+        self._command = namespace.command("lldpd", "-d", *options)
+        self._folder = TemporaryDirectory(prefix="lldpd-")
+        Path(self._folder.name).chmod(0o711)  # lldpcli runs as a user of its own
+        self._socket = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self._folder.cleanup()
+
+    @property
+    def pid(self) -> int:
+        """Of the daemon that started the other, unprivileged one."""
+        assert self._process
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it takes orders."""
+        # A new one each time: the old daemon may still answer orders while it goes.
+        self._socket = f"{self._folder.name}/{next(_numbers)}"
+        log = Path(f"{self._socket}.log")
+        with log.open("wb") as sink:
+            self._process = subprocess.Popen([*self._command, "-u", self._socket], stderr=sink)
+        wait_for(lambda: b"should resume operations" in log.read_bytes())
+        self.configure("lldp", "tx-interval", "1")
+
+    def stop(self) -> None:
+        """End it; it says goodbye to its neighbours."""
+        if self._process:
+            self._process.terminate()
+            self._process.wait(PATIENCE)
+            self._process = None
+
+    def pause(self) -> None:
+        """Send nothing more, not even a goodbye."""
+        self._cli("pause").check_returncode()
+
+    def configure(self, *words: str) -> None:
+        """`lldpcli configure`."""
+        self._cli("configure", *words).check_returncode()
+
+    def update(self) -> None:
+        """Have it look at its ports now: it misses one that comes while it starts, and looks again every 30 s."""
+        self._cli("update").check_returncode()
+
+    def neighbors(self) -> list[dict[str, Any]]:
+        """What it has heard, as `lldpcli -f json0` tells: an item for each neighbour."""
+        told = json.loads(self._cli("-f", "json0", "show", "neighbors", "details").stdout)
+        return [item for part in told["lldp"] for item in part.get("interface", [])]
+
+    def _cli(self, *words: str) -> subprocess.CompletedProcess[bytes]:
+        command = ["lldpcli", "-u", self._socket, *words]
+        return subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE)
+
+
+class Leaf(Namespace):
+    """A leaf switch: a namespace with an lldpd in it."""
+
+    def __init__(self, hostname: str) -> None:
+        super().__init__()
+        self.lldpd = Lldpd(self)
+        self._hostname = hostname
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        with ExitStack() as stack:
+            stack.push(super().__exit__)
+            stack.enter_context(self.lldpd)
+            self.rename(self._hostname)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def plugged(self) -> None:
+        """Tell the switch of its new port."""
+        self.lldpd.update()
+
+    def rename(self, hostname: str) -> None:
+        """Give the switch another System Name."""
+        self.lldpd.configure("system", "hostname", hostname)
+
+
+def cable(one: Namespace, port: str, other: Namespace, netdev: str) -> None:
+    """Plug a cable between a port here and a netdev there."""
+    _run(
+        "ip",
+        "link",
+        "add",
+        port,
+        "netns",
+        one.name,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        netdev,
+        "netns",
+        other.name,
+    )
+    bring_up(one, port, other, netdev)
+
+
+def bring_up(one: Namespace, port: str, other: Namespace, netdev: str) -> None:
+    """Set both ends of a cable up, and wait until both can send: that comes a moment later (net/core/link_watch.c)."""
+    for namespace, name in ((one, port), (other, netdev)):
+        namespace.ip("link", "set", name, "up")
+    wait_for(lambda: one.is_up(port) and other.is_up(netdev))
+    one.plugged()
+    other.plugged()
+
+
+def wait_for(happened: Callable[[], T]) -> T:
+    """What `happened` returns as soon as that is true; fails when it has not come true in time."""
+    end = time.monotonic() + PATIENCE
+    while not (result := happened()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return result
+
+
+def _send(netdev: str, frames: tuple[bytes, ...]) -> None:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+        sock.bind((netdev, 0))
+        for frame in frames:
+            sock.send(frame)
+
+
+def _run(*words: str) -> str:
+    run = subprocess.run(words, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode == 0, f"{' '.join(words)}: {run.stderr.strip()}"
+    return run.stdout

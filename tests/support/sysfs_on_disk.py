@@ -1,0 +1,44 @@
+"""A tree of tests/support/kernel_tree.py as real files, for agents that run as programs, and what a test does to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kernel_tree import Entries
+
+
+def lay(entries: Entries, folder: Path) -> Path:
+    """Write the tree below `folder`; its /sys."""
+    for path, entry in entries.items():
+        place = folder / path
+        if entry is None:
+            place.mkdir(parents=True, exist_ok=True)
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(entry, bytes):
+            rewrite(place, entry)
+        elif not place.is_symlink():
+            place.symlink_to(entry)
+    return folder / "sys"
+
+
+def rewrite(place: Path, data: bytes) -> None:
+    """Change a file in place and at once, as a kernel's attribute does: open descriptors see it."""
+    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT, 0o644), "wb", buffering=0) as file:
+        file.write(data.ljust(32, b"\n"))
+        file.truncate(max(len(data), 32))
+
+
+def remove(folder: Path, *paths: str) -> None:
+    """Take these away, with all that is below."""
+    for path in paths:
+        place = folder / path
+        if place.is_symlink() or place.is_file():
+            place.unlink()
+        else:
+            shutil.rmtree(place)

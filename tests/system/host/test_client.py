@@ -1,0 +1,485 @@
+"""The way to the API server, with anything but an API server at its end: always an answer, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.kube import transport as live
+from agent.kube.client import handle
+from agent.kube.requests import look, nodes
+from agent.kube.response import KINDS, Failure, answer_of, failure_of
+from tests.support.nodes import FLAVOR, node
+from tests.support.odd_server import certificate, reply, says, serving
+from tests.support.real_parts import require
+
+NODE = json.dumps(node({FLAVOR: "roce"})).encode()
+GET = {"operation": "get", "node": "n1", "timeout_s": 5.0}
+HTML = b"<html><body>502 Bad Gateway</body></html>"
+
+
+@pytest.fixture(autouse=True)
+def _no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cluster and no proxy of whoever runs the tests."""
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "ALL_PROXY",
+        "KUBECONFIG",
+        "KUBERNETES_SERVICE_HOST",
+    ):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+def kubeconfig(folder: Path, server: str, **user: object) -> str:
+    """A kubeconfig of one cluster."""
+    config: dict[str, Any] = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "c", "user": user or {"token": "secret\n"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def status(code: int, **details: Any) -> dict[str, Any]:
+    return {"kind": "Status", "status": "Failure", "code": code, "message": "because", **details}
+
+
+def as_json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+ODD: dict[str, tuple[bytes, int | None, str | None, str]] = {
+    "garbage instead of HTTP": (b"\x00\x01garbage\r\n\r\n", None, "cut", ""),
+    "closes at once": (b"", None, "cut", ""),
+    "half a head": (b"HTTP/1.1 200 OK\r\nContent-Le", 200, "garbage", "empty"),
+    "half a body": (reply(200, NODE[:40], length=len(NODE)), None, "cut", ""),
+    "half a chunk": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{}",
+        None,
+        "cut",
+        "",
+    ),
+    "a chunk that is none": (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+        None,
+        "cut",
+        "",
+    ),
+    "JSON that ends early": (reply(200, NODE[:40]), 200, "garbage", "application/json"),
+    "HTML": (reply(200, HTML, kind="text/html; charset=x"), 200, "garbage", "text/html"),
+    "HTML with 403": (reply(403, HTML, kind="text/html"), 403, "garbage", "403"),
+    "HTML with 404": (reply(404, HTML, kind="text/html"), 404, "garbage", "404"),
+    "HTML with 502": (reply(502, HTML, kind="text/html"), 502, None, "text/html"),
+    "nothing with 200": (reply(200, b""), 200, "garbage", "empty"),
+    "nothing with 503": (reply(503, b"", "Retry-After: 3"), 503, None, "empty"),
+    "bytes": (reply(200, b"\xff\xfe\x00", kind="image/png"), 200, "garbage", "image/png"),
+    "a JSON list": (reply(200, b"[]"), 200, "garbage", ""),
+    "deep JSON": (reply(200, b"[" * 100_000), 200, "garbage", ""),
+    "something that is no Node": (reply(200, as_json(status(200))), 200, "garbage", "no Node"),
+    "odd metadata": (reply(200, b'{"metadata":[{"name":"n1"}]}'), 200, "garbage", "no Node"),
+    "a Node without uid": (
+        reply(200, b'{"metadata":{"name":"n1","uid":null}}'),
+        200,
+        "garbage",
+        "no Node",
+    ),
+    "a page elsewhere": (reply(302, b"", "Location: http://127.0.0.1:1/"), 302, "garbage", "302"),
+    "a new protocol": (b"HTTP/1.1 101 Switching\r\n\r\n", 101, "garbage", "101"),
+    "401": (reply(401, as_json(status(401))), 401, None, "because"),
+    "403": (reply(403, as_json(status(403, reason="Forbidden"))), 403, None, "because"),
+    "422": (
+        reply(422, as_json(status(422, details={"causes": [{"field": "a"}, 7]}))),
+        422,
+        None,
+        "because",
+    ),
+    "429": (reply(429, as_json(status(429)), "Retry-After: 3"), 429, None, "because"),
+    "429 of a proxy": (
+        reply(429, b"slow down", "Retry-After: 3", kind="text/plain"),
+        429,
+        None,
+        "slow down",
+    ),
+    "500": (
+        reply(500, as_json(status(500, message="failed calling webhook"))),
+        500,
+        None,
+        "webhook",
+    ),
+    "odd Status": (
+        reply(500, as_json({"message": 7, "details": [], "reason": []})),
+        500,
+        None,
+        "7",
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", ["get", "apply", "list"])
+@pytest.mark.parametrize("name", ODD)
+def test_odd_answers(name: str, operation: str, tmp_path: Path) -> None:
+    """Whatever comes back is an answer with the status or the kind of failure in it, and one line for an operator."""
+    said, code, error, word = ODD[name]
+    with serving(says(said)) as server:
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
+        told = handle({**GET, "operation": operation, "body": {"kind": "Node"}, "kubeconfig": path})
+    assert len(server.requests) == 1
+    assert (told.get("status"), told.get("error")) == (code, error)
+    assert word in told["message"].replace("no list of Nodes", "no Node")
+    failure = failure_of(answer_of(json.loads(json.dumps(told))), "n1")
+    assert failure.kind in KINDS
+    assert failure.text.startswith("Node n1: ")
+
+
+@pytest.mark.parametrize(
+    ("headers", "details", "seconds"),
+    [
+        (["Retry-After: 7"], {"retryAfterSeconds": 9}, 7.0),
+        ([], {"retryAfterSeconds": 9}, 9.0),
+        (["Retry-After: Wed, 21 Oct 2065 07:28:00 GMT"], {}, None),
+        (["Retry-After: -1"], {"retryAfterSeconds": "x"}, None),
+        (["Retry-After: 99999999999999999999"], {}, 999999999.0),
+    ],
+)
+def test_retry_after(
+    headers: list[str], details: dict[str, Any], seconds: float | None, tmp_path: Path
+) -> None:
+    """How long to wait comes from the header, else from the Status."""
+    with serving(says(reply(429, as_json(status(429, details=details)), *headers))) as server:
+        told = handle(
+            {**GET, "kubeconfig": kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")}
+        )
+    assert told["retry_after"] == seconds
+
+
+def test_what_is_sent(tmp_path: Path) -> None:
+    """An apply is one PATCH with its field manager, its media type and our name, and asks for metadata only."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n1", "labels": {FLAVOR: "roce"}},
+    }
+    with serving(says(reply(200, NODE))) as server:
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
+        told = handle(
+            {**GET, "operation": "apply", "body": body, "force": True, "kubeconfig": path}
+        )
+    assert told["node"]["metadata"]["labels"] == {FLAVOR: "roce"}
+    head, _, sent = server.requests[0].decode().partition("\r\n\r\n")
+    lines = head.lower().split("\r\n")
+    assert head.startswith("PATCH /api/v1/nodes/n1?fieldManager=bwagent&force=true HTTP/1.1\r\n")
+    assert "content-type: application/apply-patch+yaml" in lines
+    assert "authorization: bearer secret" in lines
+    assert "user-agent: bwagent" in lines
+    assert "as=partialobjectmetadata;" in head.lower()
+    assert json.loads(sent) == body
+
+
+def test_pages_of_nodes(tmp_path: Path) -> None:
+    """A list is read page by page, and only Nodes that we wrote on come back."""
+    ours, theirs = node({FLAVOR: "roce"}), node({}, observed=None)
+    theirs["metadata"]["managedFields"] = [{"manager": "kubelet"}]
+    first = {"items": [ours, theirs, 7], "metadata": {"continue": "more/of it"}}
+    with serving(
+        says(reply(200, as_json(first)), reply(200, as_json({"items": [ours]})))
+    ) as server:
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
+        found = list(nodes(lambda request: handle({**request, "kubeconfig": path})))
+    assert [one["metadata"]["name"] for one in found if not isinstance(one, Failure)] == [
+        "n1",
+        "n1",
+    ]
+    assert b"continue=more%2Fof%20it" in server.requests[1]
+
+
+def test_pages_that_end_early(tmp_path: Path) -> None:
+    """A page that fails is told after the Nodes that came before it."""
+    first = {"items": [node({FLAVOR: "roce"})], "metadata": {"continue": "more"}}
+    with serving(says(reply(200, as_json(first)), reply(410, as_json(status(410))))) as server:
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
+        found = list(nodes(lambda request: handle({**request, "kubeconfig": path})))
+    assert [isinstance(one, Failure) for one in found] == [False, True]
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    """A refused connection and a name that nobody has are told as such, at once."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    told = handle({**GET, "kubeconfig": kubeconfig(tmp_path, f"http://127.0.0.1:{port}")})
+    assert told["error"] == "unreachable"
+    assert "refused" in told["message"]
+    told = handle({**GET, "kubeconfig": kubeconfig(tmp_path, "https://nowhere.invalid")})
+    assert told["error"] == "unreachable"
+    assert "nowhere.invalid" in told["message"]
+
+
+def silent(connection: socket.socket) -> None:
+    """Wait for the other end to go away."""
+    connection.settimeout(5)
+    connection.recv(1)
+
+
+def test_silence(tmp_path: Path) -> None:
+    """A server that says nothing is not waited for."""
+    start = time.monotonic()
+    with serving(silent) as server:
+        told = handle(
+            {
+                **GET,
+                "timeout_s": 0.2,
+                "kubeconfig": kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"),
+            }
+        )
+    assert told["error"] == "timeout"
+    assert time.monotonic() - start < 3
+
+
+def drip(connection: socket.socket) -> None:
+    """Say a byte now and then, so that no single read is late."""
+    connection.sendall(reply(200, b"", length=1000))
+    while True:
+        connection.sendall(b" ")
+        time.sleep(0.05)
+
+
+def test_dripping(tmp_path: Path) -> None:
+    """A server that never comes to an end is left when the whole request is late."""
+    with serving(drip) as server:
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
+        found = look(live.door(path, timeout_s=1, deadline_s=3), "n1")
+    assert isinstance(found, Failure)
+    assert (found.kind, found.transient) == ("helper", True)
+    assert "no answer within 3 s" in found.text
+
+
+def pod(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The surroundings of a Pod: the address of the API server, and a folder for its token and CA."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+    account = folder / "account"
+    account.mkdir()
+    return str(account)
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    require(
+        None if shutil.which("openssl") else "a certificate needs openssl: apt-get install openssl"
+    )
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+def test_a_pods_token(
+    tls: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a Pod the token is read for each request, and a line's end in it does no harm."""
+    with serving(says(reply(401, as_json(status(401))), reply(200, NODE)), tls) as server:
+        account = pod(tmp_path, server.port, monkeypatch)
+        shutil.copy(tls[0], f"{account}/ca.crt")
+        tokens = iter(["old\n", "new\n\n"])
+
+        def ask(request: Any) -> dict[str, Any]:
+            Path(account, "token").write_text(next(tokens))
+            return handle({**request, "service_account": account})
+
+        assert not isinstance(look(ask, "n1"), Failure)
+    sent = [
+        line for request in server.requests for line in request.split(b"\r\n") if b"bearer" in line
+    ]
+    assert sent == [b"authorization: bearer old", b"authorization: bearer new"]
+
+
+def test_a_ca_that_does_not_fit(
+    tls: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate that the CA did not sign is no failure that passes, and the line says certificate."""
+    with serving(says(reply(200, NODE)), tls) as server:
+        account = pod(tmp_path, server.port, monkeypatch)
+        Path(account, "token").write_text("t")
+        other = tmp_path / "other"
+        other.mkdir()
+        shutil.copy(certificate(other)[0], f"{account}/ca.crt")
+        told = handle({**GET, "service_account": account})
+        Path(account, "ca.crt").write_text("no certificate at all")
+        worse = handle({**GET, "service_account": account})
+    failure = failure_of(answer_of(told), "n1")
+    assert (failure.kind, failure.transient) == ("tls", False)
+    assert "certificate verify failed" in failure.text
+    assert worse["error"] == "tls"
+    assert server.requests == []
+
+
+def test_tls_where_there_is_none(tmp_path: Path) -> None:
+    """Asking for TLS where nobody speaks it is told as a matter of TLS."""
+    with serving(says(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server:
+        told = handle(
+            {**GET, "kubeconfig": kubeconfig(tmp_path, f"https://127.0.0.1:{server.port}")}
+        )
+    assert told["error"] == "tls"
+
+
+def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HTTPS_PROXY is asked for the way, unless NO_PROXY says otherwise; its refusal is told as the proxy's."""
+    with serving(says(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+        path = kubeconfig(tmp_path, "https://api.example:6443")
+        told = handle({**GET, "kubeconfig": path})
+        assert proxy.requests[0].startswith(b"CONNECT api.example:6443 ")
+        assert told["error"] == "proxy"
+        assert "407" in told["message"]
+        monkeypatch.setenv("NO_PROXY", "api.example")
+        assert handle({**GET, "kubeconfig": path})["error"] == "unreachable"
+        assert len(proxy.requests) == 1
+
+
+def test_a_proxy_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that nobody runs any more is named as the reason."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free.getsockname()[1]}")
+    assert (
+        handle({**GET, "kubeconfig": kubeconfig(tmp_path, "https://api.example")})["error"]
+        == "proxy"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "\x00\x01\x02",
+        "[]",
+        "7",
+        "a: b",
+        "current-context: c",
+        '{"current-context": "c", "contexts": [], "clusters": [], "users": []}',
+        '{"current-context": "c", "contexts": {"name": "c"}, "clusters": 7}',
+        '{"current-context": "c", "contexts": [{"name": "c", "context": 7}], "clusters": [], "users": []}',
+        "&a [*a]",
+    ],
+)
+def test_broken_kubeconfigs(text: str, tmp_path: Path) -> None:
+    """A kubeconfig that makes no sense is told as such, in one line."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    told = handle({**GET, "kubeconfig": str(path)})
+    assert told["error"] == "configuration"
+    assert told["message"]
+    assert "\n" not in told["message"]
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["", "no address", "https://", "https://[::1", "https://a:b", "ftp://127.0.0.1", 7, None],
+)
+def test_a_kubeconfig_that_points_nowhere(server: Any, tmp_path: Path) -> None:
+    """An address that is none is an answer, too."""
+    told = handle({**GET, "kubeconfig": kubeconfig(tmp_path, server)})
+    assert told["error"] in {"configuration", "unreachable"}
+
+
+def test_a_spoilt_token(tmp_path: Path) -> None:
+    """A token that no header can carry is told without showing it."""
+    for token in ("sec\nret", "sec\u00e9ret", "sec\0ret"):
+        told = handle(
+            {**GET, "kubeconfig": kubeconfig(tmp_path, "http://127.0.0.1:1", token=token)}
+        )
+        assert told["error"] == "configuration"
+        assert "sec" not in told["message"]
+
+
+def test_kubeconfigs_that_are_not_there(tmp_path: Path) -> None:
+    """A file that is missing, a folder, an unknown context, a client certificate that is missing: each is told."""
+    assert handle({**GET, "kubeconfig": str(tmp_path / "none")})["error"] == "configuration"
+    assert handle({**GET, "kubeconfig": str(tmp_path)})["error"] == "configuration"
+    path = kubeconfig(tmp_path, "https://127.0.0.1:1")
+    told = handle({**GET, "kubeconfig": path, "context": "other"})
+    assert told["error"] == "configuration"
+    assert "other" in told["message"]
+    gone = {"client-certificate": "/nowhere/a", "client-key": "/nowhere/b"}
+    assert (
+        handle({**GET, "kubeconfig": kubeconfig(tmp_path, "https://127.0.0.1:1", **gone)})["error"]
+        == "configuration"
+    )
+
+
+def test_outside_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a kubeconfig and outside of a Pod the line says what to do; a Pod without a token is told as well."""
+    assert "--kubeconfig" in handle(GET)["message"]
+    account = pod(tmp_path, 1, monkeypatch)
+    assert "token" in handle({**GET, "service_account": account})["message"]
+    Path(account, "token").write_text("t")
+    assert handle({**GET, "service_account": account})["error"] == "configuration"
+
+
+def test_through_a_child(tmp_path: Path) -> None:
+    """The door is the same from outside: the Node where it is there, a failure where not."""
+    with serving(says(reply(200, NODE), reply(404, as_json(status(404))))) as server:
+        kube = live.door(kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
+        found, gone = look(kube, "n1"), look(kube, "n1")
+    assert not isinstance(found, Failure)
+    assert found["metadata"]["labels"] == {FLAVOR: "roce"}
+    assert isinstance(gone, Failure)
+    assert gone.text == "Node n1: it does not exist: because"
+
+
+EXEC = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "interactiveMode": "Never",
+    "command": "cat",
+}
+
+
+def test_a_credential_plugin_through_a_child(tmp_path: Path) -> None:
+    """The child leaves out most of the client; what a kubeconfig may ask for is there all the same."""
+    said = tmp_path / "credential"
+    said.write_text(
+        json.dumps(
+            {"apiVersion": EXEC["apiVersion"], "kind": "ExecCredential", "status": {"token": "t"}}
+        )
+    )
+    with serving(says(reply(200, NODE))) as server:
+        plugin = {**EXEC, "args": [str(said)]}
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", exec=plugin)
+        assert not isinstance(look(live.door(path), "n1"), Failure)
+    assert b"authorization: Bearer t\r\n" in server.requests[0]
+
+
+def test_what_a_child_leaves_out() -> None:
+    """A request of a Pod loads less than half of the client."""
+    names = _loaded("from agent.helper.main import kube; kube({'operation': 'get', 'node': 'n'})")
+    assert {"kubernetes.client.rest", "kubernetes.config.incluster_config"} <= names
+    assert (
+        not {
+            "kubernetes.dynamic",
+            "kubernetes.config.kube_config",
+            "pydantic",
+            "requests",
+            "yaml.loader",
+        }
+        & names
+    )
+
+
+def _loaded(code: str) -> set[str]:
+    """The modules that a process of its own has in the end."""
+    more = "; import sys; print(*sys.modules)"
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code + more], capture_output=True, check=True, text=True
+        ).stdout.split()
+    )

@@ -1,0 +1,272 @@
+"""A helper that stands by: it answers as a child would, and a fork of it may die in any way without taking it along."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.errors import Unavailable
+from agent.helper import process as child
+from agent.helper.forkserver import Standby
+from agent.live_host import standing_gpus
+from benchmarks import cost
+from tests.support import stand_in_nvml
+from tests.support.real_parts import require
+from tests.support.stand_in_nvml import tray
+from tests.support.switch import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Plan = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Build the stand-in libnvidia-ml."""
+    require(stand_in_nvml.missing())
+    return stand_in_nvml.build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """What the GPUs say from now on; at first that all is well."""
+    monkeypatch.setenv("STAND_IN_NVML", str(tmp_path / "plan"))
+
+    def write(*lines: str) -> None:
+        (tmp_path / "plan").write_text(tray(*lines))
+
+    write()
+    return write
+
+
+class Watched:
+    """A standby whose helpers are known."""
+
+    def __init__(self, deadline_s: float = 10, text: str | None = None) -> None:
+        self.helpers: list[subprocess.Popen[bytes]] = []
+        command = (
+            {"command_line": lambda *_: [sys.executable, "-I", "-S", "-c", text]} if text else {}
+        )
+        self.standby = Standby("nvml", deadline_s, popen=self._popen, **command)
+        self.call = self.standby.call
+
+    def _popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        self.helpers.append(subprocess.Popen(*arguments, **options))
+        return self.helpers[-1]
+
+
+@pytest.fixture
+def watched() -> Iterator[Callable[..., Watched]]:
+    """Make them, and see that none is left."""
+    made: list[Watched] = []
+
+    def make(*arguments: Any, **options: Any) -> Watched:
+        made.append(Watched(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for helper in (helper for one in made for helper in one.helpers):
+        helper.kill()
+        child.close(helper)
+        helper.wait(5)
+
+
+def forks(helper: subprocess.Popen[bytes]) -> list[int]:
+    return cost.family(helper.pid)[1:]
+
+
+def test_it_answers_as_a_child_does(
+    library: str, plan: Plan, watched: Callable[..., Watched]
+) -> None:
+    """Again and again, by one helper that never has the library itself, and by what is true at that moment."""
+    standby, question = watched(), {"library": library}
+    for lines in ((), ("count 3",), ("dirty",), ()):
+        plan(*lines)
+        assert standby.call(question) == child.call("nvml", question, 10)
+    [helper] = standby.helpers
+    assert forks(helper) == []
+    assert "nvidia" not in Path(f"/proc/{helper.pid}/maps").read_text()
+
+
+def test_without_a_library(watched: Callable[..., Watched]) -> None:
+    """A node that has none is an answer, and a payload without anything in it is a question."""
+    assert watched().call({"library": "/nowhere"})["error"]["call"] == "dlopen"
+    assert watched().call({}) == child.call("nvml", {}, 10)
+
+
+def test_a_library_in_a_folder_that_came_later(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: Callable[..., Watched]
+) -> None:
+    """A driver is installed while the agent runs, in a place that was not there: it is found."""
+    later = tmp_path / "later"
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(later))
+    standby = watched()
+    gpus = standing_gpus(None, standby.standby)
+    assert gpus()["error"]["call"] == "dlopen"
+    later.mkdir()
+    shutil.copy(library, later)
+    assert gpus()["library"] == "libnvidia-ml.so.1"
+
+
+def test_a_crash_costs_the_fork(library: str, plan: Plan, watched: Callable[..., Watched]) -> None:
+    """It is named, with the last words; the helper lives, and answers the next question."""
+    standby = watched()
+    plan("crash uuid 2")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="helper nvml: killed by SIGABRT"):
+            standby.call({"library": library})
+    plan()
+    assert len(standby.call({"library": library})["gpus"]) == 4
+    assert len(standby.helpers) == 1
+
+
+def test_a_hang_costs_the_deadline(
+    library: str, plan: Plan, watched: Callable[..., Watched]
+) -> None:
+    """The fork is killed and waited for; the helper answers the next question, and another one that hangs in time."""
+    standby = watched(0.3)
+    for _ in range(2):
+        plan("hang init -1")
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match=r"helper nvml: no answer within 0\.3 s$"):
+            standby.call({"library": library})
+        assert 0.3 <= time.monotonic() - began < 1
+        assert forks(standby.helpers[0]) == []
+        plan()
+        assert len(standby.call({"library": library})["gpus"]) == 4
+    assert len(standby.helpers) == 1
+
+
+SLOW = """
+import sys, time
+for number, line in enumerate(sys.stdin):
+    if number == 0:
+        print("half an ans", end="", flush=True)
+        time.sleep(1)
+    print("{}\\n0" if number else "wer\\n-9", flush=True)
+"""
+
+
+def test_a_fork_that_cannot_be_killed_stays_the_only_one(
+    watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked while it is stuck. When it is gone, so is the trouble; what it says then is nobody's answer."""
+    monkeypatch.setattr(child, "DYING", 0.05)
+    standby = watched(0.3, text=SLOW)
+    with pytest.raises(
+        Unavailable, match=r"no answer within 0\.3 s, and a fork of process \d+ cannot be killed$"
+    ):
+        standby.call({})
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"a fork of process \d+ is still stuck in the kernel$"):
+        standby.call({})
+    assert time.monotonic() - began < 0.2
+    time.sleep(1)
+    assert standby.call({}) == {}
+    assert len(standby.helpers) == 1
+
+
+def test_a_fork_dies_with_its_helper(
+    library: str, plan: Plan, watched: Callable[..., Watched]
+) -> None:
+    """Somebody kills the helper while its fork hangs: that is told, nothing is left, and another one is started."""
+    standby = watched()
+    plan()
+    standby.call({"library": library})
+    plan("hang init -1")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(standby.call, {"library": library})
+        wait_for(lambda: forks(standby.helpers[0]))
+        [fork] = forks(standby.helpers[0])
+        os.kill(standby.helpers[0].pid, signal.SIGKILL)
+        with pytest.raises(Unavailable, match=r"helper nvml: killed by SIGKILL$"):
+            asking.result(5)
+    wait_for(lambda: not Path(f"/proc/{fork}").exists())
+    plan()
+    assert len(standby.call({"library": library})["gpus"]) == 4
+
+
+def test_a_helper_that_was_killed_in_its_sleep_is_replaced(
+    library: str, plan: Plan, watched: Callable[..., Watched]
+) -> None:
+    """It had nothing to lose, so nobody hears of it."""
+    standby = watched()
+    plan()
+    standby.call({"library": library})
+    standby.helpers[0].send_signal(signal.SIGKILL)
+    standby.helpers[0].wait(5)
+    assert len(standby.call({"library": library})["gpus"]) == 4
+    assert len(standby.helpers) == 2
+
+
+ODD = {
+    "import sys; sys.exit('gone wrong')": "ended with status 1: gone wrong$",
+    "import os; os.kill(os.getpid(), 9)": "killed by SIGKILL$",
+    "while input() == '{}': print('no JSON\\n0')": "its answer is no JSON object$",
+    "while input() == '{}': print('{}\\nzero')": "its answer is no JSON object$",
+    "while input() == '{}': print('{}\\n0\\n{}\\n0')": "its answer is no JSON object$",
+    "input(); print('{}')": "its answer is no JSON object$",
+    "while True: print('x' * 100000, end='')": "longer than 1048576 bytes$",
+    "while input() == '{}': sys.stderr.write('a' * 9**6 + '\\nlast'); print('\\n3')": "status 3: last$",
+}
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_helper_that_makes_no_sense(text: str, watched: Callable[..., Watched]) -> None:
+    """It is named, and gone, or asked again: nothing of it is taken for the next answer."""
+    standby = watched(
+        5, text=f"import functools, sys\nprint = functools.partial(print, flush=True)\n{text}"
+    )
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=ODD[text]) as caught:
+            standby.call({})
+        assert str(caught.value).startswith("helper nvml: ")
+
+
+def test_no_interpreter() -> None:
+    """No traceback where it cannot be started."""
+    with pytest.raises(Unavailable, match="helper nvml: cannot be started"):
+        Standby("nvml", 5, lambda *_: ["/nonexistent/python"]).call({})
+
+
+def test_a_verb_that_nobody_stands_by_for() -> None:
+    """The helper's own traceback is the explanation."""
+    with pytest.raises(Unavailable, match="helper smp: ended with status 1: KeyError: 'smp'"):
+        Standby("smp", 5).call({})
+
+
+ASK = """
+import sys
+from subprocess import Popen
+from agent.helper.forkserver import Standby
+helpers = []
+def popen(*arguments, **options):
+    helpers.append(Popen(*arguments, **options))
+    return helpers[-1]
+standby = Standby("nvml", 5, popen=popen)
+standby.call({"library": "/nowhere"})
+print(helpers[0].pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_does_not_outlive_who_asks() -> None:
+    """Killed with -9, the agent leaves nobody behind."""
+    with subprocess.Popen(
+        [sys.executable, "-c", ASK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout
+        helper = int(parent.stdout.readline())
+        assert Path(f"/proc/{helper}").exists()
+        parent.kill()
+    wait_for(lambda: not Path(f"/proc/{helper}").exists())

@@ -1,0 +1,529 @@
+"""Wake-ups from real netdevs in network namespaces, real signals and real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.errors import Unavailable
+from agent.events.monitor import RETRY, Links, Uevents, Wake, Wakeups
+from agent.events.port_states import FILES, PortSweep
+from agent.events.port_states import PATIENCE as SWEEP_PATIENCE
+from agent.events.rtnetlink import parse
+from agent.lldp.packet_socket import Listener
+from tests.support.lldp_frames import END, MAC, ethernet, identity
+from tests.support.real_parts import require
+from tests.support.switch import PATIENCE, Namespace, bring_up, cable, missing, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from agent.events.monitor import Ear
+
+QUIET = 0.3  # seconds without a wake-up after which none is on its way
+ETH0 = Wake("link", "eth0")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parts() -> None:
+    """What all tests of this module need."""
+    require(missing())
+
+
+@pytest.fixture
+def far() -> Iterator[Namespace]:
+    """A silent far end."""
+    with Namespace() as namespace:
+        yield namespace
+
+
+@pytest.fixture
+def node(far: Namespace) -> Iterator[Namespace]:
+    """The node's network, where the ears are; its eth0 is plugged into the far end's wire0."""
+    with Namespace() as namespace:
+        cable(far, "wire0", namespace, "eth0")
+        yield namespace
+
+
+@contextmanager
+def waking(node: Namespace, *netdevs: str, **ears: Callable[[set[str]], Ear]) -> Iterator[Wakeups]:
+    """Wake-ups with these ears in a namespace."""
+    wakeups = node.call(Wakeups, netdevs, signals=(), ears=ears)
+    try:
+        assert not wakeups.deaf
+        settle(node, wakeups)
+        yield wakeups
+    finally:
+        wakeups.close()
+
+
+def settle(node: Namespace, wakeups: Wakeups) -> None:
+    """Hear out what is on its way."""
+    while node.call(wakeups.wait, QUIET):
+        pass
+
+
+def heard(node: Namespace, wakeups: Wakeups, wanted: Wake) -> set[Wake]:
+    """Wait for this one; all that came."""
+    return gathered(partial(node.call, wakeups.wait, 1), {wanted})
+
+
+def gathered(wait: Callable[[], set[Wake]], wanted: set[Wake]) -> set[Wake]:
+    """Wait for all of these; all that came."""
+    found: set[Wake] = set()
+
+    def complete() -> bool:
+        found.update(wait())
+        return wanted <= found
+
+    wait_for(complete)
+    return found
+
+
+@pytest.mark.parametrize("ear", [Links, Uevents])
+def test_what_happens_to_a_netdev_wakes(
+    far: Namespace, node: Namespace, ear: Callable[[set[str]], Ear]
+) -> None:
+    """Its end, its return under another index, its rename and the rename back: each ear tells of all of them."""
+    with waking(node, "eth0", one=ear) as wakeups:
+        for step in (
+            "link delete eth0",
+            f"link add eth0 index 4000 type veth peer name wire1 netns {far.name}",
+            "link set eth0 name eth7",
+            "link set eth7 name eth0",
+        ):
+            node.ip(*step.split())
+            assert heard(node, wakeups, ETH0) == {ETH0}, step
+            settle(node, wakeups)
+
+
+@pytest.mark.parametrize("ear", [Links, Uevents])
+def test_a_netdev_lent_to_a_pod_wakes_when_it_goes_and_comes(
+    node: Namespace, ear: Callable[[set[str]], Ear]
+) -> None:
+    """Moved to another namespace, renamed there, and given back."""
+    with Namespace() as pod, waking(node, "eth0", one=ear) as wakeups:
+        node.ip("link", "set", "eth0", "netns", pod.name)
+        heard(node, wakeups, ETH0)
+        settle(node, wakeups)
+        pod.ip("link", "set", "eth0", "name", "net1")
+        assert not node.call(wakeups.wait, QUIET)
+        pod.ip("link", "set", "net1", "name", "eth0", "netns", node.name)
+        heard(node, wakeups, ETH0)
+
+
+def test_a_link_that_goes_down_and_up_wakes(node: Namespace) -> None:
+    """At this end and at the other one."""
+    with waking(node, "eth0", links=Links) as wakeups:
+        for state in ("down", "up"):
+            node.ip("link", "set", "eth0", state)
+            assert heard(node, wakeups, ETH0) == {ETH0}
+            settle(node, wakeups)
+
+
+def test_a_far_end_that_goes_down_wakes(far: Namespace, node: Namespace) -> None:
+    """The carrier's way, which the kernel batches."""
+    with waking(node, "eth0", links=Links) as wakeups:
+        far.ip("link", "set", "wire0", "down")
+        assert heard(node, wakeups, ETH0) == {ETH0}
+        settle(node, wakeups)
+        bring_up(far, "wire0", node, "eth0")
+        assert heard(node, wakeups, ETH0) == {ETH0}
+
+
+def test_other_netdevs_do_not_wake(node: Namespace) -> None:
+    """Pods come and go, a bridge takes ports and lets go of them: nobody wakes for that."""
+    with waking(node, "eth0", links=Links, uevents=Uevents) as wakeups:
+        node.ip("link", "add", "br0", "type", "bridge")
+        for _ in range(20):
+            node.ip("link", "add", "pod0", "type", "veth", "peer", "name", "pod1")
+            node.ip("link", "set", "pod0", "master", "br0")
+            node.ip("link", "delete", "pod0")
+        assert not node.call(wakeups.wait, QUIET)
+
+
+def test_a_port_that_leaves_a_bridge_is_still_known(node: Namespace) -> None:
+    """The bridge's word of its end is not the netdev's end: a rename after that is told."""
+    node.ip("link", "add", "br0", "type", "bridge")
+    node.ip("link", "set", "eth0", "master", "br0")
+    with waking(node, "eth0", links=Links) as wakeups:
+        node.ip("link", "set", "eth0", "nomaster")
+        node.ip("link", "set", "eth0", "down")
+        settle(node, wakeups)
+        node.ip("link", "set", "eth0", "name", "eth7")
+        assert heard(node, wakeups, ETH0) == {ETH0}
+
+
+def test_a_new_set_of_netdevs_is_followed_by_a_resync(far: Namespace, node: Namespace) -> None:
+    """What was on its way while the ears changed is not lost unsaid; the same set again changes nothing."""
+    with waking(node, "eth0", links=Links) as wakeups:
+        wakeups.watch(["eth0"])
+        assert not node.call(wakeups.wait, QUIET)
+        wakeups.watch(["eth9"])
+        assert node.call(wakeups.wait, 0) == {Wake("resync", "links")}
+        node.ip("link", "delete", "eth0")
+        assert not node.call(wakeups.wait, QUIET)
+        cable(far, "wire9", node, "eth9")
+        assert heard(node, wakeups, Wake("link", "eth9"))
+
+
+def storm(node: Namespace, rounds: int) -> None:
+    """Messages of all kinds about eth0 and about others, faster than one `ip` a time."""
+    lines = "link set eth0 down\nlink add pod0 type veth peer name pod1\nlink delete pod0\nlink set eth0 up\n"
+    batch = ["ip", "-n", node.name, "-batch", "-"]
+    subprocess.run(batch, input=lines * rounds, check=True, text=True, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("ear", [Links, Uevents])
+def test_an_overflow_is_a_resync_and_no_end(node: Namespace, ear: Callable[..., Ear]) -> None:
+    """ENOBUFS: whoever listens is told that it missed something, every time, and hears again."""
+    with waking(node, "eth0", one=partial(ear, receive_buffer=8192)) as wakeups:
+        for _ in range(2):
+            storm(node, 30)
+            heard(node, wakeups, Wake("resync", "one"))
+            settle(node, wakeups)
+            node.ip("link", "set", "eth0", "down")
+            node.ip("link", "set", "eth0", "name", "eth7")
+            heard(node, wakeups, ETH0)
+            node.ip("link", "set", "eth7", "name", "eth0")
+            settle(node, wakeups)
+
+
+def test_a_storm_takes_no_memory(node: Namespace) -> None:
+    """Thousands of messages are one reason, and are not kept."""
+    with waking(node, "eth0", links=Links) as wakeups:
+        tracemalloc.start()
+        try:
+            for _ in range(2):
+                storm(node, 100)
+                assert node.call(wakeups.wait, 0) <= {ETH0, Wake("resync", "links")}
+                settle(node, wakeups)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_dead_socket_is_replaced(node: Namespace) -> None:
+    """A descriptor that is no socket any more: a resync, and the next message is heard."""
+    made: list[Links] = []
+
+    def keep(names: set[str]) -> Links:
+        made.append(Links(names))
+        return made[-1]
+
+    with waking(node, "eth0", links=keep) as wakeups:
+        reader, writer = os.pipe()
+        os.dup2(reader, made[-1].fileno())
+        os.close(reader)
+        os.close(writer)
+        heard(node, wakeups, Wake("resync", "links"))
+        node.ip("link", "set", "eth0", "down")
+        heard(node, wakeups, ETH0)
+
+
+def test_an_ear_that_cannot_be_built_is_polled_for() -> None:
+    """No pyudev, no descriptors left: the reason is told, others hear on, and each try is a resync."""
+
+    def shut(_names: set[str]) -> Ear:
+        raise Unavailable("uevents: no libudev here")
+
+    wakeups = Wakeups(signals=(), ears={"uevents": shut})
+    assert wakeups.deaf == {"uevents": "uevents: no libudev here"}
+    start = time.monotonic()
+    assert wakeups.wait(60) == {Wake("resync", "uevents")}
+    assert RETRY <= time.monotonic() - start < 10 * RETRY
+    assert not wakeups.wait(0)
+    wakeups.close()
+
+
+def test_without_libudev_there_are_no_uevents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is told, though pyudev looks for it when it is used and not when it is imported."""
+
+    def shut() -> None:
+        raise ImportError("No library named udev")
+
+    monkeypatch.setitem(
+        sys.modules,
+        "pyudev",
+        SimpleNamespace(Context=shut, Monitor=SimpleNamespace(from_netlink=None)),
+    )
+    with pytest.raises(Unavailable, match="uevents: No library named udev"):
+        Uevents(set())
+
+
+def test_no_capability_is_needed() -> None:
+    """Whoever may not force a buffer on the kernel takes what there is, and hears all the same."""
+    powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c"]
+    code = "from agent.events.monitor import Wakeups; print(Wakeups().deaf)"
+    assert (
+        subprocess.run([*powerless, code], check=True, capture_output=True, text=True).stdout
+        == "{}\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_signals_wake_and_kill_nobody(number: signal.Signals) -> None:
+    """Whether they come before the wait or in it; afterwards they do again what they did before."""
+    before = signal.getsignal(number)
+    wakeups = Wakeups(ears={})
+    os.kill(os.getpid(), number)
+    assert wakeups.wait(PATIENCE) == {Wake("signal", number.name)}
+    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+    assert wakeups.wait(PATIENCE) == {Wake("signal", number.name)}
+    assert not wakeups.wait(0)
+    wakeups.close()
+    assert signal.getsignal(number) == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_frames_wake_until_they_are_received(far: Namespace, node: Namespace) -> None:
+    """The listener's descriptors are asked for at each wait, so that a netdev may come later."""
+    listener = Listener()
+    wakeups = Wakeups(signals=(), ears={}, frames=listener.filenos)
+    assert not wakeups.wait(0)
+    node.call(listener.watch, ["eth0"])
+    far.send("wire0", ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END))
+    assert wakeups.wait(PATIENCE) == {Wake("frames", "")}
+    assert wakeups.wait(0) == {Wake("frames", "")}
+    assert len(listener.receive(0)) == 1
+    assert not wakeups.wait(QUIET)
+    listener.close()
+    wakeups.close()
+
+
+@pytest.fixture
+def messages(node: Namespace) -> list[bytes]:
+    """Datagrams as the kernel sends them, while things happen to eth0."""
+
+    def listen() -> socket.socket:
+        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        sock.bind((0, 1))
+        sock.settimeout(QUIET)
+        return sock
+
+    found = []
+    with node.call(listen) as sock:
+        node.ip("link", "set", "eth0", "down")
+        node.ip("link", "set", "eth0", "name", "a-name-of-fifte")
+        while True:
+            try:
+                found.append(sock.recv(1 << 16))
+            except TimeoutError:
+                return found
+
+
+def test_messages_name_what_ip_names(node: Namespace, messages: list[bytes]) -> None:
+    """Index and name, old and new, from every message of the kernel."""
+    links = {link["ifname"]: link["ifindex"] for link in json.loads(node.ip("-j", "link"))}
+    index = links["a-name-of-fifte"]
+    told = [(message.ifindex, message.name) for data in messages for message in parse(data)]
+    assert {(index, "eth0"), (index, "a-name-of-fifte")} == set(told)
+    assert len(told) == len(messages)
+    assert list(parse(b"".join(messages))) == [
+        message for data in messages for message in parse(data)
+    ]
+
+
+def test_messages_cut_short_are_no_error(messages: list[bytes]) -> None:
+    """Every truncation, and a length of nothing or too much in every place."""
+    data = messages[0]
+    for end in range(len(data)):
+        assert all(
+            message.name in {"", "eth0"[: len(message.name)]} for message in parse(data[:end])
+        )
+        for value in (b"\0\0", b"\xff\xff"):
+            list(parse(data[:end] + value + data[end + 2 :]))
+
+
+class Tree:
+    """Ports of RDMA devices in a folder of plain files."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def file(self, port: str, name: str = "state") -> Path:
+        """The file of a port, `mlx5_0/1`."""
+        device, _, number = port.partition("/")
+        return self.root / "class/infiniband" / device / "ports" / number / name
+
+    def plug(self, *ports: str) -> None:
+        """Make all files of these ports."""
+        for port in ports:
+            self.file(port).parent.mkdir(parents=True, exist_ok=True)
+            for name in FILES:
+                self.file(port, name).write_text("4: ACTIVE\n")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Two devices, one of which has two ports."""
+    made = Tree(tmp_path)
+    made.plug("mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
+    return made
+
+
+ALL = [("mlx5_0", 1), ("mlx5_1", 1), ("mlx5_1", 2)]
+
+
+@contextmanager
+def sweeping(
+    tree: Tree, ports: list[tuple[str, int]], read: Callable[[int, int, int], bytes] = os.pread
+) -> Iterator[tuple[PortSweep, Wakeups]]:
+    """A fast sweep, and the wake-ups that it is part of."""
+    sweep = PortSweep(0.02, sys=str(tree.root), read=read)
+    wakeups = Wakeups(signals=(), ears={}, ports=sweep)
+    try:
+        sweep.watch(ports)
+        yield sweep, wakeups
+    finally:
+        wakeups.close()
+    wait_for(lambda: not sweepers())
+
+
+def test_there_is_something_to_look_after_while_ports_are_swept(tree: Tree) -> None:
+    """A node without InfiniBand does not wake for a sweep."""
+    with sweeping(tree, []) as (sweep, _):
+        assert not sweep.sweeping
+        sweep.watch(ALL)
+        assert sweep.sweeping
+        sweep.watch([])
+        assert not sweep.sweeping
+
+
+def test_a_sweeper_that_is_quick_to_wake_ends(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks whether it is still its turn the moment that it is woken, and may sleep for ever then."""
+    wake = os.eventfd_write
+
+    def wake_and_dawdle(fd: int, value: int) -> None:
+        wake(fd, value)
+        time.sleep(0.1)
+
+    monkeypatch.setattr(os, "eventfd_write", wake_and_dawdle)
+    with sweeping(tree, ALL) as (sweep, _):
+        sweep.watch([])
+        time.sleep(0.1)
+    assert not sweepers()
+
+
+def sweepers() -> list[threading.Thread]:
+    """The threads that sweep, or are stuck."""
+    return [thread for thread in threading.enumerate() if thread.name == "sweep"]
+
+
+def changes(wakeups: Wakeups, *ports: str) -> bool:
+    """Wait until these ports and no others have changed."""
+    wanted = {Wake("port", port) for port in ports}
+    return gathered(partial(wakeups.wait, 1), wanted) == wanted
+
+
+def descriptors(tree: Tree) -> int:
+    """How many files of the tree are open here."""
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return sum(
+        os.path.lexists(link) and os.readlink(link).startswith(str(tree.root)) for link in links
+    )
+
+
+def test_a_port_that_says_something_else_wakes(tree: Tree) -> None:
+    """At first all do, for what was read of them before is older; then those whose file changed, and no others."""
+    with sweeping(tree, ALL) as (_, wakeups):
+        assert changes(wakeups, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
+        assert not wakeups.wait(QUIET)
+        for name in FILES:
+            tree.file("mlx5_1/2", name).write_text("1: DOWN\n")
+            assert changes(wakeups, "mlx5_1/2")
+        tree.file("mlx5_0/1").write_text("2: INIT\n")
+        assert changes(wakeups, "mlx5_0/1")
+        assert not wakeups.wait(QUIET)
+
+
+def test_descriptors_go_with_what_is_watched(tree: Tree) -> None:
+    """Open while a port is swept, closed when it is not, or nothing is."""
+    with sweeping(tree, ALL) as (sweep, wakeups):
+        assert changes(wakeups, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
+        assert descriptors(tree) == 3 * len(FILES)
+        sweep.watch(ALL[:1])
+        wait_for(lambda: descriptors(tree) == len(FILES))
+        sweep.watch([])
+        wait_for(lambda: descriptors(tree) == 0)
+        assert not wakeups.wait(QUIET)
+        sweep.watch(ALL[:1])
+        assert changes(wakeups, "mlx5_0/1")
+    wait_for(lambda: descriptors(tree) == 0)
+
+
+def test_a_device_that_comes_later_wakes(tree: Tree) -> None:
+    """A port without files is swept like any other, and costs no descriptor."""
+    with sweeping(tree, [("mlx5_9", 1)]) as (_, wakeups):
+        assert changes(wakeups, "mlx5_9/1")
+        tree.plug("mlx5_9/1")
+        assert changes(wakeups, "mlx5_9/1")
+
+
+@pytest.fixture
+def netdev() -> Iterator[str]:
+    """A veth of the namespace whose /sys is mounted here, which may be deleted and made again."""
+    name = f"bw{os.getpid()}"
+    add = ["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"]
+    subprocess.run(add, check=True)
+    yield name
+    subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+
+
+def test_a_driver_that_reloads_wakes_twice(tree: Tree, netdev: str) -> None:
+    """Files of the real sysfs: fresh at each read, ENODEV when their device is gone, there again with a new device."""
+    for name in FILES:
+        tree.file("mlx5_0/1", name).unlink()
+        tree.file("mlx5_0/1", name).symlink_to(f"/sys/class/net/{netdev}/flags")
+    with sweeping(tree, ALL[:1]) as (_, wakeups):
+        assert changes(wakeups, "mlx5_0/1")
+        subprocess.run(["ip", "link", "set", netdev, "up"], check=True)
+        assert changes(wakeups, "mlx5_0/1")
+        subprocess.run(["ip", "link", "delete", netdev], check=True)
+        assert changes(wakeups, "mlx5_0/1")
+        assert not wakeups.wait(QUIET)
+        subprocess.run(
+            ["ip", "link", "add", netdev, "type", "veth", "peer", "name", f"{netdev}p"], check=True
+        )
+        assert changes(wakeups, "mlx5_0/1")
+
+
+def test_a_device_that_blocks_holds_up_nobody(tree: Tree) -> None:
+    """The others are swept on by one thread more, the stuck one is told of, and is swept again when it lets go."""
+    sick, well = threading.Event(), threading.Event()
+
+    def read(fd: int, limit: int, offset: int) -> bytes:
+        if sick.is_set() and "mlx5_0" in os.readlink(f"/proc/self/fd/{fd}"):
+            well.wait()
+        return os.pread(fd, limit, offset)
+
+    with sweeping(tree, ALL[:2], read) as (sweep, wakeups):
+        assert changes(wakeups, "mlx5_0/1", "mlx5_1/1")
+        sick.set()
+        assert changes(wakeups, "mlx5_0/1")
+        for text in ("1: DOWN\n", "4: ACTIVE\n"):
+            tree.file("mlx5_1/1").write_text(text)
+            assert changes(wakeups, "mlx5_1/1")
+        sweep.watch([])
+        sweep.watch(ALL[:2])
+        assert changes(wakeups, "mlx5_1/1")
+        time.sleep(2 * SWEEP_PATIENCE)
+        assert not wakeups.wait(0)
+        assert len(sweepers()) == 2
+        well.set()
+        assert changes(wakeups, "mlx5_0/1")
+        wait_for(lambda: len(sweepers()) == 1)

@@ -1,0 +1,400 @@
+"""The look at the GPUs, through the real child, over a stand-in library; and beside it nvidia-ml-py's.
+
+On a machine with an NVIDIA GPU, `BWAGENT_TEST_NVML=real` (or the path of a library) asks the real one as well.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import agent
+from agent.errors import Malformed, Unavailable
+from agent.helper import process as child
+from agent.model import Seen
+from agent.nvml import decode as wire
+from agent.nvml import domain as accelerator
+from agent.nvml import library as nvml
+from tests.support import nvml_by_binding, stand_in_nvml
+from tests.support.real_parts import require
+from tests.support.stand_in_nvml import CLUSTER, HEALTHY, ZERO, gpu, tray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.model import Gpu
+
+    Ask = Callable[..., dict[str, Any]]
+
+REAL = os.environ.get("BWAGENT_TEST_NVML", "")
+ROOT = Path(agent.__file__).parents[1]
+CLUSTER_TEXT = "9c6f5af3-53bf-49b5-a436-b66766c413c3"
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Build the stand-in, without some functions, each kind once."""
+    require(stand_in_nvml.missing())
+    folder, built = tmp_path_factory.mktemp("nvml"), dict[tuple[str, ...], str]()
+
+    def library(*without: str) -> str:
+        if without not in built:
+            built[without] = stand_in_nvml.build(
+                folder / "-".join(("with-all", *without)), *without
+            )
+        return built[without]
+
+    return library
+
+
+@pytest.fixture
+def ask(libraries: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
+    """Ask the helper about the GPUs of a plan."""
+
+    def ask(plan: str, *without: str, deadline_s: float = 10) -> dict[str, Any]:
+        (tmp_path / "plan").write_text(plan)
+        monkeypatch.setenv("STAND_IN_NVML", str(tmp_path / "plan"))
+        return child.call("nvml", {"library": libraries(*without)}, deadline_s)
+
+    return ask
+
+
+@pytest.fixture
+def pynvml() -> Any:
+    """The module of nvidia-ml-py."""
+    require(None if find_spec("pynvml") else "nvidia-ml-py not installed")
+    return import_module("pynvml")
+
+
+def decoded(answer: dict[str, Any]) -> tuple[Gpu, ...]:
+    """The GPUs of an answer that nothing stopped."""
+    refused, gpus = wire.answer(answer)
+    assert refused is None
+    return tuple(wire.gpu(one) for one in gpus)
+
+
+def by_binding(folder: str | None) -> dict[str, Any]:
+    """What nvidia-ml-py makes of the library in that folder."""
+    spec = find_spec("pynvml")
+    require(None if spec else "nvidia-ml-py not installed")
+    assert spec is not None
+    packages = str(Path(str(spec.origin)).parent)
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", nvml_by_binding.__file__, packages],
+        env=os.environ | ({"LD_LIBRARY_PATH": folder} if folder else {}),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    answer: dict[str, Any] = json.loads(run.stdout)
+    return answer
+
+
+def without_words(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer of ours as the oracle writes it: errors by number only, no path."""
+
+    def code(error: dict[str, Any] | None) -> int | None:
+        return error["code"] if error else None
+
+    gpus = [one | {"error": code(one["error"])} for one in answer["gpus"]]
+    facts = answer | {"error": code(answer["error"]), "gpus": gpus}
+    del facts["library"]
+    return facts
+
+
+PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "a healthy tray": (tray(), ()),
+    "an HGX board": (
+        "".join(gpu(index, cluster=ZERO, clique=0, mask=0, summary=0) for index in range(8)),
+        (),
+    ),
+    "sixteen GPUs": (tray(gpus=16), ()),
+    "one GPU": (tray(gpus=1), ()),
+    "no GPU": ("", ()),
+    "a UUID that begins with zero bytes": (gpu(0, cluster="0000" + CLUSTER[4:]), ()),
+    "a UUID with zero bytes inside": (gpu(0, cluster=CLUSTER[:10] + "00000000" + CLUSTER[18:]), ()),
+    "a driver that knows version 2": (tray("newest 2"), ()),
+    "a driver that calls another version an invalid argument": (tray("newest 2", "mismatch 2"), ()),
+    "a driver before version 2": (tray("newest 1"), ()),
+    "a driver without nvmlDeviceGetGpuFabricInfoV": (tray(), ("V",)),
+    "a driver without fabric": (tray(), ("FABRIC",)),
+    "a library without nvmlInitWithFlags": (tray(), ("INIT",)),
+    "a driver of another version": (tray("fail init -1 18"), ()),
+    "no driver": (tray("fail init -1 9"), ()),
+    "no permission": (tray("fail init -1 4"), ()),
+    "a count that fails": (tray("fail count -1 999"), ()),
+    "a GPU lost in the middle": (tray("fail uuid 1 15"), ()),
+    "a GPU that cannot be had": (tray("fail handle 2 15"), ()),
+    "a GPU that one may not ask": (tray("fail pci 3 4"), ()),
+    "GPUs without a fabric": (tray("fail fabric -1 3"), ()),
+    "a nonsense state": (gpu(0, state=77), ()),
+    "a clique that nobody has set": (gpu(0, clique=0xFFFFFFFF), ()),
+}
+PLANS |= {f"state {state}": (gpu(0, state=state), ()) for state in range(len(wire.STATES))}
+PLANS |= {f"status {status}": (gpu(0, status=status), ()) for status in (*wire.RETURNS, 31, 4096)}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_ours_is_what_the_real_binding_reads(
+    ask: Ask, libraries: Callable[..., str], name: str
+) -> None:
+    """nvidia-ml-py, over the same library, gives the same numbers and the same 16 bytes."""
+    plan, without = PLANS[name]
+    ours = ask(plan, *without)
+    assert without_words(ours) == by_binding(str(Path(libraries(*without)).parent))
+
+
+@pytest.mark.parametrize("name", [name for name in dir(nvml) if name.startswith("FabricInfo")])
+def test_structures_are_the_bindings(pynvml: Any, name: str) -> None:
+    """Every field of nvml.h is where the binding has it, and versions carry their size."""
+    ours = getattr(nvml, name)
+    theirs = getattr(pynvml, f"c_nvmlGpuFabricInfo{'_v' if name[10:] else ''}{name[10:]}_t")
+    fields = [field for field, _ in ours._fields_]
+    assert fields == [field for field, _ in theirs._fields_]
+    assert [getattr(ours, field).offset for field in fields] == [
+        getattr(theirs, field).offset for field in fields
+    ]
+    assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
+    assert all(
+        version & 0xFFFFFF == ctypes.sizeof(structure) for version, structure in nvml.VERSIONS
+    )
+
+
+def test_numbers_are_the_bindings(pynvml: Any) -> None:
+    """Every return code, state, summary and health field that nvml.h names is named here, with the same number."""
+    theirs = {value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
+    assert theirs | {pynvml.NVML_SUCCESS} == set(wire.RETURNS)
+    for number, state in enumerate(wire.STATES):
+        assert getattr(pynvml, f"NVML_GPU_FABRIC_STATE_{state.upper().replace('-', '_')}") == number
+    for number, summary in enumerate(wire.SUMMARIES):
+        assert (
+            getattr(pynvml, f"NVML_GPU_FABRIC_HEALTH_SUMMARY_{summary.upper().replace('-', '_')}")
+            == number
+        )
+    shifts = {name: value for name, value in vars(pynvml).items() if "HEALTH_MASK_SHIFT" in name}
+    assert len(shifts) == len(wire.health(0))
+
+
+def test_pci_addresses_are_read_where_the_binding_does(pynvml: Any) -> None:
+    """nvmlPciInfo_t has its long bus ID at its end."""
+    assert nvml.PciInfo.busId.offset == pynvml.nvmlPciInfo_t.busId.offset
+    assert ctypes.sizeof(nvml.PciInfo) == ctypes.sizeof(pynvml.nvmlPciInfo_t)
+
+
+def test_a_tray_says_where_it_is(ask: Ask) -> None:
+    """Four GPUs of a rack: one value, nothing to complain of."""
+    gpus = decoded(ask(tray()))
+    assert accelerator.verdict(Seen(gpus)) == (f"{CLUSTER_TEXT}.32766", None, None)
+    assert {one.version for one in gpus} == {3}
+    assert [one.pci for one in gpus] == [f"{index:04x}:01:00.0" for index in range(4)]
+    assert not any(accelerator.ailments(one) for one in gpus)
+
+
+@pytest.mark.parametrize(
+    ("plan", "without", "version"), [("newest 2", (), 2), ("newest 1", (), 1), ("", ("V",), 1)]
+)
+def test_an_older_driver_says_as_much_as_it_knows(
+    ask: Ask, plan: str, without: tuple[str, ...], version: int
+) -> None:
+    """The identity is in every version; the health mask came with 2, the summary with 3."""
+    [one] = decoded(ask(tray(plan, gpus=1), *without))
+    assert (one.version, one.cluster_uuid, one.clique_id) == (version, CLUSTER_TEXT, 32766)
+    assert one.health_mask == (HEALTHY if version > 1 else None)
+    assert one.health_summary is None
+
+
+def test_a_driver_without_fabric_is_unsupported(ask: Ask) -> None:
+    """No symbol, no fabric: no error of any GPU, and the text says why."""
+    gpus = decoded(ask(tray(), "FABRIC"))
+    assert {(one.state, one.error) for one in gpus} == {("not-supported", "symbol-missing")}
+    found = accelerator.verdict(Seen(gpus))
+    assert (found.value, found.reason) == (None, "unsupported")
+    assert "nvmlDeviceGetGpuFabricInfo: the library has no such function" in str(found.text)
+
+
+@pytest.mark.parametrize(
+    ("line", "without", "error"),
+    [
+        ("fail init -1 9", (), "driver-not-loaded"),
+        ("fail init -1 18", (), "version-mismatch"),
+        ("fail init -1 4", (), "not-permitted"),
+        ("fail init -1 15", (), "gpu-lost"),
+        ("fail count -1 999", (), "unknown"),
+        ("fail init -1 4711", (), "unnamed-4711"),
+        ("", ("INIT",), "symbol-missing"),
+    ],
+)
+def test_what_stops_the_look_has_its_own_word(
+    ask: Ask, line: str, without: tuple[str, ...], error: str
+) -> None:
+    """The call is named, and the library's own words are kept."""
+    refused, gpus = wire.answer(ask(tray(line), *without))
+    assert refused is not None
+    assert (refused.error, gpus) == (error, [])
+    assert refused.call == ("nvmlDeviceGetCount_v2" if "count" in line else "nvmlInitWithFlags")
+    assert refused.text
+
+
+@pytest.mark.parametrize("call", ["handle", "pci", "uuid", "fabric"])
+def test_a_lost_gpu_costs_itself(ask: Ask, call: str) -> None:
+    """The other three are told in full."""
+    gpus = decoded(ask(tray(f"fail {call} 1 15")))
+    assert [one.error for one in gpus] == [None, "gpu-lost", None, None]
+    assert [one.state for one in gpus] == ["completed", None, "completed", "completed"]
+    assert "GPU is lost" in str(gpus[1].text)
+
+
+@pytest.mark.parametrize("call", ["driver", "shutdown"])
+def test_what_is_not_needed_may_fail(ask: Ask, call: str) -> None:
+    """The driver's version and the shutdown take nothing of the answer with them."""
+    answer = ask(tray(f"fail {call} -1 999"))
+    assert answer["error"] is None
+    assert len(decoded(answer)) == 4
+
+
+def test_padding_says_nothing(ask: Ask) -> None:
+    """The state is one byte; what a driver leaves behind it is not part of it."""
+    assert [one.state for one in decoded(ask(tray("dirty", gpus=1)))] == ["completed"]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        gpu(0, state=77),
+        gpu(0, clique=0xFFFFFFFF),
+        tray("claim 2000024", gpus=1),
+        tray("claim 99", gpus=1),
+    ],
+    ids=["state", "clique", "another version", "no version"],
+)
+def test_nonsense_is_malformed(ask: Ask, plan: str) -> None:
+    """A library that contradicts itself or nvml.h gets no further than the decoder."""
+    _, [one] = wire.answer(ask(plan))
+    with pytest.raises(Malformed):
+        wire.gpu(one)
+
+
+@pytest.mark.parametrize("count", [5, 4_294_967_295])
+def test_a_count_out_of_the_blue_ends(ask: Ask, count: int) -> None:
+    """GPUs that are not there are so many errors or one malformed answer, and quickly."""
+    answer = ask(tray(f"count {count}"), deadline_s=5)
+    if count > nvml.MOST:
+        with pytest.raises(Malformed, match=f"counts {count} GPUs and answers for {nvml.MOST}"):
+            wire.answer(answer)
+    else:
+        assert [one.error for one in decoded(answer)] == [None] * 4 + ["invalid-argument"]
+
+
+@pytest.mark.parametrize("call", ["init", "count", "handle", "fabric", "shutdown"])
+def test_a_call_that_never_returns_costs_the_deadline(ask: Ask, call: str) -> None:
+    """Even behind the last GPU: the child is killed, and the next look is as good as any."""
+    start = time.monotonic()
+    with pytest.raises(Unavailable, match=r"helper nvml: no answer within 0\.3 s$"):
+        ask(tray(f"hang {call} -1"), deadline_s=0.3)
+    assert time.monotonic() - start < 1
+    assert len(decoded(ask(tray()))) == 4
+
+
+@pytest.mark.parametrize("call", ["init", "uuid"])
+def test_a_crash_is_named(ask: Ask, call: str) -> None:
+    """A fault in the library ends the child, in the middle of init or later."""
+    with pytest.raises(Unavailable, match="helper nvml: killed by SIGABRT"):
+        ask(tray(f"crash {call} -1"))
+
+
+def no_library(path: Path, kind: str) -> None:
+    """Put something at a path that is no libnvidia-ml."""
+    if kind == "a folder":
+        path.mkdir()
+    elif kind == "text":
+        path.write_text("no library")
+    elif kind == "another library":
+        shutil.copy(_ctypes.__file__, path)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "a folder", "text", "another library"])
+def test_a_path_that_is_no_library_is_one_line(tmp_path: Path, kind: str) -> None:
+    """It is named, and no other library is tried instead."""
+    path = tmp_path / "libnvidia-ml.so.1"
+    no_library(path, kind)
+    answer = child.call("nvml", {"library": str(path)}, 10)
+    refused, gpus = wire.answer(answer)
+    assert refused is not None
+    assert (refused.error, gpus) == (
+        "symbol-missing" if kind == "another library" else "library-missing",
+        [],
+    )
+    assert str(path) in (answer["library"] or refused.text)
+    assert "\n" not in refused.text
+
+
+def test_no_library_is_library_missing() -> None:
+    """The dynamic loader's own words, where no driver is installed."""
+    answer = child.call("nvml", {"library": None}, 10)
+    if answer["library"]:
+        pytest.skip("an NVIDIA driver is installed here")
+    refused, gpus = wire.answer(answer)
+    assert refused is not None
+    assert (refused.error, gpus) == ("library-missing", [])
+    assert nvml.SONAME in refused.text
+
+
+def test_the_dynamic_loader_is_asked_first(
+    libraries: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LD_LIBRARY_PATH works in the isolated child, too."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(Path(libraries()).parent))
+    assert child.call("nvml", {}, 10)["library"] == nvml.SONAME
+
+
+def test_then_folders_below_roots(libraries: Callable[..., str], tmp_path: Path) -> None:
+    """The first that loads is taken; one for another machine is passed over."""
+    broken, good = (tmp_path / folder[1:] / nvml.SONAME for folder in nvml.FOLDERS[:2])
+    for path in (broken, good):
+        path.parent.mkdir(parents=True)
+    broken.write_text("for another machine")
+    shutil.copy(libraries(), good)
+    code = (
+        "import sys; from agent.nvml import library as nvml; from agent.nvml.library import Library;"
+        "nvml.ROOTS = sys.argv[1:]; print(Library().path)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, check=True, cwd=ROOT, text=True
+    )
+    if run.stdout.strip() == nvml.SONAME:
+        pytest.skip("an NVIDIA driver is installed here")
+    assert run.stdout.strip() == str(good)
+
+
+def test_the_agent_itself_never_loads_the_library(ask: Ask) -> None:
+    """After a look, this process has neither the library nor the binding."""
+    ask(tray())
+    assert "libnvidia-ml" not in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.skipif(
+    not REAL, reason="no NVIDIA GPU here: BWAGENT_TEST_NVML=real asks the real library"
+)
+def test_the_real_library() -> None:
+    """All GPUs of this machine are told, as nvidia-ml-py tells them, ten times over."""
+    path = None if REAL == "real" else REAL
+    answer = child.call("nvml", {"library": path}, 60)
+    sys.stdout.write(json.dumps(answer, indent=2))
+    gpus = decoded(answer)
+    assert gpus
+    assert all(one.pci and one.uuid for one in gpus)
+    assert accelerator.verdict(Seen(gpus)).reason != "failed"
+    assert without_words(answer) == by_binding(str(Path(path).parent) if path else None)
+    assert all(child.call("nvml", {"library": path}, 60) == answer for _ in range(10))

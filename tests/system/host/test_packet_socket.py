@@ -1,0 +1,478 @@
+"""The LLDP listener over real packet sockets, with lldpd playing the switches, and as a second decoder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.errors import Malformed, Unavailable
+from agent.lldp.frame import decode
+from agent.lldp.packet_socket import BURST, Listener, lldp_program
+from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
+from tests.support.real_parts import require
+from tests.support.switch import (
+    PATIENCE,
+    Leaf,
+    Lldpd,
+    Namespace,
+    bring_up,
+    cable,
+    missing,
+    wait_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.model import LldpNeighbor
+
+NAMED = identity(b"\x04" + MAC, b"\x05swp1") + tlv(5, b"leaf-1") + END
+JUMP_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ, include/uapi/linux/bpf_common.h
+CHASSIS_TYPES = {"mac": 4, "ip": 5, "ifname": 6, "local": 7}
+PORT_TYPES = {"mac": 3, "ip": 4, "ifname": 5, "local": 7}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parts() -> None:
+    """What all tests of this module need."""
+    require(missing())
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Namespace]:
+    """The node's network, where the listener is."""
+    with Namespace() as namespace:
+        yield namespace
+
+
+@pytest.fixture(scope="module")
+def leaf(node: Namespace) -> Iterator[Leaf]:
+    """A leaf switch, its port swp1 plugged into the node's eth1."""
+    with Leaf("leaf-1") as switch:
+        cable(switch, "swp1", node, "eth1")
+        switch.ip("address", "add", "192.0.2.17/24", "dev", "swp1")
+        yield switch
+
+
+@pytest.fixture
+def peer(node: Namespace) -> Iterator[Namespace]:
+    """A silent far end, its port wire0 plugged into the node's eth0."""
+    with Namespace() as namespace:
+        cable(namespace, "wire0", node, "eth0")
+        yield namespace
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    """A listener that watches nothing yet."""
+    opened = Listener()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def all_ethertypes() -> Iterator[Listener]:
+    """A listener for ports of an Open vSwitch."""
+    opened = Listener(openvswitch=True)
+    yield opened
+    opened.close()
+
+
+def hear(listener: Listener, wanted: Callable[[LldpNeighbor], bool]) -> LldpNeighbor:
+    """Wait for a neighbour of this kind."""
+    heard = []
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        for frame in listener.receive(0.5):
+            heard.append(decode(frame.data))
+            if wanted(heard[-1]):
+                return heard[-1]
+    pytest.fail(f"not heard; but {heard}")
+
+
+def frames(listener: Listener, count: int = 0) -> list[bytes]:
+    """As many frames as should come in, and what else comes in a moment later."""
+    found: list[bytes] = []
+    end = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < end:
+        found += [frame.data for frame in listener.receive(0.5)]
+    return found + [frame.data for frame in listener.receive(0.1)]
+
+
+def only(value: Any) -> Any:
+    """The value of an lldpcli element that comes once."""
+    return value[0]["value"] if value else None
+
+
+def told_by_lldpd(item: dict[str, Any]) -> dict[str, object]:
+    """A neighbour of `lldpcli -f json0`, by our field names."""
+    chassis, port = item["chassis"][0], item["port"][0]
+    return {
+        "chassis_id": only(chassis["id"]),
+        "chassis_subtype": CHASSIS_TYPES[chassis["id"][0]["type"]],
+        "port_id": only(port["id"]),
+        "port_id_subtype": PORT_TYPES[port["id"][0]["type"]],
+        "ttl": int(only(port["ttl"])),
+        "port_description": only(port.get("descr")),
+        "system_name": only(chassis.get("name")),
+        "system_description": only(chassis.get("descr")).replace("\n", r"\x0a"),
+        "management_addresses": tuple(address["value"] for address in chassis.get("mgmt-ip", [])),
+    }
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        [("lldp", "portidsubtype", "ifname"), ("system", "description", "A leaf\nof two lines")],
+        [("lldp", "portidsubtype", "macaddress"), ("system", "hostname", "leaf-é")],
+        [("ports", "swp1", "lldp", "portidsubtype", "local", "Eth1/1")],
+        [
+            ("ports", "swp1", "lldp", "portdescription", "to node-1"),
+            ("system", "chassisid", "rack 7, unit 42"),
+        ],
+    ],
+    ids=["ifname", "macaddress", "local", "local-chassis"],
+)
+def test_lldpd_understands_the_same_frames_the_same(
+    node: Namespace, leaf: Leaf, listener: Listener, orders: list[tuple[str, ...]]
+) -> None:
+    """A second lldpd on the node's end says of the switch what we say, whatever shapes its identifiers have."""
+    for order in orders:
+        leaf.lldpd.configure(*order)
+    node.call(listener.watch, ["eth1"])
+    with Lldpd(node, "-r") as second:
+        wait_for(lambda: agreed(second, listener))
+
+
+def agreed(second: Lldpd, listener: Listener) -> bool:
+    """Both decoders have heard the switch, and say the same."""
+    ours = [decode(frame.data) for frame in listener.receive(1.5)]
+    theirs = [told_by_lldpd(item) for item in second.neighbors()]
+    print(f"{ours = }\n{theirs = }")  # noqa: T201 - pytest shows it when it never comes true
+    return bool(theirs and ours) and all(
+        getattr(ours[-1], name) == value for name, value in theirs[-1].items()
+    )
+
+
+def test_two_neighbours_behind_a_dumb_switch_are_both_heard(
+    node: Namespace, leaf: Leaf, listener: Listener
+) -> None:
+    """A bridge that forwards LLDP shows two leaves on one port."""
+    leaf.rename("leaf-1")
+    with Namespace() as bridge, Leaf("leaf-2") as second:
+        bridge.ip("link", "add", "br0", "type", "bridge", "group_fwd_mask", "0x4000")
+        bridge.ip("link", "set", "br0", "up")
+        for far, port, near in ((leaf, "swp7", "p1"), (second, "swp1", "p2"), (node, "eth7", "p3")):
+            cable(far, port, bridge, near)
+            bridge.ip("link", "set", near, "master", "br0")
+        assert node.call(listener.watch, ["eth7"]) == {}
+        assert hear(listener, lambda neighbor: neighbor.system_name == "leaf-1").source_mac
+        assert hear(listener, lambda neighbor: neighbor.system_name == "leaf-2").source_mac
+
+
+def test_a_switch_says_goodbye_and_comes_back_under_another_name(
+    node: Namespace, leaf: Leaf, listener: Listener
+) -> None:
+    """A switch that ends sends a TTL of 0; when it is back, its new name is heard."""
+    node.call(listener.watch, ["eth1"])
+    before = hear(listener, lambda neighbor: neighbor.ttl > 0)
+    leaf.lldpd.stop()
+    goodbye = hear(listener, lambda neighbor: neighbor.ttl == 0)
+    assert (goodbye.chassis_id, goodbye.port_id) == (before.chassis_id, before.port_id)
+    leaf.lldpd.start()
+    leaf.rename("leaf-9")
+    assert hear(listener, lambda neighbor: neighbor.system_name == "leaf-9").ttl > 0
+
+
+def test_a_link_that_goes_down_and_up_is_heard_again(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """A link that is down is silent and no error, and its socket hears when it is back, without another look."""
+    node.call(listener.watch, ["eth0"])
+    node.ip("link", "set", "eth0", "down")
+    assert frames(listener) == []
+    bring_up(peer, "wire0", node, "eth0")
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(listener, 1) == [ethernet(NAMED)]
+
+
+def test_a_link_that_is_down_from_the_start_is_heard_later(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """To watch a netdev that is down is no error either."""
+    node.ip("link", "set", "eth0", "down")
+    assert node.call(listener.watch, ["eth0"]) == {}
+    assert frames(listener) == []
+    bring_up(peer, "wire0", node, "eth0")
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(listener, 1) == [ethernet(NAMED)]
+
+
+def test_a_netdev_made_again_is_heard_again(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """A netdev that was deleted and made again under the same name gets a new socket at the next look."""
+    node.call(listener.watch, ["eth0"])
+    node.ip("link", "delete", "eth0")
+    assert frames(listener) == []
+    assert node.call(listener.watch, ["eth0"]) == {"eth0": "ENODEV: No such device"}
+    cable(peer, "wire0", node, "eth0")
+    assert node.call(listener.watch, ["eth0"]) == {}
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(listener, 1) == [ethernet(NAMED)]
+
+
+def test_a_netdev_made_again_between_two_looks_is_heard_again(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """Nor is the old socket kept when the netdev is back before anybody looked."""
+    node.call(listener.watch, ["eth0"])
+    node.ip("link", "delete", "eth0")
+    cable(peer, "wire0", node, "eth0")
+    assert node.call(listener.watch, ["eth0"]) == {}
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(listener, 1) == [ethernet(NAMED)]
+
+
+def test_a_renamed_netdev_is_heard_under_its_new_name(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """After a rename frames carry the new name, and the old one is gone."""
+    node.call(listener.watch, ["eth0"])
+    node.ip("link", "set", "eth0", "down")
+    node.ip("link", "set", "eth0", "name", "rail0")
+    bring_up(peer, "wire0", node, "rail0")
+    assert node.call(listener.watch, ["eth0", "rail0"]) == {"eth0": "ENODEV: No such device"}
+    peer.send("wire0", ethernet(NAMED))
+    assert [frame.netdev for frame in listener.receive(PATIENCE)] == ["rail0"]
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_a_netdev_lent_to_another_namespace_is_heard_when_it_is_back(
+    node: Namespace, peer: Namespace, listener: Listener, *, looked: bool
+) -> None:
+    """It comes back with the ifindex that it had, and yet the old socket would be deaf for ever."""
+    node.call(listener.watch, ["eth0"])
+    with Namespace() as pod:
+        node.ip("link", "set", "eth0", "netns", pod.name)
+        if looked:
+            assert node.call(listener.watch, ["eth0"]) == {"eth0": "ENODEV: No such device"}
+        pod.ip("link", "set", "eth0", "netns", node.name)
+    bring_up(peer, "wire0", node, "eth0")
+    assert node.call(listener.watch, ["eth0"]) == {}
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(listener, 1) == [ethernet(NAMED)]
+
+
+def test_what_is_no_longer_watched_is_closed(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """A netdev that is left out of the next look has no socket any more; one that stays keeps its own."""
+    node.call(listener.watch, ["eth0", "lo"])
+    kept = listener.filenos()
+    node.call(listener.watch, ["eth0"])
+    assert len(kept) == len(listener.filenos()) + 1
+    assert set(listener.filenos()) < set(kept)
+    listener.close()
+    assert listener.filenos() == []
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(listener) == []
+
+
+def test_time_comes_from_the_clock(node: Namespace, peer: Namespace) -> None:
+    """Frames carry the time that the clock tells."""
+    listener = Listener(clock=lambda: 1234.5)
+    node.call(listener.watch, ["eth0"])
+    peer.send("wire0", ethernet(NAMED))
+    assert [frame.time for frame in listener.receive(PATIENCE)] == [1234.5]
+    listener.close()
+
+
+@pytest.mark.parametrize("destination", ["0180c200000e", "0180c2000003", "0180c2000000"])
+def test_each_group_address_is_heard(
+    node: Namespace, peer: Namespace, listener: Listener, destination: str
+) -> None:
+    """Nearest bridge, nearest non-TPMR bridge and nearest customer bridge."""
+    node.call(listener.watch, ["eth0"])
+    frame = ethernet(NAMED, destination=destination)
+    peer.send("wire0", frame)
+    assert frames(listener, 1) == [frame]
+
+
+@pytest.mark.parametrize("destination", ["ffffffffffff", "02000000cafe", "01005e000001"])
+def test_frames_that_bridges_forward_are_dropped(
+    node: Namespace, peer: Namespace, listener: Listener, destination: str
+) -> None:
+    """LLDP to another address may come from anywhere in the broadcast domain."""
+    node.call(listener.watch, ["eth0"])
+    peer.send("wire0", ethernet(NAMED, destination=destination), ethernet(NAMED))
+    assert frames(listener, 1) == [ethernet(NAMED)]
+    assert listener.dropped == {"oversize": 0, "destination": 1, "own": 0}
+
+
+@pytest.mark.parametrize("tags", ["81000000", "8100e064", "88a80064"])
+def test_a_tagged_frame_is_heard(
+    node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener, tags: str
+) -> None:
+    """The kernel takes the tag off before it sorts by ethertype; on all ethertypes the tag comes beside the frame."""
+    for listening in (listener, all_ethertypes):
+        node.call(listening.watch, ["eth0"])
+    peer.send("wire0", ethernet(NAMED, tags=tags))
+    [bare] = frames(listener, 1)
+    assert bare.rstrip(b"\0") == ethernet(NAMED).rstrip(b"\0")
+    assert frames(all_ethertypes, 1) == [ethernet(NAMED, tags=tags)]
+
+
+@pytest.mark.parametrize("tags", ["88a80064" + "81000065", "91000064", "91000064" + "81000065"])
+def test_two_tags_and_old_tags_are_heard_on_all_ethertypes_only(
+    node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener, tags: str
+) -> None:
+    """A socket that is bound to LLDP's ethertype never sees these: behind the tag taken off there is another."""
+    for listening in (listener, all_ethertypes):
+        node.call(listening.watch, ["eth0"])
+    peer.send("wire0", ethernet(NAMED, tags=tags))
+    assert frames(all_ethertypes, 1) == [ethernet(NAMED, tags=tags)]
+    assert frames(listener) == []
+
+
+def test_nothing_but_lldp_passes_the_filter(
+    node: Namespace, peer: Namespace, all_ethertypes: Listener
+) -> None:
+    """On a socket for all ethertypes the kernel drops what is not LLDP."""
+    node.call(all_ethertypes.watch, ["eth0"])
+    for ethertype in ("0800", "86dd", "88cb", "810000010800", "88a80001" + "81000001" + "0806"):
+        peer.send("wire0", bytes.fromhex("0180c200000e" + "02" * 6 + ethertype) + NAMED)
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(all_ethertypes, 1) == [ethernet(NAMED)]
+    assert all_ethertypes.dropped == {"oversize": 0, "destination": 0, "own": 0}
+
+
+def test_the_filter_jumps_forward_only() -> None:
+    """The kernel would refuse it otherwise; and both ends are reached."""
+    program = lldp_program()
+    jumps = [
+        (at, true, false)
+        for at, (code, true, false, _) in enumerate(program)
+        if code == JUMP_IF_EQUAL
+    ]
+    targets = {at + 1 + jump for at, true, false in jumps for jump in (true, false)}
+    assert {len(program) - 1, len(program) - 2} < targets <= set(range(len(program)))
+
+
+def test_own_frames_are_not_heard(
+    node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener
+) -> None:
+    """What an lldpd on this node sends goes out, and does not come in."""
+    assert peer.name
+    for listening in (listener, all_ethertypes):
+        node.call(listening.watch, ["eth0"])
+    node.send("eth0", ethernet(NAMED))
+    assert frames(listener) == frames(all_ethertypes) == []
+
+
+def test_jumbo_frames_are_dropped(
+    node: Namespace, peer: Namespace, all_ethertypes: Listener
+) -> None:
+    """The largest frame of the standard is heard, with a tag too; one octet more is dropped and counted."""
+    for namespace, netdev in ((peer, "wire0"), (node, "eth0")):
+        namespace.ip("link", "set", netdev, "mtu", "9000")
+    node.call(all_ethertypes.watch, ["eth0"])
+    full = [ethernet(NAMED).ljust(1518, b"\0"), ethernet(NAMED, tags="81000001").ljust(1522, b"\0")]
+    for frame in full:
+        peer.send("wire0", frame, frame + b"\0")
+    peer.send("wire0", ethernet(NAMED).ljust(9000, b"\0"))
+    assert [len(frame) for frame in frames(all_ethertypes, 2)] == [1518, 1522]
+    assert all_ethertypes.dropped == {"oversize": 3, "destination": 0, "own": 0}
+
+
+def test_a_flood_on_one_port_leaves_the_others_their_turn(
+    node: Namespace, leaf: Leaf, peer: Namespace, listener: Listener
+) -> None:
+    """However much a port sends, what is handed out at once is bounded, and the others are heard."""
+    assert leaf.name
+    node.call(listener.watch, ["eth0", "eth1"])
+    heard: list[str] = []
+    end = time.monotonic() + PATIENCE
+    while "eth1" not in heard and time.monotonic() < end:
+        peer.send("wire0", *[ethernet(NAMED)] * 1000)
+        heard = [frame.netdev for frame in listener.receive(1)]
+        assert heard.count("eth0") == BURST
+    assert "eth1" in heard
+
+
+def test_malformed_frames_come_through(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """The listener does not judge content: a capture shows what was sent."""
+    node.call(listener.watch, ["eth0"])
+    peer.send("wire0", ethernet(b"\xff" * 100))
+    [frame] = frames(listener, 1)
+    with pytest.raises(Malformed):
+        decode(frame)
+
+
+def test_no_trace_is_left(
+    node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener
+) -> None:
+    """No promiscuous mode; the group addresses are joined while listening and left on close."""
+    assert peer.name
+    groups = {"01:80:c2:00:00:00", "01:80:c2:00:00:03", "01:80:c2:00:00:0e"}
+    for listening in (listener, all_ethertypes):
+        node.call(listening.watch, ["eth0"])
+        [link] = json.loads(node.ip("-d", "-j", "link", "show", "eth0"))
+        assert (link["promiscuity"], "PROMISC" in link["flags"], "ALLMULTI" in link["flags"]) == (
+            0,
+            False,
+            False,
+        )
+        assert groups < set(node.ip("maddress", "show", "dev", "eth0").split())
+        listening.close()
+        assert not groups & set(node.ip("maddress", "show", "dev", "eth0").split())
+
+
+LISTEN = """
+import sys
+from agent.errors import Unavailable
+from agent.lldp.packet_socket import Listener
+from agent.lldp.frame import decode
+
+capabilities = [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")][0]
+listener = Listener(openvswitch="openvswitch" in sys.argv)
+try:
+    listener.watch(["eth1"])
+except Unavailable as error:
+    print(capabilities, error)
+else:
+    print(capabilities, decode(listener.receive(15)[0].data).port_id_subtype)
+"""
+
+
+def listen(node: Namespace, capabilities: str, *arguments: str) -> list[str]:
+    """What a child says, as root with these capabilities only: its effective ones in hex, and what it heard."""
+    bounded = ["setpriv", f"--bounding-set={capabilities}", f"--inh-caps={capabilities}"]
+    command = node.command(*bounded, sys.executable, "-c", LISTEN, *arguments)
+    run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
+    return run.stdout.strip().split(" ", 1)
+
+
+@pytest.mark.parametrize("arguments", [(), ("openvswitch",)])
+def test_cap_net_raw_is_enough(node: Namespace, leaf: Leaf, arguments: tuple[str, ...]) -> None:
+    """A process with CAP_NET_RAW and nothing else hears LLDP."""
+    assert leaf.name
+    capabilities, heard = listen(node, "-all,+net_raw", *arguments)
+    assert int(capabilities, 16) == 1 << 13
+    assert int(heard) in PORT_TYPES.values()
+
+
+def test_without_cap_net_raw_it_says_so(node: Namespace, leaf: Leaf) -> None:
+    """A process without it is told what is missing."""
+    assert leaf.name
+    capabilities, said = listen(node, "-all")
+    assert int(capabilities, 16) == 0
+    assert said == "eth1: no packet socket for LLDP: CAP_NET_RAW is missing"
+    assert issubclass(Unavailable, Exception)

@@ -1,0 +1,269 @@
+"""Subnet management packets over libibumad: ibsim as the real fabric, a stand-in library for what a real one hides."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.errors import Malformed
+from agent.infiniband import smp
+from agent.infiniband.node_description import switch_name
+from agent.infiniband.smp import Attribute, Exchange
+from agent.infiniband.umad import Shut, Umad
+from agent.model import IbNeighbor
+from tests.support import stand_in
+from tests.support.fabric import Fabric, missing
+from tests.support.qemu import machine
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TWO_LEAVES = """
+Switch 8 "leaf1"
+[1] "host1"[1]
+[2] "host2"[1]
+[8] "leaf2"[8]
+
+Switch 8 "leaf2"
+[3] "host3"[1]
+[8] "leaf1"[8]
+
+Hca 1 "host1"
+[1] "leaf1"[1]
+
+Hca 1 "host2"
+[1] "leaf1"[2]
+
+Hca 1 "host3"
+[1] "leaf2"[3]
+
+Hca 1 "left"
+[1] "right"[1]
+
+Hca 1 "right"
+[1] "left"[1]
+"""
+
+# What ibnetdiscover prints of one NDR switch with one host on it.
+MANAGED = """
+vendid=0x2c9
+devid=0xd2f2
+sysimgguid=0xb0cf0e0300d66c80
+switchguid=0xb0cf0e0300d66c80(b0cf0e0300d66c80)
+Switch\t65 "S-b0cf0e0300d66c80"\t\t# "MF0;L90.1.3:MQM9700/U1" enhanced port 0 lid 1 lmc 0
+[3]\t"H-b83fd20300aabb00"[1](b83fd20300aabb00) \t\t# "node005 mlx5_0" lid 22 4xNDR
+
+vendid=0x2c9
+devid=0x1021
+sysimgguid=0xb83fd20300aabb00
+caguid=0xb83fd20300aabb00
+Ca\t1 "H-b83fd20300aabb00"\t\t# "node005 mlx5_0"
+[1](b83fd20300aabb00) \t"S-b0cf0e0300d66c80"[3]\t\t# lid 22 lmc 0 "MF0;L90.1.3:MQM9700/U1" lid 1 4xNDR
+"""
+
+ASK_INFO = smp.get(Attribute.NODE_INFO, 1, 1)
+NODE_TYPES = {"Channel Adapter": "CA", "Switch": "switch", "Router": "router"}
+LINK_STATES = {"Down": "DOWN", "Initialize": "INIT", "Armed": "ARMED", "Active": "ACTIVE"}
+
+
+@pytest.fixture(scope="module")
+def two_leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """Play a fabric of two leaves and two hosts cabled back to back."""
+    require(missing())
+    with Fabric(TWO_LEAVES, tmp_path_factory.mktemp("two-leaves")) as fabric:
+        yield fabric
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Build the stand-in libibumad."""
+    require(stand_in.missing())
+    return stand_in.build(tmp_path_factory.mktemp("stand-in"))
+
+
+def neighbor(port: dict[str, Any]) -> IbNeighbor:
+    """What the parent makes of the helper's answer for one port."""
+    return smp.replay(
+        Exchange(
+            bytes.fromhex(one["request"]),
+            one["reply"] and bytes.fromhex(one["reply"]),
+            one["error"],
+        )
+        for one in port["exchanges"]
+    )
+
+
+def ask_on(fabric: Fabric, host: str) -> dict[str, Any]:
+    """The helper's answer for the one port of a simulated host."""
+    [port] = fabric.helper(host, {"ports": [["ibsim0", 1]]})
+    return port
+
+
+def by_smpquery(fabric: Fabric, host: str) -> IbNeighbor:
+    """The same neighbour, told by infiniband-diags."""
+    info = fabric.smpquery(host, "nodeinfo", "0,1")
+    selected = info["LocalPort"] if info["NodeType"] == "Switch" else "0"
+    return IbNeighbor(
+        NODE_TYPES[info["NodeType"]],
+        info["Guid"].removeprefix("0x"),
+        info["SystemGuid"].removeprefix("0x"),
+        int(info["LocalPort"]),
+        int(info["NumPorts"]),
+        fabric.smpquery(host, "nodedesc", "0,1")["Node Description"],
+        LINK_STATES[fabric.smpquery(host, "portinfo", "0,1", selected)["LinkState"]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "name", "number"),
+    [
+        ("host1", "leaf1", 1),
+        ("host2", "leaf1", 2),
+        ("host3", "leaf2", 3),
+        ("left", "right", 1),
+        ("right", "left", 1),
+    ],
+)
+def test_every_host_sees_what_smpquery_sees(
+    two_leaves: Fabric, host: str, name: str, number: int
+) -> None:
+    """Field by field, on a fabric of switches and on two hosts cabled back to back."""
+    port = ask_on(two_leaves, host)
+    seen = neighbor(port)
+    assert (port["error"], seen.node_description, seen.port) == (None, name, number)
+    assert seen == by_smpquery(two_leaves, host)
+
+
+def test_a_managed_switch_gives_its_name_its_guid_and_the_port(tmp_path: Path) -> None:
+    """A fabric rebuilt from an ibnetdiscover dump."""
+    require(missing())
+    host = "H-b83fd20300aabb00"
+    with Fabric(MANAGED, tmp_path) as fabric:
+        seen = neighbor(ask_on(fabric, host))
+        assert seen == by_smpquery(fabric, host)
+    assert (seen.node_guid, seen.port, seen.ports) == ("b0cf0e0300d66c80", 3, 65)
+    assert switch_name(seen.node_description or "") == "L90.1.3"
+
+
+def test_neighbours_are_known_before_a_subnet_manager_is(two_leaves: Fabric) -> None:
+    """Nobody has configured this fabric: its ports are in INIT."""
+    assert neighbor(ask_on(two_leaves, "host3")).port_state == "INIT"
+
+
+def test_an_unplugged_cable_is_no_answer_until_it_is_back(two_leaves: Fabric) -> None:
+    """Both tries are lost, and the first question after the repair is answered."""
+    two_leaves.console('Unlink "leaf1"[2]')
+    port = ask_on(two_leaves, "host2")
+    assert port["error"] == "no-answer"
+    assert [(one["reply"], one["error"]) for one in port["exchanges"]] == [(None, "no-answer")]
+    two_leaves.console('Relink "leaf1"[2]')
+    assert neighbor(ask_on(two_leaves, "host2")).node_description == "leaf1"
+
+
+def test_a_port_that_the_host_does_not_have_is_reported_beside_the_others(
+    two_leaves: Fabric,
+) -> None:
+    """One missing port costs itself."""
+    good, bad = two_leaves.helper("host1", {"ports": [["ibsim0", 1], ["ibsim0", 2]]})
+    assert (good["error"], bad["error"]) == (None, "no-umad")
+
+
+SOFT_ROCE = f"""
+set -eu
+cd {Path(__file__).parents[3]}
+ask() {{ echo '{{"ports": [["rxe0", 1]]}}' | "$@" {sys.executable} -m agent.helper.main smp; }}
+ip link add v0 type veth peer name v1
+ip link set v0 up
+rdma link add rxe0 type rxe netdev v0
+ask >$OUT/no-umad 2>/dev/null
+modprobe ib_umad
+ask >$OUT/refused
+chmod 0 /dev/infiniband/umad0
+ask setpriv --bounding-set=-all --inh-caps=-all >$OUT/not-permitted
+"""
+
+
+def test_a_real_kernel_refuses_in_words(tmp_path: Path) -> None:
+    """Soft-RoCE without ib_umad, with it, and with a device node that we may not open."""
+    require(machine.missing())
+    result = machine.Machine(tmp_path).run(SOFT_ROCE, env={"OUT": str(tmp_path)})
+    assert result.rc == 0, result.output
+    for word in ("no-umad", "refused", "not-permitted"):
+        [port] = json.loads((tmp_path / word).read_text())["ports"]
+        assert port["error"] == word, port["text"]
+
+
+def test_a_request_is_answered(library: str) -> None:
+    """The plain case of `ask`."""
+    answer = Umad(library).ask("mlx5_0", 1, ASK_INFO, 500)
+    assert smp.node_info(smp.decode(answer, ASK_INFO)).local_port == 3
+
+
+def test_a_reply_to_somebody_else_is_passed_over(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong transaction ID is discarded, and waiting goes on."""
+    monkeypatch.setenv("STAND_IN", "mlx5_0:wrong-tid")
+    answer = Umad(library).ask("mlx5_0", 1, ASK_INFO, 500)
+    assert smp.transaction(answer) == smp.transaction(ASK_INFO)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("silent", "no-answer"),
+        ("deaf", "no-answer"),
+        ("absent", "no-umad"),
+        ("not-permitted", "not-permitted"),
+        ("refused", "refused"),
+        ("send-fails", "send-failed"),
+    ],
+)
+def test_every_fault_has_its_word(
+    library: str, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+) -> None:
+    """The word is what `missing_neighbors` shows; the sentence names the port."""
+    monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
+    with pytest.raises(Shut, match="mlx5_0 port 1") as shut:
+        Umad(library).ask("mlx5_0", 1, ASK_INFO, 50)
+    assert shut.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("device", "port"), [("", 1), ("mlx5_0", 0), ("mlx5_0", -1), ("mlx5\0_0", 1)]
+)
+def test_a_port_that_libibumad_would_choose_itself_is_never_opened(
+    library: str, device: str, port: int
+) -> None:
+    """No name and port 0 mean "any" to the library."""
+    with pytest.raises(Shut, match="no such port"):
+        Umad(library).open(device, port)
+
+
+@pytest.mark.parametrize("library_name", ["libbwagent-no-such.so.3", "libc.so.6"])
+def test_a_missing_or_strange_library_is_no_umad(library_name: str) -> None:
+    """Not there, or without the functions."""
+    with pytest.raises(Shut) as shut:
+        Umad(library_name)
+    assert shut.value.reason == "no-umad"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(1, 0x01), (1, 0x03), (1, 0x04), (3, 0x02), (3, 0x81), (17, 0x20)]
+)
+def test_nothing_but_a_get_of_class_0x81_is_sent(
+    library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: int, value: int
+) -> None:
+    """Another class, method or attribute does not reach umad_send()."""
+    log = tmp_path / "sent"
+    monkeypatch.setenv("STAND_IN_LOG", str(log))
+    changed = bytearray(ASK_INFO)
+    changed[place] = value
+    with pytest.raises(Malformed):
+        Umad(library).ask("mlx5_0", 1, bytes(changed), 50)
+    assert not log.exists()

@@ -1,0 +1,72 @@
+"""One API server for the tests of a run; each test makes Nodes of its own in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import switch
+from tests.support.kube.agents import Agent, an_agent, install
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.programs import missing
+from tests.support.kube.rack import Rack, cabled
+from tests.support.kube.worker import Worker
+from tests.support.kube.worker import missing as no_worker
+from tests.support.kube.worker import worker as a_worker
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A running control plane; the test is skipped where its programs are not built."""
+    require(missing())
+    with Cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def installed(cluster: Cluster) -> Cluster:
+    """The API server with the manifests in it."""
+    install(cluster, "sysfs")
+    return cluster
+
+
+@pytest.fixture(scope="package")
+def rack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
+    """A RoCE node in a rack, and the agent on it; what happens there takes its time, whoever is tested meanwhile."""
+    require(switch.missing())
+    with cabled(cluster, tmp_path_factory.mktemp("rack")) as rack:
+        yield rack
+
+
+@pytest.fixture
+def agent(installed: Cluster) -> Agent:
+    """The agent as the manifests make it."""
+    return an_agent(installed, "bwagent")
+
+
+@pytest.fixture
+def mighty(installed: Cluster) -> Agent:
+    """An agent whom nothing but the policy hinders."""
+    return an_agent(installed, "mighty")
+
+
+@pytest.fixture
+def tenant() -> Iterator[Cluster]:
+    """An API server of its own, with the overlay that names labels of a tenant's own."""
+    require(missing())
+    with Cluster() as cluster:
+        install(cluster, "coreweave")
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A machine with a kubelet, for the agent's DaemonSet."""
+    require(no_worker())
+    with a_worker(tmp_path_factory.mktemp("worker")) as worker:
+        yield worker

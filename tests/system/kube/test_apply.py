@@ -1,0 +1,322 @@
+"""Plans applied to a real API server, by the agent's account, through the same child as in a Pod."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.kube.annotation import parse
+from agent.kube.cleanup import removals
+from agent.kube.managed_fields import owned
+from agent.kube.plan import Held, plan
+from agent.kube.requests import apply, look, nodes
+from agent.kube.response import Failure
+from agent.kube.transport import door
+from tests.support.kube.cluster import APPLY, MERGE
+from tests.support.nodes import ACCELERATOR_KEY as ACC
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from agent.kube.apply import Outcome
+    from tests.support.kube.cluster import Cluster
+
+ACCOUNT = "appliers"
+EXPECTED = f"{PREFIX}/speed.expected"
+ALL = {FLAVOR: "infiniband", SPEED: "3200G", LEAF: "L90.1.3", IB_SPEED: "3200G", ACC: "a.1"}
+
+_names = (f"apply-{number}" for number in itertools.count())
+
+
+@dataclass(slots=True)
+class Applier:
+    """The agent on a Node, as far as labels go."""
+
+    cluster: Cluster
+    node: str
+    kube: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    known: Mapping[str, Any] = field(default_factory=dict)  # the Node as it was seen last
+
+    def look(self) -> Mapping[str, Any]:
+        found = look(self.kube, self.node)
+        assert not isinstance(found, Failure), found.text
+        self.known = found
+        return found
+
+    def apply(self, labels: Mapping[str, str], **changes: Any) -> Outcome:
+        """Apply to the Node as it was seen last, which may be long ago."""
+        outcome = apply(
+            self.kube, plan(self.known or self.look(), desired(labels, **changes), KEYS, NOW)
+        )
+        self.known = outcome.node or self.known
+        return outcome
+
+    def metadata(self) -> dict[str, Any]:
+        """The Node's metadata as the admin sees it."""
+        return dict(self.cluster.request("GET", f"/api/v1/nodes/{self.node}").body["metadata"])
+
+    def labels(self) -> dict[str, str]:
+        return dict(self.metadata().get("labels", {}))
+
+    def by_others(self, manager: str, labels: Mapping[str, str | None], kind: str = MERGE) -> None:
+        """Somebody else changes labels."""
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": labels}}
+        path = f"/api/v1/nodes/{self.node}?fieldManager={manager}{'&force=true' if kind == APPLY else ''}"
+        answer = self.cluster.request("PATCH", path, body, kind=kind)
+        assert answer.status == 200, answer.message
+
+
+@pytest.fixture(scope="session")
+def account(cluster: Cluster) -> str:
+    """An account that may get and patch Nodes, in a namespace of the same name."""
+    cluster.kubectl("create", "namespace", ACCOUNT)
+    cluster.kubectl("-n", ACCOUNT, "create", "serviceaccount", ACCOUNT)
+    cluster.kubectl("create", "clusterrole", ACCOUNT, "--verb=get,patch", "--resource=nodes")
+    binding = (f"--clusterrole={ACCOUNT}", f"--serviceaccount={ACCOUNT}:{ACCOUNT}")
+    cluster.kubectl("create", "clusterrolebinding", ACCOUNT, *binding)
+    return ACCOUNT
+
+
+@pytest.fixture
+def applier(cluster: Cluster, account: str) -> Applier:
+    """The agent's account on a new Node that carries something of the site's."""
+    site = {
+        "labels": {"site.example/rack": "1", EXPECTED: "3200G"},
+        "annotations": {"site.example/owner": "a"},
+    }
+    name = str(cluster.node(next(_names), **site)["metadata"]["name"])
+    return Applier(
+        cluster,
+        name,
+        door(str(cluster.kubeconfig(cluster.token_for_pod_on(name, account, account)))),
+    )
+
+
+def test_a_fresh_node(applier: Applier) -> None:
+    """The labels and the annotation are on the Node after one request, and a second look finds nothing to do."""
+    outcome = applier.apply(ALL)
+    assert (outcome.applied, outcome.requests, outcome.failure) == (
+        dict(sorted(ALL.items())),
+        1,
+        None,
+    )
+    found = applier.look()
+    assert owned(found, KEYS) == ALL
+    assert parse(found["metadata"]["annotations"][KEYS.annotation], KEYS.annotation)[1] is None
+    assert not plan(found, desired(ALL), KEYS, NOW).due
+
+
+def test_what_comes_back(applier: Applier) -> None:
+    """The answer to a change is the whole metadata, the site's expected half with it, so that no look is needed."""
+    outcome = applier.apply(ALL)
+    assert outcome.node is not None
+    assert outcome.node["metadata"]["labels"] == applier.labels()
+    assert outcome.node["metadata"]["labels"][EXPECTED] == "3200G"
+    assert not plan(outcome.node, desired(ALL), KEYS, NOW).due
+
+
+def test_others_stay(applier: Applier) -> None:
+    """Labels and annotations of others are there after every change, also below our own prefix."""
+    applier.apply(ALL)
+    applier.apply({FLAVOR: "roce"})
+    assert applier.labels() == {FLAVOR: "roce", "site.example/rack": "1", EXPECTED: "3200G"}
+    assert applier.metadata()["annotations"]["site.example/owner"] == "a"
+
+
+def test_a_removed_neighbour(applier: Applier) -> None:
+    """A neighbour that is gone takes its labels along."""
+    applier.apply(ALL)
+    outcome = applier.apply({key: value for key, value in ALL.items() if key != LEAF})
+    assert outcome.removed == (LEAF,)
+    assert LEAF not in applier.labels()
+
+
+def test_drift(applier: Applier) -> None:
+    """What was changed or removed by hand is back, by a request that was planned before or after it."""
+    applier.apply(ALL)
+    for seen in (False, True):
+        applier.by_others("kubectl-edit", {FLAVOR: "x", SPEED: None})
+        if seen:
+            applier.look()
+        outcome = applier.apply(ALL)
+        assert [(taken.key, taken.manager) for taken in outcome.taken] == [(FLAVOR, "kubectl-edit")]
+        assert owned(applier.look(), KEYS) == ALL
+
+
+@pytest.mark.parametrize("kind", [MERGE, APPLY])
+def test_two_managers(applier: Applier, kind: str) -> None:
+    """Of two keys that another manager has changed, ours is taken, and the accelerator's is left and reported."""
+    applier.apply(ALL)
+    applier.by_others("nfd-master", {FLAVOR: "x", ACC: "b.2"}, kind)
+    outcome = applier.apply(ALL)
+    assert outcome.failure is None
+    assert outcome.left_alone == (Held(ACC, "b.2", "a.1", ("nfd-master",)),)
+    assert outcome.removed == ()
+    assert applier.labels() == {**ALL, ACC: "b.2", "site.example/rack": "1", EXPECTED: "3200G"}
+    again = plan(applier.look(), desired(ALL), KEYS, NOW)
+    assert (again.due, again.left_alone) == (False, outcome.left_alone)
+
+
+def test_an_accelerator_that_was_there_before(applier: Applier) -> None:
+    """A value that another manager put there first is left without a request that could take it."""
+    applier.by_others("nfd-master", {ACC: "b.2"})
+    outcome = applier.apply(ALL)
+    assert outcome.requests == 1
+    assert applier.labels()[ACC] == "b.2"
+
+
+def test_a_shared_accelerator(applier: Applier) -> None:
+    """The same value may be of two managers; when ours ends, theirs stays."""
+    applier.by_others("nfd-master", {ACC: "a.1"})
+    applier.apply(ALL)
+    assert owned(applier.look(), KEYS)[ACC] == "a.1"
+    outcome = applier.apply({FLAVOR: "infiniband"})
+    assert ACC not in outcome.removed
+    assert applier.labels()[ACC] == "a.1"
+    assert ACC not in owned(applier.look(), KEYS)
+
+
+def test_a_node_made_anew(applier: Applier) -> None:
+    """A Node that was deleted, and perhaps made again, is not touched by a plan for the old one."""
+    applier.apply(ALL)
+    path = f"/api/v1/nodes/{applier.node}"
+    applier.cluster.request("DELETE", path)
+    gone = applier.apply(ALL)
+    assert gone.failure is not None
+    applier.cluster.node(applier.node)
+    anew = applier.apply(ALL)
+    assert anew.failure is not None
+    assert (gone.failure.kind, gone.requests) == ("recreated", 1)
+    assert (anew.failure.kind, anew.requests) == ("recreated", 1)
+    assert applier.labels() == {}
+    applier.look()
+    assert applier.apply(ALL).failure is None
+
+
+def test_no_such_node(applier: Applier) -> None:
+    """A Node that does not exist is told in one line."""
+    found = look(applier.kube, "nowhere")
+    assert isinstance(found, Failure)
+    assert found.text == 'Node nowhere: it does not exist: nodes "nowhere" not found'
+
+
+def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
+    """A policy, on one Node, against changes of labels below a provider's domain; as a managed service may have."""
+    labels, before = "object.metadata.?labels.orValue({})", "oldObject.metadata.?labels.orValue({})"
+    ours = "key.contains('.coreweave.cloud/')"
+    kept = f"key in {before} && {before}[key] == {labels}[key]"
+    spec = {
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["*"],
+                    "resources": ["nodes"],
+                    "operations": ["UPDATE"],
+                }
+            ]
+        },
+        "matchConditions": [{"name": "one", "expression": f"request.name == '{node}'"}],
+        "validations": [
+            {"expression": f"{labels}.all(key, !{ours} || ({kept}))", "message": message},
+            {"expression": f"{before}.all(key, !{ours} || key in {labels})", "message": message},
+        ],
+    }
+    base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    cluster.create(f"{base}ies", {"metadata": {"name": node}, "spec": spec})
+    binding = {"policyName": node, "validationActions": ["Deny"]}
+    cluster.create(f"{base}ybindings", {"metadata": {"name": node}, "spec": binding})
+    probe = {"metadata": {"labels": {f"probe.coreweave.cloud/{node}": "x"}}}
+    deadline = time.monotonic() + 30
+    while cluster.request("PATCH", f"/api/v1/nodes/{node}", probe, kind=MERGE).status == 200:
+        probe["metadata"]["labels"] = {f"probe.coreweave.cloud/{time.monotonic_ns()}": "x"}
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    "message", ["labels of *.coreweave.cloud are the provider's", f"{FLAVOR} and its like: no"]
+)
+def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
+    """Where a policy refuses the provider's keys the accelerator's still lands, and what was there before stays."""
+    applier.apply({FLAVOR: "roce", LEAF: "L1"})
+    refuse_provider_keys(applier.cluster, applier.node, message)
+    outcome = applier.apply(ALL)
+    assert outcome.failure is None
+    assert outcome.applied == {ACC: "a.1"}
+    labels = applier.labels()
+    assert (labels[FLAVOR], labels[LEAF], labels[ACC]) == ("roce", "L1", "a.1")
+    assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
+    assert all(message in refusal.text for refusal in outcome.refused)
+    again = plan(applier.look(), desired(ALL, backed_off=outcome.back_off), KEYS, NOW)
+    assert (again.due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
+
+
+def test_a_rotated_token(
+    applier: Applier, account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a Pod a token that has run out is read again for the next request; without a new one it is told."""
+    url = applier.cluster.url.removeprefix("https://")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", url.partition(":")[0])
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", url.partition(":")[2])
+    shutil.copy(applier.cluster.ca, tmp_path / "ca.crt")
+    good = applier.cluster.token_for_pod_on(applier.node, account, account)
+    tokens = ["run-out", good, good]
+    behind = door(service_account=str(tmp_path))
+
+    def kube(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        (tmp_path / "token").write_text(tokens.pop(0) + "\n" if tokens else "run-out")
+        return behind(request)
+
+    applier.kube = kube
+    applier.look()
+    assert applier.apply(ALL).failure is None
+    failure = applier.apply({}).failure
+    assert failure is not None
+    assert failure.text.endswith("does not accept our token: Unauthorized")
+    assert applier.labels()[FLAVOR] == "infiniband"
+
+
+def test_no_permission(applier: Applier) -> None:
+    """An account without the ClusterRole is told what it lacks, once, and no key is blamed."""
+    applier.look()
+    applier.cluster.kubectl("create", "serviceaccount", applier.node)
+    token = applier.cluster.token_for_pod_on(applier.node, applier.node, "default")
+    applier.kube = door(str(applier.cluster.kubeconfig(token)))
+    outcome = applier.apply(ALL)
+    assert outcome.failure is not None
+    assert (outcome.failure.kind, outcome.requests, outcome.refused) == ("forbidden", 1, ())
+    assert 'cannot patch resource "nodes"' in outcome.failure.text
+    assert isinstance(look(applier.kube, applier.node), Failure)
+
+
+def test_cleanup(applier: Applier) -> None:
+    """Cleanup removes the labels and the annotation, and leaves the Node as it was before the agent."""
+    before = {kind: applier.metadata()[kind] for kind in ("labels", "annotations")}
+    applier.apply(ALL)
+    applier.look()
+    for found in removals([applier.known], KEYS):
+        assert apply(applier.kube, found).failure is None
+    after = applier.metadata()
+    assert {kind: after[kind] for kind in ("labels", "annotations")} == before
+    assert "bwagent" not in {entry["manager"] for entry in after["managedFields"]}
+
+
+def test_cleanup_of_all(applier: Applier) -> None:
+    """With a person's kubeconfig every Node that carries labels of ours is found; the agent's account may not list."""
+    applier.apply(ALL)
+    listed = list(nodes(applier.kube))
+    assert [one.kind for one in listed if isinstance(one, Failure)] == ["forbidden"]
+    admin = door(str(applier.cluster.kubeconfig()))
+    found = [one for one in nodes(admin) if not isinstance(one, Failure)]
+    assert applier.node in {one.node for one in removals(found, KEYS)}
+    for one in removals(found, KEYS):
+        assert apply(admin, one).failure is None
+    assert applier.labels() == {"site.example/rack": "1", EXPECTED: "3200G"}

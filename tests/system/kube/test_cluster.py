@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.kube import programs
+from tests.support.kube.cluster import Cluster, KubectlError
+from tests.support.kube.programs import VERSION, ClusterError, missing, running
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START = """
+from tests.support.kube.cluster import Cluster
+with Cluster() as cluster:
+    print(cluster.folder, flush=True)
+    input()
+"""
+
+
+def processes_in(folder: str) -> list[str]:
+    """Return the command lines that name this folder."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return [line for line in lines if folder in line]
+
+
+def soon(happened: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return happened()
+
+
+def test_version(cluster: Cluster) -> None:
+    """The API server is of the version that go.mod pins, unless somebody brought their own."""
+    version = cluster.request("GET", "/version").body["gitVersion"]
+    assert version == VERSION or "KUBEBUILDER_ASSETS" in os.environ
+
+
+def test_token_names_its_node(cluster: Cluster) -> None:
+    """A Pod's token carries the name of its Node, and one that is bound to nothing does not."""
+    cluster.node("claims")
+    cluster.kubectl("create", "namespace", "claims")
+    cluster.kubectl("-n", "claims", "create", "serviceaccount", "someone")
+    who = (
+        "auth",
+        "whoami",
+        "-o",
+        "jsonpath={.status.userInfo.extra.authentication\\.kubernetes\\.io/node-name}",
+    )
+    assert (
+        cluster.kubectl(*who, token=cluster.token_for_pod_on("claims", "someone", "claims"))
+        == '["claims"]'
+    )
+    assert cluster.kubectl(*who, token=cluster.token_for_pod_on(None, "someone", "claims")) == ""
+
+
+def test_refusals(cluster: Cluster) -> None:
+    """What the API server refuses is an answer, of kubectl an error in its words."""
+    answer = cluster.request("GET", "/api/v1/nodes/nowhere")
+    assert (answer.status, answer.message) == (404, 'nodes "nowhere" not found')
+    assert cluster.request("GET", "/api/v1/nodes", token=cluster.admin[1:]).status == 401
+    with pytest.raises(KubectlError, match='nodes "nowhere" not found'):
+        cluster.kubectl("get", "node", "nowhere")
+    with pytest.raises(ClusterError, match="Node"):
+        cluster.node("No Name")
+
+
+def test_nothing_is_left() -> None:
+    """After the block no process and no file of the cluster is left."""
+    require(missing())
+    with Cluster() as cluster:
+        folder = cluster.folder
+        assert processes_in(str(folder))
+    assert not processes_in(str(folder))
+    assert not folder.exists()
+
+
+def test_killed_with_its_test(tmp_path: Path) -> None:
+    """A test run that is killed takes its cluster with it."""
+    require(missing())
+    start = [sys.executable, "-c", START]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as parent:
+        assert parent.stdout is not None
+        folder = parent.stdout.readline().decode().strip()
+        assert processes_in(folder)
+        parent.send_signal(signal.SIGKILL)
+    assert soon(lambda: not processes_in(folder))
+
+
+def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The reason for a skip says what is missing and what would make it."""
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    reason = missing("kube-nothing") or ""
+    assert "kube-nothing" in reason or "etcd" in reason
+    assert "build.sh" in reason
+    with pytest.raises(ClusterError, match=r"build\.sh"), running("kube-nothing", [], tmp_path):
+        pass
+
+
+def test_assets_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A program in KUBEBUILDER_ASSETS is taken before one that build.sh made."""
+    (tmp_path / "etcd").touch()
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    assert programs.program("etcd") == str(tmp_path / "etcd")
+
+
+def build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    script = ["/bin/sh", str(programs.HERE / "build.sh"), *arguments]
+    return subprocess.run(
+        script, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_building_again(tmp_path: Path) -> None:
+    """What is built is not built again, and needs no Go."""
+    folder = tmp_path / "bwagent" / "kube" / VERSION
+    folder.mkdir(parents=True)
+    for name in programs.CONTROL_PLANE:
+        (folder / name).touch(mode=0o755)
+    done = build(XDG_CACHE_HOME=str(tmp_path), PATH="/usr/bin:/bin")
+    assert (done.returncode, done.stdout) == (0, f"{folder}\n")
+
+
+def test_building_without_go(tmp_path: Path) -> None:
+    """Without Go the build says so, names what is missing, and leaves nothing behind."""
+    (tmp_path / "bin").mkdir()
+    for name in ("awk", "dirname"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
+    done = build(XDG_CACHE_HOME=str(tmp_path / "cache"), PATH=str(tmp_path / "bin"))
+    assert (done.returncode, done.stderr) == (
+        1,
+        "there is no Go to build etcd kube-apiserver kubectl with\n",
+    )
+    assert not (tmp_path / "cache").exists()

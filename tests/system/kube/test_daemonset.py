@@ -1,0 +1,221 @@
+"""The life of the DaemonSet on a real machine: rolled out, restarted, killed, without power, deleted (worker.py).
+
+What all of it has in common: the Node's labels do not change. The API server is asked for everything that happened to
+the Node meanwhile, so a label that was away for a moment is found as one that is away for good.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.labels.table import Naming
+from tests.support import stand_in_nvml
+from tests.support.kube.cluster import APPLY
+from tests.support.kube.timeline import Timeline
+from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, SPEED
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.kube.manifests import Object
+    from tests.support.kube.worker import Worker
+
+P = "backend.coreweave.cloud/"
+OBSERVED = f"{P}observed"
+ANOTHER_BOOT = "0d0b1e55-0000-4000-8000-000000000000"
+MEBI = 1 << 20
+# Takes memory out of another process's cgroup until that one is killed. The kernel spares the eater, since a kubelet
+# tells it to kill a Pod's processes first (oom_score_adj).
+EATER = """
+import os, sys
+victim, group, most = sys.argv[1:]
+open(group, "w").write(str(os.getpid()))
+eaten = []
+while len(eaten) < int(most) and open(f"/proc/{victim}/cmdline").read():
+    eaten.append(b"x" * (1 << 20))
+"""
+
+
+@pytest.fixture
+def settled(worker: Worker) -> Iterator[Worker]:
+    """The machine with the overlay `lldp` rolled out, its agent ready, its labels all there; and no traceback."""
+    if not is_well(worker):
+        worker.roll_out("lldp")
+        worker.until("the agent is ready, and its Node labelled", lambda: is_well(worker))
+    yield worker
+    assert "Traceback" not in worker.log()
+
+
+def is_well(worker: Worker) -> bool:
+    return worker.is_ready() and worker.labels(P) == SPEED | NEIGHBOR
+
+
+def kubectl(worker: Worker, *words: str) -> None:
+    worker.cluster.kubectl("--namespace=bwagent", *words)
+
+
+def metrics(worker: Worker) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """What a scraper is told: labels and values by the samples' name."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(worker.page("/metrics")[1]):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_metrics_are_served(settled: Worker) -> None:
+    """Where the manifests say, and for what this agent sees."""
+    sees_for_itself(settled)
+    told = metrics(settled)
+    ((neighbor, _),) = told["bwagent_neighbor_info"]
+    assert (neighbor["interface"], neighbor["device"]) == ("rxe0", LEAF)
+    assert told["bwagent_labels"] == [({}, len(SPEED | NEIGHBOR))]
+    assert settled.page("/readyz") == (200, "ok\n")
+
+
+def test_a_restart_changes_no_label(settled: Worker) -> None:
+    """`kubectl rollout restart` comes to its end, and nothing happens to the labels."""
+    before, node = settled.pod()["metadata"]["name"], settled.timeline()
+    ending = Timeline(settled.cluster, PODS, before)
+    kubectl(settled, "rollout", "restart", "daemonset/bwagent")
+    kubectl(settled, "rollout", "status", "daemonset/bwagent", "--timeout=120s")
+    assert settled.pod()["metadata"]["name"] != before
+    assert ending_of(ending.versions()[-1]) == 0
+    sees_for_itself(settled)
+    assert node.label_changes() == []
+
+
+def sees_for_itself(worker: Worker) -> None:
+    """Wait until no label is there only because it was there before."""
+    worker.until("no label is held", lambda: metrics(worker)["bwagent_labels_held"] == [({}, 0)])
+    assert worker.labels(P) == SPEED | NEIGHBOR
+
+
+def ending_of(last: Object) -> int:
+    """The exit code of a Pod's container: 0 where it ended by itself, 137 where its time ran out and it was killed."""
+    (state,) = last["status"]["containerStatuses"]
+    return int(state["state"]["terminated"]["exitCode"])
+
+
+def test_out_of_memory(settled: Worker) -> None:
+    """Killed at the manifest's own limit, the agent is started again and ready; the labels stay."""
+    node, before = settled.timeline(), settled.state()
+    container = settled.container()
+    assert container.memory().limit == 192 * MEBI
+    words = (
+        str(container.first()),
+        str(container.cgroup / "cgroup.procs"),
+        str(container.memory().limit // MEBI),
+    )
+    subprocess.run([sys.executable, "-c", EATER, *words], check=False, timeout=60)
+    settled.until("it is ready again", lambda: restarted(settled, before))
+    assert settled.state()["lastState"]["terminated"]["reason"] == "OOMKilled"
+    sees_for_itself(settled)
+    assert node.label_changes() == []
+
+
+def restarted(worker: Worker, before: Object) -> bool:
+    """The same Pod's container is another one, and ready."""
+    now = worker.state()
+    return bool(now.get("ready")) and now["restartCount"] > before["restartCount"]
+
+
+def test_a_reboot(settled: Worker) -> None:
+    """Without power and with it again: the labels stay, and the annotation tells that they were verified since."""
+    settled.machine.power_off()
+    settled.machine.forget_images()
+    speak_of_another_boot(settled)
+    node, before = settled.timeline(), settled.state()
+    settled.machine.power_on()
+    settled.until("it is ready again", lambda: restarted(settled, before))
+    settled.until(
+        "it knows this boot",
+        lambda: ANOTHER_BOOT not in settled.node()["metadata"]["annotations"][OBSERVED],
+    )
+    sees_for_itself(settled)
+    assert node.label_changes() == []
+
+
+def speak_of_another_boot(worker: Worker) -> None:
+    """Have the Node say what the agent would have said in an earlier boot, under the agent's name."""
+    metadata = worker.node()["metadata"]
+    this = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    told = metadata["annotations"][OBSERVED]
+    assert this in told
+    ours = {
+        "labels": {key: value for key, value in metadata["labels"].items() if key.startswith(P)},
+        "annotations": {OBSERVED: told.replace(this, ANOTHER_BOOT)},
+    }
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, **ours}}
+    path = f"/api/v1/nodes/{NODE}?fieldManager=bwagent&force=true"
+    assert worker.cluster.request("PATCH", path, body, kind=APPLY).status == 200
+
+
+def test_deletion(settled: Worker) -> None:
+    """The Pod ends at SIGTERM and the labels stay; `bwagent cleanup` removes them, and nothing else."""
+    node, ending = (
+        settled.timeline(),
+        Timeline(settled.cluster, PODS, settled.pod()["metadata"]["name"]),
+    )
+    kubectl(settled, "delete", "-k", str(settled.overlay), "--timeout=120s")
+    assert ending_of(ending.versions()[-1]) == 0
+    assert node.label_changes() == []
+    command = [sys.executable, "-m", "agent.cli", "cleanup", "--yes", "--node-name", NODE]
+    subprocess.run(
+        [*command, "--kubeconfig", str(settled.cluster.kubeconfig())], check=True, timeout=60
+    )
+    assert sorted(line.split(": ")[1] for line in node.label_changes()) == sorted(
+        P + key for key in SPEED | NEIGHBOR
+    )
+    assert OBSERVED not in settled.node()["metadata"]["annotations"]
+
+
+def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A busy agent with every source and all its children never comes near the manifest's limit."""
+    require(stand_in_nvml.missing())
+    shutil.copytree(
+        repository / "sysfs_fixtures/gb200-nvl72/sys", worker.devices / "gb200", symlinks=True
+    )
+    stand_in_nvml.build(worker.devices)
+    (worker.devices / "gpus").write_text(stand_in_nvml.tray())
+    worker.remove()
+    worker.machine.forget_images()
+    worker.roll_out(
+        "full",
+        BWAGENT_RUN_SYSFS_ROOT="/machine/gb200",
+        BWAGENT_RUN_NVML_LIBRARY="/machine/libnvidia-ml.so.1",
+        BWAGENT_RUN_GPU_INTERVAL="1s",
+        BWAGENT_RUN_RESYNC="1s",
+        STAND_IN_NVML="/machine/gpus",
+    )
+    worker.until(
+        "all sources have answered",
+        lambda: Naming().accelerator in worker.node()["metadata"]["labels"],
+    )
+    worker.until("it has made half a dozen requests", lambda: has_worked(worker))
+    memory = worker.container().memory()
+    with capsys.disabled():
+        print(f"\nthe agent's container: {memory.peak / MEBI:.0f} of {memory.limit / MEBI:.0f} MiB")  # noqa: T201
+    assert memory.limit == 192 * MEBI
+    assert memory.refused == 0
+    assert memory.peak < 0.75 * memory.limit
+
+
+def has_worked(worker: Worker) -> bool:
+    """Half a dozen requests were made, and the ports asked for; each call gives a reason to do more of it."""
+    os.kill(worker.container().first(), signal.SIGHUP)
+    told = metrics(worker)
+    asked = {labels["reason"] for labels, _ in told.get("bwagent_neighbor_missing", [])}
+    return (
+        asked == {"no-umad"} and sum(value for _, value in told["bwagent_api_requests_total"]) >= 6
+    )

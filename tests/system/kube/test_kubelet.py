@@ -1,0 +1,66 @@
+"""The overlays on a real machine: kubelet and containerd start the built image as the manifests say (worker.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.kube.confinement import root_is_read_only, status
+from tests.support.kube.manifests import OVERLAYS
+from tests.support.kube.programs import free_ports
+from tests.support.kube.worker import NEIGHBOR, SPEED
+
+if TYPE_CHECKING:
+    from tests.support.kube.worker import Worker
+
+NET_RAW = 1 << 13  # include/uapi/linux/capability.h
+FILTERED = "2"  # seccomp(2), SECCOMP_MODE_FILTER
+CONFINED = {"sysfs": 0, "lldp": NET_RAW}  # the others are privileged, and say so
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_overlay_labels_its_node(worker: Worker, overlay: str) -> None:
+    """With the overlay's privileges the agent sees what the overlay promises; with its token it labels its Node."""
+    prefix = worker.roll_out(overlay)
+    expected = SPEED if overlay == "sysfs" else SPEED | NEIGHBOR
+    worker.until(
+        f"{overlay} is ready", lambda: worker.is_ready() and worker.labels(prefix) == expected
+    )
+    privileges(worker.container().first(), CONFINED.get(overlay))
+
+
+def privileges(agent: int, capabilities: int | None) -> None:
+    """A confined agent has these capabilities, can gain no others, and its root is not its to change."""
+    held = status(agent)
+    assert root_is_read_only(agent)
+    if capabilities is not None:
+        assert {int(held[name], 16) for name in ("CapEff", "CapPrm", "CapBnd")} == {capabilities}
+        assert (held["NoNewPrivs"], held["Seccomp"]) == ("1", FILTERED)
+
+
+def test_a_missing_privilege_is_named(worker: Worker) -> None:
+    """Asked for neighbours without NET_RAW, the agent labels what it can, and says what is missing."""
+    prefix = worker.roll_out("sysfs", BWAGENT_RUN_SOURCE="rdma lldp")
+    worker.until("it says what is missing", lambda: "CAP_NET_RAW" in worker.log())
+    worker.until("it labels what it can", lambda: worker.labels(prefix) == SPEED)
+
+
+def test_who_has_labelled_nothing_is_not_ready(worker: Worker) -> None:
+    """Without an API server the agent lives, is well, says what it lacks, and is not ready."""
+    (nobody,) = free_ports(1)
+    worker.roll_out("sysfs", KUBERNETES_SERVICE_PORT=str(nobody))
+    worker.until("it says so", lambda: f"{nobody}" in worker.log() and worker.state()["started"])
+    assert worker.page("/healthz") == (200, "ok\n")
+    assert worker.page("/readyz")[0] == 503
+    worker.until("the kubelet knows", lambda: "statuscode: 503" in events(worker))
+    assert (worker.is_ready(), worker.state()["restartCount"]) == (False, 0)
+
+
+def events(worker: Worker) -> str:
+    """What the kubelet says of the agent's Pod."""
+    about = f"fieldSelector=involvedObject.name={worker.pod()['metadata']['name']}"
+    found = worker.cluster.request("GET", f"/api/v1/namespaces/bwagent/events?{about}").body[
+        "items"
+    ]
+    return "\n".join(event["message"] for event in found)

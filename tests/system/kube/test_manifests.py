@@ -1,0 +1,158 @@
+"""What the manifests say in comments and names, held to what they do; no cluster is needed."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from agent import __version__
+from agent.cli import cli
+from tests.support.kube.manifests import FILES, MANIFESTS, OVERLAYS, pod, settings, the
+from tests.support.kube.programs import missing
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What a reviewer asks about: each stands with its reason beside it or above it.
+GRANTS = re.compile(
+    r"^\s*(- )?(hostPath:|hostNetwork: true|privileged: true|add: \[|runAsUser: 0|verbs:|allowPrivilegeEscalation: null"
+    r"|capabilities: null|seccompProfile: null|pod-security.kubernetes.io/enforce:|limits:|requests:|projected:)"
+)
+# Keys that the examples take from the site's half of the schema.
+SITES = {"fabric", "superpod", "rack", "speed.expected"}
+
+every_file = pytest.mark.parametrize(
+    "file", FILES, ids=lambda file: str(file.relative_to(MANIFESTS))
+)
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay(request: pytest.FixtureRequest) -> str:
+    """Each overlay, as kubectl renders it."""
+    require(missing())
+    return str(request.param)
+
+
+def flags() -> set[str]:
+    return {str(parameter.name) for parameter in cli.commands["run"].params}
+
+
+def has_reason(lines: list[str], number: int) -> bool:
+    """A comment stands in the line, above it, above the item that it belongs to, or in the item's first lines."""
+    start = next((n for n in range(number, 0, -1) if lines[n].lstrip().startswith("- ")), number)
+    first = start if number - start <= 2 else number
+    return any("#" in lines[n] for n in range(first - 1, min(number + 2, len(lines))))
+
+
+@every_file
+def test_grants_have_reasons(file: Path) -> None:
+    """Every volume of the host, capability and other privilege has its reason beside it."""
+    lines = file.read_text().splitlines()
+    for number, line in enumerate(lines):
+        assert not GRANTS.match(line) or has_reason(lines, number), line
+
+
+@every_file
+def test_settings_are_flags(file: Path) -> None:
+    """Every BWAGENT_RUN_* variable is a flag of `bwagent run`: a typo would be a setting that nobody reads."""
+    names = {name.lower() for name in re.findall(r"BWAGENT_RUN_([A-Z_]+)", file.read_text())}
+    assert names <= flags()
+
+
+@every_file
+def test_yaml_is_strict(file: Path) -> None:
+    """Every file is YAML of the 120 columns that the code has, but for what cannot be folded."""
+    assert all(isinstance(document, dict) for document in yaml.safe_load_all(file.read_text()))
+    assert all(len(line) <= 120 or "allowlist" in line for line in file.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "file", sorted((MANIFESTS / "examples").iterdir()), ids=lambda file: str(file.name)
+)
+def test_examples_use_labels_that_exist(file: Path) -> None:
+    """An example's keys are the agent's or the site's."""
+    keys = set(re.findall(r"backend\.coreweave\.cloud/([\w.-]+)", file.read_text()))
+    neighbors = {key for key in keys if re.fullmatch(r"neighbors\.current\.\w+\.device", key)}
+    assert keys
+    assert keys - neighbors - SITES <= {"flavor", "speed.current"}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_readme_lists_the_overlays(name: str) -> None:
+    """The README of the manifests has a row for each overlay."""
+    assert f"| `{name}` |" in (MANIFESTS / "README.md").read_text()
+
+
+def test_policy_follows_the_settings(overlay: str) -> None:
+    """The policy names the labels that the flags name, in every overlay."""
+    rows = the("ValidatingAdmissionPolicy", overlay)["spec"]["variables"]
+    names = {row["name"]: row["expression"].strip("'") for row in rows}
+    flag = settings(overlay)
+    assert names["prefix"] == flag["BWAGENT_RUN_LABEL_PREFIX"]
+    assert names["ibPrefix"] == flag["BWAGENT_RUN_IB_LABEL_PREFIX"]
+    assert names["accelerator"] == flag["BWAGENT_RUN_ACCELERATOR_LABEL"]
+
+
+def test_image_is_this_version(overlay: str) -> None:
+    """The image has the version of the code beside it."""
+    assert pod(overlay)["spec"]["containers"][0]["image"] == f"bwagent:{__version__}"
+
+
+def test_one_port(overlay: str) -> None:
+    """Metrics and health are served where the probes look for them."""
+    (container,) = pod(overlay)["spec"]["containers"]
+    (port,) = container["ports"]
+    (address,) = (
+        row["value"] for row in container["env"] if row["name"] == "BWAGENT_RUN_METRICS_ADDRESS"
+    )
+    assert address == f"$(NODE_IP):{port['containerPort']}"
+    probes = [container[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")]
+    assert probes == [{"path": path, "port": port["name"]} for path in ("/healthz", "/readyz")]
+
+
+@pytest.mark.parametrize(("name", "added"), [("sysfs", {}), ("lldp", {"add": ["NET_RAW"]})])
+def test_least_privilege(name: str, added: dict[str, list[str]]) -> None:
+    """Without devices the agent has no file of the host, no privilege, and at most NET_RAW."""
+    require(missing())
+    spec = pod(name)["spec"]
+    context = spec["containers"][0]["securityContext"]
+    assert context["capabilities"] == {"drop": ["ALL"], **added}
+    assert (context["privileged"], context["allowPrivilegeEscalation"]) == (False, False)
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert [list(volume) for volume in spec["volumes"]] == [["name", "projected"]]
+
+
+def test_every_overlay(overlay: str) -> None:
+    """No overlay writes to its own image, sees the host's processes, or keeps a token for longer than an hour."""
+    spec = pod(overlay)["spec"]
+    assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
+    assert not spec.get("hostPID")
+    assert not spec.get("hostIPC")
+    assert not spec["automountServiceAccountToken"]
+    (token,) = (
+        volume["projected"]["sources"][0] for volume in spec["volumes"] if "projected" in volume
+    )
+    assert token["serviceAccountToken"]["expirationSeconds"] <= 3600
+
+
+def test_files_of_the_host_are_read_only(overlay: str) -> None:
+    """Of the host's files only /dev may be written to."""
+    spec = pod(overlay)["spec"]
+    of_the_host = {volume["name"] for volume in spec["volumes"] if "hostPath" in volume}
+    mounts = [
+        mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] in of_the_host
+    ]
+    assert {mount["mountPath"] for mount in mounts if not mount.get("readOnly")} <= {"/dev"}
+
+
+def test_tolerations_of_coreweave() -> None:
+    """The overlay for tainted nodes tolerates each of them, and what the base tolerates."""
+    require(missing())
+    keys = {row["key"]: row.get("effect") for row in pod("coreweave")["spec"]["tolerations"]}
+    theirs = {"is_gpu": None, "is_cpu_compute": None, "node.coreweave.cloud/reserved": None}
+    assert keys == {**theirs, "sunk.coreweave.com/lock": "NoExecute", "nvidia.com/gpu": None}
+    assert "node.coreweave.cloud/class" in pod("coreweave")["spec"]["nodeSelector"]

@@ -1,0 +1,50 @@
+"""The overlays and examples, put before a real API server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.kube.manifests import MANIFESTS, OVERLAYS, pod, rendered
+
+if TYPE_CHECKING:
+    from tests.support.kube.cluster import Cluster
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_overlay_is_accepted(installed: Cluster, overlay: str) -> None:
+    """The API server takes every object of every overlay, with strict validation and without a warning."""
+    arguments = (
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--dry-run=server",
+        "--warnings-as-errors",
+        "-f",
+        "-",
+    )
+    installed.kubectl(*arguments, stdin=rendered(overlay))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pod_security_level(installed: Cluster, overlay: str) -> None:
+    """The namespace admits the Pod, and the next stricter level of Pod Security would not."""
+    admit = "/api/v1/namespaces/{}/pods?dryRun=All"
+    assert installed.request("POST", admit.format("bwagent"), pod(overlay)).status == 201
+    name = f"baseline-{overlay}"
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    installed.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    installed.kubectl("-n", name, "create", "serviceaccount", "bwagent")
+    refusal = installed.request("POST", admit.format(name), pod(overlay))
+    assert refusal.status == 403
+    assert "baseline" in refusal.message
+
+
+@pytest.mark.parametrize("example", ["affinity", "spread-by-leaf"])
+def test_example_is_accepted(installed: Cluster, example: str) -> None:
+    """The API server takes the examples."""
+    installed.kubectl("create", "namespace", example)
+    installed.kubectl("-n", example, "create", "serviceaccount", "default")
+    file = str(MANIFESTS / "examples" / f"{example}.yaml")
+    installed.kubectl("-n", example, "apply", "--server-side", "--dry-run=server", "-f", file)

@@ -1,0 +1,201 @@
+"""`bwagent run` as a process, over a small /sys that the test changes, on a real API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, hca, netdev
+from tests.support.kube.resident import IB, LIMIT, Agent, P
+from tests.support.sysfs_on_disk import lay, remove
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
+
+A, B = "0000:18:00.0", "0000:19:00.0"
+
+
+@pytest.fixture
+def two() -> Entries:
+    """Two InfiniBand HCAs, and a /sys that is mounted."""
+    return hca("ibp0", A) | hca("ibp1", B) | {f"{NET}/lo": None}
+
+
+def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
+    """Down, up, and the site's own labels stay; SIGTERM ends it at once and changes nothing."""
+    cluster.node("run-follows", labels={f"{P}/speed.expected": "800G"})
+    with Agent(cluster, tmp_path, "run-follows", two) as agent:
+        agent.speaks("800G")
+        agent.set("ibp1", "state", "1: DOWN")
+        agent.speaks("400G")
+        agent.set("ibp1", "state", "4: ACTIVE")
+        agent.speaks("800G")
+        before = agent.metadata()["labels"]
+        assert before[f"{P}/flavor"] == "infiniband"
+        assert before[f"{IB}/speed.current"] == "800G"
+        began = time.monotonic()
+        assert agent.stop() == 0
+        assert time.monotonic() - began < 5
+        assert agent.metadata()["labels"] == before
+        assert before[f"{P}/speed.expected"] == "800G"
+
+
+def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
+    """Killed with -9 and started again: the Node is not even written to."""
+    cluster.node("run-restart")
+    with Agent(cluster, tmp_path, "run-restart", two) as agent:
+        agent.speaks("800G")
+        agent.until(lambda: f"{P}/observed" in agent.metadata().get("annotations", {}))
+        agent.stop(signal.SIGKILL)
+        before = agent.version()
+    with Agent(cluster, tmp_path, "run-restart", two) as agent:
+        time.sleep(2)
+        assert agent.version() == before
+        agent.set("ibp0", "state", "1: DOWN")
+        agent.speaks("400G")
+
+
+def test_a_driver_that_reloads_is_held_and_then_not(
+    cluster: Cluster, tmp_path: Path, two: Entries
+) -> None:
+    """The device is gone, its function is on the bus: the speed stays for `--hold`; without the function it goes."""
+    cluster.node("run-reload")
+    with Agent(cluster, tmp_path, "run-reload", two, "--hold", "4") as agent:
+        agent.speaks("800G")
+        remove(tmp_path, f"{CLASS}/ibp1")
+        agent.process.send_signal(signal.SIGHUP)
+        time.sleep(2)
+        assert agent.labels()["speed.current"] == "800G"
+        agent.speaks("400G")
+        lay(hca("ibp1", B), tmp_path)
+        agent.process.send_signal(signal.SIGHUP)
+        agent.speaks("800G")
+        remove(tmp_path, f"{CLASS}/ibp1", f"{BUS}/{B}")
+        began = time.monotonic()
+        agent.process.send_signal(signal.SIGHUP)
+        agent.speaks("400G")
+        assert time.monotonic() - began < 3.5
+
+
+def test_a_device_that_comes_back_in_time_was_never_gone(
+    cluster: Cluster, tmp_path: Path, two: Entries
+) -> None:
+    """Nothing is written in between; a rename changes the names in one go."""
+    cluster.node("run-back")
+    with Agent(cluster, tmp_path, "run-back", two) as agent:
+        agent.speaks("800G")
+        time.sleep(1)
+        before = agent.version()
+        remove(tmp_path, f"{CLASS}/ibp1")
+        agent.process.send_signal(signal.SIGHUP)
+        time.sleep(1)
+        lay(hca("ibp1", B), tmp_path)
+        agent.process.send_signal(signal.SIGHUP)
+        time.sleep(1)
+        assert agent.version() == before
+        remove(tmp_path, f"{CLASS}/ibp1", f"{HOME}/{B}")
+        lay(hca("mlx5_1", B), tmp_path)
+        agent.process.send_signal(signal.SIGHUP)
+        agent.until(lambda: "mlx5_1" in agent.metadata()["annotations"][f"{P}/observed"])
+        assert agent.labels()["speed.current"] == "800G"
+        assert "ibp1" not in agent.metadata()["annotations"][f"{P}/observed"]
+
+
+def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
+    """What somebody changed or removed is put right without any event."""
+    cluster.node("run-drift")
+    with Agent(cluster, tmp_path, "run-drift", two, "--resync", "2") as agent:
+        agent.speaks("800G")
+        for value in ("1G", None):
+            body = {"metadata": {"labels": {f"{P}/speed.current": value}}}
+            cluster.request(
+                "PATCH", "/api/v1/nodes/run-drift", body, kind="application/merge-patch+json"
+            )
+            agent.speaks("800G")
+
+
+def test_a_dry_run_says_what_it_would_do(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
+    """Lines in the log, nothing on the Node."""
+    cluster.node("run-dry")
+    with Agent(cluster, tmp_path, "run-dry", two, "--dry-run", "--log-format", "json") as agent:
+        agent.until(lambda: f"{P}/speed.current" in agent.log.read_text())
+        agent.set("ibp1", "state", "1: DOWN")
+        agent.until(lambda: '"400G"' in agent.log.read_text())
+        assert agent.labels() == {}
+        lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
+        assert [line["to"] for line in lines if line["what"] == f"{P}/speed.current"] == [
+            "800G",
+            "400G",
+        ]
+
+
+def test_a_node_that_is_made_anew_is_labelled_anew(
+    cluster: Cluster, tmp_path: Path, two: Entries
+) -> None:
+    """The request for the old one fails, the Node is looked at, and then it is right."""
+    cluster.node("run-anew")
+    with Agent(cluster, tmp_path, "run-anew", two) as agent:
+        agent.speaks("800G")
+        cluster.request("DELETE", "/api/v1/nodes/run-anew")
+        cluster.node("run-anew")
+        agent.set("ibp1", "state", "1: DOWN")
+        agent.speaks("400G")
+        assert agent.labels()["flavor"] == "infiniband"
+
+
+def test_an_api_server_that_is_away_is_waited_for(
+    cluster: Cluster, tmp_path: Path, two: Entries
+) -> None:
+    """Stopped, so that nothing answers: what changed meanwhile is told when it is back."""
+    cluster.node("run-away")
+    with Agent(cluster, tmp_path, "run-away", two) as agent:
+        agent.speaks("800G")
+        server = int(subprocess.run(
+            ["pgrep", "-f", f"kube-apiserver.*{cluster.folder}"], capture_output=True, text=True, check=True
+        ).stdout.split()[-1])  # fmt: skip
+        os.kill(server, signal.SIGSTOP)
+        try:
+            agent.set("ibp1", "state", "1: DOWN")
+            time.sleep(1.5)
+            agent.set("ibp0", "rate", "200 Gb/sec (4X HDR)")
+            time.sleep(0.5)
+        finally:
+            os.kill(server, signal.SIGCONT)
+        agent.speaks("200G")
+
+
+def test_what_a_pod_has_taken_comes_back_with_it(cluster: Cluster, tmp_path: Path) -> None:
+    """A RoCE device without its netdev keeps what it had."""
+    cluster.node("run-lent")
+    tree = hca("mlx5_0", A, "Ethernet", {1: "eth9"}) | netdev("eth9", A)
+    with Agent(cluster, tmp_path, "run-lent", tree, "--hold", "1") as agent:
+        agent.speaks("400G")
+        remove(tmp_path, f"{NET}/eth9", f"{HOME}/{A}/net")
+        agent.process.send_signal(signal.SIGHUP)
+        time.sleep(2.5)
+        assert agent.labels()["flavor"] == "roce"
+
+
+def test_every_wrong_setting_is_told_at_once() -> None:
+    """Flags, values and variables, in one line, with exit code 2."""
+    wrong = {
+        "BWAGENT_RUN_HOLDD": "1",
+        "BWAGENT_RUN_RESYNC": "soon",
+        "BWAGENT_RUN_SOURCE": "rdma lldb",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.cli", "run", "--nosuch", "--metrics-address", "here"],
+        env=os.environ | wrong, capture_output=True, text=True, check=False, timeout=LIMIT,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    named = ("--nosuch", "here", "BWAGENT_RUN_HOLDD", "soon", "lldb")
+    assert [word for word in named if word not in done.stderr] == []

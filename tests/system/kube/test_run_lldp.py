@@ -1,0 +1,94 @@
+"""`bwagent run` on a RoCE node, each port of which has a story of its own (tests/support/kube/rack.py)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tests.support.kernel_tree import HOME
+from tests.support.kube.rack import ADDRESS, FLOODED, MOVED, REBUILT, STAYS, function, roce
+from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
+from tests.support.switch import cable
+from tests.support.sysfs_on_disk import lay, remove
+
+if TYPE_CHECKING:
+    from tests.support.kube.rack import Rack
+
+FRAMES, AT_ONCE, PAUSE = 3600, 60, 0.05  # of a flood
+MAY_GROW = 8 << 20  # bytes of resident memory; a flood of these cost one MiB
+
+
+def test_metrics_come_with_their_address(rack: Rack) -> None:
+    """The node's address was not up at the start: the agent worked meanwhile, said so once, and serves now."""
+    assert rack.agent.log.read_text().count(f"cannot serve metrics on {ADDRESS} port") == 1
+    metrics = rack.agent.metrics()
+    assert metrics.value("bwagent_speed_bytes_per_second") == 70e9 / 8
+    assert rack.told(STAYS)[0]["via"] == "lldp"
+    metrics.lint()
+
+
+def test_a_cable_that_is_moved(rack: Rack) -> None:
+    """The other leaf speaks on the port: two of its frames, and it is the neighbour."""
+    rack.until(MOVED, "leaf1", f"swp{MOVED}")
+
+
+def test_a_netdev_that_is_made_anew(rack: Rack) -> None:
+    """Deleted, it leaves its labels as a lent one does; made again, its frames are heard on the new index."""
+    [leaf1, *_] = rack.leaves
+    rack.node.ip("link", "delete", f"eth{REBUILT}")
+    remove(rack.agent.folder, f"{HOME}/{function(REBUILT)}/net")
+    rack.agent.until(lambda: rack.missing(REBUILT) == ["no-netdev"])
+    assert rack.far_end(REBUILT) == ("leaf1", f"swp{REBUILT}")
+    cable(leaf1, "swp99", rack.node, f"eth{REBUILT}")
+    lay(roce(REBUILT), rack.agent.folder)
+    rack.until(REBUILT, "leaf1", "swp99")
+    assert rack.missing(REBUILT) == []
+
+
+def test_a_hostile_neighbour(rack: Rack) -> None:
+    """Thousands of chassis, full of what breaks logs and parsers: the label stays true, memory, series and log bounded.
+
+    Meanwhile the leaf is renamed, and all of its ports say so.
+    """
+    [leaf1, *_] = rack.leaves
+    agent, interface = rack.agent, f"mlx5_{FLOODED}"
+    said, before = (
+        len(agent.log.read_text()),
+        agent.metrics().value("process_resident_memory_bytes") or 0,
+    )
+    for start in range(0, FRAMES, AT_ONCE):
+        leaf1.send(f"swp{FLOODED}", *map(hostile, range(start, start + AT_ONCE)))
+        time.sleep(PAUSE)
+    during = agent.metrics()
+    assert during.value("bwagent_neighbors", interface=interface) == 32
+    assert [labels["device"] for labels in rack.told(FLOODED) if labels["selected"] == "true"] == [
+        "leaf1"
+    ]
+    assert len(rack.told(FLOODED)) <= 32
+    assert (during.value("process_resident_memory_bytes") or 0) - before < MAY_GROW
+    during.lint()
+    leaf1.rename("leaf-1")
+    for number, port in (
+        (FLOODED, f"swp{FLOODED}"),
+        (STAYS, f"swp{STAYS}"),
+        (MOVED, f"swp{MOVED}"),
+    ):
+        rack.until(number, "leaf-1", port)
+    lines = agent.log.read_text()[said:].splitlines()
+    assert len([line for line in lines if f"eth{FLOODED}" in line]) <= 10
+    assert max(map(len, lines)) < 1000
+    leaf1.rename("leaf1")
+    rack.until(STAYS, "leaf1", f"swp{STAYS}")
+
+
+def hostile(number: int) -> bytes:
+    """A frame of a neighbour that nobody has heard of, as long as may be, or cut short."""
+    source = f"02ff{number:08x}"
+    name = f"evil-{number}\n\x1b[31m\u202e".encode() + b"\0\xff" * 100
+    lldpdu = (
+        identity(b"\x04" + bytes.fromhex(source), b"\x07" + name, 65535)
+        + tlv(5, name)
+        + capabilities(4)
+    )
+    frame = ethernet(lldpdu + tlv(127, bytes(500)) + tlv(127, bytes(300)) + END, source=source)
+    return frame[: 20 + number % 200] if number % 5 == 0 else frame

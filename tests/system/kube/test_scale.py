@@ -1,0 +1,183 @@
+"""Many agents and one API server: what it is asked, and that every label is right in the end (benchmarks/scale.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from agent.daemon.schedule import Settings
+from agent.kube.client import TIMEOUT, handle
+from tests.support.kube.clock import Clock
+from tests.support.kube.fleet import Agent, Fleet
+from tests.support.kube.population import labels, populate
+from tests.support.kube.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
+
+COUNT, WITHIN = 100, 2.0  # agents, and the seconds in which they start
+LEAF = 32
+HOURLY = (
+    15  # requests without a change that may come in between; one in 3600 agents is due each second
+)
+PATIENT = 60.0  # seconds until a request is given up; a slow machine is not what is tested here
+LIMIT = 3000.0  # seconds of the simulation
+AWAY = 600.0
+FAST, BACK = 150.0, 60.0  # times the real time, while the API server is away and when it is back
+MOST_TRIES = 12  # of an agent in AWAY: 1, 2, 4, ... 128, 150, 150 s apart, where chance makes all of them come early
+SPEED = "backend.coreweave.cloud/speed.current"
+
+
+class Stage:
+    """An API server, and who asks it."""
+
+    def __init__(self, cluster: Cluster, fleet: Fleet, wire: Wire, agents: list[Agent]) -> None:
+        self.cluster, self.fleet, self.wire, self.agents = cluster, fleet, wire, agents
+
+    def until_right(self) -> Counter[str]:
+        """Let time pass until every Node is right; the requests since the last time, by what came of them."""
+        self.fleet.run_until_right(LIMIT)
+        assert self.fleet.wrong == set()
+        return self.asked()
+
+    def asked(self) -> Counter[str]:
+        asked = Counter(f"{one.operation} {one.result}" for one in self.wire.asked)
+        self.wire.asked.clear()
+        return asked
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """The API server answers nobody within the block; time flies there, and goes on a little slower."""
+        os.kill(self.cluster.server.pid, signal.SIGSTOP)
+        try:
+            self.fleet.clock.go(FAST)
+            self.wire.timeout = TIMEOUT / FAST
+            yield
+        finally:
+            self.fleet.clock.go(BACK)
+            self.wire.timeout = PATIENT
+            os.kill(self.cluster.server.pid, signal.SIGCONT)
+
+    def on_the_nodes(self) -> Counter[frozenset[tuple[str, str]]]:
+        """What the API server says: sets of the agent's labels, and how many Nodes have them."""
+        items = self.cluster.request("GET", "/api/v1/nodes?labelSelector=scale").body["items"]
+        return Counter(
+            frozenset(label for label in item["metadata"]["labels"].items() if label[0] in labels())
+            for item in items
+        )
+
+
+@pytest.fixture
+def stage(installed: Cluster) -> Iterator[Stage]:
+    """So many agents that have just started."""
+    clock = Clock()
+    members = populate(installed, COUNT, "scale")
+    wire = Wire(installed.url, installed.ca, clock)
+    wire.timeout = PATIENT
+    with Fleet(wire, clock, Settings(min_interval=1.0)) as fleet:
+        yield Stage(installed, fleet, wire, fleet.power_on(members, WITHIN))
+
+
+def without_a_rail(agent: Agent) -> dict[str, str]:
+    """The labels of a node with a port down."""
+    seen = {key: value for key, value in agent.whole.items() if ".ibp3." not in key}
+    return seen | {SPEED: "2800G"}
+
+
+def test_many_agents_are_hardly_felt_and_right_in_the_end(stage: Stage) -> None:
+    """They start, a leaf goes down, the API server stops answering, and in those ten minutes the leaf comes back."""
+    whole = frozenset(labels().items())
+    started = stage.until_right()
+    assert started.keys() == {"get 200", "apply 200"}
+    assert started["get 200"] == COUNT
+    assert started["apply 200"] <= COUNT + HOURLY
+
+    below = stage.agents[:LEAF]
+    stage.fleet.change(below, without_a_rail)
+    changed = stage.until_right()
+    assert changed.keys() == {"apply 200"}
+    assert changed.total() <= LEAF + HOURLY
+    broken = frozenset(without_a_rail(below[0]).items())
+    assert stage.on_the_nodes() == {whole: COUNT - LEAF, broken: LEAF}
+
+    with stage.away():
+        stage.fleet.change(below, lambda agent: agent.whole)
+        stage.fleet.run(AWAY)
+        unheard, tries = len(stage.fleet.wrong), stage.asked()
+        assert LEAF <= unheard < COUNT
+    assert tries.keys() <= {"apply timeout", "get timeout"}
+    assert tries.total() <= MOST_TRIES * unheard
+    # One of each of theirs may still have been under way; and by now an hour is over for others, too.
+    assert stage.until_right().total() <= 3 * unheard + COUNT
+    assert stage.on_the_nodes() == {whole: COUNT}
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """Writes down what it is asked, and is busy."""
+
+    asked: ClassVar[list[tuple[object, ...]]] = []
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        named = ("Accept", "Authorization", "Content-Type", "User-Agent", "Content-Length")
+        self.asked.append(
+            (self.command, self.path, body, [self.headers.get(name) for name in named])
+        )
+        self.send_response(429)
+        self.send_header("Retry-After", "7")
+        self.end_headers()
+
+    do_PATCH = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def recorder() -> Iterator[HTTPServer]:
+    Recorder.asked.clear()
+    with HTTPServer(("127.0.0.1", 0), Recorder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"operation": "get"},
+        {"operation": "apply", "body": {"metadata": {"uid": "é"}}, "force": True},
+    ],
+)
+def test_the_requests_are_the_childs(
+    recorder: HTTPServer, tmp_path: Path, operation: dict[str, Any]
+) -> None:
+    """What stands in for the agent's child sends the same and reads the same out of the answer."""
+    url = f"http://127.0.0.1:{recorder.server_port}"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "users": [{"name": "x", "user": {"token": "t"}}],
+        "clusters": [{"name": "x", "cluster": {"server": url}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    request = {"node": "n1", **operation}
+    child = handle({"kubeconfig": str(tmp_path / "config"), **request})
+    ours = Wire(url, None, Clock()).door("t")(request)
+    assert ours == {key: value for key, value in child.items() if key != "server"}
+    assert ours["retry_after"] == 7
+    first, second = Recorder.asked
+    assert first == second

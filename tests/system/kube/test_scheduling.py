@@ -1,0 +1,166 @@
+"""Where Pods go: the agent's own, past taints, and other people's, by the labels that the agent wrote."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.controllers import PROGRAMS, controllers, eventually, ready_node
+from tests.support.kube.manifests import MANIFESTS, the
+from tests.support.kube.programs import missing
+from tests.support.machines import MACHINES
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.kube.manifests import Object
+
+MACHINE = {path.name: path for path in MACHINES}
+SITE = {"backend.coreweave.cloud/fabric": "fabric-1", "backend.coreweave.cloud/superpod": "2"}
+GPU = {"node.coreweave.cloud/class": "gpu"}
+TAINTS = {
+    "gpu": ("is_gpu", "PreferNoSchedule"),
+    "reserved": ("node.coreweave.cloud/reserved", "NoSchedule"),
+    "locked": ("sunk.coreweave.com/lock", "NoExecute"),
+    "nvidia": ("nvidia.com/gpu", "NoSchedule"),
+}
+BROKEN = ("site.example/broken", "NoSchedule")
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cluster]:
+    """A cluster that places Pods, with the overlay for CoreWeave applied, and its taints on Nodes of their own."""
+    require(missing(*PROGRAMS))
+    with Cluster() as cluster, controllers(cluster, "daemonset-controller"):
+        for name, taint in TAINTS.items():
+            ready_node(cluster, name, taint, labels=GPU)
+        ready_node(cluster, "everything", *TAINTS.values(), labels=GPU)
+        ready_node(cluster, "broken", BROKEN, labels=GPU)
+        ready_node(cluster, "cpu", ("is_cpu_compute", "NoSchedule"))
+        cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / "coreweave"))
+        yield cluster
+
+
+def intolerant() -> Object:
+    """The overlay's DaemonSet without its tolerations, and without the port that only one of both can have."""
+    made = the("DaemonSet", "coreweave")
+    labels = {"app.kubernetes.io/name": "intolerant"}
+    pod = {
+        key: value
+        for key, value in made["spec"]["template"]["spec"].items()
+        if key != "tolerations"
+    }
+    pod["containers"] = [
+        {key: value for key, value in each.items() if key != "ports"} for each in pod["containers"]
+    ]
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": "intolerant"}, "spec": spec}
+
+
+def placed(cluster: Cluster, daemon_set: str) -> set[str]:
+    """The Nodes of a DaemonSet's Pods, once it has a Pod for every Node that it wants, and each has its Node."""
+    pods = eventually(
+        cluster, f"the Pods of {daemon_set} are placed", lambda: _settled(cluster, daemon_set)
+    )
+    return {pod["spec"]["nodeName"] for pod in pods}
+
+
+def _settled(cluster: Cluster, daemon_set: str) -> list[Object]:
+    status = cluster.request(
+        "GET", f"/apis/apps/v1/namespaces/bwagent/daemonsets/{daemon_set}"
+    ).body.get("status", {})
+    selector = f"app.kubernetes.io/name={daemon_set}"
+    pods = cluster.request("GET", f"/api/v1/namespaces/bwagent/pods?labelSelector={selector}").body[
+        "items"
+    ]
+    ours = [pod for pod in pods if pod["spec"].get("nodeName")]
+    wanted = status.get("desiredNumberScheduled", 0)
+    return ours if wanted == len(ours) == len(pods) == status.get("currentNumberScheduled") else []
+
+
+def test_the_agent_tolerates_the_clouds_taints(cloud: Cluster) -> None:
+    """The agent's Pods are on every GPU Node, whatever the cloud tainted it with, and on no other."""
+    assert placed(cloud, "bwagent") == {*TAINTS, "everything"}
+
+
+def test_without_tolerations_taints_keep_it_off(cloud: Cluster) -> None:
+    """The same DaemonSet without tolerations gets the Node with `is_gpu` only: that one forbids nothing."""
+    cloud.create("/apis/apps/v1/namespaces/bwagent/daemonsets", intolerant())
+    assert placed(cloud, "intolerant") == {"gpu"}
+
+
+def test_affinity_finds_what_the_agent_labelled(cloud: Cluster) -> None:
+    """The example's Pod stays Pending while no Node fits, and goes to the one that a real probe labelled 3200G."""
+    for name, site in {"slow": SITE, "fast": SITE, "elsewhere": None}.items():
+        ready_node(cloud, name, labels=site)
+    probe(cloud, "slow", "a100-old-driver")
+    probe(cloud, "elsewhere", "dgx-h100")
+    trainer = submit(cloud)
+    assert "didn't match Pod's node affinity" in eventually(
+        cloud, "is Pending", lambda: refusal(cloud, trainer)
+    )
+    probe(cloud, "fast", "dgx-h100")
+    assert (
+        eventually(cloud, "has a Node", lambda: pod(cloud, trainer)["spec"].get("nodeName"))
+        == "fast"
+    )
+
+
+def submit(cluster: Cluster) -> str:
+    """Create the Pod of examples/affinity.yaml; its name."""
+    account = "/api/v1/namespaces/default/serviceaccounts/default"
+    eventually(
+        cluster, "the account is there", lambda: cluster.request("GET", account).status == 200
+    )
+    example = yaml.safe_load((MANIFESTS / "examples/affinity.yaml").read_text())
+    return str(cluster.create("/api/v1/namespaces/default/pods", example)["metadata"]["name"])
+
+
+def pod(cluster: Cluster, name: str) -> dict[str, Any]:
+    return cluster.request("GET", f"/api/v1/namespaces/default/pods/{name}").body
+
+
+def refusal(cluster: Cluster, name: str) -> str | None:
+    """Why the scheduler found no Node for a Pod; None before it tried."""
+    status = pod(cluster, name)["status"]
+    assert status["phase"] == "Pending"
+    return next(
+        (
+            each["message"]
+            for each in status.get("conditions", [])
+            if each["reason"] == "Unschedulable"
+        ),
+        None,
+    )
+
+
+def probe(cluster: Cluster, node: str, machine: str) -> None:
+    """Label a Node with what the agent sees of one of the machines."""
+    command = [
+        sys.executable,
+        "-m",
+        "agent.cli",
+        "probe",
+        "--no-wait",
+        "--source",
+        "rdma",
+        "--node-name",
+        node,
+    ]
+    command += [
+        "--sysfs-root",
+        str(MACHINE[machine] / "sys"),
+        "--kubeconfig",
+        str(cluster.kubeconfig()),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+    )
+    assert not done.returncode, done.stderr

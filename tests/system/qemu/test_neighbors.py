@@ -1,0 +1,224 @@
+"""`probe` and `capture` on a node with real RDMA devices and real switches: one boot, the tour of cabled_node.py.
+
+The oracle is an lldpd on the node, which hears the same frames and shares no code with us.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import switch
+from tests.support.qemu.machine import Machine, missing
+from tests.support.real_parts import require
+
+REPO = Path(__file__).parents[3]
+ENVIRONMENT = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
+LOOKS = ("cabled", "unheard", "powerless", "changes", "replaced")
+CHASSIS_TYPES = {"mac": 4, "local": 7}
+PORT_TYPES = {"mac": 3, "ifname": 5, "local": 7}
+MAC = re.compile(r"([0-9a-f]{2}[:-]){5}[0-9a-f]{2}")
+P = "backend.coreweave.cloud"
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Boot once; the folder with what was seen."""
+    require(missing() or switch.missing())
+    require(
+        None
+        if importlib.util.find_spec("scapy")
+        else "captures of frames need scapy: pip install 'bwagent[pcap]'"
+    )
+    folder = tmp_path_factory.mktemp("tour")
+    result = Machine(folder).run(
+        'exec "$PYTHON" -m tests.support.qemu.cabled_node', env=ENVIRONMENT, timeout=240
+    )
+    assert result.rc == 0, result.output
+    return folder
+
+
+def look(tour: Path, name: str) -> dict[str, Any]:
+    """What bwagent reported."""
+    return dict(json.loads((tour / f"{name}.json").read_text()))
+
+
+def reasons(report: dict[str, Any]) -> dict[str, str]:
+    """Why ports have no neighbour."""
+    return {row["interface"]: row["reason"] for row in report["missing_neighbors"]}
+
+
+def texts(report: dict[str, Any]) -> list[str]:
+    """What is said about LLDP as a whole."""
+    return [problem["text"] for problem in report["problems"] if problem["source"] == "lldp"]
+
+
+def only(value: Any) -> Any:
+    """The value of an lldpcli element that comes once."""
+    return value[0]["value"] if value else None
+
+
+def by_lldpd(item: dict[str, Any]) -> tuple[object, ...]:
+    """A neighbour of `lldpcli -f json0`, in the order of `by_bwagent`."""
+    chassis, port = item["chassis"][0], item["port"][0]
+    identity = only(chassis["id"]), CHASSIS_TYPES[chassis["id"][0]["type"]], only(chassis["name"])
+    place = only(port["id"]), PORT_TYPES[port["id"][0]["type"]], only(port.get("descr"))
+    return item["name"], *identity, *place, int(only(port["ttl"]))
+
+
+def by_bwagent(row: dict[str, Any]) -> tuple[object, ...]:
+    """A neighbour of a report."""
+    identity = row["chassis_id"], row["chassis_subtype"], row["system_name"]
+    return (
+        row["netdev"],
+        *identity,
+        row["port_id"],
+        row["port_id_subtype"],
+        row["port_description"],
+        row["ttl"],
+    )
+
+
+# What lldpd may still remember: eth0's cable to leaf-1 (by then leaf-8), which went with the netdev that was deleted.
+DELETED = ("eth0", "leaf-8", "swp1")  # netdev, system name, port description
+
+
+@pytest.mark.parametrize(("name", "count"), [("cabled", 6), ("changes", 4), ("replaced", 6)])
+def test_both_decoders_say_the_same(tour: Path, name: str, count: int) -> None:
+    """Who is behind each netdev, field by field: nobody is missing, and nobody is there who has left."""
+    said = {by_lldpd(item) for item in json.loads((tour / f"{name}.lldpd").read_text())}
+    theirs = {row for row in said if (row[0], row[3], row[6]) != DELETED}
+    assert {by_bwagent(row) for row in look(tour, name)["neighbors"]} == theirs
+    assert len(theirs) == count
+
+
+def test_rates_and_states(tour: Path) -> None:
+    """Each port counts what its cable carries; a silent switch takes nothing away, a pulled cable does."""
+    ports = {
+        row["interface"]: (row["state"], row["counted_gbps"])
+        for row in look(tour, "cabled")["ports"]
+    }
+    up = dict.fromkeys(
+        ("rxe0", "rxe1", "rxe2", "rxe5", "rxe_bond0-eth3", "rxe_bond0-eth4"), ("ACTIVE", 10.0)
+    )
+    assert ports == up | {"rxe6": ("DOWN", 0.0)}
+
+
+def test_labels_name_two_leaves(tour: Path) -> None:
+    """Device, port ID and port name of each port with a neighbour, each leg of the bond on a switch of its own."""
+    labels = {key: MAC.sub("MAC", value) for key, value in look(tour, "cabled")["labels"].items()}
+    neighbors = {
+        "rxe0": ("leaf-1", "swp1", "swp1"),
+        "rxe1": ("leaf-2", "Ethernet1-1", "swp1"),
+        "rxe2": ("leaf-2", "MAC", "swp2"),
+        "rxe_bond0-eth3": ("leaf-1", "swp3", "swp3"),
+        "rxe_bond0-eth4": ("leaf-2", "MAC", "swp3"),
+    }
+    fields = ("device", "port-id", "port-name")
+    assert labels == {f"{P}/flavor": "roce", f"{P}/speed.current": "60G"} | {
+        f"{P}/neighbors.current.{interface}.{field}": value
+        for interface, values in neighbors.items()
+        for field, value in zip(fields, values, strict=True)
+    }
+
+
+def test_two_neighbours_are_never_one(tour: Path) -> None:
+    """Behind a dumb switch both leaves are kept and marked; the one that says it is a bridge or router is selected."""
+    rows = [row for row in look(tour, "cabled")["neighbors"] if row["ambiguous"]]
+    assert [(row["interface"], row["device"], row["selected"]) for row in rows] == [
+        ("rxe2", "leaf-2", True),
+        ("rxe2", "leaf-1", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cabled", {"rxe5": "silent"}),
+        (
+            "unheard",
+            dict.fromkeys(
+                ("rxe0", "rxe1", "rxe2", "rxe5", "rxe_bond0-eth3", "rxe_bond0-eth4"), "not-listened"
+            ),
+        ),
+        (
+            "powerless",
+            dict.fromkeys(
+                ("rxe0", "rxe1", "rxe2", "rxe5", "rxe_bond0-eth3", "rxe_bond0-eth4"),
+                "not-permitted",
+            ),
+        ),
+        ("changes", {"rxe0": "shutdown", "rxe_bond0-eth3": "shutdown"}),
+        ("replaced", {}),
+    ],
+)
+def test_every_blank_has_its_reason(tour: Path, name: str, expected: dict[str, str]) -> None:
+    """A far end that is silent, a cable that is out, a switch that said goodbye, a capability that is missing."""
+    assert reasons(look(tour, name)) == expected | {"rxe6": "link-down"}
+
+
+def test_a_switch_that_restarts_counts_under_its_new_name(tour: Path) -> None:
+    """The goodbye in between and the first name do not last, within one look."""
+    rows = look(tour, "changes")["neighbors"]
+    assert {row["interface"]: row["device"] for row in rows} == {
+        "rxe1": "leaf-9",
+        "rxe2": "leaf-9",
+        "rxe5": "leaf-3",
+        "rxe_bond0-eth4": "leaf-9",
+    }
+
+
+def test_a_device_made_again_has_the_neighbour_of_its_new_cable(tour: Path) -> None:
+    """Its netdev was deleted, made again under the same name, and plugged into another switch."""
+    assert look(tour, "cabled")["labels"][f"{P}/neighbors.current.rxe0.device"] == "leaf-1"
+    assert look(tour, "replaced")["labels"][f"{P}/neighbors.current.rxe0.device"] == "leaf-9"
+
+
+def test_the_report_says_how_long_was_listened(tour: Path) -> None:
+    """As long as told; no longer than until all have spoken; not at all; and nothing where there was no hearing."""
+    hint = "a port's second neighbour may be unheard (--wait 65)"
+    assert texts(look(tour, "cabled")) == [f"listened for 4 s: {hint}"]
+    assert texts(look(tour, "unheard")) == []
+    assert texts(look(tour, "powerless")) == [
+        "eth0: no packet socket for LLDP: CAP_NET_RAW is missing"
+    ]
+    [early] = texts(look(tour, "replaced"))
+    assert int(re.fullmatch(rf"listened for (\d+) s: {re.escape(hint)}", early)[1]) < 30  # type: ignore[index]
+
+
+def test_progress_is_for_terminals(tour: Path) -> None:
+    """There it names who is awaited and for how long yet, in one line that is wiped away; elsewhere not a word."""
+    said = {name: (tour / f"{name}.terminal").read_bytes().decode() for name in LOOKS}
+    words = said.pop("changes").split("\r")
+    assert re.fullmatch(r"LLDP: 5 of 6 ports have spoken, \d\d s left; awaited: eth5 *", words[-3])
+    assert [word.strip() for word in words[-2:]] == ["", ""]
+    assert {len(word) for word in words[1:-1]} == {79}
+    assert set(said.values()) == {""}
+
+
+def test_a_capture_replays_as_the_node_was(tour: Path) -> None:
+    """The whole report, on a host without any of it; only the age of the frames and the hint about them differ."""
+    command = [
+        sys.executable,
+        "-m",
+        "agent.cli",
+        "probe",
+        "--replay",
+        str(tour / "captured"),
+        "-o",
+        "json",
+    ]
+    done = subprocess.run(command, cwd=REPO, check=True, capture_output=True)
+    assert not done.stderr
+    replayed, live = json.loads(done.stdout), look(tour, "cabled")
+    for row in (*replayed["neighbors"], *live["neighbors"]):
+        assert 0 <= row.pop("age_s") < 30
+    live["problems"] = [problem for problem in live["problems"] if problem["source"] != "lldp"]
+    assert replayed == live

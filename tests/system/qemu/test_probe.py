@@ -1,0 +1,235 @@
+"""`probe` on a real RDMA kernel: one boot, a tour of what happens to a node, a look after each step.
+
+A look is what `probe` said and, asked in the same moment, rdma, ip and /sys/class/net, which share no code with us.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.qemu.capture_soft_roce import ENVIRONMENT, WIRING
+from tests.support.qemu.machine import Machine, missing
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOUR = (
+    WIRING
+    + r"""
+look() { # NAME FLAG...
+    name=$1
+    shift
+    "$PYTHON" -m agent.cli probe --dry-run -o json "$@" >"$name.probe" 2>"$name.complaints" || echo "$name: $?" >>failed
+    rdma -j link show >"$name.rdma"
+    ip -j link show >"$name.ip"
+    grep -s . /sys/class/net/*/speed >"$name.speeds" || : # EINVAL where the device is down
+}
+
+look no-class
+
+cable eth0 00
+cable eth1 01
+ip link add eth2 address 02:00:00:00:01:02 type dummy # knows no speed
+ip link set eth2 up
+for number in 0 1 2; do rdma link add "rxe$number" type rxe netdev "eth$number"; done
+look up
+look chosen --exclude-device 'rxe[2-9]' --backend-device rxe1 --backend-device mlx5_0
+
+pull eth0
+ip link set eth1 down
+look down
+plug eth0
+ip link set eth1 up
+settle eth1 up
+ip link add link eth0 name eth0.7 type vlan id 7
+ip link set eth0.7 up
+ip route add default dev eth0.7
+look up-again
+
+for number in 0 1 2; do rdma link del "rxe$number"; done
+cable eth3 03
+cable eth4 04
+tie bond0 eth3 eth4 mode balance-xor miimon 0
+rdma link add rxe_bond0 type rxe netdev bond0
+look bond
+pull eth3
+look leg-down-unmonitored
+plug eth3
+ip link set bond0 type bond miimon 50
+pull eth3
+notice eth3 down
+look leg-down
+plug eth3
+
+rdma link del rxe_bond0
+rdma link add rxe3 type rxe netdev eth3
+rdma link add rxe4 type rxe netdev eth4
+look legs-of-two-devices
+rdma link del rxe3
+rdma link del rxe4
+
+cable eth5 05
+cable eth6 06
+tie bond1 eth5 eth6 mode active-backup miimon 50
+rdma link add rxe_bond1 type rxe netdev bond1
+pull eth5
+notice eth5 down
+plug eth5
+notice eth5 up
+look failover
+
+modprobe ib_umad # holds on to the class while the driver is away
+modprobe -r rdma_rxe
+look empty-class
+modprobe rdma_rxe
+rdma link add rxe1 type rxe netdev eth1
+look reloaded
+"""
+)
+
+Counted = dict[str, float | None]
+"""What each interface adds, in Gb/s; None: an ignored port."""
+COUNTED: dict[str, Counted] = {
+    "no-class": {},
+    "up": {"rxe0": 10, "rxe1": 10, "rxe2": 2.5},
+    "chosen": {"rxe0": None, "rxe1": 10},
+    "down": {"rxe0": 0, "rxe1": 0, "rxe2": 2.5},
+    "up-again": {"rxe0": None, "rxe1": 10, "rxe2": 2.5},
+    "bond": {"rxe_bond0-eth3": 10, "rxe_bond0-eth4": 10},
+    "leg-down-unmonitored": {"rxe_bond0-eth3": 0, "rxe_bond0-eth4": 10},
+    "leg-down": {"rxe_bond0-eth3": 0, "rxe_bond0-eth4": 10},
+    "empty-class": {},
+    "reloaded": {"rxe1": 10},
+    "legs-of-two-devices": {"rxe3": 10, "rxe4": 10},
+    "failover": {"rxe_bond1-eth5": 0, "rxe_bond1-eth6": 10},
+}
+PROBLEMS = {
+    "no-class": ["no RDMA device: /sys/class/infiniband is not there"],
+    "empty-class": ["no RDMA device: /sys/class/infiniband is empty"],
+    "chosen": ["names no RDMA device here"],  # --backend-device mlx5_0
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One step of the tour: the report, and what others say."""
+
+    report: dict[str, Any]
+    links: dict[str, dict[str, Any]]
+    """rdma link, by device."""
+    netdevs: dict[str, dict[str, Any]]
+    """ip link, by netdev."""
+    speeds: dict[str, int]
+    """/sys/class/net/*/speed in Mb/s, those that can be read."""
+
+    @property
+    def counted(self) -> Counted:
+        return {
+            port["interface"]: port["counted_gbps"] if port["role"] == "backend" else None
+            for port in self.report["ports"]
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """The files that one boot left."""
+
+    folder: Path
+
+    def look(self, step: str) -> Look:
+        return Look(
+            json.loads(self._read(f"{step}.probe")),
+            {link["ifname"]: link for link in json.loads(self._read(f"{step}.rdma") or "[]")},
+            {link["ifname"]: link for link in json.loads(self._read(f"{step}.ip"))},
+            dict(self._speeds(step)),
+        )
+
+    def complaints(self, step: str) -> str:
+        return self._read(f"{step}.complaints")
+
+    def _speeds(self, step: str) -> Iterator[tuple[str, int]]:
+        for line in self._read(f"{step}.speeds").splitlines():
+            file, _, speed = line.partition(":")
+            yield Path(file).parts[4], int(speed)
+
+    def _read(self, name: str) -> str:
+        return (self.folder / name).read_text()
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
+    """Boot once."""
+    require(missing())
+    folder = tmp_path_factory.mktemp("tour")
+    result = Machine(folder).run(TOUR, env=ENVIRONMENT)
+    assert result.rc == 0, result.output
+    assert not (folder / "failed").exists(), (folder / "failed").read_text()
+    return Tour(folder)
+
+
+@pytest.mark.parametrize("step", COUNTED)
+def test_what_counts(tour: Tour, step: str) -> None:
+    """Each interface is there under its name, in its role and with the rate that it adds."""
+    assert tour.look(step).counted == COUNTED[step]
+
+
+@pytest.mark.parametrize("step", COUNTED)
+def test_labels_are_the_sum(tour: Tour, step: str) -> None:
+    """Speed is what counts, roce is said where there is a backend, and nothing else is written."""
+    speed = sum(filter(None, COUNTED[step].values()))
+    labels = {"backend.coreweave.cloud/speed.current": f"{speed:g}G"}
+    flavor = {"backend.coreweave.cloud/flavor": "roce"} if COUNTED[step] else {}
+    assert tour.look(step).report["labels"] == labels | flavor
+
+
+@pytest.mark.parametrize("step", COUNTED)
+def test_ports_are_what_rdma_says(tour: Tour, step: str) -> None:
+    """State, physical state and netdev of every port are those of `rdma link`, a bond's leg for the bond."""
+    look = tour.look(step)
+    for port in look.report["ports"]:
+        link = look.links[port["device"]]
+        assert port["state"] == link["state"]
+        assert port["phys_state"].upper() == link["physical_state"].replace("_", "")
+        assert link["netdev"] in {port["netdev"], look.netdevs[port["netdev"]].get("master")}
+
+
+@pytest.mark.parametrize("step", COUNTED)
+def test_rates_are_what_the_netdev_says(tour: Tour, step: str) -> None:
+    """What counts has a carrier, and counts the netdev's speed, or its own rate where the netdev knows none."""
+    look = tour.look(step)
+    for port in look.report["ports"]:
+        netdev = look.netdevs[port["netdev"]]
+        speed = look.speeds.get(port["netdev"], 0)
+        assert port["counted_gbps"] in {0, speed / 1000 or port["rate_gbps"]}
+        assert "LOWER_UP" in netdev["flags"] or port["counted_gbps"] == 0
+
+
+@pytest.mark.parametrize("step", COUNTED)
+def test_nothing_else_is_said(tour: Tour, step: str) -> None:
+    """A healthy kernel is no reason for a word in the report or on standard error, a traceback least of all."""
+    problems = tour.look(step).report["problems"]
+    assert [problem["text"] for problem in problems] == PROBLEMS.get(step, [])
+    assert tour.complaints(step) == ""
+
+
+def test_cable_out_is_told_from_switched_off(tour: Tour) -> None:
+    """Both are DOWN; the physical state tells who has to get up."""
+    ports = {port["interface"]: port["phys_state"] for port in tour.look("down").report["ports"]}
+    assert ports == {"rxe0": "Polling", "rxe1": "Disabled", "rxe2": "LinkUp"}
+
+
+def test_link_comes_back(tour: Tour) -> None:
+    """Cable in, interface up: ACTIVE without a new device."""
+    assert {port["state"] for port in tour.look("up-again").report["ports"]} == {"ACTIVE"}
+
+
+def test_front_end_is_found_through_its_vlan(tour: Tour) -> None:
+    """The reason names the default route."""
+    reasons = {port["interface"]: port["reason"] for port in tour.look("up-again").report["ports"]}
+    assert reasons["rxe0"] == "front end: carries the default route"

@@ -1,0 +1,212 @@
+"""`bwagent run` on a node with a real RDMA kernel and real switches, labelling a Node of a real API server.
+
+The node is the emulated machine, and its agent has the service-account token that a Pod there would have; the API
+server is outside. STEPS are what happens to the node and what its Node has to say then, written out by hand; a failure
+shows the timeline of all that it said on the way.
+
+Soft-RoCE devices have no PCI function: one that is gone is gone for good, and its labels with it. A driver that reloads
+is told from that by a function of class InfiniBand on the bus, which QEMU makes out of a disk.
+
+BWAGENT_KILLS=N kills the agent N times more, each in the middle of something; BWAGENT_SEED is the seed of all moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import switch
+from tests.support.kube import programs
+from tests.support.kube.agents import install
+from tests.support.kube.cluster import Cluster
+from tests.support.qemu.machine import missing
+from tests.support.qemu.orders import HOST
+from tests.support.qemu.story import Rest, Step, Story, without
+from tests.support.qemu.timeline import P, Timeline, faults
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.qemu.story import Order
+
+NODE = "emulated"
+GRACE = 30.0  # seconds that a neighbour outlives its link
+KILLS, SEED = int(os.environ.get("BWAGENT_KILLS", "0")), os.environ.get("BWAGENT_SEED", "1")
+
+SITE = {"site.example/rack": "7", "speed.expected": "30G"}
+CABLED = SITE | {
+    "flavor": "roce",
+    "speed.current": "30G",
+    "rxe0": "leaf-1 swp1 swp1",
+    "rxe1": "leaf-2 swp1 swp1",
+    "rxe2": "leaf-1 swp2 swp2",
+}
+DARK = CABLED | {"speed.current": "20G"}
+RENAMED = DARK | {"rxe0": "leaf-8 swp1 swp1", "rxe2": "leaf-8 swp2 swp2"}
+MOVED = RENAMED | {"rxe2": "leaf-2 swp9 swp9"}
+ANEW = MOVED | {"rxe0": "leaf-2 swp8 swp8"}
+LIGHT = ANEW | {"speed.current": "30G"}
+ONE = without(LIGHT, "rxe0", "rxe1") | {"speed.current": "10G"}
+
+
+FLAGS = ("--min-interval", "1s", "--hold", "5m")
+BEGIN = (("start", *FLAGS), ("ready",))
+KILL_AMID: tuple[Order, ...] = (Rest(0, 5), ("end", "SIGKILL"), *BEGIN)
+
+
+STEPS = (
+    Step("the agent starts", BEGIN, CABLED),
+    Step("a cable goes dark", [("pull", "leaf-2", "swp1")], DARK),
+    Step("a switch gets another name", [("rename", "leaf-1", "leaf-8")], RENAMED, aside=["rxe1"]),
+    Step(
+        "a cable moves to another leaf",
+        [("move", "leaf-1", "swp2", "leaf-2", "swp9", "p2")],
+        MOVED,
+        via={"speed.current": ("10G",)},
+        aside=["rxe1"],
+    ),
+    Step(
+        "an interface is deleted",
+        [("run", "ip", "link", "delete", "p0")],
+        without(MOVED, "rxe0") | {"speed.current": "10G"},
+        aside=["rxe1"],
+    ),
+    Step(
+        "it is made anew, on another leaf",
+        [("plug", ("leaf-2", "swp8", "p0", "rxe0"))],
+        ANEW,
+        aside=["rxe1"],
+    ),
+    Step("the cable has been dark for long", [], without(ANEW, "rxe1")),
+    Step("light again, and a kill", [("push", "leaf-2", "swp1", "p1"), *KILL_AMID], LIGHT),
+    Step(
+        "RDMA links are deleted",
+        [("run", "rdma", "link", "del", "rxe0"), ("run", "rdma", "link", "del", "rxe1")],
+        ONE,
+        via={"speed.current": ("20G",)},
+    ),
+    Step(
+        "the driver is removed, and a kill",
+        [("run", "modprobe", "-r", "rdma_rxe"), *KILL_AMID, Rest(1, 2)],
+        ONE,
+    ),
+    Step(
+        "the driver is loaded",
+        [("run", "modprobe", "rdma_rxe"), ("add", "rxe2", "p2"), Rest(1, 2)],
+        ONE,
+    ),
+    Step(
+        "RDMA links are added",
+        [("add", "rxe0", "p0"), ("add", "rxe1", "p1")],
+        LIGHT,
+        via={"speed.current": ("20G",)},
+    ),
+    Step("the agent is told to stop", [("end", "SIGTERM")], LIGHT),
+)
+CABLES = (
+    ("leaf-1", "swp1", "p0", "rxe0"),
+    ("leaf-2", "swp1", "p1", "rxe1"),
+    ("leaf-1", "swp2", "p2", "rxe2"),
+)
+CABLES_THEN = (
+    ("leaf-2", "swp8", "p0", "rxe0"),
+    ("leaf-2", "swp1", "p1", "rxe1"),
+    ("leaf-2", "swp9", "p2", "rxe2"),
+)
+
+
+def amid(count: int) -> Iterator[Step]:
+    """More kills: amid a cable that goes dark and light again, and amid a switch that gets another name."""
+    before = LIGHT
+    for number in range(count):
+        if number % 3 == 0:
+            dark = before | {"speed.current": "20G"}
+            yield Step(
+                f"kill {number}, dark",
+                [("pull", "leaf-2", "swp8"), *KILL_AMID],
+                dark,
+                aside=["rxe0"],
+            )
+        elif number % 3 == 1:
+            light = ("push", "leaf-2", "swp8", "p0")
+            yield Step(f"kill {number}, light", [light, *KILL_AMID], before, via={"rxe0": (None,)})
+        else:
+            name = f"leaf-{10 + number}"
+            before = {
+                fact: value.replace(before["rxe1"].split()[0], name)
+                for fact, value in before.items()
+            }
+            yield Step(
+                f"kill {number}, another name", [("rename", "leaf-2", name), *KILL_AMID], before
+            )
+
+
+STEPS_THEN = (Step("the node reboots", [*BEGIN, Rest(4, 5)], LIGHT), *amid(KILLS))
+EVERY = (*STEPS, *STEPS_THEN)
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """The whole story: two boots, of the same hardware."""
+    require(missing() or switch.missing() or programs.missing())
+    with Cluster() as cluster:
+        install(cluster, "sysfs")
+        cluster.node(
+            NODE, labels={key if "/" in key else f"{P}/{key}": value for key, value in SITE.items()}
+        )
+        kubeconfig = cluster.kubeconfig(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"), HOST)
+        with Timeline(cluster, NODE) as timeline:
+            chance = random.Random(SEED)  # noqa: S311 - so that a moment comes again
+            story = Story(timeline, tmp_path_factory.mktemp("story"), chance, NODE, kubeconfig)
+            story.boot("the first boot", CABLES, STEPS)
+            story.boot("the second boot", CABLES_THEN, STEPS_THEN)
+            yield story
+
+
+@pytest.mark.parametrize("step", EVERY, ids=[step.name for step in EVERY])
+def test_the_node_says_what_it_should(story: Story, step: Step) -> None:
+    """In the end of each step, and nothing else on the way there."""
+    versions = [version.facts for version in story.said[step.name]]
+    assert faults(versions, step.after, step.via, step.aside) == [], str(story)
+
+
+def test_a_neighbour_outlives_its_link(story: Story) -> None:
+    """It is as it was for 30 seconds, and then no more."""
+    dark = story.began["a cable goes dark"]
+    later = [version for version in story.timeline.versions if version.at > dark]
+    gone = next((version.at for version in later if "rxe1" not in version.facts), None)
+    assert gone, str(story)
+    assert gone - dark >= GRACE, str(story)
+    assert {version.facts["rxe1"] for version in later if version.at < gone} == {CABLED["rxe1"]}, (
+        str(story)
+    )
+
+
+def test_a_kill_alone_writes_nothing(story: Story) -> None:
+    """Not even the same labels once more, nor does a driver that is away."""
+    assert len(story.said["the driver is removed, and a kill"]) == 1, str(story)
+
+
+def test_it_stops_at_once(story: Story) -> None:
+    """At SIGTERM, with nothing to complain about."""
+    status, took = story.told["the agent is told to stop"]
+    assert status == 0, str(story)
+    assert took < 10, str(story)
+
+
+def test_a_reboot_is_told_by_the_annotation(story: Story) -> None:
+    """The labels are those of before, and were seen in this boot."""
+    told = story.said["the node reboots"]
+    assert told[0].boot_id, str(story)
+    assert told[-1].boot_id not in {None, told[0].boot_id}, str(story)
+
+
+def test_no_agent_stumbled(story: Story) -> None:
+    """However it was killed, and whatever it came up to."""
+    logs = story.logs()
+    assert len(logs) == sum(("ready",) in step.orders for step in EVERY)
+    assert not any("Traceback" in log for log in logs.values()), str(story)

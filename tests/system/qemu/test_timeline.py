@@ -1,0 +1,121 @@
+"""What is seen of a Node's ways, and what counts as a wrong one: the judge of tests/system/qemu/test_run.py, judged."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.programs import missing
+from tests.support.qemu.timeline import P, Timeline, facts_of, faults
+from tests.support.real_parts import require
+
+UP = {"speed": "30G", "rxe0": "leaf-1 swp1 swp1"}
+DOWN = UP | {"speed": "20G"}
+GONE = {"speed": "20G"}
+
+
+def test_a_neighbour_is_one_fact() -> None:
+    """Its three labels together; what it lacks shows, and other labels speak for themselves."""
+    labels = {
+        f"{P}/neighbors.current.rxe0.port-id": "swp1",
+        f"{P}/neighbors.current.rxe0.device": "leaf-1",
+        f"{P}/neighbors.current.rxe1-eth2.port-name": "swp3",
+        f"{P}/speed.current": "30G",
+        "site.example/rack": "7",
+    }
+    assert facts_of(labels) == {
+        "rxe0": "leaf-1 swp1 -",
+        "rxe1-eth2": "- - swp3",
+        "speed.current": "30G",
+        "site.example/rack": "7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("versions", "after"),
+    [
+        ([UP], UP),
+        ([UP, UP], UP),
+        ([UP, DOWN], DOWN),
+        ([UP, DOWN, GONE], GONE),
+        ([{}, DOWN, DOWN], DOWN),
+    ],
+    ids=[
+        "nothing happens",
+        "it is written again",
+        "one fact",
+        "two, one after the other",
+        "from nothing",
+    ],
+)
+def test_the_straight_way_is_right(versions: list[dict[str, str]], after: dict[str, str]) -> None:
+    """Each fact from what it was to what it should be."""
+    assert faults(versions, after) == []
+
+
+@pytest.mark.parametrize(
+    ("versions", "after", "named"),
+    [
+        ([UP], DOWN, ["speed"]),
+        ([UP, DOWN], UP, ["speed"]),
+        ([UP, DOWN, UP], UP, ["speed"]),
+        ([UP, GONE, DOWN], DOWN, ["rxe0"]),
+        ([UP, DOWN, UP, DOWN], DOWN, ["speed"]),
+        ([UP, UP | {"rxe0": "leaf-2 swp1 swp1"}, UP | {"rxe0": "leaf-2 swp9 swp9"}], UP, ["rxe0"]),
+        ([UP, UP | {"new": "1"}, UP], UP, ["new"]),
+        ([UP, {}], UP, ["rxe0", "speed"]),
+    ],
+    ids=[
+        "never",
+        "too much",
+        "for a moment",
+        "gone for a moment",
+        "to and fro",
+        "half a cable",
+        "not there",
+        "all gone",
+    ],
+)
+def test_any_other_way_is_wrong(
+    versions: list[dict[str, str]], after: dict[str, str], named: list[str]
+) -> None:
+    """The facts that went astray are named, and only they."""
+    assert [fault.partition(":")[0] for fault in faults(versions, after)] == named
+
+
+def test_a_detour_is_allowed_once_and_in_its_order() -> None:
+    """It may be left out, too."""
+    via = {"speed": ("20G", "10G")}
+    ten = UP | {"speed": "10G"}
+    assert faults([UP, DOWN, ten, UP], UP, via) == []
+    assert faults([UP, ten, UP], UP, via) == []
+    assert faults([UP], UP, via) == []
+    assert faults([UP, ten, DOWN, UP], UP, via) == [
+        "speed: 30G -> 10G -> 20G -> 30G, and should be 30G -> 20G -> 10G -> 30G"
+    ]
+    assert faults([UP, DOWN, UP, DOWN, UP], UP, via) != []
+
+
+def test_what_is_set_aside_is_judged_elsewhere() -> None:
+    """And the rest is judged all the same."""
+    assert faults([UP, GONE], DOWN, aside=["rxe0"]) == []
+    assert faults([UP, GONE], UP, aside=["rxe0"]) == ["speed: 30G -> 20G, and should be 30G -> 30G"]
+
+
+def test_no_version_is_missed() -> None:
+    """However short it lasted, and though one watch ended and another began."""
+    require(missing())
+    with Cluster() as cluster:
+        cluster.node("n1", labels={f"{P}/speed": "0G"})
+        with Timeline(cluster, "n1", watch=1) as timeline:
+            for number in range(1, 30):
+                body = {"metadata": {"labels": {f"{P}/speed": f"{number}G"}}}
+                cluster.request("PATCH", "/api/v1/nodes/n1", body, kind=MERGE)
+                time.sleep(0.1)
+            assert timeline.until(lambda version: version.facts["speed"] == "29G", 30)
+            assert [version.facts["speed"] for version in timeline.versions] == [
+                f"{number}G" for number in range(30)
+            ]
+            assert "speed: 28G -> 29G" in str(timeline)

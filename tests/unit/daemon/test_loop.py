@@ -1,0 +1,526 @@
+"""The loop as a whole, in simulated time: what is on the Node, and what it took."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.daemon.schedule import LOOK
+from agent.errors import Unavailable
+from agent.events.monitor import Wake
+from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
+from tests.support.running import Api, World
+from tests.unit.sources.test_ib import exchanges
+from tests.unit.sources.test_lldp import switch
+from tests.unit.sources.test_nvml import ACCELERATOR, FABRIC, GPU, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.support.kernel_tree import Entries
+
+A, B, G = "0000:18:00.0", "0000:19:00.0", "0000:41:00.0"
+IB = hca("ibp0", A) | hca("ibp1", B)
+ROCE = hca("mlx5_0", A, "Ethernet", {1: "eth0"}) | netdev("eth0", A)
+GPU_TREE: Entries = {
+    f"{BUS}/{G}": f"../../../devices/pci0000:00/{G}",
+    f"{HOME}/{G}/class": b"0x030200\n",
+    f"{HOME}/{G}/vendor": b"0x10de\n",
+}
+STATE = f"{HOME}/{{}}/infiniband/{{}}/ports/1/state"
+DEVICE, PORT_ID = "neighbors.current.{}.device", "neighbors.current.{}.port-id"
+HUP = Wake("signal", "SIGHUP")
+HOUR = 3600.0
+
+
+def down(world: World, name: str = "ibp1", bdf: str = B) -> None:
+    world.write(STATE.format(bdf, name), b"1: DOWN\n")
+
+
+def up(world: World, name: str = "ibp1", bdf: str = B) -> None:
+    world.write(STATE.format(bdf, name), b"4: ACTIVE\n")
+
+
+def leaf(address: tuple[str, int]) -> dict[str, Any]:
+    """Each port has a switch at its far end."""
+    return {
+        "device": address[0],
+        "port": address[1],
+        "exchanges": exchanges(),
+        "error": None,
+        "text": None,
+    }
+
+
+def with_leaves(*trees: Entries, **changes: Any) -> World:
+    world = World(*trees, **changes)
+    world.smp = leaf
+    return world
+
+
+def test_the_first_request_says_everything() -> None:
+    """It waits for those who are asked aside, so that no second one is needed."""
+    world = with_leaves(IB).run(30)
+    assert world.labels["speed.current"] == "800G"
+    assert world.labels[DEVICE.format("ibp0")] == "L90.1.3"
+    assert [operation for _, operation in world.api.requests] == ["get", "apply"]
+    assert world.state.is_ready
+
+
+def test_a_restart_writes_nothing() -> None:
+    """All that the Node says is still so; not even the annotation is touched before its hour."""
+    world = with_leaves(IB).run(30)
+    writes = len(world.api.writes)
+    world.start_again()
+    world.run(30)
+    assert (len(world.api.writes), world.api.requests[-1][1]) == (writes, "get")
+
+
+def test_nothing_is_lost_while_nobody_has_spoken_since_the_restart() -> None:
+    """The neighbours of before stay until the new ones are known."""
+    world = with_leaves(IB).run(30)
+    before = dict(world.api.labels)
+    del world.smp
+    world.smp = World._no_smp  # noqa: SLF001 - the switch that never answers
+    world.start_again()
+    world.run(500)
+    assert world.api.labels == before
+    world.run(200)
+    assert DEVICE.format("ibp0") not in world.labels
+    assert any("was held for 600 s" in line for line in world.lines)
+
+
+def test_a_quiet_hour() -> None:
+    """A dozen looks, one request, the GPU fabric each minute, the switches once."""
+    world = with_leaves(IB, GPU_TREE)
+    world.nvml = lambda: answer(GPU)
+    world.run(60)
+    looks, asked, smps = len(world.looks), len(world.asked_nvml), len(world.asked_smp)
+    world.run(HOUR)
+    assert len(world.looks) - looks <= 16
+    assert len(world.api.applied()) <= 3
+    assert 58 <= len(world.asked_nvml) - asked <= 62
+    assert len(world.asked_smp) - smps <= 1
+    assert world.api.labels[ACCELERATOR] == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
+
+
+def test_a_link_that_goes_down_is_told_at_once_and_its_neighbour_later() -> None:
+    """The speed follows, the neighbour has 30 s; both come back."""
+    world = with_leaves(IB).run(60)
+    began = world.time
+    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.run(20)
+    assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", True)
+    assert world.api.applied()[-1] - began < 0.1
+    world.run(20)
+    assert DEVICE.format("ibp1") not in world.labels
+    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: up(world))
+    world.run(20)
+    assert (world.labels["speed.current"], world.labels[DEVICE.format("ibp1")]) == (
+        "800G",
+        "L90.1.3",
+    )
+    assert any("800G -> 400G (ibp1 is DOWN)" in line for line in world.lines)
+
+
+def test_the_reason_of_a_change_is_that_of_the_look_that_found_it() -> None:
+    """Not what was seen while the API server took its time."""
+    world = with_leaves(IB).run(60)
+    world.slow = 3.0
+    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.at(1.5, HUP, do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
+    world.run(10)
+    assert any("800G -> 400G (ibp1 is DOWN)" in line for line in world.lines)
+
+
+def test_flaps_for_ten_minutes() -> None:
+    """A request each min-interval at most, and the end is right."""
+    world = with_leaves(IB).run(60)
+    for second in range(600):
+        world.at(second, Wake("port", "ibp1/1"), do=partial(down if second % 2 else up, world))
+    before = len(world.api.applied())
+    world.run(640)
+    times = world.api.applied()[before:]
+    assert len(times) <= 62
+    assert all(later - earlier >= 10 for earlier, later in itertools.pairwise(times))
+    assert world.labels["speed.current"] == "400G"
+
+
+def test_switches_that_keep_silent_are_asked_ever_more_rarely() -> None:
+    """A day has a few questions, not thousands; an event asks at once."""
+    world = World(IB).run(24 * HOUR)
+    assert len(world.asked_smp) < 20
+    asked = len(world.asked_smp)
+    world.at(0.0, Wake("port", "ibp0/1"))
+    world.run(1)
+    assert len(world.asked_smp) == asked + 1
+
+
+def test_lldp_neighbours_who_repeat_themselves_cost_no_look() -> None:
+    """A frame each 30 s for an hour: looks are as rare as on a node where nobody speaks."""
+    world = World(ROCE)
+    for second in range(0, 3600, 30):
+        world.at(second, do=lambda: world.hear("eth0", switch()))
+    world.run(120)
+    looks = len(world.looks)
+    world.run(3480)
+    assert world.labels[DEVICE.format("mlx5_0")] == "leaf-1"
+    assert len(world.looks) - looks <= 3480 / LOOK + 2
+
+
+def test_an_lldp_neighbour_who_falls_silent_goes() -> None:
+    """After its TTL and the grace, without any event."""
+    world = World(ROCE)
+    for second in (0, 30, 60):
+        world.at(second, do=lambda: world.hear("eth0", switch()))
+    world.run(200)
+    assert world.labels[PORT_ID.format("mlx5_0")] == "swp1"
+    world.run(20)
+    assert PORT_ID.format("mlx5_0") not in world.labels
+
+
+def test_a_cable_that_is_moved_needs_two_frames() -> None:
+    """The second one says so, and the label changes at once."""
+    world = World(ROCE)
+    for second, name in ((0, "leaf-1"), (30, "leaf-1"), (60, "leaf-2"), (90, "leaf-2")):
+        world.at(second, do=partial(world.hear, "eth0", switch(name)))
+    world.run(80)
+    assert world.labels[DEVICE.format("mlx5_0")] == "leaf-1"
+    world.run(11)
+    assert world.labels[DEVICE.format("mlx5_0")] == "leaf-2"
+
+
+def test_a_driver_that_reloads() -> None:
+    """The device is gone and its function is not: everything stays, for as long as a hold; then it goes."""
+    world = with_leaves(IB).run(60)
+    before = dict(world.api.labels)
+    world.at(0.0, Wake("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
+    world.run(590)
+    assert world.api.labels == before
+    world.run(60)
+    assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", False)
+    world.at(0.0, Wake("device", "ibp1"), do=lambda: world.entries.update(hca("ibp1", B)))
+    world.run(30)
+    assert world.api.labels == before
+
+
+def test_a_front_end_is_no_stand_in_for_infiniband() -> None:
+    """The drivers of all InfiniBand HCAs are loaded anew, and a bond's netdev hears its switch meanwhile."""
+    world = with_leaves(
+        IB, hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet"), netdev("eth0", "0000:aa:00.0")
+    ).run(30)
+    before = dict(world.api.labels)
+    world.at(0.0, Wake("device", "ibp0"), do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
+    for second in (1, 2, 3):
+        world.at(second, do=lambda: world.hear("eth0", switch("front")))
+    world.run(60)
+    assert world.api.labels == before
+
+
+def test_after_its_hold_a_lost_device_does_not_hold_the_speed() -> None:
+    """The other port goes down, and the speed says so at once."""
+    world = with_leaves(IB).run(60)
+    world.at(0.0, Wake("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
+    world.run(700)
+    world.at(0.0, Wake("port", "ibp0/1"), do=lambda: down(world, "ibp0", A))
+    world.run(5)
+    assert world.labels["speed.current"] == "0G"
+
+
+def test_a_device_that_is_pulled_out_is_gone() -> None:
+    """With its function; nothing is held."""
+    world = with_leaves(IB).run(60)
+    world.at(0.0, Wake("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1", f"{BUS}/{B}"))
+    world.run(5)
+    assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", False)
+
+
+def test_a_rename_changes_both_names_in_one_request() -> None:
+    """Same function, other name: the old one's labels go as the new one's come."""
+    world = with_leaves(IB).run(60)
+
+    def rename() -> None:
+        world.remove(f"{CLASS}/ibp1", f"{HOME}/{B}/infiniband")
+        world.entries.update(hca("mlx5_1", B))
+
+    world.at(0.0, Wake("device", "ibp1"), do=rename)
+    world.run(60)
+    both = [{DEVICE.format(name) for name in ("ibp1", "mlx5_1")} & {key.partition("/")[2] for key in labels}
+            for labels in world.api.writes]  # fmt: skip
+    assert both[-1] == {DEVICE.format("mlx5_1")}
+    assert world.labels["speed.current"] == "800G"
+
+
+def test_a_netdev_in_a_pod_keeps_its_neighbour() -> None:
+    """For hours; and it is heard again when it is back."""
+    world = World(ROCE)
+    for second in (0, 30, 60):
+        world.at(second, do=lambda: world.hear("eth0", switch()))
+    lent = netdev("eth0", A)
+    world.at(90, Wake("link", "eth0"), do=lambda: world.remove(*lent, f"{HOME}/{A}/net"))
+    world.run(5 * HOUR)
+    assert world.labels[DEVICE.format("mlx5_0")] == "leaf-1"
+    assert "eth0" in world.netdevs
+
+
+def test_gpus_that_register_are_watched_closely() -> None:
+    """Every ten seconds, and the label is there when they have."""
+    world = World(GPU_TREE)
+    world.nvml = lambda: answer(GPU | {"fabric": FABRIC | {"state": 2}})
+    world.run(100)
+    assert 9 <= len(world.asked_nvml) <= 12
+    assert ACCELERATOR not in world.api.labels
+    world.nvml = lambda: answer(GPU)
+    world.run(11)
+    assert ACCELERATOR in world.api.labels
+
+
+def test_gpus_that_were_not_asked_yet_are_no_problem() -> None:
+    """The first look comes before the first answer, at every start: nothing is said of that."""
+    world = World(GPU_TREE)
+    world.nvml = lambda: answer(GPU)
+    assert not [line for line in world.run(100).lines if "NVML" in line]
+
+
+def test_a_node_without_gpus_asks_no_library() -> None:
+    """The PCI bus has said so."""
+    assert World(IB).run(HOUR).asked_nvml == []
+
+
+def test_an_api_server_that_is_away_for_an_hour() -> None:
+    """Few tries; soon after its end the Node is looked at and made right."""
+    world = with_leaves(IB).run(60)
+    world.api.trouble = lambda _request: {"error": "unreachable", "message": "connection refused"}
+    world.at(10, Wake("port", "ibp1/1"), do=lambda: down(world))
+    asked = len(world.api.requests)
+    world.run(HOUR)
+    assert len(world.api.requests) - asked < 40
+    world.api.trouble = lambda _request: None
+    world.run(310)
+    assert world.labels["speed.current"] == "400G"
+    assert sum("not reachable" in line for line in world.lines) < 40
+    assert any("reached again" in line for line in world.lines)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "operations"),
+    [
+        ({"status": 429, "message": "too many requests", "retry_after": 1}, ["apply", "apply"]),
+        ({"status": 500, "message": "etcdserver: request timed out"}, ["apply", "get", "apply"]),
+        ({"error": "timeout", "message": "timed out"}, ["apply", "get", "apply"]),
+    ],
+)
+def test_who_was_sent_away_comes_back_with_one_request(
+    trouble: dict[str, Any], operations: list[str]
+) -> None:
+    """An API server that is too busy has changed nothing; after anything else the Node is looked at."""
+    world = with_leaves(IB).run(60)
+    world.api.trouble = lambda request: trouble if request["operation"] == "apply" else None
+    world.at(1, Wake("port", "ibp1/1"), do=lambda: down(world))
+    asked = len(world.api.requests)
+    world.run(1.5)
+    world.api.trouble = lambda _request: None
+    world.run(15)
+    assert [operation for _, operation in world.api.requests[asked:]] == operations
+    assert world.labels["speed.current"] == "400G"
+
+
+def test_an_api_server_that_is_away_at_the_start() -> None:
+    """Nothing is said before the Node was seen, since what is there must be known."""
+    api = Api(
+        {
+            f"backend.coreweave.cloud/{DEVICE.format('ibp0')}": "old",
+            "backend.coreweave.cloud/flavor": "infiniband",
+        }
+    )
+    api.trouble = lambda _request: {"error": "timeout", "message": "timed out"}
+    world = World(IB, api=api)
+    world.run(600)
+    assert world.api.writes == []
+    api.trouble = lambda _request: None
+    world.run(310)
+    assert world.labels[DEVICE.format("ibp0")] == "old"
+    assert world.labels["speed.current"] == "800G"
+
+
+def test_no_way_to_an_api_server_ends_it() -> None:
+    """A person has to do something; the start is when he looks."""
+    api = Api(trouble=lambda _request: {"error": "configuration", "message": "no kubeconfig"})
+    with pytest.raises(Unavailable, match="no kubeconfig"):
+        World(IB, api=api).run(10)
+
+
+def test_what_is_refused_is_left_alone_for_an_hour() -> None:
+    """The other labels are applied; the family is tried again in a minute, and after an hour."""
+
+    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+        labels = request.get("body", {}).get("metadata", {}).get("labels", {})
+        if any(key.startswith("ib.coreweave.cloud/") for key in labels):
+            return {"status": 403, "message": "ib.coreweave.cloud/speed.current is not allowed"} | {
+                "reason": "Forbidden"
+            }
+        return None
+
+    world = with_leaves(IB, resync=10 * HOUR)
+    world.api.trouble = refuse
+    world.run(30)
+    assert world.labels["speed.current"] == "800G"
+    first = len(world.api.requests)
+    world.run(60)
+    second = len(world.api.requests)
+    world.run(0.9 * HOUR)
+    assert first < second == len(world.api.requests)
+    world.api.trouble = lambda _request: None
+    world.run(0.2 * HOUR)
+    assert "ib.coreweave.cloud/speed.current" in world.api.labels
+
+
+def test_the_clock_on_the_wall_may_jump() -> None:
+    """Forth and back by hours and years: nothing expires, nothing is written."""
+    world = World(ROCE, resync=100 * HOUR)
+    for second in range(0, 1200, 30):
+        world.at(second, do=lambda: world.hear("eth0", switch()))
+    world.run(100)
+    before, writes = dict(world.api.labels), len(world.api.writes)
+    for offset in (7200.0, -7200.0, 1e9, -1e9, 0.0):
+        world.wall_offset = offset
+        world.at(1, HUP)
+        world.run(200)
+    assert (world.api.labels, len(world.api.writes)) == (before, writes)
+
+
+def test_a_node_that_sleeps_loses_nothing() -> None:
+    """After eight hours of suspension neighbours and holds are where they were, and the Node is told soon."""
+    world = World(ROCE)
+    for second in range(0, 300, 30):
+        world.at(second, do=lambda: world.hear("eth0", switch()))
+    world.run(280)
+    before = dict(world.api.labels)
+    world.at(1, do=lambda: setattr(world, "time", world.time + 8 * HOUR))
+    world.run(8 * HOUR + 100)
+    assert world.api.labels == before
+    assert world.time - world.api.applied()[-1] < 100
+
+
+def test_signals() -> None:
+    """SIGHUP looks at once, any other stops; the labels stay."""
+    world = with_leaves(IB).run(60)
+    looks = len(world.looks)
+    world.at(0.0, HUP)
+    world.run(2)
+    assert len(world.looks) >= looks + 2
+    before = dict(world.api.labels)
+    world.at(0.0, Wake("signal", "SIGTERM"))
+    world._end = math.inf  # noqa: SLF001 - the loop's own end is tested
+    world.runtime.run()
+    assert world.api.labels == before
+
+
+@pytest.mark.parametrize("kind", ["resync", "link", "device"])
+def test_any_reason_is_followed_by_a_look(kind: str) -> None:
+    """Also one that only says that others were missed."""
+    world = with_leaves(IB).run(60)
+    world.at(5.0, Wake(kind, "links"), do=lambda: down(world))
+    world.run(6)
+    assert world.labels["speed.current"] == "400G"
+
+
+def test_a_source_that_is_switched_off_removes_its_labels() -> None:
+    """`--source rdma` on a node that had neighbours; and the other way round."""
+    world = with_leaves(IB).run(60)
+    assert DEVICE.format("ibp0") in world.labels
+    world.start_again(sources=("rdma",))
+    world.run(30)
+    assert set(world.labels) == {"flavor", "speed.current", "ib.coreweave.cloud/speed.current"}
+    world.start_again(sources=("ib",))
+    world.run(30)
+    assert (DEVICE.format("ibp0") in world.labels, "speed.current" in world.labels) == (True, False)
+
+
+def test_a_dry_run_writes_nothing() -> None:
+    """It says what it would do, once for each change."""
+    world = with_leaves(IB, dry_run=True).run(60)
+    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.run(60)
+    assert world.api.writes == []
+    assert sum("speed.current" in line and "dry run" in line for line in world.lines) == 4
+
+
+def test_work_that_cannot_be_begun_is_tried_again() -> None:
+    """Out of threads, out of memory: the loop goes on."""
+    world = with_leaves(IB)
+    calls = iter([RuntimeError("can't start new thread"), MemoryError()])
+
+    def fail(_request: Mapping[str, Any]) -> dict[str, Any] | None:
+        if error := next(calls, None):
+            raise error
+        return None
+
+    world.api.trouble = fail
+    world.run(60)
+    assert world.labels["speed.current"] == "800G"
+
+
+def test_metrics_and_health_are_told() -> None:
+    """After the first request they are there."""
+    world = with_leaves(IB).run(60)
+    assert 'bwagent_api_requests_total{code="200"} 2' in world.state.text
+    assert world.ports == {("ibp0", 1), ("ibp1", 1)}
+
+
+def test_the_netdevs_of_the_backend_are_watched() -> None:
+    """And no others."""
+    assert World(ROCE, netdev("eth7", "0000:77:00.0")).run(10).netdevs == {"eth0"}
+
+
+def gone(world: World, name: str, bdf: str) -> None:
+    """Pulled out, or back."""
+    world.remove(f"{CLASS}/{name}", f"{BUS}/{bdf}")
+
+
+def back(world: World, name: str, bdf: str) -> None:
+    world.entries.update(hca(name, bdf))
+
+
+HAPPENINGS = st.lists(
+    st.tuples(
+        st.floats(0, 900),
+        st.sampled_from([down, up, gone, back]),
+        st.sampled_from([("ibp0", A), ("ibp1", B)]),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(HAPPENINGS, st.floats(0, 900), st.floats(0, 200), st.integers(0, 3))
+def test_whatever_happens_the_last_state_is_on_the_node(
+    happenings: list[tuple[float, Any, tuple[str, str]]], away: float, long: float, kills: int
+) -> None:
+    """Ports and devices come and go, the API server is away, the agent is killed: it ends as if begun anew."""
+    world = with_leaves(IB)
+    for after, happen, (name, bdf) in happenings:
+        do = (
+            partial(happen, world, name, bdf)
+            if happen in (gone, back) or f"{CLASS}/{name}" in world.entries
+            else None
+        )
+        world.at(after, Wake("device", name), do=do or (lambda: None))
+    trouble = {"error": "unreachable", "message": "refused"}
+    world.api.trouble = lambda _request: (
+        trouble if away <= world.time - 1000 < away + long else None
+    )
+    for _ in range(kills):
+        world.run(300)
+        world.start_again()
+    world.run(1300)
+    anew = with_leaves(world.entries).run(60)
+    assert world.api.labels == anew.api.labels
+    times = world.api.applied()
+    assert kills or all(later - earlier >= 9.9 for earlier, later in itertools.pairwise(times))

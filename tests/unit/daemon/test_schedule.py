@@ -1,0 +1,342 @@
+"""When to look and when to speak, over days of simulated time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.daemon.schedule import (
+    ECHO,
+    LONGEST_RETRY,
+    LOOK,
+    REFUSED,
+    REFUSED_ONCE,
+    SOON,
+    STORM,
+    UNEASY,
+    Pacer,
+    Settings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DAY = 24 * 3600.0
+SETTINGS = Settings()
+LATENCY = 0.3  # seconds that a request takes
+
+
+@dataclass
+class World:
+    """A node whose state changes when it is told to, a Node that says what it was told last, and an agent between."""
+
+    seed: int = 0
+    settings: Settings = SETTINGS
+    now: float = 1000.0
+    state: str = "a"
+    node: str | None = None
+    looks: list[float] = field(default_factory=list)
+    requests: list[tuple[float, str]] = field(default_factory=list)
+    outage: tuple[float, float] = (math.inf, math.inf)
+    retry_after: float | None = None
+    refuse: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.pacer = Pacer(self.settings, self.now, random.Random(self.seed).random)  # noqa: S311 - a simulation
+        self.pending: tuple[float, str, frozenset[str]] | None = None
+        self.seen: str | None = None
+        self.pacer.seeded(self.now, 0.0)
+
+    def run(self, until: float, events: Iterable[tuple[float, str]] = ()) -> None:
+        """Let time pass; each event is a moment, and the node's state from then on."""
+        for at, state in sorted(events):
+            self.run_until(at)
+            self.state = state
+            self.pacer.stir(self.now)
+        self.run_until(until)
+
+    def run_until(self, until: float) -> None:
+        while True:
+            step = self.pacer.step(self.now)
+            if step.look:
+                self.looks.append(self.now)
+                self.seen = self.state
+                self.pacer.looked(self.now)
+                self.pacer.want(self.seen)
+            elif step.speak:
+                assert self.seen is not None
+                self.pacer.speaking(self.now)
+                self.requests.append((self.now, self.seen))
+                # What is backed off is not asked for, and so not refused.
+                self.pending = self.now + LATENCY, self.seen, self.pacer.backed_off(self.now)
+            elif (
+                wake := min(self.now + step.wait, self.pending[0] if self.pending else math.inf)
+            ) <= until:
+                self.now = wake
+                self.answer()
+            else:
+                self.now = until
+                return
+
+    def answer(self) -> None:
+        if self.pending and self.pending[0] <= self.now:
+            _, said, backed_off = self.pending
+            self.pending = None
+            if self.outage[0] <= self.now < self.outage[1]:
+                self.pacer.failed(self.now, self.retry_after)
+            else:
+                self.node = said
+                self.pacer.accepted(self.now, said, self.refuse - backed_off)
+
+
+def gaps(times: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+def test_a_quiet_day_is_a_look_every_five_minutes_and_a_request_an_hour() -> None:
+    """Nothing happens: the agent hardly does, either."""
+    world = World()
+    world.run(world.now + DAY)
+    assert len(world.looks) == pytest.approx(DAY / LOOK, rel=0.1)
+    assert 21 <= len(world.requests) <= 28
+    hourly = gaps([at for at, _ in world.requests])[1:]
+    assert all(0.9 * 3600 <= gap <= 1.1 * 3600 + 1 for gap in hourly)
+    assert len({round(gap) for gap in hourly}) > 10
+
+
+def test_agents_that_start_together_do_not_speak_together() -> None:
+    """The hourly requests of a thousand agents are spread over the hour."""
+    worlds = [World(seed) for seed in range(200)]
+    for world in worlds:
+        world.run(world.now + 7200)
+    second = [world.requests[1][0] for world in worlds]
+    assert max(second) <= 1000 + 1.1 * 3600 + 1
+    busiest = max(
+        sum(1 for at in second if start <= at < start + 60) for start in range(1000, 8200, 60)
+    )
+    assert busiest <= 12
+
+
+def test_agents_that_an_outage_has_gathered_part_again() -> None:
+    """All come within minutes of its end, and their hourly requests are spread over the hour that follows."""
+    end = 20_000.0 + 1.2 * 3600
+    worlds = [World(seed, outage=(20_000.0, end)) for seed in range(200)]
+    for world in worlds:
+        world.run(end + 3 * 3600)
+    times = [at for world in worlds for at, _ in world.requests]
+    assert all(world.requests[-1][0] > end + 1.5 * 3600 for world in worlds)
+    minutes = range(int(end + LONGEST_RETRY) + 1, int(end + 3 * 3600), 60)
+    busiest = max(sum(1 for at in times if minute <= at < minute + 60) for minute in minutes)
+    assert busiest <= 14
+
+
+def test_a_reason_is_looked_into_at_once_and_again() -> None:
+    """100 ms later, since the kernel may tell late."""
+    world = World()
+    world.run(1100.0, [(1060.0, "b")])
+    assert world.looks[-2:] == [1060.0, pytest.approx(1060.0 + ECHO)]
+    assert world.requests[-1] == (1060.0, "b")
+
+
+def test_what_comes_between_a_look_and_its_echo_has_its_own() -> None:
+    """A second later, and that one is looked into twice as well."""
+    world = World()
+    world.run(1100.0, [(1060.0, "b"), (1060.05, "c")])
+    looks = [at for at in world.looks if at >= 1060]
+    assert looks == [pytest.approx(1060.0 + offset) for offset in (0, ECHO, STORM, STORM + ECHO)]
+    assert world.requests[-1] == (1060.0 + 10.0, "c")
+
+
+def test_a_storm_of_reasons_is_bounded() -> None:
+    """A thousand reasons a second are two looks a second, and a request every ten."""
+    world = World()
+    world.run(1200.0, [(1100 + number / 1000, "xy"[number % 2]) for number in range(60_000)])
+    assert len([at for at in world.looks if 1100 <= at < 1160]) <= 2 * 60 / STORM
+    assert len([at for at, _ in world.requests if 1100 <= at < 1160]) <= 7
+    assert world.node == "y"
+
+
+def test_eight_ports_flap_every_second_for_ten_minutes() -> None:
+    """At most one request per min-interval, and the latest state is right."""
+    world = World()
+    world.run(1800.0, [(1100.0 + number / 8, f"s{number}") for number in range(4800)])
+    during = [at for at, _ in world.requests if 1100 <= at <= 1700]
+    assert min(gaps(during)) >= SETTINGS.min_interval
+    assert len(during) <= 61
+    assert world.node == "s4799"
+
+
+def test_a_flap_that_is_over_before_it_was_told_is_not_told() -> None:
+    """Within min-interval the state that counts is the last one."""
+    world = World()
+    world.run(1200.0, [(1100.0, "b"), (1103.0, "c"), (1106.0, "b")])
+    assert [state for _, state in world.requests] == ["a", "b"]
+
+
+def test_the_answer_to_an_old_state_does_not_hide_a_new_one() -> None:
+    """What changes while a request is under way is told by the next."""
+    world = World()
+    world.run(1300.0, [(1100.0, "b"), (1100.2, "c")])
+    assert world.node == "c"
+
+
+def test_an_api_server_that_is_away_is_tried_ever_more_rarely() -> None:
+    """An hour's outage: a few dozen tries, the last ones five minutes apart, and all is told soon after its end."""
+    world = World(outage=(1090.0, 4690.0))
+    world.run(4690.0 + LONGEST_RETRY + 1, [(1100.0, "b"), (2000.0, "c")])
+    tries = [at for at, _ in world.requests if 1100 <= at < 4690]
+    assert 10 < len(tries) < 45
+    assert all(LONGEST_RETRY / 2 - 1 <= gap <= LONGEST_RETRY + 1 for gap in gaps(tries)[-6:])
+    assert world.node == "c"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_server_is_not_asked_before_it_said(seed: int) -> None:
+    """Retry-After is the least, and not all come at the same moment."""
+    world = World(seed, outage=(1090.0, 1110.0), retry_after=120.0)
+    world.run(1300.0, [(1100.0, "b")])
+    first, second = [at for at, _ in world.requests if at >= 1100][:2]
+    assert 120 <= second - first - LATENCY <= 150
+
+
+def test_what_was_refused_is_tried_again_in_a_minute() -> None:
+    """Without a change: a policy that comes with the agent takes effect a moment after it."""
+    world = World()
+    world.refuse = frozenset({"IB"})
+    world.run(1001.0)
+    assert world.pacer.backed_off(1001.0) == {"IB"}
+    world.refuse = frozenset()
+    world.run(1000.0 + REFUSED_ONCE + 2 * LATENCY)
+    assert world.pacer.backed_off(world.now) == frozenset()
+    assert world.requests[-1][0] == pytest.approx(1000.0 + LATENCY + REFUSED_ONCE)
+
+
+def test_what_was_refused_again_is_left_for_an_hour() -> None:
+    """And for another, as long as nobody allows it; once it was allowed, a refusal is the first again."""
+    world = World()
+    world.refuse = frozenset({"IB"})
+    world.run(1000.0 + 2.5 * REFUSED)
+    first = 1000.0 + LATENCY + REFUSED_ONCE
+    for due in (first, first + LATENCY + REFUSED, first + 2 * (LATENCY + REFUSED)):
+        assert any(at == pytest.approx(due, abs=0.01) for at, _ in world.requests)
+    assert len(world.requests) <= 1 + 3 + 3  # the first one, those, and the hourly ones
+    world.refuse = frozenset()
+    world.run(first + 4 * REFUSED)
+    world.refuse = frozenset({"IB"})
+    world.run(world.now + 1, [(world.now, "b")])
+    assert world.pacer.backed_off(world.now) == {"IB"}
+    assert world.pacer.backed_off(world.now + REFUSED_ONCE) == frozenset()
+
+
+def test_looks_are_closer_while_something_cannot_be_seen() -> None:
+    """Every half minute, and at the moment when something runs out."""
+    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer.speaking(0.0)
+    pacer.looked(0.0)
+    pacer.looked(ECHO, uneasy=True)
+    assert pacer.step(1.0).wait == pytest.approx(UNEASY + ECHO - 1)
+    pacer.looked(40.0, until=45.0, uneasy=True)
+    assert pacer.step(40.0)[1] is False
+    assert pacer.step(45.0).look
+
+
+def test_what_has_run_out_does_not_make_it_spin() -> None:
+    """A moment that lies in the past is no reason to look at once again."""
+    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer.looked(0.0)
+    pacer.looked(ECHO, until=-5.0)
+    assert not pacer.step(ECHO).look
+    assert pacer.step(ECHO + STORM).look
+
+
+def test_what_is_renewed_is_looked_at_later() -> None:
+    """Unless it is too late for that: what is due stays due."""
+    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer.looked(0.0)
+    pacer.looked(ECHO, until=50.0)
+    pacer.put_off(20.0, 70.0)
+    assert not pacer.step(60.0).look
+    pacer.put_off(70.0, 90.0)
+    assert pacer.step(70.0).look
+
+
+def test_nothing_is_told_before_the_first_look() -> None:
+    """The Node was seen, the node was not: there is nothing to say."""
+    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    assert pacer.step(0.0).speak
+    pacer.speaking(0.0)
+    assert not pacer.step(0.1).speak
+    pacer.seeded(0.3, math.inf)
+    assert not pacer.step(0.3).speak
+    assert pacer.step(0.3).look
+
+
+def test_what_the_node_says_already_costs_no_delay() -> None:
+    """An attempt that made no request does not put off the next change."""
+    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer.seeded(0.0, 0.0)
+    pacer.looked(0.0)
+    pacer.want("a")
+    pacer.speaking(0.0)
+    pacer.accepted(0.0, "a", requests=0)
+    pacer.want("b")
+    assert pacer.step(0.1).speak
+
+
+def test_lost_time_is_followed_by_a_look_and_soon_by_a_request() -> None:
+    """After a suspension nobody knows what the Node says."""
+    world = World()
+    world.run(1100.0)
+    asked = len(world.requests)
+    world.pacer.resync(world.now)
+    world.run(1100.0 + SOON)
+    assert world.looks[-2:] == [1100.0, pytest.approx(1100.0 + ECHO)]
+    assert len(world.requests) == asked + 1
+
+
+EVENTS = st.lists(st.tuples(st.floats(0, 3000), st.sampled_from("abcd")), max_size=60)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    EVENTS, st.integers(0, 99), st.floats(0, 2500), st.floats(0, 600), st.sampled_from([0.0, 1.0, 10.0]),
+    st.none() | st.floats(1, 600),
+)  # fmt: skip
+def test_whatever_happens(  # noqa: PLR0913, PLR0917 - a history has many parts
+    events: list[tuple[float, str]],
+    seed: int,
+    away: float,
+    long: float,
+    interval: float,
+    retry_after: float | None,
+) -> None:
+    """The latest state wins, nothing is written without a change or the hour, and never in a storm."""
+    world = World(
+        seed,
+        Settings(min_interval=interval),
+        now=0.0,
+        outage=(away, away + long),
+        retry_after=retry_after,
+    )
+    world.run(4500.0, events)
+    assert world.node == world.state
+    times = [at for at, _ in world.requests]
+    assert all(gap >= max(interval, LATENCY) - 1e-6 for gap in gaps(times))
+    said: str | None = None
+    spare = 0
+    for at, state in world.requests:
+        answered = at + LATENCY
+        if world.outage[0] <= answered < world.outage[1]:
+            said = None
+            continue
+        spare += state == said
+        said = state
+    assert spare <= 2
+    assert all(gap <= LOOK + 1e-6 for gap in gaps(world.looks))

@@ -1,0 +1,290 @@
+"""Subnet management packets: what is asked, and what may come back."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agent.errors import Malformed, Unavailable
+from agent.infiniband import smp
+from agent.infiniband.smp import Attribute, Exchange
+from agent.model import IbNeighbor
+
+TID = 0x69AB1F3F
+KERNEL_TID = 0x0000_0012_0000_0000  # what the kernel puts above it
+ASK_INFO = smp.get(Attribute.NODE_INFO, TID, 1)
+ASK_DESCRIPTION = smp.get(Attribute.NODE_DESCRIPTION, TID + 1, 1)
+ASK_STATE = smp.get(Attribute.PORT_INFO, TID + 2, 1, 3)
+LEAF = IbNeighbor(
+    "switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, 65, "MF0;L90.1.3:MQM9700/U1", "ACTIVE"
+)
+
+
+def mad(*lines: str) -> bytes:
+    """A 256-byte MAD out of its first lines in hex; the rest is zero."""
+    return bytes.fromhex("".join(lines)).ljust(256, b"\0")
+
+
+def reply(request: bytes, data: bytes, status: int = 0x8000) -> bytes:
+    """What an agent at the far end sends back: the request with the method, the status and the data changed."""
+    tid = int.from_bytes(request[8:16], "big") | KERNEL_TID
+    head = struct.pack(">3sBH2BQ", request[:3], 0x81, status, 0, 1, tid)
+    return head + request[16:64] + data.ljust(64, b"\0") + request[128:192] + bytes(64)
+
+
+def node_info(
+    kind: int = 2, ports: int = 65, guid: int = 0xB0CF0E0300D66C81, local_port: int = 3
+) -> bytes:
+    """The first 40 bytes of NodeInfo."""
+    guids = (0xB0CF0E0300D66C80, guid, guid + 1)
+    return struct.pack(
+        ">4B3Q2HIB3s", 1, 1, kind, ports, *guids, 8, 0xD2F2, 0xA0, local_port, b"\0\x02\xc9"
+    )
+
+
+def port_info(state: int) -> bytes:
+    """PortInfo with nothing but LinkSpeedSupported 1 and a state."""
+    return bytes(32) + bytes((0x10 | state,))
+
+
+INFO = reply(ASK_INFO, node_info())
+DESCRIPTION = reply(ASK_DESCRIPTION, b"MF0;L90.1.3:MQM9700/U1")
+STATE = reply(ASK_STATE, port_info(4))
+RECORDED = (
+    Exchange(ASK_INFO, INFO),
+    Exchange(ASK_DESCRIPTION, DESCRIPTION),
+    Exchange(ASK_STATE, STATE),
+)
+
+
+def test_a_request_is_byte_for_byte_what_smpquery_sends() -> None:
+    """NodeInfo over directed route 0,1, as infiniband-diags 44 put it on the (simulated) wire."""
+    sent = mad(
+        "0181 0101 0000 0001 0000 0000 69ab 1f3f",
+        "0011 0000 0000 0000 0000 0000 0000 0000",
+        "ffff ffff" + "0000" * 46,
+        "0001",
+    )
+    assert sent[128:130] == b"\0\1"
+    assert sent == ASK_INFO
+
+
+@pytest.mark.parametrize("attribute", list(Attribute))
+def test_every_request_passes_the_gate_and_tells_its_transaction_and_port(
+    attribute: Attribute,
+) -> None:
+    """What `get` builds, `require_get` lets out."""
+    assert smp.require_get(smp.get(attribute, TID, 254, 7)) == (TID, 254)
+
+
+@pytest.mark.parametrize("port", [-1, 0, 255, 256])
+def test_a_port_that_no_cable_can_hang_on_is_refused(port: int) -> None:
+    """Ports are 1 to 254."""
+    with pytest.raises(Malformed, match="no port to go out of"):
+        smp.get(Attribute.NODE_INFO, TID, port)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "complaint"),
+    [
+        (0, b"\x02", "not a plain Get"),  # BaseVersion
+        (1, b"\x01", "MgmtClass"),  # LID-routed SMPs go anywhere
+        (1, b"\x03", "MgmtClass"),  # subnet administration
+        (1, b"\x04", "MgmtClass"),  # performance counters, which a Set clears
+        (3, b"\x02", "Method"),  # Set
+        (3, b"\x05", "Method"),  # Trap
+        (3, b"\x81", "Method"),  # GetResp
+        (6, b"\x01", "not a plain Get"),  # HopPointer
+        (7, b"\x02", "not a plain Get"),  # HopCount
+        (17, b"\x20", "AttributeID"),  # SMInfo
+        (30, b"\x01", "not a plain Get"),  # M_Key
+        (32, b"\x00", "not a plain Get"),  # DrSLID
+        (100, b"\x01", "not a plain Get"),  # data
+        (129, b"\x00", "no port"),
+        (130, b"\x01", "not a plain Get"),  # a second hop
+        (200, b"\x01", "not a plain Get"),  # ReturnPath
+    ],
+)
+def test_nothing_but_a_plain_get_passes_the_gate(place: int, value: bytes, complaint: str) -> None:
+    """Any other byte in a request is refused before it can leave."""
+    changed = ASK_INFO[:place] + value + ASK_INFO[place + 1 :]
+    with pytest.raises(Malformed, match=complaint):
+        smp.require_get(changed)
+
+
+@given(place=st.integers(0, 255), value=st.integers(0, 255))
+def test_a_request_with_any_byte_changed_still_asks_or_is_refused(place: int, value: int) -> None:
+    """There is no one-byte way from a Get to something else."""
+    changed = bytearray(ASK_INFO)
+    changed[place] = value
+    try:
+        smp.require_get(bytes(changed))
+    except Malformed:
+        return
+    assert (changed[1], changed[3], changed[7]) == (0x81, 0x01, 1)
+
+
+def test_a_conversation_asks_three_questions_and_knows_the_neighbour() -> None:
+    """NodeInfo, NodeDescription, then PortInfo of the port that NodeInfo named."""
+    talk = smp.conversation(1, TID)
+    assert next(talk) == ASK_INFO
+    assert talk.send(INFO) == ASK_DESCRIPTION
+    assert talk.send(DESCRIPTION) == ASK_STATE
+    with pytest.raises(StopIteration) as end:
+        talk.send(STATE)
+    assert end.value.value == LEAF
+
+
+def test_a_recorded_conversation_gives_the_same_neighbour() -> None:
+    """A replay needs nothing but the exchanges."""
+    assert smp.replay(RECORDED) == LEAF
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "selected"), [(1, "CA", 0), (2, "switch", 3), (3, "router", 0)]
+)
+def test_portinfo_is_asked_of_the_far_port(kind: int, name: str, selected: int) -> None:
+    """A switch is told the number; a CA or router has no other port on that wire."""
+    talk = smp.conversation(1, TID)
+    next(talk)
+    talk.send(reply(ASK_INFO, node_info(kind)))
+    asked = talk.send(DESCRIPTION)
+    assert int.from_bytes(asked[20:24], "big") == selected
+    with pytest.raises(StopIteration) as end:
+        talk.send(reply(asked, port_info(2)))
+    assert (end.value.value.node_type, end.value.value.port_state) == (name, "INIT")
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_lost_adornment_leaves_its_field_unknown(lost: int) -> None:
+    """An unanswered NodeDescription or PortInfo costs itself, not the neighbour."""
+    exchanges = list(RECORDED)
+    exchanges[lost] = Exchange(exchanges[lost].request, None, "no-answer")
+    expected = replace(LEAF, node_description=None) if lost == 1 else replace(LEAF, port_state=None)
+    assert smp.replay(exchanges) == expected
+
+
+@pytest.mark.parametrize("broken", [1, 2])
+def test_a_broken_adornment_leaves_its_field_unknown(broken: int) -> None:
+    """A malformed NodeDescription or PortInfo costs itself, not the neighbour."""
+    exchanges = list(RECORDED)
+    exchanges[broken] = Exchange(exchanges[broken].request, b"\xff" * 256)
+    expected = (
+        replace(LEAF, node_description=None) if broken == 1 else replace(LEAF, port_state=None)
+    )
+    assert smp.replay(exchanges) == expected
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "word"),
+    [
+        ([], "not-recorded"),
+        ([Exchange(ASK_INFO, None)], "not-recorded"),
+        ([Exchange(ASK_INFO, None, "no-answer")], "no-answer"),
+    ],
+)
+def test_without_nodeinfo_there_is_no_neighbour(exchanges: list[Exchange], word: str) -> None:
+    """The recorded word says why."""
+    with pytest.raises(Unavailable, match=word):
+        smp.replay(exchanges)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "field"),
+    [
+        (0, b"\x80", "BaseVersion"),
+        (1, b"\x01", "MgmtClass"),
+        (2, b"\x02", "ClassVersion"),
+        (3, b"\x01", "Method"),
+        (4, b"\x00", "D bit"),
+        (5, b"\x01", "busy"),
+        (5, b"\x0c", "attribute not supported"),
+        (5, b"\x1c", "invalid attribute value"),
+        (5, b"\xe0", "unknown"),
+        (15, b"\x00", "TransactionID"),
+        (17, b"\x10", "AttributeID"),
+        (64 + 2, b"\x00", "NodeType"),
+        (64 + 2, b"\x04", "NodeType"),
+        (64 + 12, bytes(8), "NodeGUID"),
+        (64 + 36, b"\x00", "LocalPortNum"),
+    ],
+)
+def test_a_wrong_field_is_malformed_and_named(place: int, value: bytes, field: str) -> None:
+    """Whoever reads the message knows which field of the reply was wrong."""
+    wrong = INFO[:place] + value + INFO[place + len(value) :]
+    with pytest.raises(Malformed, match=field):
+        smp.replay([Exchange(ASK_INFO, wrong)])
+
+
+def test_the_upper_half_of_the_transaction_is_the_kernels() -> None:
+    """Two agents on one host differ there, and both replies are good."""
+    assert INFO[8:16] != ASK_INFO[8:16]
+    assert smp.decode(INFO, ASK_INFO)[:40] == node_info()
+
+
+@pytest.mark.parametrize("length", [*range(256), 257, 512])
+def test_a_reply_of_another_length_is_malformed(length: int) -> None:
+    """Truncated at any place, or with anything behind it."""
+    with pytest.raises(Malformed, match="bytes instead of 256"):
+        smp.decode(INFO.ljust(length, b"\0")[:length], ASK_INFO)
+
+
+def test_a_zero_system_image_guid_is_unknown() -> None:
+    """Zero is no GUID."""
+    unset = INFO[: 64 + 4] + bytes(8) + INFO[64 + 12 :]
+    assert smp.replay([Exchange(ASK_INFO, unset)]).sys_image_guid is None
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (1, "DOWN"),
+        (2, "INIT"),
+        (3, "ARMED"),
+        (4, "ACTIVE"),
+        (5, "ACTIVE_DEFER"),
+        (0, None),
+        (6, None),
+    ],
+)
+def test_a_port_state_has_the_name_that_sysfs_gives_it(number: int, name: str | None) -> None:
+    """A number without a name is malformed."""
+    if name is None:
+        with pytest.raises(Malformed, match="PortState"):
+            smp.port_state(port_info(number).ljust(64, b"\0"))
+    else:
+        assert smp.port_state(port_info(number).ljust(64, b"\0")) == name
+
+
+@given(data=st.binary(max_size=300))
+@example(data=bytes(256))
+@example(data=b"\xff" * 256)
+def test_any_bytes_are_a_reply_or_malformed(data: bytes) -> None:
+    """Nothing but Malformed comes out of nonsense."""
+    with contextlib.suppress(Malformed):
+        smp.replay([Exchange(ASK_INFO, data)])
+
+
+@given(
+    info=st.binary(max_size=64), description=st.binary(max_size=64), state=st.binary(max_size=64)
+)
+def test_any_attribute_data_is_a_neighbour_or_malformed(
+    info: bytes, description: bytes, state: bytes
+) -> None:
+    """Good headers around arbitrary data: the text is printable, the port is a port."""
+    answers = {
+        Attribute.NODE_INFO: info,
+        Attribute.NODE_DESCRIPTION: description,
+        Attribute.PORT_INFO: state,
+    }
+    try:
+        found = smp.converse(1, TID, lambda asked: reply(asked, answers[Attribute(asked[17])]))
+    except Malformed:
+        return
+    assert found.port > 0
+    assert (found.node_description or "").isprintable()

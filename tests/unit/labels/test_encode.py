@@ -1,0 +1,184 @@
+"""Label values and keys, against the published hash vectors and the limits of Kubernetes written anew."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.labels import encode
+
+# apimachinery/pkg/util/validation: labelValueFmt, qualifiedNameFmt, dns1123SubdomainFmt.
+LABEL_VALUE = re.compile(r"\A(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
+KEY_NAME = re.compile(r"\A([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+KEY_PREFIX = re.compile(r"\A[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+
+# Of the test vectors that the algorithm's authors publish (test_fnv.c, fnv_1a_64_vector).
+AUTHORS = [
+    (b"", 0xCBF29CE484222325),
+    (b"a", 0xAF63DC4C8601EC8C),
+    (b"b", 0xAF63DF4C8601F1A5),
+    (b"c", 0xAF63DE4C8601EFF2),
+    (b"fo", 0x08985907B541D342),
+    (b"foo", 0xDCB27518FED9D577),
+    (b"foob", 0xDD120E790C2512AF),
+    (b"fooba", 0xCAC165AFA2FEF40A),
+    (b"foobar", 0x85944171F73967E8),
+    (b"\0", 0xAF63BD4C8601B7DF),
+    (bytes.fromhex("d56bb95342870836"), 0),  # the shortest input whose hash is zero
+]
+
+# Each printed by Go 1.26: h := fnv.New64a(); h.Write([]byte(s)); fmt.Sprintf("x%x", h.Sum64()).
+GO = [
+    ("a" * 64, "xdb007849f35ebbe5"),
+    ("a" * 65, "x8087e9a889f8a14c"),
+    ("0123456789" * 10, "x96eba2c6d6276bbd"),
+    ("leaf-01.rack-07.row-3.hall-b." * 3, "xa43fa549e8eac2f2"),
+    ("Ethernet1/1 " * 6, "x685a765df0fb0e55"),
+    ("-" * 64, "xf6a76d32429ee465"),
+    (" " * 64, "x53d4d47c45f8c825"),
+    ("leaf14." + "dc" * 30, "x89e88c6e2032c82"),  # 15 digits: the leading zero is not printed
+    ("leaf86." + "dc" * 30, "x40963057aca3107"),
+    ("\u00e9" * 64, "x88ecaff1e854825"),  # bytes of UTF-8, not code points
+    ("\u00e9" * 40, "xb455665747c74705"),  # and bytes are counted: 80 of them
+    ("\u4ea4\u6362\u673a" * 22, "x3b6f73313e23df3"),
+    # Topograph's own test of a long name: pkg/translate/output.go and pkg/engines/k8s/labeler_test.go.
+    ("S3very-very-long-id-to-check-label-value-limits-of-63-characters", "xf946c4acef2d5939"),
+]
+
+VALUES = [
+    ("L90.1.3", "L90.1.3"),
+    ("Ethernet1/1", "Ethernet1-1"),
+    ("00:1c:73:aa:bb:cc", "00-1c-73-aa-bb-cc"),
+    ("a" * 63, "a" * 63),
+    ("a/" * 31, "-".join("a" * 31)),
+    ("  spaced out  ", "spaced-out"),
+    ("__.-x-.__", "x"),
+    ("3200G", "3200G"),
+    ("a\0b\nc", "a-b-c"),
+    ("caf\u00e9", "caf"),
+    ("\u00e9t\u00e9 2", "t--2"),
+    ("\u0663\uff21", ""),  # digits and letters, but not ASCII's
+    ("\udcff\u202e", ""),
+    ("", ""),
+    ("-", ""),
+    ("/" * 63, ""),
+]
+
+KEYS = [
+    "backend.coreweave.cloud/speed.current",
+    "backend.coreweave.cloud/neighbors.current.mlx5_0-3.port-id",
+    "a/b",
+    "plain",
+    "x/" + "n" * 63,
+    "p" * 253 + "/n",
+]
+NO_KEYS = [
+    "",
+    "/",
+    "a/",
+    "/a",
+    "a/b/c",
+    "a/b\n",
+    "a\n/b",
+    "A/b",
+    "a_b/c",
+    "-a/b",
+    "a-/b",
+    "a..b/c",
+    ".a/b",
+    "a/-b",
+    "a/b.",
+    "a/b c",
+    "a/b/" + "n" * 63,
+    "a/" + "n" * 64,
+    "p" * 254 + "/n",
+    "\u00e4/b",
+    "a/\u00e4",
+    "kubernetes.io/role",
+    "node.kubernetes.io/role",
+    "k8s.io/x",
+    "x.k8s.io/x",
+]
+
+
+@pytest.mark.parametrize(("data", "digest"), AUTHORS)
+def test_hash_is_the_published_one(data: bytes, digest: int) -> None:
+    """The authors' vectors come out, zero among them."""
+    assert encode.fnv1a_64(data) == digest
+
+
+@pytest.mark.parametrize(("raw", "text"), GO)
+def test_too_long_names_are_what_go_prints(raw: str, text: str) -> None:
+    """A hash is written without zero padding, so that another program's name for the same switch is equal."""
+    assert encode.value(raw) == text
+
+
+@pytest.mark.parametrize(("raw", "text"), VALUES)
+def test_values(raw: str, text: str) -> None:
+    """Characters that no label value holds become dashes, and both ends are trimmed."""
+    assert encode.value(raw) == text
+
+
+@given(st.text(st.characters(), max_size=80) | st.text("a-._/\u00e9", max_size=80))
+def test_any_text_is_a_label_value_or_nothing(raw: str) -> None:
+    """Whatever a neighbour calls itself, Kubernetes takes it, and encoding it again changes nothing."""
+    text = encode.value(raw)
+    assert len(text) <= 63
+    assert LABEL_VALUE.match(text)
+    assert encode.value(text) == text
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=64))
+def test_a_long_name_is_its_hash(raw: str) -> None:
+    """The hash is over all UTF-8 bytes, so that names that differ only at the end stay different."""
+    step = reduce(
+        lambda state, byte: (state ^ byte) * (2**40 + 0x1B3) % 2**64,
+        raw.encode(),
+        0xCBF29CE484222325,
+    )
+    assert encode.value(raw) == "x" + f"{step:016x}".lstrip("0").rjust(1, "0")
+
+
+@given(st.from_regex(LABEL_VALUE).filter(lambda text: len(text) <= 63))
+def test_a_valid_value_stays_as_it_is(text: str) -> None:
+    """What Kubernetes takes already is not touched."""
+    assert encode.value(text) == text
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys(key: str) -> None:
+    """A key of the contract has no fault."""
+    assert encode.key_fault(key) is None
+
+
+@pytest.mark.parametrize("key", NO_KEYS)
+def test_keys_that_kubernetes_refuses(key: str) -> None:
+    """A key that the API server refuses, or that is not ours to write, has its fault named in one short line."""
+    fault = encode.key_fault(key)
+    assert fault
+    assert fault.isprintable()
+    assert len(fault) < 200
+
+
+def test_kubernetes_own_names_are_no_prefix_but_their_likeness_is() -> None:
+    """kubernetes.io and its subdomains belong to Kubernetes; a domain that merely ends in these letters does not."""
+    assert encode.prefix_fault("node.kubernetes.io")
+    assert encode.prefix_fault("my-kubernetes.io") is None
+    assert encode.prefix_fault("kubernetes.io.example.com") is None
+
+
+@given(
+    st.text(st.characters(), max_size=70)
+    | st.from_regex(r"[a-zA-Z0-9_.-]{0,70}/[a-zA-Z0-9_./-]{0,70}")
+)
+def test_a_key_without_fault_is_one_that_kubernetes_takes(key: str) -> None:
+    """What passes has a DNS name in front of one slash and a qualified name of at most 63 characters behind it."""
+    if encode.key_fault(key) is None:
+        prefix, slash, name = key.partition("/")
+        assert KEY_NAME.match(name if slash else prefix)
+        assert len(name if slash else prefix) <= 63
+        assert not slash or (KEY_PREFIX.match(prefix) and len(prefix) <= 253)

@@ -1,0 +1,467 @@
+"""The LLDP decoder against a table, against every way to spoil a frame, against scapy and against tshark."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from ipaddress import IPv6Address
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scapy.contrib import lldp as scapy
+from scapy.layers.l2 import Dot1Q, Ether
+
+from agent.errors import Malformed
+from agent.lldp.frame import decode
+from tests.support.lldp_frames import (
+    CASES,
+    DOT3_MTU,
+    END,
+    IPV4,
+    MAC,
+    TAGGED,
+    VENDORS,
+    Case,
+    capabilities,
+    ethernet,
+    identity,
+    management,
+    tlv,
+)
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from agent.model import LldpNeighbor
+
+PLAIN = identity(b"\x04" + MAC, b"\x05swp1")
+NAMED = PLAIN + tlv(5, b"leaf-1")
+TEXTS = ("chassis_id", "port_id", "port_description", "system_name", "system_description")
+every_case = pytest.mark.parametrize(
+    "case", CASES, ids=[case.name.encode("unicode_escape").decode() for case in CASES]
+)
+
+
+def lldpdu(case: Case) -> tuple[int, int]:
+    """Where the LLDPDU of a frame begins, and where it ends, behind its End TLV."""
+    begin = at = case.data.index(b"\x88\xcc") + 2
+    while header := int.from_bytes(case.data[at : at + 2], "big"):
+        at += 2 + (header & 0x1FF)
+    return begin, at + 2
+
+
+def boundaries(case: Case) -> set[int]:
+    """Where TLVs begin, past the three mandatory ones."""
+    at, end = lldpdu(case)
+    found = []
+    while at < end:
+        found.append(at)
+        at += 2 + (int.from_bytes(case.data[at : at + 2], "big") & 0x1FF)
+    return set(found[3:])
+
+
+@every_case
+def test_a_frame_says_what_its_sender_meant(case: Case) -> None:
+    """Each frame of the table gives its value."""
+    assert decode(case.data) == case.value
+
+
+@every_case
+def test_nothing_behind_the_end_is_looked_at(case: Case) -> None:
+    """Padding, junk or another TLV behind the End TLV changes nothing."""
+    _, end = lldpdu(case)
+    for padding in (b"", b"\0" * 46, b"\xff", tlv(5, b"another"), case.data):
+        assert decode(case.data[:end] + padding) == case.value
+
+
+@every_case
+def test_a_frame_that_is_cut_tells_nothing_else(case: Case) -> None:
+    """A frame cut inside a TLV is malformed; cut between two, which 802.1AB allows, it says less, but nothing else."""
+    _, end = lldpdu(case)
+    between = boundaries(case)
+    for cut in range(end):
+        if cut in between:
+            assert says_no_more(decode(case.data[:cut]), case.value)
+        else:
+            with pytest.raises(Malformed, match=r"\bat octet \d+|ends before it"):
+                decode(case.data[:cut])
+
+
+def says_no_more(part: LldpNeighbor, whole: LldpNeighbor) -> bool:
+    """Each field of a neighbour is as in the whole one, or unsaid, or the beginning of the list there."""
+    addresses = part.management_addresses
+    return addresses == whole.management_addresses[: len(addresses)] and all(
+        value in {None, getattr(whole, name)} or name == "management_addresses"
+        for name, value in part._asdict().items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("lldpdu", "message"),
+    [
+        (b"", "Chassis ID TLV: the LLDPDU ends before it"),
+        (END, "Chassis ID TLV: the LLDPDU ends before it"),
+        (
+            tlv(2, b"\x05swp1") + tlv(1, b"\x04" + MAC),
+            "Port ID TLV at octet 14: stands where the Chassis ID TLV belongs",
+        ),
+        (
+            tlv(1, b"\x04" + MAC) + tlv(3, b"\0\x78"),
+            "Time To Live TLV at octet 23: stands where the Port ID TLV belongs",
+        ),
+        (
+            tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + END,
+            "Time To Live TLV: the LLDPDU ends before it",
+        ),
+        (tlv(9, b"") + PLAIN, "type 9 TLV at octet 14: stands where the Chassis ID TLV belongs"),
+        (
+            identity(b"\x04", b"\x05swp1"),
+            "Chassis ID TLV at octet 14: 1 octets, should be 2 to 256",
+        ),
+        (
+            identity(b"\x07" * 257, b"\x05swp1"),
+            "Chassis ID TLV at octet 14: 257 octets, should be 2 to 256",
+        ),
+        (identity(b"\x04" + MAC, b""), "Port ID TLV at octet 23: 0 octets, should be 2 to 256"),
+        (identity(b"\x00abc", b"\x05swp1"), "Chassis ID TLV at octet 14: subtype 0 is reserved"),
+        (identity(b"\x04" + MAC, b"\x08abc"), "Port ID TLV at octet 23: subtype 8 is reserved"),
+        (
+            tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + tlv(3, b"\x78"),
+            "Time To Live TLV at octet 30: 1 octets",
+        ),
+        (PLAIN + tlv(1, b"\x04" + MAC) + END, "Chassis ID TLV at octet 34: comes a second time"),
+        (PLAIN + tlv(2, b"\x05swp2") + END, "Port ID TLV at octet 34: comes a second time"),
+        (PLAIN + tlv(3, b"\0\x78") + END, "Time To Live TLV at octet 34: comes a second time"),
+        (NAMED + tlv(5, b"leaf-2") + END, "System Name TLV at octet 42: comes a second time"),
+        (PLAIN + tlv(6, b"a") * 2 + END, "System Description TLV at octet 37: comes a second time"),
+        (
+            PLAIN + capabilities(4) * 2 + END,
+            "System Capabilities TLV at octet 40: comes a second time",
+        ),
+        (
+            PLAIN + tlv(5, b"x" * 256) + END,
+            "System Name TLV at octet 34: 256 octets, should be 0 to 255",
+        ),
+        (
+            PLAIN + tlv(7, b"\0\4\0") + END,
+            "System Capabilities TLV at octet 34: 3 octets, should be 4 to 4",
+        ),
+        (
+            PLAIN + tlv(127, b"\0\x12\x0f") + END,
+            "type 127 TLV at octet 34: 3 octets, should be 4 to 511",
+        ),
+        (PLAIN + tlv(8, b"\5\1\xc0\0\2\1") + END, "Management Address TLV at octet 34: 6 octets"),
+        (
+            PLAIN + tlv(8, b"\1\1\2\0\0\0\1\0") + END,
+            "Management Address TLV at octet 34: an address string of 1 octets",
+        ),
+        (
+            PLAIN + tlv(8, b"\x21" + bytes(50)) + END,
+            "Management Address TLV at octet 34: an address string of 33 octets",
+        ),
+        (
+            PLAIN + tlv(8, b"\5\1\xc0\0\2\1\2\0\0") + END,
+            "an address string of 5 octets does not fit into 9",
+        ),
+        (
+            PLAIN + tlv(5, b"leaf-1") + tlv(0, b"junk"),
+            "End Of LLDPDU TLV at octet 42: 4 octets, should be 0 to 0",
+        ),
+        (
+            PLAIN + tlv(5, b"leaf-1" + bytes(40))[:8],
+            "System Name TLV at octet 34: runs past the frame: says 46 octets",
+        ),
+        (
+            PLAIN + tlv(60, b"leaf-1" + bytes(40))[:8],
+            "type 60 TLV at octet 34: runs past the frame",
+        ),
+    ],
+)
+def test_a_wrong_lldpdu_is_refused_with_its_tlv_and_octet(lldpdu: bytes, message: str) -> None:
+    """The message names what is wrong and where it is."""
+    header = ethernet(b"")[:14]
+    with pytest.raises(Malformed) as refused:
+        decode(header + lldpdu)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "header", ["", "0800", "88cb", "8100", "81000001", "810000010800", "81000001" * 3 + "88cc"]
+)
+def test_only_lldp_behind_at_most_two_tags_is_lldp(header: str) -> None:
+    """Another ethertype, none, or a third VLAN tag is malformed."""
+    with pytest.raises(Malformed, match="no LLDP ethertype at octet"):
+        decode(ethernet(b"")[:12] + bytes.fromhex(header) + NAMED + END)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        tlv(9, b""),
+        tlv(126, b"\xff" * 511),
+        tlv(127, b"\0\0\0\0"),
+        tlv(127, DOT3_MTU) * 40,
+        tlv(4, b""),
+        tlv(6, b"\0\0"),
+        tlv(4, b"x" * 256),
+        tlv(6, b"x" * 511),
+    ],
+)
+def test_what_names_nobody_is_passed_over(extra: bytes) -> None:
+    """Reserved and organisational TLVs, empty strings and over-long descriptions change nothing."""
+    assert decode(ethernet(PLAIN + extra + tlv(5, b"leaf-1") + END)) == decode(
+        ethernet(NAMED + END)
+    )
+
+
+def test_a_second_port_description_is_passed_over() -> None:
+    """802.1AB says that there "should" be one only, so the first counts."""
+    assert decode(ethernet(PLAIN + tlv(4, b"one") + tlv(4, b"two") + END)).port_description == "one"
+
+
+def test_a_ttl_may_be_longer_than_it_needs_to_be() -> None:
+    """Only the first two octets count (9.2.7.7.1 c)."""
+    long = (
+        tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + tlv(3, b"\0\x78\xff\xff") + tlv(5, b"leaf-1")
+    )
+    assert decode(ethernet(long + END)) == decode(ethernet(NAMED + END))
+
+
+def test_management_addresses_of_any_family_are_text() -> None:
+    """IPv4, IPv6 and MAC addresses in their usual form, with and without an OID part; the rest as it comes."""
+    without_oid = tlv(8, IPV4[2:-1])
+    addresses = (
+        without_oid + management(MAC, 6) + management(b"leaf-1.example", 16) + management(b"abc", 2)
+    )
+    found = decode(ethernet(PLAIN + addresses + END)).management_addresses
+    assert found == ("192.0.2.17", "00:1c:73:aa:bb:cc", r"\x10leaf-1.example", r"\x02abc")
+
+
+groups = st.sampled_from([b"\0\0", b"\0\0", b"\0\x01", b"\x10\0", b"\xff\xff", b"\x0a\xbc"])
+
+
+@given(st.lists(groups, min_size=8, max_size=8).map(b"".join))
+def test_ipv6_addresses_are_as_rfc_5952_has_them(address: bytes) -> None:
+    """The same text as Python's ipaddress gives, but for IPv4-mapped addresses, where its versions differ."""
+    [found] = decode(ethernet(PLAIN + management(address, 2) + END)).management_addresses
+    assume(not IPv6Address(address).ipv4_mapped)
+    assert found == str(IPv6Address(address))
+
+
+def told(frame: bytes) -> LldpNeighbor | None:
+    """What a frame says, or None."""
+    try:
+        return decode(frame)
+    except Malformed:
+        return None
+
+
+def check_printable(neighbor: LldpNeighbor | None) -> None:
+    """No text of a neighbour holds anything that a terminal or a log would act on."""
+    if neighbor is None:
+        return
+    texts = [getattr(neighbor, name) for name in TEXTS] + list(neighbor.management_addresses)
+    assert all(text is None or (text and text.isprintable()) for text in texts)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_neighbour_or_malformed(data: bytes) -> None:
+    """Nothing but Malformed is ever raised, on whatever bytes."""
+    check_printable(told(data))
+    check_printable(told(ethernet(data)))
+
+
+tlvs = st.builds(tlv, st.integers(0, 12) | st.just(127), st.binary(max_size=300))
+
+
+@given(st.binary(min_size=1, max_size=255), st.integers(1, 7), st.lists(tlvs, max_size=8))
+def test_any_tlvs_are_a_neighbour_or_malformed(
+    octets: bytes, subtype: int, rest: list[bytes]
+) -> None:
+    """Nor on a well-framed LLDPDU of any content, and each text is printable."""
+    check_printable(
+        told(ethernet(identity(bytes([subtype]) + octets, b"\x07" + octets) + b"".join(rest)))
+    )
+
+
+@given(st.sampled_from(CASES), st.data())
+def test_a_frame_with_a_wrong_octet_is_a_neighbour_or_malformed(
+    case: Case, data: st.DataObject
+) -> None:
+    """Nor on a real frame of which one octet was changed."""
+    frame = bytearray(case.data)
+    frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    check_printable(told(bytes(frame)))
+
+
+def scapy_frame(roll: random.Random) -> bytes:
+    """A frame that scapy built out of random, valid fields."""
+
+    def text(least: int, most: int) -> bytes:
+        return bytes(roll.choices(range(0x21, 0x7F), k=roll.randint(least, most)))
+
+    frame = Ether(
+        dst=roll.choice(["01:80:c2:00:00:0e", "01:80:c2:00:00:03"]), src="02:00:00:00:00:01"
+    )
+    frame = frame / Dot1Q(vlan=5) if roll.getrandbits(1) else frame
+    chassis = roll.choice(
+        [(4, "02:00:00:00:00:07"), (7, text(1, 255)), (6, text(1, 20)), (5, "198.51.100.9")]
+    )
+    port = roll.choice(
+        [(3, "02:00:00:00:00:08"), (7, text(1, 255)), (5, text(1, 20)), (1, text(1, 60))]
+    )
+    frame /= scapy.LLDPDUChassisID(subtype=chassis[0], family=1, id=chassis[1])
+    frame /= scapy.LLDPDUPortID(subtype=port[0], id=port[1])
+    frame /= scapy.LLDPDUTimeToLive(ttl=roll.randint(0, 65535))
+    optional = [
+        scapy.LLDPDUPortDescription(description=text(1, 255)),
+        scapy.LLDPDUSystemName(system_name=text(1, 255)),
+        scapy.LLDPDUSystemDescription(description=text(1, 255)),
+        scapy.LLDPDUSystemCapabilities(
+            mac_bridge_available=1, mac_bridge_enabled=1, router_available=1
+        ),
+        scapy.LLDPDUManagementAddress(
+            management_address_subtype=1,
+            management_address=bytes([192, 0, 2, roll.randint(1, 254)]),
+        ),
+        scapy.LLDPDUGenericOrganisationSpecific(org_code=0x00120F, subtype=4, data=b"\x24\x00"),
+    ]
+    for layer in roll.sample(optional, roll.randint(0, len(optional))):
+        frame /= layer
+    return bytes(frame / scapy.LLDPDUEndOfLLDPDU())
+
+
+@pytest.fixture(scope="module")
+def scapy_frames() -> list[bytes]:
+    """Two hundred frames, the same in every run."""
+    roll = random.Random(8021)  # noqa: S311 - the same frames every time
+    return [scapy_frame(roll) for _ in range(200)]
+
+
+def scapy_fields(frame: bytes) -> dict[str, object]:
+    """What scapy reads out of a frame, by our field names."""
+    packet = Ether(frame)
+    octets = {
+        "port_description": (scapy.LLDPDUPortDescription, "description"),
+        "system_name": (scapy.LLDPDUSystemName, "system_name"),
+        "system_description": (scapy.LLDPDUSystemDescription, "description"),
+    }
+    chassis, port = packet[scapy.LLDPDUChassisID], packet[scapy.LLDPDUPortID]
+    return {
+        "source_mac": packet.src,
+        "chassis_id": chassis.id.decode() if isinstance(chassis.id, bytes) else chassis.id,
+        "chassis_subtype": chassis.subtype,
+        "port_id": port.id.decode() if isinstance(port.id, bytes) else port.id,
+        "port_id_subtype": port.subtype,
+        "ttl": packet[scapy.LLDPDUTimeToLive].ttl,
+        "capabilities": 4 if packet.haslayer(scapy.LLDPDUSystemCapabilities) else None,
+    } | {
+        name: getattr(packet[kind], field).decode()
+        for name, (kind, field) in octets.items()
+        if packet.haslayer(kind)
+    }
+
+
+def test_scapy_reads_the_same(scapy_frames: list[bytes]) -> None:
+    """Over frames that scapy built, scapy and we agree on every field."""
+    for frame in scapy_frames:
+        ours = decode(frame)._asdict()
+        assert {name: ours[name] for name in scapy_fields(frame)} == scapy_fields(frame)
+
+
+def test_a_name_that_runs_past_its_frame_is_no_name() -> None:
+    """Where scapy takes what is there for the whole name, we refuse the frame."""
+    cut = ethernet(PLAIN + tlv(5, b"leaf-1.pod-7.example.net"))[:50]
+    assert scapy_fields(cut)["system_name"] == "leaf-1.pod-7.e"
+    with pytest.raises(Malformed, match="System Name TLV at octet 34: runs past the frame"):
+        decode(cut)
+
+
+def test_a_reserved_tlv_hides_nothing() -> None:
+    """Where scapy takes all that follows a reserved TLV for payload, we skip that TLV."""
+    frame = ethernet(PLAIN + tlv(42, b"future") + tlv(5, b"leaf-1") + END)
+    assert "system_name" not in scapy_fields(frame)
+    assert decode(frame).system_name == "leaf-1"
+
+
+TSHARK = {
+    "source_mac": ("eth.src",),
+    "destination_mac": ("eth.dst",),
+    "chassis_id": (
+        "lldp.chassis.id",
+        "lldp.chassis.id.mac",
+        "lldp.chassis.id.ip4",
+        "lldp.chassis.id.ip6",
+    ),
+    "chassis_subtype": ("lldp.chassis.subtype",),
+    "port_id": ("lldp.port.id", "lldp.port.id.mac", "lldp.port.id.ip4", "lldp.port.id.ip6"),
+    "port_id_subtype": ("lldp.port.subtype",),
+    "ttl": ("lldp.time_to_live",),
+    "port_description": ("lldp.port.desc",),
+    "system_name": ("lldp.tlv.system.name",),
+    "system_description": ("lldp.tlv.system.desc",),
+    "capabilities": ("lldp.tlv.enable_system_cap",),
+    "management_addresses": ("lldp.mgn.addr.ip4", "lldp.mgn.addr.ip6"),
+}
+
+
+def pcap(frames: Iterable[bytes]) -> bytes:
+    """A classic pcap file of Ethernet frames (draft-ietf-opsawg-pcap)."""
+    header = b"\xd4\xc3\xb2\xa1\x02\0\x04\0" + bytes(8) + b"\xff\xff\0\0" + b"\x01\0\0\0"
+    return header + b"".join(
+        bytes(8) + len(frame).to_bytes(4, "little") * 2 + frame for frame in frames
+    )
+
+
+def tshark(folder: Path, frames: list[bytes]) -> list[dict[str, list[str]]]:
+    """What tshark reads out of frames: values by field name, for each frame; one run, since it starts slowly."""
+    require(None if shutil.which("tshark") else "tshark is not installed: apt-get install tshark")
+    capture = folder / "frames.pcap"
+    capture.write_bytes(pcap(frames))
+    fields = [part for names in TSHARK.values() for name in names for part in ("-e", name)]
+    command = ["tshark", "-n", "-r", str(capture), "-T", "json", *fields]
+    run = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    packets: list[dict[str, Any]] = json.loads(run.stdout)
+    return [packet["_source"]["layers"] for packet in packets]
+
+
+def as_ours(name: str, values: list[str]) -> object:
+    """A field as we give it, from tshark's texts."""
+    if name == "management_addresses":
+        return tuple(values)
+    if not values or not values[0]:
+        return None
+    if name in {"ttl", "chassis_subtype", "port_id_subtype", "capabilities"}:
+        return int(values[0], 0)
+    return values[0].replace("\n", r"\x0a")
+
+
+def check_against_tshark(folder: Path, frames: list[bytes]) -> None:
+    """Hold every field of every frame against tshark's."""
+    read = tshark(folder, frames)
+    assert len(read) == len(frames)
+    for frame, layers in zip(frames, read, strict=True):
+        ours = decode(frame)._asdict()
+        theirs = {
+            name: as_ours(name, [value for field in fields for value in layers.get(field, [])])
+            for name, fields in TSHARK.items()
+        }
+        if octets := layers.get("lldp.chassis.id"):  # which Wireshark 4 prints as hex digits
+            theirs["chassis_id"] = bytes.fromhex(octets[0]).decode()
+        assert ours == theirs
+
+
+def test_tshark_reads_the_vendors_frames_the_same(tmp_path: Path) -> None:
+    """Tshark and we agree on every field of the frames of the table, tagged ones too."""
+    check_against_tshark(tmp_path, [case.data for case in VENDORS + TAGGED])
+
+
+def test_tshark_reads_scapys_frames_the_same(tmp_path: Path, scapy_frames: list[bytes]) -> None:
+    """Tshark and we agree on every field of frames that scapy built."""
+    check_against_tshark(tmp_path, scapy_frames)

@@ -1,0 +1,35 @@
+"""The frames of the machine folders, read by tshark as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import Malformed
+from agent.lldp.frame import decode
+from agent.snapshot import pcap
+from tests.support.machines import MACHINES
+from tests.unit.lldp.test_frame import check_against_tshark
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def frames() -> list[bytes]:
+    """Every frame of every machine."""
+    files = [path for machine in MACHINES for path in sorted(machine.glob("lldp/*.pcap*"))]
+    return [frame.data for path in files for frame in pcap.read(path.stem, path.read_bytes())[0]]
+
+
+def is_plain(frame: bytes) -> bool:
+    """It makes sense, and we spell nothing in it otherwise than tshark does."""
+    try:
+        return not any("\\x" in str(field) for field in decode(frame))
+    except Malformed:
+        return False
+
+
+def test_tshark_reads_every_machines_frames_the_same(tmp_path: Path) -> None:
+    """Tshark and we agree on every field of what the machines' switches send."""
+    plain = [frame for frame in frames() if is_plain(frame)]
+    assert len(plain) >= 60
+    check_against_tshark(tmp_path, plain)

@@ -1,0 +1,652 @@
+"""Neighbours in simulated time: who counts, who is first, and when somebody is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import Malformed
+from agent.lldp.frame import Frame
+from agent.lldp.neighbors import MOST, Table
+from tests.support.lldp_frames import END, MAC, capabilities, ethernet, identity, tlv
+
+PORT = "eth0"
+BRIDGE, STATION = 4, 0x80
+NEAREST, NON_TPMR, CUSTOMER = "0180c200000e", "0180c2000003", "0180c2000000"
+LEAF, OTHER = "001c73000001", "001c73000002"
+
+
+def said(  # noqa: PLR0913 - each is a TLV
+    name: str | None = "leaf-1",
+    port: bytes = b"\x05swp1",
+    *,
+    ttl: int = 120,
+    source: str = LEAF,
+    destination: str = NEAREST,
+    enabled: int = BRIDGE,
+    chassis: bytes = b"\x04" + MAC,
+) -> bytes:
+    """A frame of a switch."""
+    text = tlv(5, name.encode()) if name else b""
+    return ethernet(
+        identity(chassis, port, ttl) + text + capabilities(enabled) + END,
+        source=source,
+        destination=destination,
+    )
+
+
+def goodbye(port: bytes = b"\x05swp1", source: str = LEAF) -> bytes:
+    """A shutdown LLDPDU, which carries the mandatory TLVs and nothing else."""
+    return ethernet(identity(b"\x04" + MAC, port, 0) + END, source=source)
+
+
+@dataclass
+class Port:
+    """One netdev whose frames and link follow a script."""
+
+    table: Table = field(default_factory=Table)
+
+    def hear(self, when: float, frame: bytes, own: tuple[str, ...] = ()) -> None:
+        self.table.hear(Frame(PORT, when, frame), own)
+
+    def link(self, when: float, *, up: bool, changes: int | None = None) -> None:
+        self.table.link(PORT, when, up=up, changes=changes)
+
+    def names(self, when: float) -> list[str]:
+        """Who is there, the selected one first."""
+        return [
+            heard.known.system_name or heard.known.chassis_id
+            for heard in self.table.at(PORT, when)[0]
+        ]
+
+    def ports(self, when: float) -> list[str]:
+        return [heard.known.port_id for heard in self.table.at(PORT, when)[0]]
+
+    def missing(self, when: float) -> str:
+        assert self.names(when) == []
+        return self.table.at(PORT, when)[1]
+
+
+def damped() -> Port:
+    """A port as the daemon keeps it."""
+    return Port(Table(grace=30, confirm=2))
+
+
+def test_a_port_that_nobody_spoke_on_is_silent() -> None:
+    """A netdev that the table has never heard of is silent, and so is one whose link is up."""
+    port = Port()
+    assert port.missing(0) == "silent"
+    port.link(1, up=True)
+    assert port.missing(2) == "silent"
+
+
+@pytest.mark.parametrize(("grace", "last"), [(0, 220), (30, 250)])
+def test_a_neighbor_counts_until_its_ttl_and_the_grace_are_over(grace: float, last: float) -> None:
+    """Heard at 100 with a TTL of 120 s: there at 220 (and 30 s more in the daemon), expired right after."""
+    port = Port(Table(grace=grace))
+    port.hear(100, said())
+    assert port.names(last) == ["leaf-1"]
+    assert port.missing(last + 0.001) == "expired"
+
+
+def test_a_repeated_frame_keeps_its_neighbor_alive() -> None:
+    """Each frame starts the TTL anew, an unchanged one as well."""
+    port = Port()
+    for when in range(0, 600, 100):
+        port.hear(when, said())
+    assert port.names(619) == ["leaf-1"]
+
+
+def test_a_shorter_ttl_takes_effect_at_once() -> None:
+    """The TTL is not an identity: nobody waits for a second frame."""
+    port = damped()
+    port.hear(0, said())
+    port.hear(1, said(ttl=10))
+    assert port.missing(41.5) == "expired"
+
+
+def test_a_longest_ttl_is_believed() -> None:
+    """65535 s is what two octets can say."""
+    port = Port()
+    port.hear(0, said(ttl=65535))
+    assert port.names(65535) == ["leaf-1"]
+
+
+def test_a_goodbye_of_a_known_port_ends_it() -> None:
+    """TTL 0 needs no patience without a grace."""
+    port = Port()
+    port.hear(0, said())
+    port.hear(1, goodbye())
+    assert port.missing(1) == "shutdown"
+
+
+def test_a_goodbye_counts_like_a_flap_in_the_daemon() -> None:
+    """For 30 s the neighbour stays, under the name that it does not repeat in its goodbye."""
+    port = damped()
+    port.hear(0, said())
+    port.hear(5, goodbye())
+    assert port.names(35) == ["leaf-1"]
+    assert port.missing(35.001) == "shutdown"
+
+
+def test_a_goodbye_said_again_does_not_put_it_off() -> None:
+    """A switch that says goodbye every second is gone 30 s after the first."""
+    port = damped()
+    port.hear(0, said())
+    for when in range(5, 60):
+        port.hear(when, goodbye())
+    assert port.missing(36) == "shutdown"
+
+
+@pytest.mark.parametrize("grace", [0, 30])
+def test_who_comes_back_after_a_goodbye_is_there(grace: float) -> None:
+    """A port that was shut and opened again between two looks has lost nobody."""
+    port = Port(Table(grace=grace))
+    for when, frame in enumerate([said(), goodbye(), said()]):
+        port.hear(when, frame)
+    assert port.names(100) == ["leaf-1"]
+    port.hear(101, goodbye())
+    assert port.missing(102 + grace) == "shutdown"
+
+
+def test_a_goodbye_of_another_port_changes_nothing() -> None:
+    """A switch that ends one of its ports, behind the same source address, keeps the others."""
+    port = Port()
+    port.hear(0, said())
+    port.hear(1, goodbye(b"\x05swp2"))
+    assert port.names(100) == ["leaf-1"]
+
+
+def test_a_goodbye_of_a_stranger_leaves_the_neighbor_alone() -> None:
+    """A side-band controller that goes does not take the switch with it."""
+    port = Port()
+    port.hear(0, said())
+    port.hear(1, goodbye(source=OTHER))
+    assert port.names(2) == ["leaf-1"]
+    assert port.missing(121) == "expired"
+
+
+@pytest.mark.parametrize(("grace", "before"), [(0, None), (30, "silent")])
+def test_a_goodbye_of_an_unknown_one_says_why_nobody_is_there(
+    grace: float, before: str | None
+) -> None:
+    """After a restart the goodbye may be all that is heard; the labels from before get their grace."""
+    port = Port(Table(grace=grace))
+    port.hear(100, goodbye())
+    port.hear(120, goodbye())
+    if before:
+        assert port.missing(129.9) == before
+    assert port.missing(130) == "shutdown"
+
+
+def test_who_comes_back_after_an_unknown_goodbye_is_there() -> None:
+    """A restarted switch needs nothing but its next frame."""
+    port = damped()
+    port.hear(0, goodbye())
+    port.hear(10, said())
+    assert port.names(31) == ["leaf-1"]
+    assert port.missing(161) == "expired"
+
+
+def test_an_unknown_goodbye_is_forgotten_with_the_link() -> None:
+    """What was said before the cable was pulled says nothing of the one that was plugged."""
+    port = damped()
+    port.hear(0, goodbye())
+    port.link(1, up=False)
+    port.link(2, up=True)
+    assert port.missing(40) == "silent"
+
+
+def test_a_first_identity_takes_effect_at_once() -> None:
+    """One frame is enough where nothing is known."""
+    port = damped()
+    port.hear(0, said())
+    assert port.names(0) == ["leaf-1"]
+
+
+def test_a_mac_address_before_the_alias_is_one_change() -> None:
+    """SONiC says a MAC address as its port first; its alias counts in its second frame."""
+    port = damped()
+    mac = said(port=b"\x03" + MAC)
+    alias = said(port=b"\x07etp1a")
+    port.hear(0, mac)
+    port.hear(1, alias)
+    assert port.ports(1) == ["00:1c:73:aa:bb:cc"]
+    port.hear(31, alias)
+    assert port.ports(31) == ["etp1a"]
+
+
+def test_a_settled_identity_outlives_one_odd_frame() -> None:
+    """A restarting SONiC switch says its MAC address once: no label changes."""
+    port = damped()
+    alias = said(port=b"\x07etp1a")
+    seen = set()
+    for when, frame in enumerate([alias, alias, said(port=b"\x03" + MAC), alias, alias]):
+        port.hear(when, frame)
+        seen |= set(port.ports(when))
+    assert seen == {"etp1a"}
+
+
+def test_without_confirmation_the_last_frame_counts() -> None:
+    """`probe` looks once and believes what it hears last."""
+    port = Port()
+    port.hear(0, said("old"))
+    port.hear(1, said("new"))
+    assert port.names(1) == ["new"]
+
+
+def test_a_flapping_identity_never_settles() -> None:
+    """Two names by turns, from one address: the first stays, and a steady neighbour goes before it."""
+    port = damped()
+    for when in range(40):
+        port.hear(when, said("x" if when % 2 == 0 else "y"))
+        assert port.names(when) == ["x"]
+    port.hear(40, said("steady", source=OTHER))
+    assert port.names(40) == ["x", "steady"]
+    port.hear(41, said("steady", source=OTHER))
+    assert port.names(41) == ["steady", "x"]
+
+
+def test_a_goodbye_confirms_nothing() -> None:
+    """New name, goodbye, goodbye: that is one frame with the new name."""
+    port = damped()
+    for when, frame in enumerate(
+        [said("old"), said("old"), said("new"), goodbye(), goodbye(), goodbye()]
+    ):
+        port.hear(when, frame)
+    assert port.names(6) == ["old"]
+    port.hear(7, said("new"))
+    assert port.names(7) == ["new"]
+
+
+@pytest.mark.parametrize("better", [{"destination": NEAREST}, {"enabled": BRIDGE}])
+def test_a_new_sender_does_not_displace_a_settled_one_by_one_frame(better: dict[str, Any]) -> None:
+    """However well it would rank."""
+    port = damped()
+    worse: dict[str, Any] = {"destination": CUSTOMER, "enabled": STATION}
+    for when in (0, 30):
+        port.hear(when, said("incumbent", **worse))
+    port.hear(31, said("new", source=OTHER, **(worse | better)))
+    assert port.names(31) == ["incumbent", "new"]
+    port.hear(61, said("new", source=OTHER, **(worse | better)))
+    assert port.names(61) == ["new", "incumbent"]
+
+
+def test_a_side_band_that_spoke_first_gives_way_once() -> None:
+    """From start to steady state the selected neighbour changes at most once."""
+    port = damped()
+    firsts = []
+    for when in range(100):
+        if when % 30 == 3:
+            port.hear(when, said("bmc", source=OTHER, enabled=STATION))
+        if when % 30 == 20:
+            port.hear(when, said("leaf-1"))
+        firsts += port.names(when)[:1]
+    assert [
+        name for name, before in zip(firsts, [None, *firsts], strict=False) if name != before
+    ] == ["bmc", "leaf-1"]
+
+
+def test_a_link_that_is_down_takes_its_neighbors() -> None:
+    """At once without a grace."""
+    port = Port()
+    port.hear(0, said())
+    port.link(1, up=False)
+    assert port.missing(1) == "link-down"
+
+
+def test_a_flap_is_no_absence() -> None:
+    """29 s without a link, twice, change nothing; 30 s in a row do."""
+    port = damped()
+    port.hear(0, said(ttl=600))
+    for when in (10, 40, 70):
+        port.link(when, up=False)
+        port.link(when + 1, up=False)
+        assert port.names(when + 29) == ["leaf-1"]
+        if when < 70:
+            port.link(when + 29, up=True)
+    assert port.missing(100) == "link-down"
+
+
+def test_a_link_that_came_back_waits_for_a_frame() -> None:
+    """Down long enough, then up: silent until somebody speaks."""
+    port = damped()
+    port.hear(0, said())
+    port.link(1, up=False)
+    assert port.missing(31) == "link-down"
+    port.link(40, up=True)
+    assert port.missing(40) == "silent"
+    port.hear(41, said("leaf-2"))
+    assert port.names(41) == ["leaf-2"]
+
+
+def test_a_recabled_port_moves_once_it_is_sure() -> None:
+    """The old leaf stays for one more frame of the new one, and never comes back."""
+    port = damped()
+    for when in (0, 30):
+        port.hear(when, said("old"))
+    port.link(40, up=False)
+    port.link(45, up=True)
+    port.hear(50, said("new", source=OTHER))
+    assert port.names(50)[0] == "old"
+    port.hear(80, said("new", source=OTHER))
+    assert [port.names(when)[0] for when in range(80, 200, 10)] == ["new"] * 12
+
+
+def test_a_cable_that_is_moved_between_two_looks() -> None:
+    """Nobody saw the link go down, but the kernel counted: the new leaf takes over; without a count it has to wait."""
+    for counts, first in (((4, 6), "new"), ((4, 4), "old"), ((None, 6), "old"), ((4, None), "old")):
+        port = damped()
+        port.link(0, up=True, changes=counts[0])
+        for when in (0, 30):
+            port.hear(when, said("old"))
+        assert port.names(40) == ["old"]
+        port.link(40, up=True, changes=counts[1])
+        for when in (50, 80):
+            port.hear(when, said("new", source=OTHER))
+        assert port.names(80)[0] == first
+
+
+def test_a_frame_that_waited_is_of_the_cable_before() -> None:
+    """It came before the link was found to have been down, and was taken in afterwards."""
+    port = damped()
+    port.link(0, up=True, changes=4)
+    port.hear(0, said("old"))
+    assert port.names(0) == ["old"]
+    port.link(31, up=True, changes=6)
+    port.hear(30, said("old"))
+    for when in (50, 80):
+        port.hear(when, said("new", source=OTHER))
+    assert port.names(80) == ["new", "old"]
+
+
+def test_a_flap_does_not_prefer_the_quicker_speaker() -> None:
+    """After a flap the side-band speaks first: the switch keeps its place."""
+    port = damped()
+    for when in (0, 30, 60):
+        port.hear(when, said("leaf-1"))
+        port.hear(when + 1, said("bmc", source=OTHER, enabled=STATION))
+    port.link(70, up=False)
+    port.link(71, up=True)
+    port.hear(72, said("bmc", source=OTHER, enabled=STATION))
+    assert port.names(73) == ["leaf-1", "bmc"]
+
+
+ORDERED: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    ("nearest bridge", {"destination": NEAREST}, {"destination": NON_TPMR}),
+    ("non-TPMR bridge", {"destination": NON_TPMR}, {"destination": CUSTOMER}),
+    ("a group address before none", {"destination": CUSTOMER}, {"destination": "ffffffffffff"}),
+    (
+        "destination before capability",
+        {"enabled": STATION},
+        {"destination": NON_TPMR, "enabled": BRIDGE},
+    ),
+    ("bridge", {"enabled": BRIDGE}, {"enabled": STATION}),
+    ("router", {"enabled": 0x10}, {"enabled": 0x28}),
+)
+
+
+@pytest.mark.parametrize(("_why", "better", "worse"), ORDERED, ids=[case[0] for case in ORDERED])
+@pytest.mark.parametrize("better_first", [True, False])
+@pytest.mark.parametrize("confirm", [1, 2])
+def test_the_better_neighbor_goes_first(
+    _why: str, better: dict[str, Any], worse: dict[str, Any], better_first: bool, confirm: int
+) -> None:
+    """Whoever spoke first or last."""
+    port = Port(Table(grace=30, confirm=confirm))
+    frames = [said("better", source=LEAF, **better), said("worse", source=OTHER, **worse)]
+    for when in range(4):
+        port.hear(when, frames[(when + (not better_first)) % 2])
+        port.names(when)
+    assert port.names(4) == ["better", "worse"]
+
+
+def test_the_freshest_of_equals_is_the_first_choice() -> None:
+    """A look that finds several for the first time takes the one heard last."""
+    port = Port()
+    port.hear(0, said("a", source=LEAF))
+    port.hear(1, said("b", source=OTHER))
+    assert port.names(1) == ["b", "a"]
+
+
+@pytest.mark.parametrize("confirm", [1, 2])
+def test_equals_never_flip(confirm: int) -> None:
+    """Once chosen, a neighbour stays first for as long as it is there."""
+    port = Port(Table(grace=30, confirm=confirm))
+    port.hear(0, said("a", source=LEAF))
+    firsts = set()
+    for when in range(500):
+        firsts.add(port.names(when)[0])
+        name, source = (("b", OTHER), ("c", "001c73000003"), ("a", LEAF))[when % 3]
+        port.hear(when, said(name, source=source))
+    assert firsts == {"a"}
+
+
+@pytest.mark.parametrize("own", ["00:1c:73:00:00:01", "00:1c:73:aa:bb:cc"])
+def test_own_frames_are_passed_over(own: str) -> None:
+    """By their source address or by the chassis that they tell of."""
+    port = Port()
+    port.hear(0, said(), (own,))
+    assert port.missing(0) == "silent"
+    port.hear(1, goodbye(), (own,))
+    assert port.missing(1) == "silent"
+
+
+def test_netdevs_are_strangers_to_each_other() -> None:
+    """One switch on two ports is two neighbours, and a forgotten netdev is silent."""
+    table = Table()
+    for netdev in ("eth0", "eth1"):
+        table.hear(Frame(netdev, 0, said(port=b"\x05" + netdev.encode())))
+    assert [table.at(netdev, 1)[0][0].known.port_id for netdev in ("eth0", "eth1")] == [
+        "eth0",
+        "eth1",
+    ]
+    table.link("eth0", 2, up=False)
+    assert table.at("eth1", 2)[0]
+    table.forget(["eth1", "eth9"])
+    assert table.at("eth1", 2) == ([], "silent")
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_frame_that_makes_no_sense_changes_nothing(known: bool) -> None:
+    """It keeps nobody alive and nobody's name, wherever it is cut before its three mandatory TLVs are whole."""
+    port = Port()
+    if known:
+        port.hear(0, said())
+    for length in range(34):
+        with pytest.raises(Malformed):
+            port.hear(100, said("leaf-2")[:length])
+    assert port.names(120) == (["leaf-1"] if known else [])
+    assert port.missing(121) == ("expired" if known else "silent")
+
+
+def spoofed(number: int) -> str:
+    """A source address of its own for each sender of a flood."""
+    return f"02{number:010x}"
+
+
+@pytest.mark.parametrize("confirm", [1, 2])
+@pytest.mark.parametrize("looked", [True, False])
+def test_a_flood_leaves_the_selected_neighbor(confirm: int, looked: bool) -> None:
+    """Of 10,000 senders in a minute 32 are kept, among them the switch, which spoke before and in between."""
+    port = Port(Table(grace=30, confirm=confirm))
+    port.hear(0, said(enabled=BRIDGE))
+    port.hear(1, said(enabled=BRIDGE))
+    if looked:
+        port.names(1)
+    for number in range(10_000):
+        port.hear(
+            2 + number * 0.006, said(f"flood-{number}", source=spoofed(number), enabled=STATION)
+        )
+    names = port.names(62)
+    assert len(names) == MOST
+    assert names[0] == "leaf-1"
+
+
+def test_a_flood_leaves_settled_neighbors() -> None:
+    """Senders that said something twice are not pushed out by those that said it once."""
+    port = damped()
+    steady = [said(f"steady-{number}", source=f"06{number:010x}") for number in range(MOST - 1)]
+    for when in range(2):
+        for frame in steady:
+            port.hear(when, frame)
+    for number in range(1000):
+        port.hear(2, said("flood", source=spoofed(number)))
+    assert sum(name.startswith("steady") for name in port.names(3)) == MOST - 1
+
+
+class Touched(bytes):
+    """Octets that note which of them are looked at."""
+
+    def __new__(cls, octets: bytes, notes: list[object]) -> Self:
+        self = super().__new__(cls, octets)
+        self.notes = notes
+        return self
+
+    notes: list[object]
+
+    def __getitem__(self, place: Any) -> Any:
+        self.notes.append(place)
+        return super().__getitem__(place)
+
+
+def test_an_unchanged_frame_costs_a_compare() -> None:
+    """Nothing of it is looked at but its source address, and what it told before is kept as it is."""
+    port = Port()
+    port.hear(0, said())
+    before = port.table.at(PORT, 0)[0][0].known
+    notes: list[object] = []
+    port.hear(30, Touched(said(), notes))
+    assert set(map(repr, notes)) == {repr(slice(6, 12, None))}
+    assert port.table.at(PORT, 30)[0][0].known is before
+    port.hear(60, Touched(said("leaf-2"), notes))
+    assert len(set(map(repr, notes))) > 1
+
+
+# An oracle that shares no code and no shape with the table: it keeps every event, and answers by searching them.
+
+SOURCES = (LEAF, OTHER)
+NAMES = ("x", "y")
+TTL = 20
+
+
+@dataclass(frozen=True)
+class Said:
+    """A frame in an event stream; None as name: a goodbye."""
+
+    source: str
+    name: str | None
+
+
+Event = tuple[float, Said | bool | None]  # when; a frame, the link, or a look
+
+
+def frame_of(event: Said) -> bytes:
+    if event.name is None:
+        return goodbye(source=event.source)
+    return said(event.name, source=event.source, ttl=TTL)
+
+
+def oracle(events: list[Event], now: float, grace: float, confirm: int) -> dict[str, str]:
+    """Who is there by then, and under which name; the whole past is searched each time."""
+    since = _emptied(events, now, grace)
+    found = {}
+    for source in SOURCES:
+        told = [
+            (when, event.name)
+            for when, event in events
+            if isinstance(event, Said) and event.source == source
+        ]
+        told = _last_life([one for one in told if one[0] > since], events, grace, now)
+        if told:
+            found[source] = _believed([name for _, name in told if name], confirm)
+    return found
+
+
+def _emptied(events: list[Event], now: float, grace: float) -> float:
+    """When a look last found the link down for too long."""
+    emptied = down = -1.0
+    for when, event in [*events, (now, None)]:
+        if event is None and down >= 0 and when - down >= grace:
+            emptied = when
+        if isinstance(event, bool):
+            down = -1.0 if event else down if down >= 0 else when
+    return emptied
+
+
+def _last_life(
+    told: list[tuple[float, str | None]], events: list[Event], grace: float, now: float
+) -> list[tuple[float, str | None]]:
+    """What a sender said since a look last found it gone; nothing when it is gone now."""
+    looks = [when for when, event in events if event is None] + [now]
+    life: list[tuple[float, str | None]] = []
+    for number, (when, name) in enumerate(told):
+        if name or life:
+            life.append((when, name))
+        behind = told[number + 1][0] if number + 1 < len(told) else now + 1
+        if life and any(when <= look < behind and _is_gone(life, look, grace) for look in looks):
+            life = []
+    return life
+
+
+def _is_gone(life: list[tuple[float, str | None]], look: float, grace: float) -> bool:
+    if life[-1][1]:
+        return look - life[-1][0] - TTL > grace
+    last = max(index for index, (_, name) in enumerate(life) if name)
+    return grace == 0 or look - life[last + 1][0] > grace
+
+
+def _believed(names: list[str], confirm: int) -> str:
+    """The first name, until another one came `confirm` times in a row."""
+    believed = names[0]
+    for index in range(len(names)):
+        row = names[max(0, index + 1 - confirm) : index + 1]
+        if len(row) == confirm and len(set(row)) == 1:
+            believed = row[0]
+    return believed
+
+
+happenings = st.sampled_from(
+    [
+        *[Said(source, name) for source in SOURCES for name in (*NAMES, *NAMES, None)],
+        None,
+        None,
+        True,
+        False,
+    ]
+)
+steps = st.sampled_from((0.25, 1, 5, 10, 20, 29.75, 30, 50))
+
+
+@given(
+    story=st.lists(st.tuples(steps, happenings), min_size=4, max_size=30),
+    grace=st.sampled_from((0, 30)),
+    confirm=st.sampled_from((1, 2, 3)),
+)
+@settings(max_examples=400, deadline=None)
+def test_any_story_ends_as_its_whole_past_says(
+    story: list[tuple[float, Said | bool | None]], grace: float, confirm: int
+) -> None:
+    """Frames, goodbyes, links and looks in any order: the same senders are there under the same names."""
+    port = Port(Table(grace=grace, confirm=confirm))
+    now, past = 0.0, list[Event]()
+    for step, event in story:
+        now += step
+        if isinstance(event, Said):
+            port.hear(now, frame_of(event))
+        elif event is not None:
+            port.link(now, up=event)
+        else:
+            port.names(now)
+        past.append((now, event))
+    now += 0.25
+    heard = {
+        one.known.source_mac.replace(":", ""): one.known.system_name
+        for one in port.table.at(PORT, now)[0]
+    }
+    assert heard == oracle(past, now, grace, confirm)
+    assert len(port.names(now)) == len(heard)

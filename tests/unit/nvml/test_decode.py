@@ -1,0 +1,265 @@
+"""NVML's answers: what numbers mean, and what makes no sense."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agent.errors import Malformed
+from agent.model import Gpu
+from agent.nvml import decode as nvml
+from agent.nvml.decode import Refusal
+
+V3 = {
+    "version": 0x03000028,
+    "cluster_uuid": "9c6f5af353bf49b5a436b66766c413c3",
+    "status": 0,
+    "clique_id": 4026,
+    "state": 3,
+    "health_mask": 0x51AA,
+    "health_summary": 1,
+}
+V2 = {name: value for name, value in V3.items() if name != "health_summary"} | {
+    "version": 0x02000024
+}
+V1 = {name: value for name, value in V2.items() if name not in {"version", "health_mask"}}
+GPU = {
+    "index": 0,
+    "uuid": "GPU-24fb92fc-15ec-deff-a5c1-82b48e063f59",
+    "pci": "00000008:01:00.0",
+    "error": None,
+}
+LOST = {"call": "nvmlDeviceGetUUID", "code": 15, "text": "GPU is lost"}
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from([*GPU, *V3, *LOST, "gpus"]), inner)
+    ),
+    max_leaves=12,
+)
+
+
+def gpu(structure: dict[str, Any] | None = None, **changed: Any) -> Gpu:
+    """A decoded GPU with that fabric structure, version 3 unless told otherwise."""
+    return nvml.gpu(GPU | {"fabric": V3 if structure is None else structure} | changed)
+
+
+def test_a_registered_gpu() -> None:
+    """Every field of version 3 has its name."""
+    assert gpu() == Gpu(
+        index=0,
+        uuid="GPU-24fb92fc-15ec-deff-a5c1-82b48e063f59",
+        pci="0008:01:00.0",
+        version=3,
+        state="completed",
+        status="success",
+        cluster_uuid="9c6f5af3-53bf-49b5-a436-b66766c413c3",
+        clique_id=4026,
+        health_mask=0x51AA,
+        health=(
+            ("degraded_bandwidth", "false"),
+            ("route_recovery", "false"),
+            ("route_unhealthy", "false"),
+            ("access_timeout_recovery", "false"),
+            ("incorrect_configuration", "none"),
+            ("partition_assigned", "true"),
+            ("gfm_state", "connected"),
+        ),
+        health_summary="healthy",
+    )
+
+
+@pytest.mark.parametrize(("structure", "version"), [(V1, 1), (V2, 2), (V3, 3)])
+def test_each_version_says_as_much_as_it_knows(structure: dict[str, Any], version: int) -> None:
+    """The identity is in all of them."""
+    found = gpu(structure)
+    assert (found.version, found.state, found.clique_id) == (version, "completed", 4026)
+    assert (found.health_mask is None, found.health_summary is None) == (version < 2, version < 3)
+
+
+@pytest.mark.parametrize(("number", "state"), list(enumerate(nvml.STATES)))
+def test_states_by_name(number: int, state: str) -> None:
+    """Status and identifiers mean nothing before the registration is complete."""
+    found = gpu(V3 | {"state": number})
+    assert found.state == state
+    assert (found.status, found.cluster_uuid, found.clique_id).count(None) == (
+        0 if state == "completed" else 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(0, "success"), (23, "insufficient-resources"), (999, "unknown"), (31, "unnamed-31")],
+)
+def test_statuses_by_name(number: int, status: str) -> None:
+    """A status that a newer driver invented is not success, and not nonsense either."""
+    assert gpu(V3 | {"status": number}).status == status
+
+
+@pytest.mark.parametrize(
+    ("mask", "name", "value"),
+    [
+        (0x1, "degraded_bandwidth", "true"),
+        (0x2, "degraded_bandwidth", "false"),
+        (0x3, "degraded_bandwidth", "unnamed-3"),
+        (0x4, "route_recovery", "true"),
+        (0x10, "route_unhealthy", "true"),
+        (0x40, "access_timeout_recovery", "true"),
+        (0x80, "access_timeout_recovery", "false"),
+        (0x200, "incorrect_configuration", "incorrect-sysguid"),
+        (0x500, "incorrect_configuration", "insufficient-nvlinks"),
+        (0x800, "incorrect_configuration", "gpu-state-invalid"),
+        (0xF00, "incorrect_configuration", "unnamed-15"),
+        (0x2000, "partition_assigned", "false"),
+        (0x8000, "gfm_state", "disconnected"),
+    ],
+)
+def test_health_part_by_part(mask: int, name: str, value: str) -> None:
+    """One part set, and every other says not supported."""
+    parts = dict(nvml.health(mask))
+    assert parts.pop(name) == value
+    assert set(parts.values()) == {"not-supported"}
+
+
+def test_a_uuid_keeps_its_zero_bytes() -> None:
+    """In front, inside, or nothing else."""
+    assert (
+        nvml.cluster_uuid("00005af353bf49b5a436b66766c41300")
+        == "00005af3-53bf-49b5-a436-b66766c41300"
+    )
+    assert nvml.cluster_uuid("0" * 32) == "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("bus_id", "address"),
+    [
+        ("00000000:0F:00.0", "0000:0f:00.0"),
+        ("00000019:01:00.0", "0019:01:00.0"),
+        ("00010000:E1:1f.7", "10000:e1:1f.7"),
+    ],
+)
+def test_pci_addresses_as_sysfs_writes_them(bus_id: str, address: str) -> None:
+    """Four digits of the domain, more where it needs more, lower case."""
+    assert nvml.pci_address(bus_id) == address
+
+
+def test_a_lost_gpu_keeps_what_was_learned() -> None:
+    """Its error by name, the call and the library's words; no state."""
+    found = nvml.gpu(GPU | {"uuid": None, "error": LOST})
+    assert (found.pci, found.state, found.error) == ("0008:01:00.0", None, "gpu-lost")
+    assert found.text == "nvmlDeviceGetUUID: GPU is lost"
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo"])
+@pytest.mark.parametrize("code", [3, 13])
+def test_no_fabric_is_a_state(call: str, code: int) -> None:
+    """A GPU that does not support it, and a driver that has never heard of it."""
+    assert (
+        gpu(error={"call": call, "code": code, "text": "?"}, fabric=None).state == "not-supported"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "code"), [("nvmlDeviceGetUUID", 3), ("nvmlDeviceGetGpuFabricInfoV", 15)]
+)
+def test_any_other_refusal_is_no_state(call: str, code: int) -> None:
+    """What could not be asked is unknown."""
+    assert gpu(error={"call": call, "code": code, "text": "?"}, fabric=None).state is None
+
+
+def test_what_stopped_the_look() -> None:
+    """A refusal beside the GPUs that were told before it."""
+    stopped = {"call": "nvmlInitWithFlags", "code": 18, "text": "Driver/library version mismatch"}
+    refused, gpus = nvml.answer({"error": stopped, "count": 0, "gpus": []})
+    assert refused == Refusal(
+        "nvmlInitWithFlags", "version-mismatch", "Driver/library version mismatch"
+    )
+    assert gpus == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"state": 77}, "fabric state 77 is none of"),
+        ({"state": None}, "fabric state 'None' is no number"),
+        ({"state": True}, "no number of 32 bits"),
+        ({"clique_id": 0xFFFFFFFF}, "clique 4294967295 is no clique"),
+        ({"clique_id": 1 << 32}, "clique '4294967296' is no number of 32 bits"),
+        ({"clique_id": -1}, "clique '-1' is no number"),
+        ({"clique_id": 1.0}, "clique '1.0' is no number"),
+        ({"status": "0"}, "status '0' is no number"),
+        ({"cluster_uuid": "9c6f"}, "cluster UUID '9c6f' is not 16 bytes"),
+        ({"cluster_uuid": "9C6F5AF353BF49B5A436B66766C413C3"}, "is not 16 bytes"),
+        ({"cluster_uuid": None}, "is not 16 bytes"),
+        ({"version": 0x02000024}, "says version 0x2000024, its fields do not"),
+        ({"version": 0x04000030}, "says version 0x4000030, its fields do not"),
+        ({"version": 3}, "says version 0x3, its fields do not"),
+        ({"health_mask": 1 << 32}, "health mask '4294967296' is no number"),
+        ({"health_summary": None}, "health summary 'None' is no number"),
+    ],
+)
+def test_nonsense_in_the_structure(changed: dict[str, Any], complaint: str) -> None:
+    """It is named, and nothing of the GPU is believed."""
+    with pytest.raises(Malformed, match=complaint):
+        gpu(V3 | changed)
+
+
+def test_a_clique_that_nobody_set_may_go_with_a_failure() -> None:
+    """Only a success has to name a clique."""
+    assert gpu(V3 | {"clique_id": 0xFFFFFFFF, "status": 23}).status == "insufficient-resources"
+    assert gpu(V3 | {"clique_id": 0xFFFFFFFF, "state": 2}).state == "in-progress"
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"pci": "8:1:0"}, "'8:1:0' is no PCI address"),
+        ({"uuid": "GPU-\x1b[2J"}, "is no printable text"),
+        ({"uuid": 7}, "is no printable text"),
+        ({"index": "0"}, "index '0' is no number"),
+        ({"error": "lost"}, "an error is no JSON object"),
+        ({"error": {"call": None, "code": 15, "text": ""}}, "call 'None' is no printable text"),
+        ({"fabric": None}, "neither fabric nor error"),
+    ],
+)
+def test_nonsense_around_it(changed: dict[str, Any], complaint: str) -> None:
+    """Texts are for people's terminals."""
+    with pytest.raises(Malformed, match=complaint):
+        gpu(**changed)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (None, "no JSON object"),
+        ([], "no JSON object"),
+        ({}, "count 'None' is no number"),
+        ({"count": 0}, "no list of GPUs"),
+        ({"count": 4294967295, "gpus": []}, "counts 4294967295 GPUs and answers for 0"),
+        ({"count": 1, "gpus": []}, "counts 1 GPUs and answers for 0"),
+    ],
+)
+def test_nonsense_as_a_whole(data: Any, complaint: str) -> None:
+    """An answer has a count and as many GPUs."""
+    with pytest.raises(Malformed, match=complaint):
+        nvml.answer(data)
+
+
+@given(JSON, st.sampled_from([*GPU, "fabric"]), st.sampled_from(list(V3)))
+@example(0, "fabric", "version")
+def test_anything_else_is_malformed(junk: Any, outer: str, inner: str) -> None:
+    """Whatever a snapshot of a stranger holds, nothing but Malformed comes of it."""
+    for decode, data in (
+        (nvml.answer, junk),
+        (nvml.gpu, junk),
+        (nvml.gpu, GPU | {"fabric": V3} | {outer: junk}),
+        (nvml.gpu, GPU | {"fabric": V3 | {inner: junk}}),
+    ):
+        with suppress(Malformed):
+            decode(data)

@@ -1,0 +1,262 @@
+"""The verdict over a node's GPUs, and the pace of asking them, in simulated time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agent.model import Absent, Failed, Gpu, Seen
+from agent.nvml import domain as accelerator
+from agent.nvml.decode import health
+from agent.nvml.domain import FAST, SLOW, Pace, Verdict, verdict
+
+CLUSTER, OTHER = "9c6f5af3-53bf-49b5-a436-b66766c413c3", "dc6e40c4-d722-4357-9ba6-5291dd461278"
+ZERO = "00000000-0000-0000-0000-000000000000"
+
+GOOD = Gpu(
+    0,
+    uuid="GPU-24fb92fc-15ec-deff-a5c1-82b48e063f59",
+    pci="0008:01:00.0",
+    version=3,
+    state="completed",
+    status="success",
+    cluster_uuid=CLUSTER,
+    clique_id=32766,
+)
+BOARD = replace(GOOD, cluster_uuid=ZERO, clique_id=0)
+SHORT = replace(BOARD, status="insufficient-resources")
+NONE = Gpu(0, pci="0008:01:00.0", state="not-supported")
+OLD = replace(
+    NONE,
+    error="symbol-missing",
+    text="nvmlDeviceGetGpuFabricInfo: the library has no such function",
+)
+LOST = Gpu(0, pci="0008:01:00.0", error="gpu-lost", text="nvmlDeviceGetUUID: GPU is lost")
+MALFORMED = Gpu(0, error="malformed", text="fabric state 77 is none of those")
+WAITING = Gpu(0, pci="0008:01:00.0", state="not-started")
+JOINING = Gpu(0, pci="0008:01:00.0", state="in-progress")
+
+REGISTERING = Verdict(None, "in-progress")
+REGISTERED = Verdict(f"{CLUSTER}.32766")
+FAILED = Verdict(None, "failed")
+
+
+def judge(*gpus: Gpu) -> Verdict:
+    return verdict(Seen(gpus))
+
+
+@pytest.mark.parametrize("count", [1, 4, 8, 16])
+def test_all_gpus_agree(count: int) -> None:
+    """The value is UUID and clique, as GPU Feature Discovery writes it."""
+    assert judge(*[GOOD] * count) == (f"{CLUSTER}.32766", None, None)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reason"),
+    [
+        ((BOARD,) * 8, "unsupported"),
+        ((NONE,) * 8, "unsupported"),
+        ((OLD,) * 8, "unsupported"),
+        ((NONE, BOARD), "unsupported"),
+        ((GOOD, SHORT), "unhealthy"),
+        ((SHORT,) * 4, "unhealthy"),
+        ((GOOD, replace(GOOD, clique_id=1)), "inconsistent"),
+        ((GOOD, replace(GOOD, cluster_uuid=OTHER)), "inconsistent"),
+        ((GOOD, BOARD), "inconsistent"),
+        ((GOOD, WAITING), "not-started"),
+        ((GOOD, JOINING), "in-progress"),
+        ((GOOD, WAITING, JOINING), "in-progress"),
+        ((GOOD, LOST), "failed"),
+        ((GOOD, MALFORMED), "failed"),
+        ((LOST, JOINING), "failed"),
+    ],
+)
+def test_why_there_is_no_value(gpus: tuple[Gpu, ...], reason: str) -> None:
+    """One GPU that is not like the others is enough, in any order."""
+    for order in (gpus, gpus[::-1]):
+        found = judge(*order)
+        assert (found.value, found.reason) == (None, reason)
+        assert found.text
+
+
+@pytest.mark.parametrize("unknown", [LOST, MALFORMED, JOINING, WAITING])
+def test_what_removes_outweighs_what_holds(unknown: Gpu) -> None:
+    """A GPU that is surely elsewhere, or surely refused, decides whatever another may turn out to be."""
+    assert judge(unknown, GOOD, replace(GOOD, clique_id=1)).reason == "inconsistent"
+    assert judge(unknown, SHORT).reason == "unhealthy"
+
+
+def test_a_gpu_without_a_fabric_has_no_say() -> None:
+    """Only those that are attached are compared."""
+    assert judge(NONE, GOOD, GOOD).value == f"{CLUSTER}.32766"
+
+
+def test_the_same_clique_in_another_rack_is_elsewhere() -> None:
+    """32766 is what every rack calls its default partition."""
+    assert judge(GOOD).value != judge(replace(GOOD, cluster_uuid=OTHER)).value
+
+
+def test_a_uuid_that_begins_with_zeros_is_one() -> None:
+    """Only sixteen zero bytes are none."""
+    early = replace(GOOD, cluster_uuid="00000000-0000-0000-0000-000000000001", clique_id=0)
+    assert judge(early).value == "00000000-0000-0000-0000-000000000001.0"
+
+
+def test_an_unhealthy_gpu_keeps_its_identity() -> None:
+    """Every health bit set, and a summary that says so: reported, not removed."""
+    sick = replace(GOOD, health=health(0x9255), health_summary="unhealthy")
+    assert judge(sick, GOOD).value == f"{CLUSTER}.32766"
+    assert accelerator.ailments(sick) == (
+        "degraded_bandwidth: true",
+        "route_recovery: true",
+        "route_unhealthy: true",
+        "access_timeout_recovery: true",
+        "incorrect_configuration: incorrect-sysguid",
+        "gfm_state: disconnected",
+        "summary: unhealthy",
+    )
+
+
+def test_a_healthy_or_silent_gpu_has_no_ailments() -> None:
+    """Neither what is fine nor what is not supported is a complaint; no partition is one."""
+    assert (
+        accelerator.ailments(replace(GOOD, health=health(0x51AA), health_summary="healthy")) == ()
+    )
+    assert (
+        accelerator.ailments(replace(GOOD, health=health(0), health_summary="not-supported")) == ()
+    )
+    assert accelerator.ailments(GOOD) == ()
+    assert accelerator.ailments(replace(GOOD, health=health(0x2000))) == (
+        "partition_assigned: false",
+    )
+
+
+def test_no_gpus_and_no_answer() -> None:
+    """What the source says goes through in its own words."""
+    assert verdict(Absent("none on the bus")) == (None, "not-found", "none on the bus")
+    assert verdict(Failed("helper nvml: late")) == (None, "failed", "helper nvml: late")
+
+
+def test_reasons_hold_or_remove() -> None:
+    """Each of the contract's seven, and no other."""
+    assert {reason for reason in accelerator.REASONS if Verdict(None, reason).holds} == {
+        "not-started",
+        "in-progress",
+        "failed",
+    }
+    assert set(accelerator.REASONS) == {
+        "not-found",
+        "unsupported",
+        "not-started",
+        "in-progress",
+        "unhealthy",
+        "inconsistent",
+        "failed",
+    }
+    assert not REGISTERED.holds
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            judge(GOOD, SHORT),
+            "1 of 2 GPUs, 0008:01:00.0 first, registered with status insufficient-resources",
+        ),
+        (
+            judge(LOST),
+            "1 of 1 GPUs, 0008:01:00.0 first, could not be asked: nvmlDeviceGetUUID: GPU is lost",
+        ),
+        (
+            judge(MALFORMED),
+            "1 of 1 GPUs, number 0 first, could not be asked: fabric state 77 is none of those",
+        ),
+        (judge(GOOD, BOARD), f"the GPUs are in 2 places: {CLUSTER}.32766, {ZERO}.0"),
+        (judge(OLD), f"no GPU is attached to a fabric: {OLD.text}"),
+    ],
+)
+def test_the_finer_text_names_the_gpu_and_the_cause(found: Verdict, words: str) -> None:
+    """What a person needs to go and look."""
+    assert found.text == words
+
+
+@pytest.mark.parametrize(
+    ("found", "peer", "words"),
+    [
+        (REGISTERED, None, None),
+        (REGISTERED, f"{CLUSTER}.32766", None),
+        (
+            REGISTERED,
+            f"{CLUSTER}.0",
+            f"{accelerator.PEER} says {CLUSTER}.0, the GPUs say {CLUSTER}.32766",
+        ),
+        (FAILED, f"{CLUSTER}.0", None),
+    ],
+)
+def test_another_writer_of_the_same_fact(
+    found: Verdict, peer: str | None, words: str | None
+) -> None:
+    """A difference is told, where there is something to compare."""
+    assert accelerator.disagreement(found, peer) == words
+
+
+def looks(
+    found: Verdict, seconds: float, pace: Pace | None = None, start: float = 1000.0
+) -> tuple[list[float], Pace]:
+    """When NVML is asked in that time, if every look ends like this; and the pace then."""
+    now, pace, times = start, pace or Pace(), []
+    while (now := max(now, pace.due)) < start + seconds:
+        times.append(now - start)
+        pace = pace.after(found, now)
+    return times, pace
+
+
+def test_the_first_look_is_at_once() -> None:
+    """Whatever the clock says."""
+    assert Pace().due < 0.0
+
+
+def test_registered_gpus_are_asked_every_minute() -> None:
+    """Sixty times an hour."""
+    times, _ = looks(REGISTERED, 3600)
+    assert times == [60.0 * number for number in range(60)]
+
+
+def test_registering_gpus_are_asked_quickly_for_ten_minutes() -> None:
+    """Every ten seconds, then every minute for as long as it takes."""
+    times, _ = looks(REGISTERING, 3600)
+    quick = [time for time in times if time <= 600]
+    assert quick == [10.0 * number for number in range(61)]
+    assert times[61:] == [660.0 + 60 * number for number in range(49)]
+
+
+def test_a_registration_that_ends_and_begins_again_is_quick_again() -> None:
+    """A new one has ten minutes of its own."""
+    _, pace = looks(REGISTERING, 3600)
+    _, pace = looks(REGISTERED, 60, pace, 5000.0)
+    times, _ = looks(REGISTERING, 100, pace, 6000.0)
+    assert len(times) == 10
+
+
+def test_a_look_that_fails_ends_no_registration() -> None:
+    """Else a fabric that never completes would be asked quickly after every hiccup."""
+    _, pace = looks(REGISTERING, 900)
+    _, pace = looks(FAILED, 60, pace, 2000.0)
+    times, _ = looks(REGISTERING, 300, pace, 3000.0)
+    assert len(times) == 5
+
+
+@pytest.mark.parametrize(
+    "reason", [reason for reason in accelerator.REASONS if reason != "in-progress"]
+)
+def test_every_other_outcome_waits_a_minute(reason: str) -> None:
+    """Nothing but a registration is worth a hurry."""
+    assert Pace().after(Verdict(None, reason), 5.0).due == 5.0 + SLOW
+
+
+def test_the_interval_is_the_operators() -> None:
+    """`--gpu-interval`, and never slower while a GPU registers."""
+    assert Pace(interval=300.0).after(REGISTERED, 0.0).due == 300.0
+    assert Pace(interval=300.0).after(REGISTERING, 0.0).due == FAST
+    assert Pace(interval=5.0).after(REGISTERING, 0.0).due == 5.0

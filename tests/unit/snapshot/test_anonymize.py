@@ -1,0 +1,296 @@
+"""What leaves the house: the same labels, and no name in it that leads back.
+
+The originals are collected here in ways of our own: whatever looks like an address in any file or name of a machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.snapshot.anonymize import anonymize
+from agent.snapshot.capture import record, write
+from agent.snapshot.replay import replay
+from tests.support import snapshots
+from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, lay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.snapshots import Snapshot
+
+SERIAL = re.compile(rb"(?:SN|V[0-9A-Z])[\x04-\x20]([A-Z0-9]{6,})")
+MAC = "0c:42:a1:aa:bb:cc"
+GUID = "0c42:a103:00aa:bbcc"
+OWNED: Snapshot = SMALL | {
+    f"{DEVICE}/node_guid": f"{GUID}\n".encode(),
+    f"{DEVICE}/sys_image_guid": f"{GUID}\n".encode(),
+    f"{DEVICE}/ports/1/gids/0": f"fe80:0000:0000:0000:{GUID}\n".encode(),
+    f"{FUNCTION}/net/enx0c42a1aabbcc/dev_port": b"0\n",
+    "sys/class/net/enx0c42a1aabbcc": f"../../{FUNCTION.removeprefix('sys/')}/net/enx0c42a1aabbcc",
+    f"{FUNCTION}/vpd": b"\x82\x05\x00CX-7 \x90\x10\x00SN\x0dMT2314X04212V0\x00\x78",
+    "proc/net/route": (
+        b"Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+        b"enx0c42a1aabbcc\t00000000\tFEFF8D0A\t0003\t0\t0\t100\t00000000\t0\t0\t0  \n"
+        b"enx0c42a1aabbcc\t00008D0A\t00000000\t0001\t0\t0\t100\t0000FFFF\t0\t0\t0  \n"
+    ),
+    "proc/net/ipv6_route": (
+        b"00000000000000000000000000000000 00 20010db8000100000000000000000000 40 "
+        b"fe800000000000000e42a1fffeaabbcc 00000400 00000001 00000000 00000003 enx0c42a1aabbcc\n"
+        b"20010db8000100000000000000000000 40 00000000000000000000000000000000 00 "
+        b"00000000000000000000000000000000 00000100 00000001 00000000 00000001 enx0c42a1aabbcc\n"
+    ),
+}
+
+
+def anonymized(snapshot: str, folder: Path) -> str:
+    """Capture a replayed snapshot under other names; the path of what was written."""
+    journal, _ = record(replay(snapshot))
+    write(anonymize(journal), str(folder))
+    return str(folder)
+
+
+def everything(folder: Path) -> bytes:
+    """All names, link targets and contents below a folder, in lower case."""
+    return b"\n".join(_pieces(folder)).lower()
+
+
+def _pieces(folder: Path) -> Iterator[bytes]:
+    for path in folder.rglob("*"):
+        yield str(path.relative_to(folder)).encode()
+        if path.is_symlink():
+            yield str(path.readlink()).encode()
+        elif path.is_file() and path.name not in {"README.md", "expected.labels"}:
+            yield path.read_bytes()
+
+
+def originals(folder: Path) -> set[str]:
+    """The hex digits of every GUID and MAC, and the other names of a machine as they are written, in lower case."""
+    facts, meta = (json.loads((folder / name).read_bytes()) for name in ("host.json", "meta.json"))
+    found = {
+        facts["hostname"].lower(),
+        meta["boot_id"].lower(),
+        *_gateways(folder),
+        *_gpus(folder / "nvml.json"),
+    }
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            found |= (
+                {serial.decode().lower() for serial in SERIAL.findall(data)}
+                if path.name == "vpd"
+                else set()
+            )
+            found |= _addresses(path.name, data.decode("utf-8", "replace").strip().replace(":", ""))
+    return {name for name in found if name.strip("0") and name.strip("f")}
+
+
+def _gpus(answer: Path) -> set[str]:
+    gpus = json.loads(answer.read_bytes())["gpus"] if answer.exists() else []
+    clusters = {(gpu["fabric"] or {}).get("cluster_uuid", "") for gpu in gpus}
+    return clusters | {gpu["uuid"].removeprefix("GPU-") for gpu in gpus if gpu["uuid"]}
+
+
+def _addresses(name: str, digits: str) -> set[str]:
+    if name in {"node_guid", "sys_image_guid"}:
+        return {digits}
+    if name.isdecimal() and len(digits) == 32:  # a GID
+        return {digits[16:]}
+    return (
+        {digits}
+        if name == "address" and len(digits) == 12
+        else {digits[-16:]}
+        if name == "address"
+        else set()
+    )
+
+
+def _gateways(folder: Path) -> set[str]:
+    rows = [row.split() for row in (folder / "proc/net/route").read_text().splitlines()[1:]]
+    rows6 = [row.split() for row in (folder / "proc/net/ipv6_route").read_text().splitlines()]
+    return {row[2].lower() for row in rows} | {row[4] for row in rows6}
+
+
+def spellings(name: str) -> Iterator[bytes]:
+    """The ways to write the digits of an address; other names have one."""
+    yield name.encode()
+    if len(name) in {12, 16} and re.fullmatch("[0-9a-f]+", name):
+        for width in (2, 4):
+            groups = [name[at : at + width] for at in range(0, len(name), width)]
+            yield from (mark.join(groups).encode() for mark in ":-.")
+
+
+def unnamed(labels: dict[str, str]) -> dict[str, str]:
+    """The labels whose values are nobody's name."""
+    named = ("neighbors.current.", "leaves.current", "/accelerator")
+    return {key: value for key, value in labels.items() if not any(part in key for part in named)}
+
+
+@pytest.mark.parametrize("machine", snapshots.MACHINES)
+def test_a_machine_keeps_its_labels_and_loses_its_names(tmp_path: Path, machine: str) -> None:
+    """Nothing of the originals is in any content, name or target, however spelled; all else is as it was."""
+    folder = snapshots.FIXTURES / machine
+    other = anonymized(str(folder), tmp_path / "other")
+    found = everything(Path(other))
+    left = [name for name in originals(folder) for form in spellings(name) if form in found]
+    assert left == []
+    before, after = snapshots.report(str(folder)), snapshots.report(other)
+    assert after["labels"].keys() == before["labels"].keys()
+    assert unnamed(after["labels"]) == unnamed(before["labels"])
+    renamed = {
+        "interface",
+        "device",
+        "leg",
+        "netdev",
+        "node_guid",
+        "port_guid",
+        "sys_image_guid",
+        "reason",
+    }
+    for key in set(before["ports"][0] if before["ports"] else ()) - renamed:
+        assert [port[key] for port in after["ports"]] == [port[key] for port in before["ports"]]
+    assert [port["role"] for port in after["ports"]] == [port["role"] for port in before["ports"]]
+
+
+@pytest.mark.parametrize("machine", snapshots.MACHINES)
+def test_equal_guids_stay_equal_and_different_ones_different(tmp_path: Path, machine: str) -> None:
+    """Which ports belong to one card must still be seen; unknown stays unknown."""
+    folder = str(snapshots.FIXTURES / machine)
+    before, after = (
+        snapshots.report(folder),
+        snapshots.report(anonymized(folder, tmp_path / "other")),
+    )
+    for kind in ("node_guid", "port_guid", "sys_image_guid"):
+        pairs = {
+            (old[kind], new[kind]) for old, new in zip(before["ports"], after["ports"], strict=True)
+        }
+        assert len(pairs) == len({old for old, _ in pairs}) == len({new for _, new in pairs})
+        assert all(old != new for old, new in pairs if old)
+        assert all(new is None for old, new in pairs if old is None)
+
+
+def test_the_collection_of_originals_finds_them() -> None:
+    """Or else the tests above could not fail."""
+    found = originals(snapshots.FIXTURES / "dgx-h100")
+    assert {"dgx-01", "09c0d450-a817-5b41-bda4-395f8521fcaf", "feff8d0a"} <= found
+    assert len([name for name in found if len(name) == 16]) >= 12
+    names = everything(snapshots.FIXTURES / "dgx-h100")
+    assert all(any(form in names for form in spellings(name)) for name in found)
+
+
+def test_two_machines_of_a_cluster_hide_each_others_names(tmp_path: Path) -> None:
+    """Neither capture holds a name of the other."""
+    machines = [snapshots.FIXTURES / name for name in ("dgx-h100", "sick-hca")]
+    for number, folder in enumerate(machines):
+        found = everything(Path(anonymized(str(folder), tmp_path / str(number))))
+        names = {name for machine in machines for name in originals(machine)}
+        assert [name for name in names for form in spellings(name) if form in found] == []
+
+
+def test_names_in_paths_links_and_routes_go(tmp_path: Path) -> None:
+    """An interface named after its MAC, a route's gateway and source, a VPD's serial; the default route stays."""
+    found = everything(Path(anonymized(lay(tmp_path / "node", OWNED), tmp_path / "other")))
+    for name in (
+        "0c42a1",
+        "0c:42:a1",
+        "0c42:a1",
+        "aabbcc",
+        "feff8d0a",
+        "00008d0a",
+        "2001",
+        "0e42a1",
+        "mt2314",
+        "node-17",
+    ):
+        assert name.encode() not in found, name
+    assert re.search(rb"\nenx02[0-9a-f]{10}\t00000000\t00000000\t0003", found)
+
+
+SPELLED = [
+    "0x0c42a10300aabbcc",
+    "0C42A10300AABBCC",
+    "0c-42-a1-03-00-aa-bb-cc",
+    "0c42.a103.00aa.bbcc",
+    GUID.upper(),
+]
+
+
+@pytest.mark.parametrize("spelled", SPELLED)
+def test_a_guid_goes_in_any_spelling(tmp_path: Path, spelled: str) -> None:
+    """And is the same GUID still."""
+    node = lay(tmp_path / "node", OWNED | {f"{DEVICE}/fw_ver": f"28.39 ({spelled})\n".encode()})
+    (port,) = snapshots.report(anonymized(node, tmp_path / "other"))["ports"]
+    assert port["node_guid"] in re.sub(
+        "[^0-9a-f]", "", port["fw_ver"].lower().partition("(")[2].removeprefix("0x")
+    )
+
+
+def test_a_link_to_a_netdev_named_after_its_mac_goes_with_it(tmp_path: Path) -> None:
+    """`upper_enx...` holds the MAC as well, and so do the paths that could not be read."""
+    upper: Snapshot = {
+        f"{DEVICE}/ports/1/link_layer": b"Ethernet\n",
+        f"{FUNCTION}/net/enx0c42a1aabbcc/upper_enx0c42a1aabbce": "../../../../virtual/net/enx0c42a1aabbce",
+        "errors.json": b'{"errors": {"sys/class/net/enx0c42a1aabbcc/speed": "EIO"}}',
+    }
+    found = everything(Path(anonymized(lay(tmp_path / "node", OWNED | upper), tmp_path / "other")))
+    assert b"0c42a1" not in found
+    assert re.search(rb"net/enx02[0-9a-f]{10}/upper_enx02[0-9a-f]{10}\n", found)
+    assert re.search(rb'"sys/class/net/enx02[0-9a-f]{10}/speed": "eio"', found)
+
+
+def test_a_mac_goes_also_where_an_infiniband_address_holds_a_gid(tmp_path: Path) -> None:
+    """An IPoIB address is a queue pair and a GID; the prefix means something and stays."""
+    text = f"{MAC.upper()} 00:00:10:29:fe:80:00:00:00:00:00:00:0c:42:a1:03:00:aa:bb:cc"
+    node = lay(
+        tmp_path / "node",
+        SMALL | {f"{DEVICE}/fw_ver": text.encode(), f"{DEVICE}/node_guid": GUID.encode()},
+    )
+    (port,) = snapshots.report(anonymized(node, tmp_path / "other"))["ports"]
+    mac, address = port["fw_ver"].split()
+    assert re.fullmatch("02(:[0-9a-f]{2}){5}", mac)
+    assert address.replace(":", "") == f"00001029fe80000000000000{port['node_guid']}"
+
+
+@pytest.mark.parametrize(
+    "host", ["1", "node", "sys", "net", "active", "up", "backup", "ports", "infiniband", "x.node"]
+)
+def test_a_host_named_like_a_word_of_the_kernel_keeps_its_labels(tmp_path: Path, host: str) -> None:
+    """Its name goes from host.json, and the kernel's words stay."""
+    node = lay(tmp_path / "node", SMALL | {"host.json": json.dumps({"hostname": host}).encode()})
+    after = snapshots.report(anonymized(node, tmp_path / "other"))
+    assert (after["labels"], after["problems"]) == (snapshots.report(node)["labels"], [])
+    assert after["node"] == "host-1"
+
+
+@pytest.mark.parametrize("name", ["node-17", "NODE-17", "node-17.example.com"])
+def test_the_host_name_goes_wherever_it_stands(tmp_path: Path, name: str) -> None:
+    """The full one and its first part, in either case."""
+    facts = {
+        "host.json": b'{"hostname": "node-17.example.com"}',
+        f"{DEVICE}/board_id": f"{name} HCA-1\n".encode(),
+    }
+    (port,) = snapshots.report(
+        anonymized(lay(tmp_path / "node", SMALL | facts), tmp_path / "other")
+    )["ports"]
+    assert port["board_id"] == "host-1 HCA-1"
+
+
+def test_what_was_anonymized_is_written_down_and_stays(tmp_path: Path) -> None:
+    """A second time changes nothing."""
+    once = anonymized(lay(tmp_path / "node", OWNED), tmp_path / "once")
+    twice = anonymized(once, tmp_path / "twice")
+    assert json.loads(Path(once, "meta.json").read_text())["anonymized"]
+    assert sorted(_pieces(Path(once))) == sorted(_pieces(Path(twice)))
+    assert {path.name for path in Path(once, CLASS).iterdir()} == {"ibp0"}
+
+
+def test_bytes_that_are_no_text_survive(tmp_path: Path) -> None:
+    """They are a bug report's point, perhaps."""
+    odd = b"\xff\xfe 0c42:a103:00aa:bbcc \x80"
+    node = lay(tmp_path / "node", OWNED | {f"{DEVICE}/fw_ver": odd})
+    data = Path(anonymized(node, tmp_path / "other"), DEVICE, "fw_ver").read_bytes()
+    assert (data[:3], data[-2:], b"0c42" in data) == (odd[:3], odd[-2:], False)

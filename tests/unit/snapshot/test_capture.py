@@ -1,0 +1,270 @@
+"""A capture replays as the node was seen, whatever failed meanwhile; and it is written as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.errors import Unavailable
+from agent.host import Host
+from agent.output.formats import Choices, report_on
+from agent.snapshot.capture import Record, Recorder, record, summary, write
+from agent.snapshot.replay import replay
+from agent.snapshot.tree import MemoryStore, Tree
+from tests.support import snapshots
+from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, SPEED, bwagent, complaint, lay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.snapshots import Snapshot
+
+
+def second(snapshot: str, folder: Path, excluded: tuple[str, ...] = ()) -> str:
+    """Capture a replayed snapshot; the path of what was written."""
+    journal, _ = record(replay(snapshot, excluded))
+    write(journal, str(folder))
+    return str(folder)
+
+
+@pytest.mark.parametrize("machine", snapshots.MACHINES)
+def test_a_capture_says_what_the_node_said(tmp_path: Path, machine: str) -> None:
+    """Byte for byte, also when what was captured is captured again."""
+    original = str(snapshots.FIXTURES / machine)
+    first = second(original, tmp_path / "first")
+    again = second(first, tmp_path / "again")
+    assert snapshots.text(original) == snapshots.text(first) == snapshots.text(again)
+    subprocess.run(["diff", "-r", "--no-dereference", first, again], check=True)
+
+
+@pytest.mark.parametrize("machine", snapshots.MACHINES)
+def test_a_capture_without_a_device_says_what_the_node_said_without_it(
+    tmp_path: Path, machine: str
+) -> None:
+    """An excluded device is named, and nothing of it is in the capture."""
+    original, excluded = str(snapshots.FIXTURES / machine), ("*_1", "*p1*", "ibp0")
+    first = second(original, tmp_path / "first", excluded)
+    assert snapshots.text(original, excluded) == snapshots.text(first, excluded)
+    names = [path.name for path in (snapshots.FIXTURES / machine / CLASS).glob("*")]
+    for name in (name for name in names if any(fnmatchcase(name, glob) for glob in excluded)):
+        assert (tmp_path / "first" / CLASS / name).is_symlink()
+        assert not list((tmp_path / "first").glob(f"**/infiniband/{name}/*"))
+
+
+class Stuck:
+    """A Root one of whose files makes its readers wait."""
+
+    def __init__(self, snapshot: Snapshot, path: str, wait: Callable[[], object]) -> None:
+        self._root = Tree(MemoryStore(snapshot), {})
+        self._path, self._wait = path, wait
+
+    def read(self, path: str, limit: int) -> bytes:
+        if path == self._path:
+            self._wait()
+        return self._root.read(path, limit)
+
+    def names(self, path: str) -> list[str]:
+        return self._root.names(path)
+
+    def link(self, path: str) -> str:
+        return self._root.link(path)
+
+
+def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
+    """As ETIMEDOUT, so that the replay says what the node said; what it answers later is too late."""
+    two = SMALL | {
+        path.replace("ibp0", "ibp1"): data
+        for path, data in SMALL.items()
+        if path.startswith("sys/dev")
+    }
+    two |= {f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:18:00.0/infiniband/ibp1"}
+    gate = threading.Event()
+    root = Stuck(two, f"{CLASS}/ibp1/ports/1/state", lambda: gate.wait(30))
+    journal, observation = record(Host(root, lambda: 1777888800.0, "node-17", deadline=0.3))
+    before = (set(journal.files), dict(journal.errors))
+    gate.set()
+    for thread in threading.enumerate():
+        if thread.name == "blocking":
+            thread.join(10)
+    assert (set(journal.files), dict(journal.errors)) == before
+    write(journal, str(tmp_path / "stuck"))
+    notes = json.loads((tmp_path / "stuck/errors.json").read_text())
+    assert notes["errors"] == {f"{CLASS}/ibp1/ports/1/state": "ETIMEDOUT"}
+    assert f"not read: /{CLASS}/ibp1/ports/1/state (ETIMEDOUT)" in summary(journal)
+    assert snapshots.report(str(tmp_path / "stuck")) == report_on(observation, Choices())
+    assert report_on(observation, Choices())["labels"][SPEED] == "400G"
+
+
+def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:
+    """A slow netdev below two devices is no failure."""
+    bond = "sys/class/net/bond0"
+    roce = SMALL | {
+        f"{DEVICE}/ports/1/link_layer": b"Ethernet\n",
+        f"{FUNCTION}/net/bond0/dev_port": b"0\n",
+        f"{bond}/speed": b"200000\n",
+        f"{bond}/operstate": b"up\n",
+        f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:18:00.0/infiniband/ibp0",
+    }
+    root = Stuck(roce, f"{bond}/speed", threading.Barrier(2, timeout=10).wait)
+    journal, observation = record(Host(root, lambda: 1.0, deadline=5))
+    assert [problem for problem in observation.problems if "broke" in problem.text] == []
+    write(journal, str(tmp_path / "two"))
+    assert snapshots.report(str(tmp_path / "two"))["labels"][SPEED] == "400G"
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "dangling link", "link"])
+def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
+    """Whatever stands there is refused before the node is looked at, and stays."""
+    place = tmp_path / "here"
+    lay(
+        tmp_path,
+        {"here": {"folder": None, "file": b"mine", "dangling link": "nowhere", "link": "."}[kind]},
+    )
+    before = os.lstat(place)
+    line = complaint(
+        bwagent("capture", "--sysfs-root", lay(tmp_path / "sys", {"x": b""}), str(place))
+    )
+    assert line == f"bwagent: {place}: exists already; a capture overwrites nothing"
+    assert os.lstat(place) == before
+    with pytest.raises(Unavailable, match="exists already"):
+        write(Record(), str(place))
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"), [("", "no name"), ("no/such/place", "No such file"), ("file/x", "Not a d")]
+)
+def test_a_place_that_cannot_be_is_refused(tmp_path: Path, folder: str, words: str) -> None:
+    """An empty name, a parent that does not exist, a parent that is a file: nothing comes into being."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    root = lay(tmp_path / "node", SMALL) + "/sys"
+    line = complaint(
+        bwagent(
+            "capture",
+            "--sysfs-root",
+            root,
+            folder and f"{tmp_path}/{folder}",
+            cwd=tmp_path / "empty",
+        )
+    )
+    assert words in line
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file", "node"]
+    assert os.listdir(tmp_path / "empty") == []
+
+
+def test_a_parent_that_cannot_be_written_is_refused() -> None:
+    """Not even root writes into procfs."""
+    with pytest.raises(Unavailable, match=r"^/proc/capture: "):
+        write(record(replay(str(snapshots.FIXTURES / "cpu-node")))[0], "/proc/capture")
+
+
+def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
+    """255 bytes, and one more is refused by the kernel."""
+    journal, _ = record(replay(lay(tmp_path / "node", SMALL)))
+    write(journal, str(tmp_path / ("x" * 255)))
+    with pytest.raises(Unavailable, match="File name too long"):
+        write(journal, str(tmp_path / ("x" * 256)))
+    assert sorted(os.listdir(tmp_path)) == ["node", "x" * 255]
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    """One line says why, and the parent is as it was before."""
+    (tmp_path / "parent").mkdir()
+    vpd = {f"{FUNCTION}/vpd": b"x" * 4096}
+    root = lay(tmp_path / "node", SMALL | vpd) + "/sys"
+
+    def small_disk() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    place = str(tmp_path / "parent/node")
+    line = complaint(bwagent("capture", "--sysfs-root", root, place, preexec_fn=small_disk))
+    assert line == f"bwagent: {place}: File too large; nothing was left behind"
+    assert os.listdir(tmp_path / "parent") == []
+
+
+INTERRUPTED = """
+import os, signal, sys
+from agent.snapshot.capture import record, write
+from agent.snapshot.replay import replay
+journal, _ = record(replay(sys.argv[1]))
+class Files(dict):
+    def items(self):
+        for number, item in enumerate(super().items()):
+            if number == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield item
+journal.files = Files(journal.files)
+write(journal, sys.argv[2])
+"""
+
+
+def test_an_interrupted_capture_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of writing."""
+    (tmp_path / "parent").mkdir()
+    finished = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            INTERRUPTED,
+            str(snapshots.FIXTURES / "dgx-h100"),
+            str(tmp_path / "parent/node"),
+        ],
+        check=False,
+        capture_output=True,
+        cwd=snapshots.REPOSITORY,
+    )
+    assert b"KeyboardInterrupt" in finished.stderr
+    assert os.listdir(tmp_path / "parent") == []
+
+
+def test_a_capture_of_this_node_replays(tmp_path: Path) -> None:
+    """By the command line, with a sysfs of its own; the summary names what could not be read."""
+    root = lay(tmp_path / "node", SMALL) + "/sys"
+    (hca_type := tmp_path / "node" / DEVICE / "hca_type").unlink()
+    hca_type.mkdir()
+    finished = bwagent("capture", "--sysfs-root", root, "here", cwd=tmp_path)
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    assert f"not read: /{CLASS}/ibp0/hca_type (EISDIR)".encode() in finished.stdout
+    assert (tmp_path / "here").stat().st_mode & 0o777 == 0o755
+    assert snapshots.report(str(tmp_path / "here"))["labels"][SPEED] == "400G"
+    assert snapshots.report(str(tmp_path / "here"))["problems"][0]["error"] == "EISDIR"
+
+
+def test_nothing_is_written_where_nothing_was_seen(tmp_path: Path) -> None:
+    """A folder that is no sysfs is a mistake, not a node without HCAs."""
+    line = complaint(
+        bwagent(
+            "capture", "--sysfs-root", lay(tmp_path / "sys", {"x": b""}), str(tmp_path / "here")
+        )
+    )
+    assert "nothing observed" in line
+    assert os.listdir(tmp_path) == ["sys"]
+
+
+def test_a_capture_keeps_the_links_on_the_way(tmp_path: Path) -> None:
+    """Also where no folder was listed; two ways to a file are one file."""
+    journal = Record(meta=dict.fromkeys(("agent", "kernel", "time")))
+    root = Recorder(replay(lay(tmp_path / "node", SMALL)).root, journal)
+    root.read(f"{CLASS}/ibp0/hca_type", 9)
+    root.read(f"{CLASS}/ibp0/device/numa_node", 9)
+    write(journal, str(tmp_path / "here"))
+    assert (tmp_path / "here" / CLASS / "ibp0").readlink() == Path(str(SMALL[f"{CLASS}/ibp0"]))
+    assert (tmp_path / "here" / DEVICE / "hca_type").read_bytes() == b"MT4129\n"
+    assert (tmp_path / "here" / FUNCTION / "numa_node").read_bytes() == b"0\n"
+
+
+def test_a_folder_that_was_empty_is_written_down(tmp_path: Path) -> None:
+    """For git keeps none."""
+    second(lay(tmp_path / "node", {CLASS: None, "sys/class/net/lo": None}), tmp_path / "here")
+    assert json.loads((tmp_path / "here/errors.json").read_text())["empty"][0] == CLASS

@@ -1,0 +1,428 @@
+"""What came through the other doors, written into a snapshot and given again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import Malformed, Unavailable
+from agent.host import Host
+from agent.infiniband import smp
+from agent.lldp.frame import Frame
+from agent.output.formats import Choices, report_on
+from agent.snapshot import capture, pcap
+from agent.snapshot.recorded import Doors, load, recording, save
+from agent.snapshot.replay import replay
+from agent.snapshot.tree import DiskStore, MemoryStore, Tree
+from agent.sources.observe import observe
+from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
+from tests.unit.infiniband.test_smp import LEAF, RECORDED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+pytest.importorskip("scapy")
+
+NOW = 1_777_888_999.25
+SPOKEN = ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END)
+ROCE = {
+    "link_layer": b"Ethernet\n",
+    "state": b"4: ACTIVE\n",
+    "rate": b"100 Gb/sec (4X EDR)\n",
+}
+IB = {**ROCE, "link_layer": b"InfiniBand\n"}
+
+
+def exchanges() -> list[dict[str, Any]]:
+    """A conversation as the helper gives it."""
+    return [
+        {
+            "request": one.request.hex(),
+            "reply": one.reply.hex() if one.reply else None,
+            "error": one.error,
+        }
+        for one in RECORDED
+    ]
+
+
+def answer(device: str = "mlx5_0", port: int = 1, **changes: Any) -> dict[str, Any]:
+    """The helper's answer for one port."""
+    return {
+        "device": device,
+        "port": port,
+        "exchanges": exchanges(),
+        "error": None,
+        "text": None,
+    } | changes
+
+
+def tree(
+    devices: Mapping[str, Mapping[str, bytes]], netdevs: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
+    """A small sysfs: devices with one port each, and the netdevs behind some of them."""
+    files = {
+        f"sys/class/infiniband/{device}/ports/1/{name}": data
+        for device, port in devices.items()
+        for name, data in port.items()
+    }
+    for device, netdev in (netdevs or {}).items():
+        files[f"sys/class/infiniband/{device}/device/net/{netdev}/dev_port"] = b"0\n"
+        files[f"sys/class/net/{netdev}/operstate"] = b"up\n"
+        files[f"sys/class/net/{netdev}/address"] = b"02:00:00:00:00:01\n"
+    return files
+
+
+def host(files: Mapping[str, bytes], **doors: Any) -> Host:
+    """A live host whose doors are simulated."""
+    return Host(
+        root=Tree(MemoryStore(files), {}), clock=lambda: NOW, name="node-1", kernel="6.1.0", **doors
+    )
+
+
+def hearing(*frames: Frame, refused: dict[str, str] | None = None) -> Any:
+    return lambda netdevs: ([one for one in frames if one.netdev in netdevs], refused or {})
+
+
+def answering(*answers: dict[str, Any]) -> Any:
+    return lambda ports: {
+        "ports": [one for one in answers if (one["device"], one["port"]) in ports]
+    }
+
+
+def report(of: Host) -> dict[str, Any]:
+    return report_on(observe(of), Choices())
+
+
+def entry(path: str, data: bytes | str) -> MemoryStore:
+    """A snapshot with one file in it."""
+    return MemoryStore({path: data.encode() if isinstance(data, str) else data})
+
+
+names = st.text("abcdefghijklmnopqrstuvwxyz0123456789_.", min_size=1, max_size=15).filter(
+    lambda name: name.strip(".")
+)
+heard = st.dictionaries(
+    names,
+    st.lists(
+        st.tuples(st.integers(0, 2**32 * 10**6 - 1), st.binary(max_size=80)), min_size=1, max_size=5
+    ),
+    max_size=4,
+)
+words = st.one_of(st.none(), st.text(max_size=20))
+answered = st.lists(
+    st.builds(answer, names, st.integers(1, 255), error=words, text=words), max_size=4
+)
+
+
+@given(heard=heard, answered=answered, listened=st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_what_is_saved_is_loaded_again(
+    tmp_path_factory: pytest.TempPathFactory,
+    heard: dict[str, list[tuple[int, bytes]]],
+    answered: list[dict[str, Any]],
+    listened: bool,
+) -> None:
+    """Frames by netdev, answers by port, whatever they hold."""
+    folder = tmp_path_factory.mktemp("snapshot")
+    answers = {(one["device"], one["port"]): one for one in answered}
+    doors = Doors(answers=answers, listened=listened or bool(heard))
+    for netdev, told in heard.items():
+        frames = [Frame(netdev, when / 10**6, SPOKEN[:14] + rest) for when, rest in told]
+        doors.heard[netdev] = sorted(frames, key=lambda frame: frame.time)
+    save(doors, folder)
+    assert load(DiskStore(str(folder)), {}) == doors
+
+
+def test_nothing_heard_is_nothing_written(tmp_path: Path) -> None:
+    """A node without neighbours has no folders for them, and a snapshot without folders has none."""
+    save(Doors(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    save(Doors(listened=True), tmp_path)
+    assert load(DiskStore(str(tmp_path)), {}) == Doors(listened=True)
+    doors = load(MemoryStore({}), {})
+    assert doors == Doors()
+    assert doors.newest() is None
+    assert doors.frames({"eth0": True}) == ([], {})
+    assert doors.ask_smp([("mlx5_0", 1)]) == {"ports": []}
+    assert doors.private_flags("eth0") == {}
+
+
+def test_the_doors_give_what_was_asked_for() -> None:
+    """Other netdevs and ports stay silent, and frames come in the order of their times."""
+    frames = {
+        name: [Frame(name, when, SPOKEN)]
+        for name, when in (("eth0", 3.0), ("eth1", 1.0), ("eth2", 2.0))
+    }
+    doors = Doors(
+        frames,
+        {"eth1": "EPERM", "eth2": "ENODEV"},
+        {("mlx5_0", 1): answer()},
+        {"eth0": {"flag": True}},
+    )
+    assert doors.frames({"eth0": True, "eth1": False}) == (
+        [frames["eth1"][0], frames["eth0"][0]],
+        {"eth1": "EPERM"},
+    )
+    assert doors.ask_smp([("mlx5_1", 1), ("mlx5_0", 1), ("mlx5_0", 2)]) == {"ports": [answer()]}
+    assert doors.private_flags("eth0") == {"flag": True}
+    assert doors.newest() == 3.0
+
+
+def test_two_files_of_one_netdev_are_both_read() -> None:
+    """A capture of ours and a pcapng that somebody put beside it."""
+    one, two = (pcap.write([Frame("eth0", when, SPOKEN)]) for when in (2, 1))
+    doors = load(MemoryStore({"lldp/eth0.pcap": one, "lldp/eth0.pcapng": two}), {})
+    assert [frame.time for frame in doors.frames({"eth0": True})[0]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "path", ["lldp/README", "lldp/eth0.txt", "lldp/eth0.pcap/file", "lldp", "smp"]
+)
+def test_other_files_are_passed_over(path: str) -> None:
+    """Notes beside the frames, folders with the name of a capture, a file where a folder belongs."""
+    assert load(entry(path, b"whatever"), {}) == Doors(listened=path.startswith("lldp/"))
+
+
+@pytest.mark.parametrize("name", ["eth0.100", "bond0:1", "enp1s0f0np0"])
+def test_a_netdev_may_have_dots_in_its_name(name: str) -> None:
+    """The last one begins the ending."""
+    assert list(load(entry(f"lldp/{name}.pcap", pcap.write([])), {}).heard) == [name]
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (b"nonsense", "no pcap"),
+        (b"", "no pcap"),
+        (pcap.write([Frame("eth0", 1, SPOKEN)])[:-1], "breaks off at octet 24 of 99"),
+        (bytes(pcap.LONGEST_FILE + 1), "longer than 16777216 bytes"),
+    ],
+    ids=["nonsense", "empty", "cut", "long"],
+)
+def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, fault: str) -> None:
+    """The netdev is like one that cannot be listened to; the others are fine."""
+    store = MemoryStore(
+        {"lldp/eth0.pcap": data, "lldp/eth1.pcap": pcap.write([Frame("eth1", 1, SPOKEN)])}
+    )
+    frames, refused = load(store, {}).frames({"eth0": True, "eth1": True})
+    assert [frame.netdev for frame in frames] == ["eth1"]
+    assert list(refused) == ["eth0"]
+    assert refused["eth0"].startswith("lldp/eth0.pcap: ")
+    assert refused["eth0"].count("lldp/eth0.pcap") == 1
+    assert fault in refused["eth0"]
+
+
+def test_what_came_before_the_break_counts() -> None:
+    """A file that was cut short has its neighbour and its problem."""
+    files = tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"})
+    data = pcap.write([Frame("eth0", NOW - 1, SPOKEN), Frame("eth0", NOW, SPOKEN)])[:-1]
+    doors = load(MemoryStore({"lldp/eth0.pcap": data}), {})
+    found = report(host(files, frames=doors.frames))
+    assert [row["port_id"] for row in found["neighbors"]] == ["swp1"]
+    assert [
+        problem["subject"] for problem in found["problems"] if "breaks off" in problem["text"]
+    ] == ["eth0"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "5",
+        '"text"',
+        "{}",
+        '{"device": "mlx5_0"}',
+        '{"port": 1}',
+        '{"device": 5, "port": 1}',
+        '{"device": null, "port": 1}',
+        '{"device": ["mlx5_0"], "port": 1}',
+        '{"device": "mlx5_0", "port": "1"}',
+        '{"device": "mlx5_0", "port": 1.5}',
+        '{"device": "mlx5_0", "port": null}',
+        "[" * 100_000,
+        b"\xff\xfe\x00",
+        b'{"device": "\xff"}',
+        " " * (1 << 20) + "{}",
+    ],
+    ids=lambda data: ascii(data[:40]),
+)
+def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
+    """In a line that names the file."""
+    with pytest.raises(Malformed, match=r"smp/mlx5_0-1\.json: "):
+        load(entry("smp/mlx5_0-1.json", data), {})
+
+
+@pytest.mark.parametrize(
+    "flags", [None, [], "text", 5, {"eth0": None}, {"eth0": []}, {"eth0": "disable-fw-lldp"}]
+)
+def test_private_flags_of_a_wrong_type_refuse_the_snapshot(flags: Any) -> None:
+    """In a line that names the file."""
+    with pytest.raises(Malformed, match=r"host\.json: 'private_flags'"):
+        load(MemoryStore({}), flags)
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5), st.just("00" * 256)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(("request", "reply", "error", "exchanges", "text")), inner, max_size=4
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@given(changes=st.dictionaries(st.sampled_from(("exchanges", "error", "text")), json_values))
+@settings(deadline=None)
+def test_any_answer_is_a_neighbor_or_a_reason(changes: dict[str, Any]) -> None:
+    """However odd what stands in it, a report comes out, and no odd letter in it."""
+    store = entry("smp/mlx5_0-1.json", json.dumps(answer(**changes)))
+    found = report(host(tree({"mlx5_0": IB}), ask_smp=load(store, {}).ask_smp))
+    assert len(found["neighbors"]) + len(found["missing_neighbors"]) == 1
+    texts = [row["reason"] for row in found["missing_neighbors"]] + [
+        row["text"] for row in found["problems"]
+    ]
+    assert all(text.isprintable() for text in texts)
+
+
+def test_recording_changes_nothing() -> None:
+    """Who records sees what is there, and what is refused stays refused."""
+    frame = Frame("eth0", NOW, SPOKEN)
+    live = host({}, frames=hearing(frame, refused={"eth1": "ENODEV"}), ask_smp=answering(answer()))
+    live = replace(live, private_flags=lambda netdev: {netdev: True})
+    taped, doors = recording(live)
+    assert taped.frames
+    assert taped.frames({"eth0": True, "eth1": True}) == ([frame], {"eth1": "ENODEV"})
+    assert taped.ask_smp([("mlx5_0", 1)]) == {"ports": [answer()]}
+    assert taped.private_flags("eth0") == {"eth0": True}
+    assert doors == Doors(
+        {"eth0": [frame]},
+        {"eth1": "ENODEV"},
+        {("mlx5_0", 1): answer()},
+        {"eth0": {"eth0": True}},
+        listened=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "nonsense", [{}, {"ports": None}, {"ports": 5}, {"ports": [5]}, {"ports": [{}]}, [], None]
+)
+def test_nonsense_is_recorded_as_nothing(nonsense: Any) -> None:
+    """Who asked gets it as it is, and says what is wrong with it."""
+    taped, doors = recording(host({}, ask_smp=lambda _ports: nonsense))
+    assert taped.ask_smp([("mlx5_0", 1)]) == nonsense
+    assert doors.answers == {}
+
+
+def test_a_shut_door_stays_shut_while_recording() -> None:
+    """The reason goes through."""
+
+    def shut(_subject: object) -> Any:
+        raise Unavailable("CAP_NET_RAW is missing")
+
+    taped, doors = recording(host({}, frames=shut, ask_smp=shut))
+    assert taped.frames
+    with pytest.raises(Unavailable, match="CAP_NET_RAW"):
+        taped.frames({"eth0": True})
+    with pytest.raises(Unavailable, match="CAP_NET_RAW"):
+        taped.ask_smp([("mlx5_0", 1)])
+    assert doors == Doors(listened=True)
+
+
+HOSTS: dict[str, Host] = {
+    "RoCE": host(
+        tree(
+            {"mlx5_0": ROCE, "mlx5_1": ROCE, "mlx5_2": ROCE},
+            {"mlx5_0": "eth0", "mlx5_1": "eth1", "mlx5_2": "eth2"},
+        ),
+        frames=hearing(
+            *(Frame("eth0", NOW - 60 + number / 3, case.data) for number, case in enumerate(CASES)),
+            Frame("eth1", NOW - 2, SPOKEN[:30]),
+        ),
+        private_flags=lambda netdev: {"disable-fw-lldp": netdev != "eth2"},
+    ),
+    "InfiniBand": host(
+        tree({f"mlx5_{number}": IB for number in range(4)}),
+        ask_smp=answering(
+            answer("mlx5_0"),
+            answer(
+                "mlx5_1",
+                exchanges=[],
+                error="refused",
+                text="mlx5_1 port 1: umad_register: Operation not permitted",
+            ),
+            answer("mlx5_2", exchanges=[exchanges()[0] | {"reply": "00" * 256}]),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_capture_replays_to_the_same_document(name: str, tmp_path: Path) -> None:
+    """Neighbours, reasons and problems; only what could not be asked for is said to be missing."""
+    live = HOSTS[name]
+    journal, _ = capture.record(replace(live, neighbors=Host(live.root, live.clock).neighbors))
+    capture.write(journal, str(tmp_path / "node"))
+    expected = report(replace(live, neighbors=Host(live.root, live.clock).neighbors))
+    assert report(replay(str(tmp_path / "node"))) == expected
+    assert expected["neighbors"]
+    assert expected["missing_neighbors"]
+
+
+def test_the_recorded_neighbor_is_the_one_that_was_told() -> None:
+    """The helper's hex gives the same neighbour as the packets."""
+    recorded = [
+        smp.Exchange(bytes.fromhex(one["request"]), bytes.fromhex(one["reply"]))
+        for one in exchanges()
+    ]
+    assert smp.replay(recorded) == LEAF
+
+
+@pytest.mark.parametrize(
+    ("meta", "age"),
+    [
+        ({"time": "2026-05-04T10:00:00Z"}, 60.0),
+        ({"time": "2026-05-04T10:00:00.5+00:00"}, 60.5),
+        ({}, 0.0),
+        (None, 0.0),
+    ],
+)
+def test_the_now_of_a_replay(meta: dict[str, str] | None, age: float, tmp_path: Path) -> None:
+    """That of meta.json, else that of the newest frame."""
+    spoken = 1_777_888_800 - 60.0
+    for path, data in tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"}).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    save(
+        Doors({"eth0": [Frame("eth0", spoken - 100, SPOKEN), Frame("eth0", spoken, SPOKEN)]}),
+        tmp_path,
+    )
+    if meta is not None:
+        (tmp_path / "meta.json").write_text(json.dumps(meta))
+    assert [row["age_s"] for row in report(replay(str(tmp_path)))["neighbors"]] == [age]
+
+
+def asked(seen: list[Sequence[tuple[str, int]]]) -> Any:
+    def ask(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
+        seen.append(ports)
+        return {"ports": []}
+
+    return ask
+
+
+def test_a_port_that_was_not_recorded_says_so() -> None:
+    """Somebody else's tree holds no answers."""
+    seen: list[Sequence[tuple[str, int]]] = []
+    found = report(host(tree({"mlx5_0": IB}), ask_smp=asked(seen)))
+    assert seen == [[("mlx5_0", 1)]]
+    assert found["missing_neighbors"] == [{"interface": "mlx5_0", "reason": "not-recorded"}]

@@ -1,0 +1,181 @@
+"""Which of the data ports are the backend, what they are called and what they count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.model import RdmaDevice, RdmaPort
+from agent.sources.backend import assign
+from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
+
+KIND = {"hca_type": "MT4125", "board_id": "other"}
+SLOW = port(rate_gbps=100.0, netdev=netdev("slow0", speed_mbps=100_000))
+
+
+def front(name: str, bus: int, **facts: Any) -> RdmaDevice:
+    """An Ethernet device that carries the default route."""
+    return eth(name, bus, port(netdev=netdev(f"eth{bus}", default_route=True)), **facts)
+
+
+# (why, devices, backend): the rules behind the first one, in their order.
+CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
+    ("InfiniBand beats more Ethernet", [eth("a", 1), eth("b", 2), ib("ib0", 3)], ["ib0"]),
+    ("even while it is down", [eth("a", 1), plain(ib("ib0", 3), state="DOWN")], ["ib0"]),
+    (
+        "all kinds of InfiniBand",
+        [ib("ib0", 1), ib("ib1", 2, **KIND), ib("ib2", 3)],
+        ["ib0", "ib1", "ib2"],
+    ),
+    (
+        "a default route over IPoIB is no front end",
+        [ib("ib0", 1, replace(PORT, netdev=UP))],
+        ["ib0"],
+    ),
+    ("link layers are the ports'", [ib("x0", 1, PORT, port(2))], ["x0"]),
+    (
+        "the front end goes, though it is more",
+        [front("a", 1), front("b", 2), eth("c", 3, **KIND)],
+        ["c"],
+    ),
+    (
+        "the front end goes from its kind, too",
+        [front("a", 1), eth("b", 2), eth("c", 3)],
+        ["b", "c"],
+    ),
+    ("unless nothing would be left", [front("a", 1), front("b", 2)], ["a", "b"]),
+    ("one kind is left even so", [front("a", 1), front("b", 2), front("c", 3, **KIND)], ["a", "b"]),
+    (
+        "one port makes a front end of the device",
+        [eth("a", 1, port(1), port(2, netdev=netdev("d", default_route=True))), eth("b", 2)],
+        ["b"],
+    ),
+    (
+        "a route through a leg",
+        [eth("a", 1, port(legs=(netdev("l0"), netdev("l1", default_route=True)))), eth("b", 2)],
+        ["b"],
+    ),
+    ("the largest kind", [eth("a", 1, **KIND), eth("b", 2), eth("c", 3)], ["b", "c"]),
+    (
+        "a kind is type and board",
+        [eth("a", 1, board_id="x"), eth("b", 2, hca_type="y"), eth("c", 3), eth("d", 4)],
+        ["c", "d"],
+    ),
+    (
+        "of devices, not of ports",
+        [eth("a", 1, port(1), port(2), port(3), **KIND), eth("b", 2), eth("c", 3)],
+        ["b", "c"],
+    ),
+    ("a tie: the faster kind", [eth("a", 1, SLOW, **KIND), eth("b", 2)], ["b"]),
+    (
+        "faster by nature, though down",
+        [eth("a", 1, SLOW, **KIND), eth("b", 2, port(state="DOWN"))],
+        ["b"],
+    ),
+    (
+        "a tie again: the lower address",
+        [eth("a", 0x1B, **KIND), eth("b", 0x0C), eth("c", 0xA0, board_id="z")],
+        ["b"],
+    ),
+    ("an unknown address is no low one", [eth("a", 1, pci=None, **KIND), eth("b", 0xFF)], ["b"]),
+    (
+        "unknown kinds are one kind",
+        [
+            eth("a", 1, hca_type=None, board_id=None),
+            eth("b", 2, hca_type=None, board_id=None),
+            eth("c", 3),
+        ],
+        ["a", "b"],
+    ),
+    ("nothing", [], []),
+    (
+        "nothing that could be read",
+        [RdmaDevice("a", failure="blocks"), RdmaDevice("b", excluded=True)],
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("devices", "chosen"), [row[1:] for row in CHOSEN], ids=[row[0] for row in CHOSEN]
+)
+def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> None:
+    """InfiniBand first; else without the front end, the largest, then fastest, then first kind of Ethernet NIC."""
+    roles = assign(devices)
+    assert backend(roles) == chosen
+    assert all(role.reason for role in roles)
+
+
+def test_a_front_end_does_not_stand_in_for_what_is_hidden() -> None:
+    """Where others cannot be seen it is what it was: the backend's labels tell; where all can, it is all there is."""
+    devices = [front("a", 1), replace(eth("b", 2), failure="blocks", ports=())]
+    assert backend(assign(devices, before=("b",))) == []
+    assert backend(assign(devices, before=("a", "b"))) == ["a"]
+    assert backend(assign(devices[:1])) == ["a"]
+
+
+def test_flags_beat_every_rule() -> None:
+    """What --backend-device names is the backend, whatever it is; what it does not name is not."""
+    devices = [
+        ib("ib0", 1),
+        front("front0", 2),
+        ib("vf0", 3, virtual_function=True),
+        ib("hfi1_0", 4, driver="hfi1"),
+    ]
+    for device in devices:
+        roles = assign(devices, [device.name])
+        assert set(backend(roles)) == {device.name}
+        assert set(reasons(roles).values()) == {"not named by --backend-device"}
+    assert set(backend(assign(devices, ["ib?", "fr*"]))) == {"ib0", "front0"}
+    assert backend(assign(devices, ["IB0"])) == []
+
+
+def test_flags_name_devices_and_not_their_dataless_ports() -> None:
+    """A plane without a netdev does not become a data port by the name of its device."""
+    assert backend(assign([eth("x0", 1, port(1), port(2, netdev=None), port(3))], ["x0"])) == [
+        "x0-1",
+        "x0-3",
+    ]
+
+
+def test_legs_are_named_in_natural_order_unless_they_are_devices_themselves() -> None:
+    """A bonded device has an interface for each leg; of two bonded devices each is its own leg."""
+    legs = (netdev("eth10"), netdev("eth9"))
+    assert backend(assign([eth("b0", 1, port(legs=legs))])) == ["b0-eth9", "b0-eth10"]
+    assert backend(assign([eth("b0", 1, port(1, legs=legs), port(2))])) == [
+        "b0-1-eth9",
+        "b0-1-eth10",
+        "b0-2",
+    ]
+    assert backend(
+        assign([eth("b0", 1, port(legs=legs), netdevs=("eth9",)), eth("b1", 2, netdevs=("eth10",))])
+    ) == [
+        "b0",
+        "b1",
+    ]
+
+
+COUNTED: list[tuple[RdmaPort, list[float | None]]] = [
+    (PORT, [400]),
+    (replace(PORT, netdev=UP, rate_gbps=200.0), [200]),  # an IPoIB netdev's speed is not asked
+    (replace(PORT, rate_gbps=None), [None]),
+    (replace(PORT, state=None), [None]),
+    (replace(PORT, state="DOWN"), [0.0]),
+    (replace(PORT, state="INIT"), [0.0]),
+    (replace(PORT, state="ACTIVE_DEFER"), [0.0]),
+    (port(netdev=netdev("eth0", speed_mbps=2500), rate_gbps=400.0), [2.5]),
+    (port(netdev=netdev("eth0", speed_mbps=None), rate_gbps=100.0), [100]),
+    (port(netdev=None, rate_gbps=100.0), [100]),
+    (port(state="DOWN"), [0.0]),
+    (port(legs=(netdev("a", bond_state="active"), netdev("b", bond_state="backup"))), [400, 0.0]),
+    (port(legs=(netdev("a", operstate="down"), netdev("b", speed_mbps=100_000))), [0.0, 100]),
+    (port(state="DOWN", legs=(netdev("a"), netdev("b"))), [0.0, 0.0]),
+]
+
+
+@pytest.mark.parametrize(("one", "counted"), COUNTED)
+def test_what_counts(one: RdmaPort, counted: list[float | None]) -> None:
+    """Only what is ACTIVE counts, at its netdev's speed where Ethernet knows it; unknown is neither 0 nor a guess."""
+    assert [role.counted_gbps for role in assign([ib("x0", 1, one)])] == counted

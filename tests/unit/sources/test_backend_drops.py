@@ -1,0 +1,159 @@
+"""Which ports are no host data ports: each rule with a machine that would come out otherwise without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agent.model import RdmaDevice
+from agent.sources.backend import assign
+from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
+
+
+def smi(name: str, parent: RdmaDevice) -> RdmaDevice:
+    """The sub-device that shares the parent's function, port GUID and system image GUID."""
+    return replace(parent, name=name, ports=tuple(replace(p, has_smi=True) for p in parent.ports))
+
+
+CX8 = plain(ib("ibp0", 1), has_smi=False)
+FIRST, SECOND = ib("sd0", 1), plain(ib("sd1", 2, sys_image_guid=f"{1:016x}"), has_smi=False)
+
+# Each of these would beat the one Ethernet NIC beside it, by being InfiniBand or by number, if its rule were not asked
+# first: (word of the reason, what is dropped).
+DROPPED = [
+    ("virtual function", [ib("vf0", 1, virtual_function=True)]),
+    (
+        "virtual function",
+        [eth(f"vf{n}", n, board_id="vf", virtual_function=True) for n in (1, 2, 3)],
+    ),
+    ("SW_MNG", [ib("ib0", 1, nvswitch_management=True)]),
+    ("iWARP", [ib("iw0", 1, node_type="RNIC")]),
+    ("iWARP", [eth(f"iw{n}", n, board_id=None, node_type="RNIC") for n in (1, 2, 3)]),
+    ("Omni-Path", [ib("hfi1_0", 1, driver="hfi1")]),
+    (
+        "link layer Unknown",
+        [plain(eth(f"efa{n}", n, board_id="efa"), link_layer="Unknown") for n in (1, 2)],
+    ),
+    (
+        "link layer unknown",
+        [plain(eth(f"sick{n}", n, board_id="sick"), link_layer=None) for n in (1, 2)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("word", "dropped"), DROPPED)
+def test_what_is_no_data_port_is_dropped_first(word: str, dropped: list[RdmaDevice]) -> None:
+    """It neither makes the node an InfiniBand node nor wins by number, and the reason says what it is."""
+    roles = assign([*dropped, eth("roce0", 9, board_id="other")])
+    assert backend(roles) == ["roce0"]
+    assert set(reasons(roles)) == {device.name for device in dropped}
+    assert all(word in reason for reason in reasons(roles).values())
+    assert all(role.counted_gbps == 0 for role in roles if not role.backend)
+
+
+def test_the_first_reason_is_given() -> None:
+    """What is several of these things at once is named by the first of them."""
+    everything = ib(
+        "x0", 1, virtual_function=True, nvswitch_management=True, node_type="RNIC", driver="hfi1"
+    )
+    assert "virtual function" in reasons(assign([everything]))["x0"]
+    assert "SW_MNG" in reasons(assign([replace(everything, virtual_function=False)]))["x0"]
+
+
+@pytest.mark.parametrize("unread", [None, False])
+def test_a_vpd_that_cannot_be_read_drops_nothing(unread: bool | None) -> None:
+    """Only a function that says so is taken for NVSwitch management."""
+    assert backend(assign([ib("ib0", 1, nvswitch_management=unread)])) == ["ib0"]
+
+
+@pytest.mark.parametrize("parent", [ib("ibp0", 1), CX8, plain(ib("ibp0", 1), has_smi=None)])
+def test_an_smi_device_is_its_parents(parent: RdmaDevice) -> None:
+    """It is dropped by its name or by its SMI, whatever the parent's own has_smi says; the parent counts."""
+    roles = assign([parent, smi("smi0", parent)])
+    assert (backend(roles), reasons(roles)) == (["ibp0"], {"smi0": "SMI sub-device of ibp0"})
+
+
+def test_an_smi_device_under_another_name() -> None:
+    """Renamed by udev, it is still told from a parent without SMI; by another function or port it is no sub-device."""
+    assert backend(assign([CX8, smi("rdma1", CX8)])) == ["ibp0"]
+    assert backend(assign([CX8, replace(smi("rdma1", CX8), pci="0000:02:00.0")])) == [
+        "rdma1"
+    ]  # Socket Direct
+    assert backend(assign([CX8, plain(smi("rdma1", CX8), port_guid="f" * 16)])) == ["ibp0", "rdma1"]
+    nameless = plain(CX8, port_guid=None)
+    assert backend(assign([nameless, smi("smi0", nameless)])) == ["ibp0", "smi0"]
+
+
+def test_an_smi_device_alone_counts() -> None:
+    """A name is no proof: without a parent nothing is dropped, nor where the PCI function is not known."""
+    assert backend(assign([ib("smi0", 1)])) == ["smi0"]
+    assert backend(assign([smi("smi0", CX8), smi("smi1", CX8)])) == ["smi0", "smi1"]
+    assert backend(assign([replace(CX8, pci=None), replace(smi("smi0", CX8), pci=None)])) == [
+        "ibp0",
+        "smi0",
+    ]
+
+
+def test_socket_direct_is_one_cable() -> None:
+    """The second PCI function of the card has no SMI and shares the system image GUID: it is not counted."""
+    roles = assign([FIRST, SECOND])
+    assert backend(roles) == ["sd0"]
+    assert "Socket-Direct card of sd0" in reasons(roles)["sd1"]
+    assert sum(role.counted_gbps or 0 for role in roles) == 400
+
+
+NO_TWINS = [
+    ("both have an SMI: a dual-port card", [FIRST, plain(SECOND, has_smi=True)]),
+    ("neither has one: two VFs in a guest", [plain(FIRST, has_smi=False), SECOND]),
+    ("an old kernel does not say", [FIRST, plain(SECOND, has_smi=None)]),
+    (
+        "zero GUIDs are no group",
+        [replace(FIRST, sys_image_guid=None), replace(SECOND, sys_image_guid=None)],
+    ),
+    ("other GUIDs are other cards", [FIRST, replace(SECOND, sys_image_guid="2" * 16)]),
+    ("no second function", [FIRST, replace(SECOND, pci=FIRST.pci)]),
+    ("functions not known", [replace(FIRST, pci=None), replace(SECOND, pci=None)]),
+]
+
+
+@pytest.mark.parametrize(
+    "devices", [devices for _, devices in NO_TWINS], ids=[why for why, _ in NO_TWINS]
+)
+def test_no_socket_direct(devices: list[RdmaDevice]) -> None:
+    """What merely resembles a second function counts."""
+    assert backend(assign(devices)) == ["sd0", "sd1"]
+
+
+def test_socket_direct_on_ethernet_is_two_cables() -> None:
+    """SMI is an InfiniBand matter; on Ethernet its absence says nothing."""
+    devices = [plain(device, link_layer="Ethernet", netdev=UP) for device in (FIRST, SECOND)]
+    assert backend(assign(devices)) == ["sd0", "sd1"]
+
+
+def test_two_planes_cards_of_one_system_image_are_no_socket_direct() -> None:
+    """The SMI of a neighbour's sub-device does not make its parent's sibling a second function."""
+    other = replace(plain(CX8, port_guid="f" * 16), name="ibp1", pci="0000:02:00.0")
+    assert backend(assign([CX8, other, smi("smi0", CX8), smi("smi1", other)])) == ["ibp0", "ibp1"]
+
+
+def test_the_second_function_counts_when_the_first_could_not_be_read() -> None:
+    """A sibling of which nothing is known proves nothing."""
+    assert backend(assign([RdmaDevice("sd0", failure="blocks"), SECOND])) == ["sd1"]
+
+
+def test_a_plane_without_netdev_is_no_data_port() -> None:
+    """Such ports are dropped where a sibling has a netdev; a device whose netdevs are all lent keeps its ports."""
+    planes = [
+        port(number, netdev=netdev(f"eth{number}") if number % 3 == 0 else None)
+        for number in range(1, 13)
+    ]
+    roles = assign([eth("mlx5_0", 1, *planes)])
+    assert backend(roles) == ["mlx5_0-3", "mlx5_0-6", "mlx5_0-9", "mlx5_0-12"]
+    assert reasons(roles)["mlx5_0-1"].startswith("no netdev")
+    lent = assign([eth("mlx5_0", 1, port(1, netdev=None), port(2, netdev=None))])
+    assert backend(lent) == ["mlx5_0-1", "mlx5_0-2"]
+    assert backend(assign([ib("ib0", 1, replace(PORT, netdev=UP), replace(PORT, number=2))])) == [
+        "ib0-1",
+        "ib0-2",
+    ]

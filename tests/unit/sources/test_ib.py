@@ -1,0 +1,391 @@
+"""The InfiniBand source over a simulated helper: each port has its neighbour or its reason, whatever it answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import Malformed, Unavailable
+from agent.host import Host
+from agent.infiniband import smp
+from agent.infiniband.smp import Attribute
+from agent.model import Absent, Failed, Netdev, Seen
+from agent.snapshot.tree import MemoryStore, Tree
+from agent.sources import ib as source
+from agent.sources.backend import assign
+from tests.support.devices import PORT, eth, ib
+from tests.unit.infiniband.test_smp import LEAF, node_info, port_info, reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agent.model import Link, Problem, RdmaDevice
+
+    Ask = Callable[[Sequence[tuple[str, int]]], Any]
+
+PORTS = tuple[tuple[str, int], ...]
+
+
+def exchanges(
+    description: bytes | None = b"MF0;L90.1.3:MQM9700/U1",
+    kind: int = 2,
+    port: int = 1,
+    state: int | None = 4,
+) -> list[dict[str, Any]]:
+    """A conversation as the helper tells it; None: that question was not answered."""
+    asked = [smp.get(Attribute.NODE_INFO, 1, port), smp.get(Attribute.NODE_DESCRIPTION, 2, port)]
+    asked.append(smp.get(Attribute.PORT_INFO, 3, port, 3 if kind == 2 else 0))
+    data = [node_info(kind), description, None if state is None else port_info(state)]
+    return [
+        {
+            "request": one.hex(),
+            "reply": None if told is None else reply(one, told).hex(),
+            "error": "no-answer" if told is None else None,
+        }
+        for one, told in zip(asked, data, strict=True)
+    ]
+
+
+def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any]:
+    """What the helper says of one port."""
+    return {
+        "device": device,
+        "port": port,
+        "exchanges": exchanges(port=port),
+        "error": None,
+        "text": None,
+    } | changes
+
+
+def helper(*answers: dict[str, Any]) -> Ask:
+    """A helper that knows these answers and gives those that it is asked for."""
+    return lambda ports: {
+        "ports": [one for one in answers if (one["device"], one["port"]) in ports]
+    }
+
+
+def reading(ask: Ask, *devices: RdmaDevice) -> Any:
+    host = Host(root=Tree(MemoryStore({}), {}), clock=lambda: 0.0, ask_smp=ask)
+    return source.read(host, assign(devices))
+
+
+def look(ask: Ask, *devices: RdmaDevice) -> tuple[dict[str, Link], list[Problem]]:
+    """The links by interface, and the problems."""
+    found = reading(ask, *devices)
+    assert isinstance(found.outcome, Seen)
+    return {link.interface: link for link in found.outcome.value}, list(found.problems)
+
+
+def link_of(**changes: Any) -> tuple[Link, list[Problem]]:
+    """What one port becomes when its answer has these changes."""
+    links, problems = look(helper(answer(**changes)), ib("ibp0", 0))
+    return links["ibp0"], problems
+
+
+def unasked(ports: Sequence[tuple[str, int]]) -> Any:
+    """A helper that must not be started."""
+    pytest.fail(f"asked for {ports}")
+
+
+@pytest.mark.parametrize(
+    "devices", [(), (eth("mlx5_0", 0),), (eth("ibp0", 0), replace(ib("ibp1", 1), ports=()))]
+)
+def test_without_infiniband_backend_ports_nobody_is_asked(devices: tuple[RdmaDevice, ...]) -> None:
+    """A helper is not even started."""
+    assert reading(unasked, *devices).outcome == Absent("no InfiniBand backend port")
+
+
+def test_a_switch_is_known_by_its_name() -> None:
+    """The port is its number there, and there is no age: it was asked just now."""
+    link, problems = link_of()
+    assert (link.missing, link.hold, problems) == (None, False, [])
+    (neighbor,) = link.neighbors
+    assert (neighbor.device, neighbor.port_id, neighbor.port_name, neighbor.age) == (
+        "L90.1.3",
+        "3",
+        None,
+        None,
+    )
+    assert neighbor.told == LEAF
+
+
+@pytest.mark.parametrize(
+    ("description", "kind", "device"),
+    [
+        (b"MF0;L90.1.3:MQM9700/U2", 2, "L90.1.3-U2"),
+        (b"MF0;cs7500:IS5200/L01/U1", 2, "cs7500-L01"),
+        (b"Quantum Mellanox Technologies", 2, "b0cf0e0300d66c81"),
+        (b"", 2, "b0cf0e0300d66c81"),
+        (None, 2, "b0cf0e0300d66c81"),
+        (b"node-7 mlx5_3", 1, "node-7 mlx5_3"),
+        (b"router-1", 3, "router-1"),
+        (b"leaf\n\x1b[2J", 2, r"leaf\x0a\x1b[2J"),
+    ],
+)
+def test_the_device_is_a_name_or_a_guid(description: bytes | None, kind: int, device: str) -> None:
+    """A factory's text, an empty or an unanswered description leave the node GUID; the far end may be no switch."""
+    link, problems = link_of(exchanges=exchanges(description, kind))
+    assert link.neighbors[0].device == device
+    assert problems == []
+
+
+@pytest.mark.parametrize("state", ["INIT", "ARMED", "ACTIVE", None])
+def test_a_port_with_a_link_is_asked(state: str | None) -> None:
+    """No subnet manager is needed, and a state that cannot be read is no reason not to ask."""
+    links, _ = look(helper(answer()), ib("ibp0", 0, replace(PORT, state=state)))
+    assert links["ibp0"].neighbors
+
+
+def test_a_port_that_is_down_is_not_asked() -> None:
+    """It would cost a second for nothing; nobody is there, and the label goes."""
+    links, problems = look(unasked, ib("ibp0", 0, replace(PORT, state="DOWN")))
+    assert (links["ibp0"].missing, links["ibp0"].hold, links["ibp0"].neighbors) == (
+        "link-down",
+        False,
+        (),
+    )
+    assert problems == []
+
+
+def test_all_ports_are_asked_at_once_and_each_once() -> None:
+    """In one list, without those that are down or no backend."""
+    asked: list[PORTS] = []
+
+    def ask(ports: Sequence[tuple[str, int]]) -> Any:
+        asked.append(tuple(ports))
+        return {"ports": [answer("ibp0"), answer("ibp2", port=2)]}
+
+    two = ib(
+        "ibp2", 2, replace(PORT, number=1, port_guid="21"), replace(PORT, number=2, port_guid="22")
+    )
+    links, _ = look(
+        ask, ib("ibp0", 0), ib("ibp1", 1, replace(PORT, state="DOWN")), two, eth("mlx5_9", 9)
+    )
+    assert asked == [(("ibp0", 1), ("ibp2", 1), ("ibp2", 2))]
+    missing = {interface: link.missing for interface, link in links.items()}
+    assert missing == {"ibp0": None, "ibp1": "link-down", "ibp2-1": "not-recorded", "ibp2-2": None}
+
+
+def planes(name: str, states: Sequence[str], **facts: Any) -> list[RdmaDevice]:
+    """A multi-plane HCA and its SMI sub-devices, which share its PCI function and port GUID."""
+    guid = "00000000000000aa"
+    parent = ib(name, 1, replace(PORT, port_guid=guid, has_smi=False))
+    subs = [
+        replace(ib(f"smi{number}", 1, replace(PORT, port_guid=guid, state=state)), **facts)
+        for number, state in enumerate(states)
+    ]
+    return [parent, *subs]
+
+
+@pytest.mark.parametrize(
+    ("states", "asked"),
+    [
+        (("ACTIVE", "ACTIVE"), "smi0"),
+        (("DOWN", "INIT"), "smi1"),
+        (("DOWN", "DOWN"), "ibp0"),
+        ((), "ibp0"),
+    ],
+)
+def test_a_multi_plane_hca_is_asked_through_its_first_living_sub_device(
+    states: tuple[str, ...], asked: str
+) -> None:
+    """The HCA itself takes no such packets; what comes back is the HCA's neighbour."""
+    seen: list[PORTS] = []
+
+    def ask(ports: Sequence[tuple[str, int]]) -> Any:
+        seen.append(tuple(ports))
+        return {"ports": [answer(asked)]}
+
+    links, _ = look(ask, *planes("ibp0", states))
+    assert seen == [((asked, 1),)]
+    assert list(links) == ["ibp0"]
+    assert links["ibp0"].neighbors[0].device == "L90.1.3"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "no-answer",
+        "not-permitted",
+        "no-umad",
+        "refused",
+        "send-failed",
+        "malformed",
+        "something-new",
+    ],
+)
+def test_every_word_of_the_helper_is_a_reason(word: str) -> None:
+    """None of them proves that nobody is there; the helper's sentence is a problem."""
+    link, problems = link_of(exchanges=[], error=word, text="ibp0 port 1: what happened")
+    assert (link.neighbors, link.missing, link.hold) == ((), word, True)
+    assert [(problem.subject, problem.text) for problem in problems] == [
+        ("ibp0", "ibp0 port 1: what happened")
+    ]
+
+
+@pytest.mark.parametrize("word", ["no-answer", "send-failed", None])
+def test_a_conversation_that_came_to_nothing_says_why(word: str | None) -> None:
+    """The word stands with the question that was not answered."""
+    asked = exchanges()[0] | {"reply": None, "error": word}
+    link, _ = link_of(exchanges=[asked])
+    assert (link.missing, link.hold) == (word or "not-recorded", True)
+
+
+def test_the_same_trouble_is_told_once() -> None:
+    """Eight planes behind one sub-device have one problem each interface, and none twice."""
+    trouble: dict[str, Any] = {
+        "exchanges": [],
+        "error": "not-permitted",
+        "text": "/dev/infiniband/umad0: Permission denied",
+    }
+    links, problems = look(
+        helper(answer(**trouble), answer("ibp1", **trouble)), ib("ibp0", 0), ib("ibp1", 1)
+    )
+    assert {link.missing for link in links.values()} == {"not-permitted"}
+    assert [problem.subject for problem in problems] == ["ibp0", "ibp1"]
+
+
+@pytest.mark.parametrize(
+    "fault", [Unavailable("helper smp: no answer within 10 s"), Malformed("nonsense")]
+)
+def test_a_helper_that_fails_fails_the_source(fault: Exception) -> None:
+    """Nothing is known of any port, and all labels are held."""
+
+    def ask(_ports: Sequence[tuple[str, int]]) -> Any:
+        raise fault
+
+    assert reading(ask, ib("ibp0", 0)).outcome == Failed(str(fault))
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        None,
+        [],
+        5,
+        "text",
+        {},
+        {"ports": None},
+        {"ports": 5},
+        {"ports": [None]},
+        {"ports": ["text"]},
+        {"ports": [[]]},
+        {"ports": [{}]},
+        {"ports": [{"device": "ibp0"}]},
+        {"ports": [{"port": 1}]},
+        {"ports": [{"device": [], "port": 1}]},
+        {"ports": [{"device": "ibp0", "port": {}}]},
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
+    """In words, not as an exception."""
+    outcome = reading(lambda _ports: nonsense, ib("ibp0", 0)).outcome
+    assert isinstance(outcome, Failed)
+    assert "makes no sense" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exchanges": None},
+        {"exchanges": 5},
+        {"exchanges": ["text"]},
+        {"exchanges": [None]},
+        {"exchanges": [{}]},
+        {"exchanges": [{"request": "zz", "reply": None, "error": None}]},
+        {"exchanges": [{"request": "0", "reply": None, "error": None}]},
+        {"exchanges": [{"request": "", "reply": None, "error": None}]},
+        {"exchanges": [{"request": "00" * 256, "reply": None, "error": None}]},
+        {"exchanges": [exchanges()[0] | {"reply": "garbage"}]},
+        {"exchanges": [exchanges()[0] | {"reply": ""}]},
+        {"exchanges": [exchanges()[0] | {"reply": 5}]},
+        {"exchanges": [exchanges()[0] | {"reply": "00" * 255}]},
+        {"exchanges": [exchanges()[0] | {"reply": None, "error": 5}]},
+        {"exchanges": [exchanges()[0] | {"reply": None, "error": "no answer\x1b[2J"}]},
+        {"error": {"a": "b"}},
+        {"error": "\x1b[2J"},
+        {"error": "x" * 1000},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_a_port_whose_answer_makes_no_sense_is_alone_with_it(changes: dict[str, Any]) -> None:
+    """It is held, its problem is told in printable words, and its neighbour's port has a neighbour."""
+    links, problems = look(helper(answer(**changes), answer("ibp1")), ib("ibp0", 0), ib("ibp1", 1))
+    assert (links["ibp0"].missing, links["ibp0"].hold) == ("malformed", True)
+    assert links["ibp1"].neighbors
+    (problem,) = problems
+    assert problem.subject == "ibp0"
+    assert problem.text.isprintable()
+    assert len(problem.text) < 250
+
+
+def test_an_answer_without_its_exchanges() -> None:
+    """An empty conversation was not recorded; a missing one makes no sense."""
+    assert link_of(exchanges=[])[0].missing == "not-recorded"
+    short = answer()
+    del short["exchanges"]
+    links, _ = look(helper(short), ib("ibp0", 0))
+    assert links["ibp0"].missing == "malformed"
+
+
+def test_the_sentence_of_a_stranger_is_shown_not_sent() -> None:
+    """A snapshot's text may hold anything."""
+    _, problems = link_of(exchanges=[], error="refused", text="line\n\x1b[2J" + "x" * 1000)
+    assert problems[0].text.isprintable()
+    assert len(problems[0].text) <= 200
+
+
+def test_answers_for_others_are_passed_over() -> None:
+    """What nobody asked for changes nothing."""
+    links, _ = look(
+        lambda _ports: {"ports": [answer("ibp7"), answer("ibp0", port=2)]}, ib("ibp0", 0)
+    )
+    assert links["ibp0"].missing == "not-recorded"
+
+
+def test_an_ipoib_netdev_is_named() -> None:
+    """For people; its link messages tell of the port."""
+    netdev = Netdev("ib0", None, None, None, default_route=False)
+    links, _ = look(helper(answer()), ib("ibp0", 0, replace(PORT, netdev=netdev)))
+    assert links["ibp0"].netdev == "ib0"
+
+
+anything = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.text(max_size=8),
+        st.just(exchanges()[0]["request"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                ("ports", "device", "port", "exchanges", "error", "text", "request", "reply")
+            ),
+            inner,
+        ),
+    ),
+    max_leaves=12,
+)
+shaped = st.fixed_dictionaries(
+    {"device": st.sampled_from(["ibp0", 5]), "port": st.sampled_from([1, "1"])},
+    optional={"exchanges": anything, "error": anything, "text": anything},
+)
+
+
+@given(st.one_of(anything, st.fixed_dictionaries({"ports": st.lists(shaped, max_size=3)})))
+@settings(deadline=None)
+def test_any_answer_is_a_link_or_a_failure(said: Any) -> None:
+    """Never an exception, and no reason that is not a word."""
+    found = reading(lambda _ports: said, ib("ibp0", 0))
+    if isinstance(found.outcome, Seen):
+        (link,) = found.outcome.value
+        assert (link.missing or "").replace("-", "").isalpha() != bool(link.neighbors)
+    assert all(problem.text.isprintable() for problem in found.problems)

@@ -1,0 +1,435 @@
+"""The LLDP source over simulated doors: each port has its neighbours or its reason."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.errors import Malformed, Unavailable
+from agent.host import Host
+from agent.lldp.frame import Frame
+from agent.lldp.neighbors import Table
+from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
+from agent.snapshot.tree import MemoryStore, Tree
+from agent.sources import lldp
+from tests.support.lldp_frames import CASES, END, MAC, capabilities, ethernet, identity, tlv
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.model import Link, Problem
+
+NOW = 1000.0
+NIC = "02:00:00:00:00:01"
+
+
+def switch(name: str = "leaf-1", port: bytes = b"\x05swp1", ttl: int = 120, **where: str) -> bytes:
+    """A frame of a bridge."""
+    return ethernet(
+        identity(b"\x04" + MAC, port, ttl) + tlv(5, name.encode()) + capabilities(4) + END, **where
+    )
+
+
+def netdev(name: str, operstate: str | None = "up") -> Netdev:
+    return Netdev(name, 100_000, operstate, None, default_route=False)
+
+
+def role(  # noqa: PLR0913 - what a port is told by
+    device: str = "mlx5_0",
+    number: int = 1,
+    of: Netdev | None = None,
+    *,
+    legs: tuple[Netdev, ...] = (),
+    leg: Netdev | None = None,
+    link_layer: str = "Ethernet",
+    backend: bool = True,
+) -> PortRole:
+    """A port of a node; of a bonded one, one leg of it."""
+    port = RdmaPort(number, link_layer, "ACTIVE", "LinkUp", None, 100.0, None, None, None, of, legs)
+    interface = f"{device}-{leg.name}" if leg else device
+    return PortRole(
+        interface, RdmaDevice(device, ports=(port,)), port, leg, backend, "because", 100.0
+    )
+
+
+class Node:
+    """A node whose doors do what a test says; its time goes on by hand."""
+
+    def __init__(self, table: Table | None = None) -> None:
+        self.now = NOW
+        self.frames: list[Frame] = []
+        self.refused: dict[str, str] = {}
+        self.fault: Exception | None = None
+        self.flags: dict[str, dict[str, bool]] = {}
+        self.files: dict[str, bytes] = {}
+        self.errors: dict[str, int] = {}
+        self.listened: list[Mapping[str, bool]] = []
+        self.table = table or Table()
+
+    def host(self) -> Host:
+        return Host(
+            root=Tree(MemoryStore(self.files), self.errors),
+            clock=lambda: self.now,
+            frames=self._frames,
+            private_flags=lambda name: self.flags.get(name, {}),
+            neighbors=self.table,
+        )
+
+    def hear(self, name: str, data: bytes, when: float | None = None) -> None:
+        self.frames.append(Frame(name, self.now if when is None else when, data))
+
+    def _frames(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str]]:
+        self.listened.append(dict(netdevs))
+        if self.fault:
+            raise self.fault
+        found, self.frames = self.frames, []
+        return found, self.refused
+
+    def look(self, *roles: PortRole) -> tuple[dict[str, Link], list[Problem]]:
+        """The links by interface, and the problems."""
+        reading = lldp.read(self.host(), roles)
+        assert isinstance(reading.outcome, Seen)
+        return {link.interface: link for link in reading.outcome.value}, list(reading.problems)
+
+    def link(self, of: PortRole) -> Link:
+        links, _ = self.look(of)
+        return links[of.interface]
+
+
+ETH0 = role(of=netdev("eth0"))
+
+
+@pytest.mark.parametrize(
+    "roles", [(), (ETH0._replace(backend=False),), (role(link_layer="InfiniBand"),)]
+)
+def test_without_ethernet_backend_ports_nobody_listens(roles: tuple[PortRole, ...]) -> None:
+    """Other nodes have no LLDP neighbours, and that is no fault."""
+    node = Node()
+    assert lldp.read(node.host(), roles).outcome == Absent("no Ethernet backend port")
+    assert node.listened == []
+
+
+def test_a_neighbor_under_the_names_of_the_label_contract() -> None:
+    """System Name, Port ID, and how long ago it spoke."""
+    node = Node()
+    node.hear("eth0", switch(), NOW - 3.14)
+    link = node.link(ETH0)
+    assert (link.netdev, link.missing, link.hold) == ("eth0", None, False)
+    (neighbor,) = link.neighbors
+    assert (neighbor.device, neighbor.port_id, neighbor.port_name) == ("leaf-1", "swp1", "swp1")
+    assert neighbor.age == 3.1
+
+
+PORT_NAMES = {
+    "cumulus": ("swp1s0", "swp1s0"),  # interfaceName
+    "arista-eos": ("Ethernet1/1", "Ethernet1/1"),
+    "cisco-ios": ("Gi1/0/4", "Gi1/0/4"),
+    "juniper": ("513", "et-0/0/4"),  # locally assigned: the description names it
+    "sonic": ("etp1a", "Ethernet0"),
+    "sonic-before-its-alias": ("00:1c:73:aa:bb:cc", "Ethernet0"),
+    "onyx": ("Eth1/4", "Eth1/4"),
+    "huawei-alias": ("to-gpu-node-12 rail 3", "to-gpu-node-12 rail 3"),
+    "nic-firmware": ("00:1c:73:aa:bb:cc", None),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name in PORT_NAMES], ids=lambda case: case.name
+)
+def test_port_names_of_the_vendors(case: Any) -> None:
+    """The Port ID where it is a name or an alias, else the Port Description, else none."""
+    node = Node()
+    node.hear("eth0", case.data)
+    (neighbor,) = node.link(ETH0).neighbors
+    assert (neighbor.port_id, neighbor.port_name) == PORT_NAMES[case.name]
+
+
+def test_a_switch_without_a_name_is_its_chassis() -> None:
+    """The Chassis ID stands in for the System Name."""
+    node = Node()
+    node.hear("eth0", ethernet(identity(b"\x07box 7", b"\x05swp1") + END))
+    assert node.link(ETH0).neighbors[0].device == "box 7"
+
+
+def test_several_neighbors_are_kept_in_order() -> None:
+    """The bridge before the side-band that spoke last."""
+    node = Node()
+    node.hear("eth0", switch())
+    node.hear("eth0", ethernet(identity(b"\x04" + MAC, b"\x05bmc") + END, source="020000000009"))
+    assert [one.port_id for one in node.link(ETH0).neighbors] == ["swp1", "bmc"]
+
+
+# Every reason, and whether the labels published before stay.
+
+
+def test_silent() -> None:
+    """Nobody has spoken yet, which is no proof."""
+    link = Node().link(ETH0)
+    assert (link.neighbors, link.missing, link.hold) == ((), "silent", True)
+
+
+def test_expired() -> None:
+    """The TTL ran out: nobody is there."""
+    node = Node()
+    node.hear("eth0", switch(ttl=20), NOW - 21)
+    link = node.link(ETH0)
+    assert (link.neighbors, link.missing, link.hold) == ((), "expired", False)
+
+
+def test_shutdown() -> None:
+    """The neighbour said so."""
+    node = Node()
+    node.hear("eth0", switch())
+    node.hear("eth0", switch(ttl=0))
+    link = node.link(ETH0)
+    assert (link.neighbors, link.missing, link.hold) == ((), "shutdown", False)
+
+
+@pytest.mark.parametrize("operstate", ["down", "lowerlayerdown", "notpresent"])
+def test_link_down(operstate: str) -> None:
+    """Whatever was heard before."""
+    node = Node()
+    node.hear("eth0", switch())
+    node.link(ETH0)
+    link = node.link(role(of=netdev("eth0", operstate)))
+    assert (link.neighbors, link.missing, link.hold) == ((), "link-down", False)
+    assert node.listened == [{"eth0": True}, {"eth0": False}]
+
+
+@pytest.mark.parametrize("operstate", ["up", "unknown", "dormant", "testing", None])
+def test_other_operational_states_may_have_a_neighbor(operstate: str | None) -> None:
+    """Drivers that say "unknown" carry frames, and what cannot be read is no proof."""
+    link = Node().link(role(of=netdev("eth0", operstate)))
+    assert (link.missing, link.hold) == ("silent", True)
+
+
+def test_a_flap_is_held_in_the_daemon() -> None:
+    """A link that is down keeps its neighbour for the grace."""
+    node = Node(Table(grace=30, confirm=2))
+    node.hear("eth0", switch())
+    node.link(ETH0)
+    down = role(of=netdev("eth0", "down"))
+    assert node.link(down).neighbors
+    node.now += 30
+    assert node.link(down).missing == "link-down"
+
+
+def test_no_netdev() -> None:
+    """A netdev that was lent to a pod is held: it is behind the port still."""
+    node = Node()
+    link = node.link(role(of=None))
+    assert (link.netdev, link.missing, link.hold) == (None, "no-netdev", True)
+    assert node.listened == [{}]
+
+
+def test_not_permitted() -> None:
+    """Without CAP_NET_RAW nothing is known of any port, and one line says why."""
+    node = Node()
+    node.fault = Unavailable("eth0: no packet socket for LLDP: CAP_NET_RAW is missing")
+    node.fault.__cause__ = PermissionError(errno.EPERM, "Operation not permitted")
+    links, problems = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
+    assert {(link.missing, link.hold) for link in links.values()} == {("not-permitted", True)}
+    assert [problem.text for problem in problems] == [
+        "eth0: no packet socket for LLDP: CAP_NET_RAW is missing"
+    ]
+
+
+@pytest.mark.parametrize("cause", [None, OSError(errno.EMFILE, "Too many open files")])
+def test_unavailable_for_another_reason(cause: OSError | None) -> None:
+    """What is no question of permission is not called one."""
+    node = Node()
+    node.fault = Unavailable("no packet sockets here")
+    node.fault.__cause__ = cause
+    link = node.link(ETH0)
+    assert (link.missing, link.hold) == ("unavailable", True)
+
+
+def test_not_listened() -> None:
+    """A snapshot without frames, in which nobody had listened, proves nothing; a link that is down is down."""
+    node = Node()
+    deaf = replace(node.host(), frames=None)
+    outcome = lldp.read(deaf, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
+    assert isinstance(outcome, Seen)
+    assert [(link.missing, link.hold) for link in outcome.value] == [
+        ("not-listened", True),
+        ("link-down", False),
+    ]
+
+
+def test_a_netdev_that_cannot_be_listened_to() -> None:
+    """It alone is unavailable, with the reason; the others are heard."""
+    node = Node()
+    node.refused = {"eth0": "EADDRNOTAVAIL"}
+    node.hear("eth1", switch())
+    links, problems = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
+    assert (links["mlx5_0"].missing, links["mlx5_0"].hold) == ("unavailable", True)
+    assert links["mlx5_1"].neighbors
+    assert [(problem.subject, problem.text) for problem in problems] == [
+        ("eth0", "cannot be listened to: EADDRNOTAVAIL")
+    ]
+
+
+def test_deaf_ears_hide_no_link_that_is_down() -> None:
+    """What sysfs says needs no permission: the label goes."""
+    node = Node()
+    node.fault = Unavailable("CAP_NET_RAW is missing")
+    node.fault.__cause__ = PermissionError(errno.EPERM, "Operation not permitted")
+    link = node.link(role(of=netdev("eth0", "down")))
+    assert (link.missing, link.hold) == ("link-down", False)
+
+
+def test_deaf_ears_prove_no_silence() -> None:
+    """A TTL that ran out while nobody could listen is no absence."""
+    node = Node()
+    node.hear("eth0", switch())
+    node.link(ETH0)
+    node.now += 200
+    node.refused = {"eth0": "ENOBUFS"}
+    link = node.link(ETH0)
+    assert (link.missing, link.hold) == ("unavailable", True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"disable-fw-lldp": False}, "blocked-by-firmware"),  # i40e
+        ({"disable-fw-lldp": True}, "silent"),
+        ({"fw-lldp-agent": True}, "blocked-by-firmware"),  # ice
+        ({"fw-lldp-agent": False}, "silent"),
+        ({"rx_cqe_compress": True}, "silent"),
+        ({}, "silent"),
+        (
+            {"disable-fw-lldp": None, "fw-lldp-agent": "on"},
+            "silent",
+        ),  # a snapshot with nonsense in it
+    ],
+)
+def test_blocked_by_firmware(flags: dict[str, Any], reason: str) -> None:
+    """Firmware that eats the frames, as the driver's private flags tell; the switch may be there."""
+    node = Node()
+    node.flags["eth0"] = flags
+    link = node.link(ETH0)
+    assert (link.missing, link.hold) == (reason, True)
+
+
+def test_firmware_blocks_only_the_silent() -> None:
+    """Who speaks, or is known to have gone, is not hidden by the flag."""
+    node = Node()
+    node.flags["eth0"] = {"disable-fw-lldp": False}
+    node.hear("eth0", switch())
+    assert node.link(ETH0).neighbors
+    node.now += 121
+    assert node.link(ETH0).missing == "expired"
+    assert node.link(role(of=netdev("eth0", "down"))).missing == "link-down"
+
+
+# Who is listened to.
+
+
+def test_the_legs_of_a_bond_are_heard_one_by_one() -> None:
+    """Two legs, two switches; the bond itself is not listened to."""
+    legs = (netdev("eth2"), netdev("eth3", "down"))
+    roles = [role("mlx5_bond_0", of=netdev("bond0"), legs=legs, leg=leg) for leg in legs]
+    node = Node()
+    node.hear("eth2", switch("leaf-a"))
+    node.hear("bond0", switch("nobody"))
+    links, _ = node.look(*roles)
+    assert node.listened == [{"eth2": True, "eth3": False}]
+    assert links["mlx5_bond_0-eth2"].neighbors[0].device == "leaf-a"
+    assert links["mlx5_bond_0-eth3"].missing == "link-down"
+
+
+def test_ignored_ports_are_not_listened_to() -> None:
+    """The front end has a switch of its own."""
+    node = Node()
+    links, _ = node.look(ETH0, role("mlx5_9", of=netdev("front"), backend=False))
+    assert node.listened == [{"eth0": True}]
+    assert list(links) == ["mlx5_0"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("address", f"{NIC}\n"),
+        ("address", f"{NIC.upper()}\n"),
+        ("bonding_slave/perm_hwaddr", f"{NIC}\n"),  # the leg's `address` is the bond's
+    ],
+)
+@pytest.mark.parametrize("by", ["source", "chassis"])
+def test_what_the_nic_says_of_itself_is_passed_over(file: str, text: str, by: str) -> None:
+    """A ConnectX's firmware announces the host's own port."""
+    node = Node()
+    node.files[f"sys/class/net/eth0/{file}"] = text.encode()
+    mac = bytes.fromhex(NIC.replace(":", ""))
+    lldpdu = identity(b"\x04" + (mac if by == "chassis" else MAC), b"\x03" + mac) + END
+    node.hear("eth0", ethernet(lldpdu, source=mac.hex() if by == "source" else "020000000099"))
+    assert node.link(ETH0).missing == "silent"
+
+
+def test_a_neighbor_port_of_this_host_is_no_neighbor() -> None:
+    """Two ports of one host on one switch that floods LLDP hear each other."""
+    node = Node()
+    for name, address in (("eth0", NIC), ("eth1", "02:00:00:00:00:02")):
+        node.files[f"sys/class/net/{name}/address"] = address.encode()
+    node.hear("eth0", switch(source="020000000002"))
+    links, _ = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
+    assert links["mlx5_0"].missing == "silent"
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOENT, errno.EACCES, errno.EIO, errno.ETIMEDOUT, errno.ENODEV]
+)
+def test_an_address_that_cannot_be_read_costs_nobody_a_neighbor(number: int) -> None:
+    """Not even when the read blocks in the kernel."""
+    node = Node()
+    node.files["sys/class/net/eth1/address"] = NIC.encode()
+    node.errors["sys/class/net/eth0/address"] = number
+    node.hear("eth0", switch())
+    node.hear("eth1", switch(source="020000000001"))
+    links, _ = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
+    assert links["mlx5_0"].neighbors
+    assert links["mlx5_1"].missing == "silent"
+
+
+# What makes no sense.
+
+
+def test_malformed_frames_are_one_problem_each() -> None:
+    """The same nonsense twice is told once, another nonsense as well, and the good frame counts."""
+    node = Node()
+    cut, wrong = switch()[:20], switch().replace(b"\x02\x07\x04", b"\x02\x07\x09")
+    for data in (cut, cut, switch(), wrong, cut):
+        node.hear("eth0", data)
+    node.hear("eth1", cut)
+    links, problems = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
+    assert links["mlx5_0"].neighbors[0].device == "leaf-1"
+    assert links["mlx5_1"].missing == "silent"
+    assert [problem.subject for problem in problems] == ["eth0", "eth0", "eth1"]
+    assert all(problem.text.startswith("a frame makes no sense: ") for problem in problems)
+
+
+def test_hostile_names_stay_in_their_fields() -> None:
+    """Line ends and escapes are shown, not sent."""
+    node = Node()
+    node.hear("eth0", switch("leaf\n\x1b[2J\u202e" + "x" * 200))
+    (neighbor,) = node.link(ETH0).neighbors
+    assert neighbor.device.isprintable()
+    assert r"\x0a\x1b[2J" in neighbor.device
+
+
+def test_frames_from_the_future_are_no_negative_age() -> None:
+    """A clock that was set back leaves the neighbour, heard just now."""
+    node = Node()
+    node.hear("eth0", switch(), NOW + 50)
+    assert node.link(ETH0).neighbors[0].age == 0.0
+
+
+def test_a_door_that_breaks_its_word_is_a_bug() -> None:
+    """Other exceptions are not swallowed here: the observation isolates them."""
+    node = Node()
+    node.fault = Malformed("not of this door")
+    with pytest.raises(Malformed):
+        node.link(ETH0)

@@ -1,0 +1,314 @@
+"""The netdev behind each port, its bond, and whether the rest of the world is reached through it."""
+
+from __future__ import annotations
+
+from errno import EINVAL, EIO
+
+import pytest
+
+from agent.model import RdmaPort, Seen
+from agent.sources.rdma import read
+from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes
+
+A, B = "0000:18:00.0", "0000:19:00.0"
+GID = f"{CLASS}/x0/ports/1/gid_attrs/ndevs/0"
+
+
+def ports(root: Kernel, device: str = "x0") -> dict[int, RdmaPort]:
+    outcome = read(host(root)).outcome
+    assert isinstance(outcome, Seen)
+    (found,) = [one for one in outcome.value if one.name == device]
+    return {port.number: port for port in found.ports}
+
+
+def chosen(root: Kernel) -> dict[int, str | None]:
+    return {
+        number: port.netdev.name if port.netdev else None for number, port in ports(root).items()
+    }
+
+
+def net(*names: str, **attributes: str) -> Entries:
+    """Netdevs of one function, their dev_port counted from 0."""
+    parts = [
+        netdev(name, A, dev_port=str(number), **attributes) for number, name in enumerate(names)
+    ]
+    return {path: entry for part in parts for path, entry in part.items()}
+
+
+def without(entries: Entries, name: str) -> Entries:
+    return {path: entry for path, entry in entries.items() if not path.endswith(f"/{name}")}
+
+
+IDS = net("e0", dev_id="0x0") | net("e1", dev_id="0x1")
+CHOICES: list[tuple[str, list[Entries], dict[int, str | None]]] = [
+    ("one port, one netdev", [hca("x0", A, "Ethernet"), net("e0")], {1: "e0"}),
+    (
+        "even of another dev_port",
+        [hca("x0", A, "Ethernet"), netdev("e0", A, dev_port="5")],
+        {1: "e0"},
+    ),
+    ("InfiniBand's is the one of IPoIB", [hca("x0", A), net("ib0")], {1: "ib0"}),
+    ("none", [hca("x0", A, "Ethernet")], {1: None}),
+    ("by GID", [hca("x0", A, "Ethernet", {1: "e1", 2: "e0"}), net("e0", "e1")], {1: "e1", 2: "e0"}),
+    (
+        "by dev_port",
+        [hca("x0", A, "Ethernet", {1: None, 2: None}), net("e0", "e1")],
+        {1: "e0", 2: "e1"},
+    ),
+    (
+        "by dev_id",
+        [hca("x0", A, "Ethernet", {1: None, 2: None}), without(IDS, "dev_port")],
+        {1: "e0", 2: "e1"},
+    ),
+    (
+        "one by GID, the other by what is left",
+        [hca("x0", A, "Ethernet", {1: None, 2: "e1"}), net("e0", "e1")],
+        {1: "e0", 2: "e1"},
+    ),
+    ("first of two with one dev_port", [hca("x0", A, "Ethernet"), net("e0"), net("e9")], {1: "e0"}),
+    (
+        "two InfiniBand ports by dev_port",
+        [hca("x0", A, ports={1: None, 2: None}), net("ib0", "ib1")],
+        {1: "ib0", 2: "ib1"},
+    ),
+    (
+        "the GID beats dev_port",
+        [hca("x0", A, "Ethernet", {1: "e9"}), net("e9"), net("e0")],
+        {1: "e9"},
+    ),
+    (
+        "another namespace holds it",
+        [hca("x0", A, "Ethernet", {1: None, 2: None}), net("e0")],
+        {1: "e0", 2: None},
+    ),
+    (
+        "planes",
+        [hca("x0", A, "Ethernet", {1: None, 2: None, 3: "e0", 4: None, 6: "e1"}), net("e0", "e1")],
+        {1: None, 2: None, 3: "e0", 4: None, 6: "e1"},
+    ),
+    (
+        "soft-RoCE on a netdev of no function",
+        [hca("x0", "virtual", "Ethernet", {1: "v0"})],
+        {1: "v0"},
+    ),
+    (
+        "which names its parent",
+        [hca("x0", "virtual", "Ethernet"), {f"{HOME}/virtual/infiniband/x0/parent": b"v0\n"}],
+        {1: "v0"},
+    ),
+    ("a name that is no name", [hca("x0", A, "Ethernet", {1: "../../etc"})], {1: None}),
+]
+
+
+@pytest.mark.parametrize(
+    ("parts", "names"), [row[1:] for row in CHOICES], ids=[row[0] for row in CHOICES]
+)
+def test_the_netdev_of_a_port(parts: list[Entries], names: dict[int, str | None]) -> None:
+    """The GID table names it; else dev_port, else dev_id tells the function's netdevs apart."""
+    assert chosen(Kernel(*parts)) == names
+
+
+def test_an_empty_gid_is_no_problem() -> None:
+    """The file answers EINVAL while the link is down; any other errno is reported."""
+    parts = [hca("x0", A, "Ethernet", {1: "e0", 2: "e1"}), net("e0", "e1")]
+    assert read(host(Kernel(*parts, errors={GID: EINVAL}))).problems == ()
+    (problem,) = read(host(Kernel(*parts, errors={GID: EIO}))).problems
+    assert problem.subject == f"/{GID}"
+
+
+def test_facts_of_a_netdev() -> None:
+    """Speed and state are its own files'; a speed that is not known is None, be it -1, 0 or EINVAL."""
+    known = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", speed="100000", operstate="dormant")))[
+        1
+    ].netdev
+    assert known
+    assert (known.speed_mbps, known.operstate, known.bond_state) == (100_000, "dormant", None)
+    assert known.carrier_changes is None
+    counted = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", carrier_changes="4")))[1].netdev
+    assert counted
+    assert counted.carrier_changes == 4
+    for speed in ("-1", "0", "4294967295"):
+        unknown = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", speed=speed)))[1].netdev
+        assert unknown
+        assert unknown.speed_mbps is None
+    down = read(
+        host(Kernel(hca("x0", A, "Ethernet"), net("e0"), errors={f"{NET}/e0/speed": EINVAL}))
+    )
+    assert down.problems == ()
+
+
+def test_nothing_is_asked_of_an_ipoib_netdev() -> None:
+    """Its speed is not the port's and its routes make no front end."""
+    root = Kernel(hca("x0", A), net("ib0"), routes("ib0"))
+    found = ports(root)[1].netdev
+    assert found
+    assert (found.speed_mbps, found.operstate, found.default_route) == (None, None, False)
+    assert root.asked_below(f"{NET}/ib0") == []
+    two = Kernel(hca("x0", A, ports={1: None, 2: None}), net("ib0", "ib1"))
+    assert chosen(two) == {1: "ib0", 2: "ib1"}
+    assert not [path for path in two.asked if "ndevs" in path]
+
+
+def bond(*legs: str, name: str = "bond0", **attributes: str) -> Entries:
+    """A bond of these legs."""
+    link = {f"{NET}/{name}": f"../../devices/virtual/net/{name}"}
+    home = f"sys/devices/virtual/net/{name}"
+    texts = {"operstate": "up", "bonding/slaves": " ".join(legs), **attributes}
+    return link | {f"{home}/{key}": f"{text}\n".encode() for key, text in texts.items()}
+
+
+def leg(
+    name: str, bdf: str, state: str, mii: str = "up", master: str = "bond0", **attributes: str
+) -> Entries:
+    facts = {
+        "bonding_slave/state": state,
+        "bonding_slave/mii_status": mii,
+        "master": f"../../../../virtual/net/{master}",
+    }
+    return netdev(name, bdf, **facts, **attributes)
+
+
+LEGS = [leg("e0", A, "active"), leg("e1", B, "active")]
+BONDED = [
+    ("by its GIDs, the bond", {1: "bond0"}, [*LEGS, bond("e0", "e1")], "e0"),
+    ("by its function, the leg", {1: None}, [*LEGS, bond("e0", "e1")], "e0"),
+    ("two functions' netdevs", {1: "bond0"}, [*LEGS, bond("e0", "e1"), net("other")], "e0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("gids", "parts", "name"), [row[1:] for row in BONDED], ids=[row[0] for row in BONDED]
+)
+def test_a_bond_is_read_as_its_legs(
+    gids: dict[int, str | None], parts: list[Entries], name: str
+) -> None:
+    """Whether the GIDs name the bond or the function has the leg, all members are there."""
+    found = ports(Kernel(hca("x0", A, "Ethernet", gids), *parts))[1]
+    assert found.netdev
+    assert found.netdev.name == name
+    assert [one.name for one in found.legs] == ["e0", "e1"]
+    assert {one.speed_mbps for one in found.legs} == {400_000}
+
+
+LEG_STATES = [
+    ("active", "up", "up", "active"),
+    ("backup", "up", "up", "backup"),
+    ("active", "down", "up", "backup"),
+    ("active", "up", "down", "backup"),
+    ("active", "up", "unknown", "active"),
+]
+
+
+@pytest.mark.parametrize(("state", "mii", "operstate", "counts"), LEG_STATES)
+def test_a_leg_without_a_link_is_on_standby(
+    state: str, mii: str, operstate: str, counts: str
+) -> None:
+    """A bond calls a member active whose link is gone; it does not count then."""
+    part = leg("e0", A, state, mii, operstate=operstate)
+    (found,) = ports(Kernel(hca("x0", A, "Ethernet"), part, bond("e0")))[1].legs
+    assert found.bond_state == counts
+
+
+def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
+    """A member whose PCI function has another RDMA device is that one's, also when nothing of it can be read."""
+    devices = [hca("x0", A, "Ethernet"), hca("x1", B, "Ethernet")]
+    root = Kernel(*devices, *LEGS, bond("e0", "e1"), errors={f"{CLASS}/x1/ports": EIO})
+    assert ports(root)[1].legs == ()
+
+
+def test_a_netdev_lent_to_a_pod_is_not_found_under_its_name_here() -> None:
+    """The GIDs of a function without a netdev may name the one inside the pod, and ours of that name is another."""
+    root = Kernel(hca("x0", A, "Ethernet", {1: "eth0"}), netdev("eth0", B))
+    assert ports(root)[1].netdev is None
+
+
+def test_a_bridge_is_no_bond() -> None:
+    """A master without slaves in `bonding` has no legs, and its member no bond state."""
+    bridge = {f"{NET}/br0": None}
+    found = ports(
+        Kernel(
+            hca("x0", A, "Ethernet"), netdev("e0", A, master="../../../../virtual/net/br0"), bridge
+        )
+    )[1]
+    assert found.legs == ()
+    assert found.netdev
+    assert found.netdev.bond_state is None
+
+
+def upper(below: Entries, name: str, target: str) -> Entries:
+    """`name` stands on top of what `below` says, as a VLAN does."""
+    (home,) = {path.rpartition("/")[0] for path in below if path.endswith("/operstate")}
+    return below | {f"{home}/upper_{name}": f"../{target}", f"{NET}/{name}": None}
+
+
+PLAIN = netdev("e0", A)
+BRIDGED = netdev("e0", A, master="../../../../virtual/net/br0") | {f"{NET}/br0": None}
+ROUTES: list[tuple[str, list[Entries], bool]] = [
+    ("its own", [PLAIN, routes("e0")], True),
+    ("one of several", [PLAIN, routes("eno1", "e0")], True),
+    ("somebody else's", [PLAIN, routes("eno1")], False),
+    ("nobody's", [PLAIN], False),
+    ("the loopback's", [PLAIN | {f"{NET}/e0/upper_lo": None}, routes("lo")], False),
+    ("a VLAN's on top of it", [upper(PLAIN, "e0.5", "e0.5"), routes("e0.5")], True),
+    (
+        "a VLAN's on top of another",
+        [PLAIN, upper(netdev("e1", B), "e1.5", "e1.5"), routes("e1.5")],
+        False,
+    ),
+    ("its bridge's", [BRIDGED, routes("br0")], True),
+    ("its bond's", [leg("e0", A, "active"), bond("e0"), routes("bond0")], True),
+    (
+        "a VLAN's on its bond",
+        [leg("e0", A, "active"), upper(bond("e0"), "bond0.7", "bond0.7"), routes("bond0.7")],
+        True,
+    ),
+    (
+        "a bridge's on a VLAN on its bond",
+        [
+            leg("e0", A, "active"),
+            upper(bond("e0"), "v7", "v7"),
+            {f"{NET}/v7/master": "../br7", f"{NET}/v7": None},
+            routes("br7"),
+        ],
+        True,
+    ),
+]
+
+
+ZERO = "0" * 32
+OVER_IPV6: Entries = {
+    "proc/net/ipv6_route": f"{ZERO} 00 {ZERO} 00 {ZERO} 00000400 00000001 00000000 00450003 e0\n".encode()
+}
+ROUTES += [
+    ("over IPv6", [PLAIN, routes("eno1"), OVER_IPV6], True),
+    ("in a table longer than a page", [PLAIN, routes(*["eno1"] * 200, "e0")], True),
+]
+
+
+@pytest.mark.parametrize(
+    ("parts", "carries"), [row[1:] for row in ROUTES], ids=[row[0] for row in ROUTES]
+)
+def test_who_carries_the_default_route(parts: list[Entries], carries: bool) -> None:
+    """A netdev does, or whatever stands on top of it: bond, bridge, VLAN, and these on each other."""
+    found = ports(Kernel(hca("x0", A, "Ethernet"), *parts))[1].netdev
+    assert found
+    assert found.default_route is carries
+
+
+def test_netdevs_that_stand_on_each_other_in_a_circle_end() -> None:
+    """No kernel does it, but a tree that was copied may say so."""
+    circle: Entries = {f"{NET}/v1/master": "../e0", f"{NET}/v1/upper_e0": None}
+    parts = upper(netdev("e0", A, master="../v1"), "v1", "v1") | circle
+    del parts[f"{NET}/v1"]
+    assert ports(Kernel(hca("x0", A, "Ethernet"), parts, routes("eno1")))[1].netdev
+
+
+@pytest.mark.parametrize("target", ["../\x1b[2J", "../\udcff", "..", "../a\nb", "../" + "m" * 16])
+def test_a_master_has_a_netdevs_name(target: str) -> None:
+    """A link's target is no more trusted than a file: what is no name is reported, and no path is made of it."""
+    link: Entries = {f"{HOME}/{A}/net/e0/master": target}
+    root = Kernel(hca("x0", A, "Ethernet"), net("e0"), link)
+    problems = read(host(root)).problems
+    assert problems
+    assert all(problem.subject.isprintable() and problem.text.isprintable() for problem in problems)
+    assert all(path.isprintable() and ".." not in path for path in root.asked)

@@ -1,0 +1,243 @@
+"""The NVML source: when it asks, and what it makes of what comes back."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.errors import Unavailable
+from agent.host import Host
+from agent.model import Absent, Failed, Seen
+from agent.nvml.domain import verdict
+from agent.snapshot.replay import replay
+from agent.sources import nvml
+from agent.sysfs.reader import LiveRoot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ACCELERATOR = "network.topology.nvidia.com/accelerator"
+FABRIC = {
+    "version": 0x03000028,
+    "cluster_uuid": "9c6f5af353bf49b5a436b66766c413c3",
+    "status": 0,
+    "clique_id": 4026,
+    "state": 3,
+    "health_mask": 0x51AA,
+    "health_summary": 1,
+}
+GPU = {
+    "index": 0,
+    "uuid": "GPU-24fb92fc",
+    "pci": "00000008:01:00.0",
+    "error": None,
+    "fabric": FABRIC,
+}
+
+
+def answer(*gpus: Any, **changed: Any) -> dict[str, Any]:
+    return {"error": None, "count": len(gpus), "gpus": list(gpus)} | changed
+
+
+def never() -> dict[str, Any]:
+    pytest.fail("NVML was asked")
+
+
+class Machine:
+    """A node's PCI bus in a folder."""
+
+    def __init__(self, top: Path) -> None:
+        self.sys = top / "sys"
+        self._devices = self.sys / "bus/pci/devices"
+        self._devices.mkdir(parents=True)
+
+    def add(
+        self,
+        address: str,
+        vendor: str = "0x10de",
+        code: str = "0x030200",
+        driver: str | None = None,
+    ) -> Machine:
+        """Put a function on the bus."""
+        function = self._devices / address
+        function.mkdir()
+        (function / "vendor").write_text(f"{vendor}\n")
+        (function / "class").write_text(f"{code}\n")
+        if driver:
+            (function / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
+        return self
+
+    def host(self, gpus: Callable[[], dict[str, Any]]) -> Host:
+        return Host(LiveRoot(str(self.sys)), lambda: 0.0, gpus=gpus)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_node_without_gpus_is_not_asked(machine: Machine) -> None:
+    """A console's VGA, an NVIDIA sound function and a BlueField-3 are no GPUs; no child is started."""
+    machine.add("0000:01:00.0", vendor="0x1a03", code="0x030000").add(
+        "0000:02:00.1", code="0x040300"
+    )
+    machine.add("0000:03:00.0", vendor="0x15b3", code="0x020000")
+    assert nvml.read(machine.host(never)).outcome == Absent("no NVIDIA GPU on the PCI bus")
+
+
+@pytest.mark.parametrize("code", ["0x030000", "0x030200", "0x038000"])
+def test_any_display_controller_of_nvidia_is_one(machine: Machine, code: str) -> None:
+    """With a display or without."""
+    reading = nvml.read(machine.add("0008:01:00.0", code=code).host(lambda: answer(GPU)))
+    assert isinstance(reading.outcome, Seen)
+    assert verdict(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
+    assert reading.problems == ()
+
+
+def test_a_gpu_of_a_virtual_machine_is_none_of_ours(machine: Machine) -> None:
+    """Bound to vfio-pci, it is not there for this node."""
+    machine.add("0008:01:00.0", driver="vfio-pci")
+    assert isinstance(nvml.read(machine.host(never)).outcome, Absent)
+    machine.add("0009:01:00.0", driver="nvidia")
+    assert isinstance(nvml.read(machine.host(lambda: answer(GPU))).outcome, Seen)
+
+
+def test_a_shut_door_is_a_failure(machine: Machine) -> None:
+    """A snapshot without NVML's answer says nothing about the GPUs that it shows."""
+    assert nvml.read(
+        Host(LiveRoot(str(machine.add("0008:01:00.0").sys)), lambda: 0.0)
+    ).outcome == Failed("NVML was not asked")
+
+
+def test_a_bus_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    """Nobody can say that there is no GPU."""
+    host = Host(LiveRoot(str(tmp_path), str(tmp_path)), lambda: 0.0, gpus=never)
+    assert nvml.read(host).outcome == Failed("/sys/bus/pci/devices could not be listed")
+
+
+def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
+    """Like every read that times out in the kernel."""
+
+    class Blocked(LiveRoot):
+        def read(self, path: str, limit: int) -> bytes:  # noqa: ARG002 - the Root protocol's
+            raise TimeoutError(errno.ETIMEDOUT, "timed out", path)
+
+    top = str(machine.add("0008:01:00.0").sys)
+    outcome = nvml.read(Host(Blocked(top), lambda: 0.0, gpus=never)).outcome
+    assert outcome == Failed("/sys/bus/pci/devices/0008:01:00.0/class: timed out in the kernel")
+
+
+def test_a_child_that_hangs_or_dies_is_a_failure(machine: Machine) -> None:
+    """In the words of whoever started it."""
+
+    def late() -> dict[str, Any]:
+        raise Unavailable("helper nvml: no answer within 30 s")
+
+    assert nvml.read(machine.add("0008:01:00.0").host(late)).outcome == Failed(
+        "helper nvml: no answer within 30 s"
+    )
+
+
+def test_a_driver_that_does_not_fit_is_a_failure(machine: Machine) -> None:
+    """Word, call and the library's own text in one line."""
+    stopped = {"call": "nvmlInitWithFlags", "code": 18, "text": "Driver/library version mismatch"}
+    outcome = nvml.read(machine.add("0008:01:00.0").host(lambda: answer(error=stopped))).outcome
+    assert outcome == Failed("version-mismatch: nvmlInitWithFlags: Driver/library version mismatch")
+
+
+def test_no_gpu_with_success_is_a_failure(machine: Machine) -> None:
+    """The bus shows one: somebody is wrong."""
+    outcome = nvml.read(machine.add("0008:01:00.0").host(answer)).outcome
+    assert outcome == Failed("NVML counts no GPU, while one is on the PCI bus")
+
+
+@pytest.mark.parametrize(
+    "nonsense", [None, [], {}, {"count": 2**32 - 1, "gpus": []}, {"count": 1, "gpus": {}}]
+)
+def test_an_answer_that_makes_no_sense_is_a_failure(machine: Machine, nonsense: Any) -> None:
+    """Reported, and no traceback."""
+    assert isinstance(nvml.read(machine.add("0008:01:00.0").host(lambda: nonsense)).outcome, Failed)
+
+
+def test_one_gpu_that_makes_no_sense_costs_itself(machine: Machine) -> None:
+    """It has its place in the list, and a problem; so has one that was lost."""
+    lost = GPU | {
+        "index": 2,
+        "error": {"call": "nvmlDeviceGetUUID", "code": 15, "text": "GPU is lost"},
+    }
+    entries = (GPU, GPU | {"fabric": FABRIC | {"state": 77}}, lost, 5)
+    reading = nvml.read(machine.add("0008:01:00.0").host(lambda: answer(*entries)))
+    assert isinstance(reading.outcome, Seen)
+    assert [gpu.error for gpu in reading.outcome.value] == [
+        None,
+        "malformed",
+        "gpu-lost",
+        "malformed",
+    ]
+    assert [(problem.source, problem.subject) for problem in reading.problems] == [
+        ("nvml", "GPU 1"),
+        ("nvml", "0008:01:00.0"),
+        ("nvml", "GPU 3"),
+    ]
+    assert reading.problems[1].text == "gpu-lost: nvmlDeviceGetUUID: GPU is lost"
+    assert verdict(reading.outcome).reason == "failed"
+
+
+def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
+    """An older driver or a plain board has nothing to be fixed."""
+    refused = {
+        "call": "nvmlDeviceGetGpuFabricInfo",
+        "code": 13,
+        "text": "the library has no such function",
+    }
+    reading = nvml.read(
+        machine.add("0008:01:00.0").host(lambda: answer(GPU | {"error": refused, "fabric": None}))
+    )
+    assert reading.problems == ()
+    assert verdict(reading.outcome).reason == "unsupported"
+
+
+def test_an_answer_survives_its_snapshot(machine: Machine) -> None:
+    """What the door returns is JSON, and the same after a trip through a file."""
+    machine.add("0008:01:00.0")
+    direct = nvml.read(machine.host(lambda: answer(GPU)))
+    assert nvml.read(machine.host(lambda: json.loads(json.dumps(answer(GPU))))) == direct
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("gb200-nvl72", None),
+        ("gb300-nvl72", None),
+        ("gb200-unhealthy-fabric", None),
+        ("gb200-two-cliques", "inconsistent"),
+        ("gb200-registering", "in-progress"),
+        ("gb200-insufficient-resources", "unhealthy"),
+        ("a100-old-driver", "unsupported"),
+        ("dgx-h100", "unsupported"),
+        ("cw-h100-ibp", "unsupported"),
+        ("hgx-b200-nvswitch", "unsupported"),
+    ],
+)
+def test_machines(repository: Path, name: str, reason: str | None) -> None:
+    """What each machine's GPUs said, and why it has an accelerator label or none; nothing of it is a problem."""
+    snapshot = repository / "sysfs_fixtures" / name
+    said = json.loads((snapshot / "nvml.json").read_text())
+    reading = nvml.read(Host(replay(str(snapshot)).root, lambda: 0.0, gpus=lambda: said))
+    found = verdict(reading.outcome)
+    labels = (snapshot / "expected.labels").read_text().splitlines()
+    assert found.reason == reason
+    assert [line for line in labels if "accelerator" in line] == [
+        f"{ACCELERATOR}={found.value}"
+    ] * (reason is None)
+    assert reading.problems == ()
+
+
+def test_a_machine_without_gpus(repository: Path) -> None:
+    """It has no NVML to ask, and says so."""
+    root = replay(str(repository / "sysfs_fixtures/cpu-node")).root
+    assert verdict(nvml.read(Host(root, lambda: 0.0, gpus=never)).outcome).reason == "not-found"

@@ -1,0 +1,160 @@
+"""Devices that are gone while their PCI function is not, and what their labels do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from click import BadParameter
+
+from agent.kube.annotation import Observed, observed
+from agent.kube.managed_fields import keys_of
+from agent.labels.table import Naming, render
+from agent.model import Absent, Failed, Seen
+from agent.run_options import duration
+from agent.sources.observe import observe
+from agent.sources.pci import unbound
+from tests.support.devices import ib
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Kernel, hca, host, netdev, routes
+
+A, B = "0000:18:00.0", "0000:19:00.0"
+BOTH = hca("ibp0", A) | hca("ibp1", B) | {f"{NET}/lo": None}
+WITHOUT = {path: entry for path, entry in BOTH.items() if path != f"{CLASS}/ibp1"}
+P = "backend.coreweave.cloud"
+BEFORE = {
+    f"{P}/flavor": "infiniband",
+    f"{P}/speed.current": "800G",
+    f"{P}/neighbors.current.ibp1.device": "leaf",
+}
+LABELLED = {"ibp0": A, "ibp1": B}
+
+
+def test_the_labels_of_a_driver_that_reloads_stay() -> None:
+    """Speed and neighbour as they were, with a word about it; without the annotation nobody would know."""
+    seen = observe(host(Kernel(WITHOUT)), labelled=LABELLED)
+    assert seen.unbound == ("ibp1",)
+    assert any(
+        "its PCI function 0000:19:00.0 is on the bus" in problem.text for problem in seen.problems
+    )
+    assert BEFORE.items() <= render(seen, Naming(), BEFORE).labels.items()
+    forgotten = render(observe(host(Kernel(WITHOUT))), Naming(), BEFORE).labels
+    assert (forgotten[f"{P}/speed.current"], f"{P}/neighbors.current.ibp1.device" in forgotten) == (
+        "400G",
+        False,
+    )
+
+
+def test_a_roce_node_whose_driver_is_away_keeps_its_flavor() -> None:
+    """The class is missing, no InfiniBand controller is on the bus, but the function that had the labels is."""
+    tree = {
+        path: entry
+        for path, entry in (hca("mlx5_0", A, "Ethernet") | netdev("eth0", A)).items()
+        if not path.startswith(CLASS)
+    }
+    seen = observe(host(Kernel(tree)), labelled={"mlx5_0": A})
+    before = {f"{P}/flavor": "roce", f"{P}/speed.current": "400G"}
+    assert render(seen, Naming(), before).labels == before
+
+
+def test_a_front_end_does_not_take_the_place_of_infiniband_whose_driver_is_away() -> None:
+    """Its neighbours and its speed are no backend's; when the hold is over there is none."""
+    front = hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet", {1: "eth0"}) | netdev(
+        "eth0", "0000:aa:00.0"
+    )
+    tree = {
+        path: entry for path, entry in (BOTH | front).items() if not path.startswith(f"{CLASS}/ibp")
+    }
+    seen = observe(host(Kernel(tree)), labelled=LABELLED)
+    assert [(role.interface, role.backend) for role in seen.ports] == [("mlx5_bond_0", False)]
+    before = BEFORE | {"ib.coreweave.cloud/speed.current": "800G"}
+    assert render(seen, Naming(), before).labels == before
+    assert render(seen, Naming()).labels == {f"{P}/speed.current": "0G"}
+    ours = observe(host(Kernel(tree)), labelled={"mlx5_9": "0000:99:00.0"})
+    assert [role.backend for role in ours.ports] == [True]
+
+
+def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
+    """Neither its speed nor its flavor are the node's, while the others' functions are on the bus."""
+    front = hca("mlx5_9", B, "Ethernet") | netdev("eth9", B) | routes("eth9")
+    seen = observe(
+        host(Kernel(front, {f"{BUS}/{A}": f"../../../devices/pci0000:00/{A}"})),
+        labelled={"ibp0": A},
+    )
+    assert seen.unbound == ("ibp0",)
+    assert not any(role.backend for role in seen.ports)
+
+
+def test_it_stays_in_the_annotation() -> None:
+    """Though no label names it any more."""
+    seen = observe(host(Kernel(WITHOUT)), labelled=LABELLED)
+    told = observed(seen, (), keys_of(Naming()), Observed(1, "b", tuple(LABELLED.items())))
+    assert dict(told.interfaces) == LABELLED
+
+
+def test_a_class_that_fails_forgets_nobody() -> None:
+    """Who was unbound before is missed again when it can be read, however long that took."""
+    seen = replace(
+        observe(host(Kernel(WITHOUT)), labelled=LABELLED),
+        rdma=Failed("blocked"),
+        unbound=(),
+        ports=(),
+    )
+    told = observed(seen, (), keys_of(Naming()), Observed(1, "b", tuple(LABELLED.items())))
+    assert dict(told.interfaces) == LABELLED
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        {f"{BUS}/{B}": "", f"{HOME}/{B}": ""},
+        {f"{HOME}/{B}/driver": "../../../bus/pci/drivers/vfio-pci"},
+    ],
+    ids=["pulled out", "given to a virtual machine"],
+)
+def test_a_function_that_is_away_takes_its_labels_along(gone: dict[str, str]) -> None:
+    """It is truly absent."""
+    tree = {
+        path: entry
+        for path, entry in WITHOUT.items()
+        if not any(path.startswith(one) for one in gone if not gone[one])
+    }
+    seen = observe(
+        host(Kernel(tree, {path: entry for path, entry in gone.items() if entry})),
+        labelled=LABELLED,
+    )
+    assert seen.unbound == ()
+
+
+def test_who_is_there_is_not_missed() -> None:
+    """Under another name, sick, excluded, or as one of several ports; and a class that failed accuses nobody."""
+    root = host(Kernel(BOTH))
+    renamed = ib("mlx5_1", 0x19)
+    sick = replace(ib("ibp1", 0x19), pci=None, failure="blocks", ports=())
+    for device, interface in ((renamed, "ibp1"), (sick, "ibp1"), (sick, "ibp1-3")):
+        assert unbound(root, Seen((device,)), {interface: B}) == ((), [])
+    assert unbound(root, Failed("blocked"), LABELLED) == ((), [])
+    assert unbound(root, Absent("empty"), LABELLED)[0] == ("ibp0", "ibp1")
+
+
+def test_who_is_listed_without_a_port_is_missed() -> None:
+    """A class that still names a device which has just been unbound."""
+    hollow = replace(ib("ibp1", 0x19), pci=None, ports=())
+    assert unbound(host(Kernel(BOTH)), Seen((hollow,)), {"ibp1": B})[0] == ("ibp1",)
+
+
+TIMES = {"90": 90.0, "90s": 90.0, "1.5m": 90.0, "1h": 3600.0, "0": 0.0}
+
+
+@pytest.mark.parametrize("text", TIMES)
+def test_times_have_units(text: str) -> None:
+    """Seconds where they have none."""
+    assert duration(text) == TIMES[text]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "1d", "1e3", "nan", "inf", "1 h", "\u0661", "9" * 40, "1h\n", "1000h"]
+)
+def test_other_times_are_refused(text: str) -> None:
+    """Loudly."""
+    with pytest.raises(BadParameter):
+        duration(text)

@@ -1,0 +1,323 @@
+"""The RDMA source over trees in memory: what it sees, what it only guesses at, and what it leaves alone."""
+
+from __future__ import annotations
+
+import time
+from errno import EACCES, EINVAL, EIO, ENODEV, ENOENT, ETIMEDOUT
+
+import pytest
+
+from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
+from agent.sources.rdma import read
+from tests.support.kernel_tree import (
+    BUS,
+    CLASS,
+    HOME,
+    NET,
+    Entries,
+    Kernel,
+    hca,
+    host,
+    netdev,
+    routes,
+)
+
+A, B = "0000:18:00.0", "0000:19:00.0"
+LO: Entries = {f"{NET}/lo": "../../devices/virtual/net/lo"}
+EMPTY: Entries = {CLASS: None}
+
+
+def seen(
+    root: Kernel, *, excluded: tuple[str, ...] = (), deadline: float = 5.0
+) -> dict[str, RdmaDevice]:
+    outcome = read(host(root, excluded, deadline)).outcome
+    assert isinstance(outcome, Seen)
+    return {device.name: device for device in outcome.value}
+
+
+def controller(code: bytes = b"0x020700\n", driver: str | None = None) -> Entries:
+    """A PCI function without an RDMA device."""
+    link = {f"{HOME}/{A}/driver": f"../../../bus/pci/drivers/{driver}"} if driver else {}
+    return {f"{BUS}/{A}": f"../../../devices/pci0000:00/{A}", f"{HOME}/{A}/class": code, **link}
+
+
+def test_a_populated_class_is_read_whole() -> None:
+    """Every fact of a device and its port comes from its own file."""
+    reading = read(host(Kernel(hca("ibp0", A), netdev("ibp24s0", A))))
+    assert isinstance(reading.outcome, Seen)
+    (device,) = reading.outcome.value
+    (port,) = device.ports
+    assert (device.name, device.pci, device.driver, device.numa_node) == ("ibp0", A, "mlx5_core", 1)
+    assert (device.node_type, device.node_guid, device.sys_image_guid) == (
+        "CA",
+        "a088c20300abcdef",
+        "a088c20300abcdef",
+    )
+    assert (device.hca_type, device.board_id, device.fw_ver) == (
+        "MT4129",
+        "MT_0000000838",
+        "28.39.1002",
+    )
+    assert (device.virtual_function, device.nvswitch_management, device.netdevs) == (
+        False,
+        False,
+        ("ibp24s0",),
+    )
+    assert (port.number, port.link_layer, port.state, port.phys_state) == (
+        1,
+        "InfiniBand",
+        "ACTIVE",
+        "LinkUp",
+    )
+    assert (port.rate_text, port.rate_gbps, port.has_smi) == ("400 Gb/sec (4X NDR)", 400.0, True)
+    assert (port.port_guid, port.link_downed) == ("a088c20300abcdef", 3)
+    assert reading.problems == ()
+
+
+def test_a_tree_that_lost_its_links_tells_by_uevent() -> None:
+    """A device copied with its folders in place of links has address and driver in `device/uevent`."""
+    facts = {f"{CLASS}/x0/device/uevent": f"DRIVER=irdma\nPCI_SLOT_NAME={B}\n".encode()}
+    copied = seen(Kernel({f"{CLASS}/x0/ports": None}, facts))["x0"]
+    assert (copied.pci, copied.driver) == (B, "irdma")
+    half = seen(
+        Kernel(
+            {
+                f"{CLASS}/x0/device": f"../{A}",
+                f"{CLASS}/{A}/uevent": facts[f"{CLASS}/x0/device/uevent"],
+            }
+        )
+    )
+    assert (half["x0"].pci, half["x0"].driver) == (A, "irdma")
+    lost = seen(Kernel({f"{CLASS}/x0/ports": None, f"{CLASS}/x0/node_type": b"1: CA\n"}))["x0"]
+    assert (lost.pci, lost.driver) == (None, None)
+
+
+@pytest.mark.parametrize("what", [{f"{HOME}/{A}/physfn": f"../{B}"}, {f"{HOME}/{A}/physfn": None}])
+def test_a_virtual_function_has_a_physical_one(what: Entries) -> None:
+    """Be it the kernel's link or the folder that a copy made of it."""
+    devices = seen(Kernel(hca("vf0", A), hca("pf0", B), what))
+    assert (devices["vf0"].virtual_function, devices["pf0"].virtual_function) == (True, False)
+
+
+def test_devices_come_in_natural_order() -> None:
+    """mlx5_10 stands after mlx5_9."""
+    root = Kernel(hca("mlx5_10", A), hca("mlx5_9", B))
+    assert list(seen(root)) == ["mlx5_9", "mlx5_10"]
+
+
+@pytest.mark.parametrize("nothing", [{}, EMPTY])
+def test_no_hardware_is_absent(nothing: Entries) -> None:
+    """Neither a device nor an InfiniBand controller on the bus: there is none, and that is no problem."""
+    words = "is empty" if nothing else "is not there"
+    assert read(host(Kernel(LO, nothing))) == Reading(Absent(f"no RDMA device: /{CLASS} {words}"))
+    for other in (
+        controller(b"0x020000\n"),
+        controller(driver="vfio-pci"),
+        controller(b"0x060400\n"),
+    ):
+        assert isinstance(read(host(Kernel(LO, nothing, other))).outcome, Absent)
+
+
+@pytest.mark.parametrize("nothing", [{}, EMPTY])
+@pytest.mark.parametrize("code", [b"0x020700\n", b"0x0c0600\n", b"0x020701\n"])
+@pytest.mark.parametrize("driver", [None, "mlx5_core", "not-vfio-pci"])
+def test_an_infiniband_controller_without_its_device_is_a_failure(
+    nothing: Entries, code: bytes, driver: str | None
+) -> None:
+    """The driver is being reloaded, or is not loaded yet; the reason names the function."""
+    outcome = read(host(Kernel(LO, nothing, controller(code, driver)))).outcome
+    assert isinstance(outcome, Failed)
+    assert A in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "errors", [{BUS: EIO}, {f"{BUS}/{A}/class": EIO}, {BUS: EACCES}, {f"{BUS}/{A}/class": ENODEV}]
+)
+def test_a_bus_that_cannot_be_read_proves_nothing(errors: dict[str, int]) -> None:
+    """Absence takes labels away, so it wants a whole look at the bus."""
+    reading = read(host(Kernel(LO, controller(b"0x020000\n"), errors=errors)))
+    assert isinstance(reading.outcome, Failed)
+    assert len(reading.problems) == 1
+
+
+def test_an_odd_netdev_name_does_not_keep_a_node_from_having_no_hardware() -> None:
+    """What is reported of another folder is no doubt about the bus."""
+    odd: Entries = {f"{NET}/caf\u00e9": None}
+    reading = read(host(Kernel(LO, odd, controller(b"0x020000\n"))))
+    assert isinstance(reading.outcome, Absent)
+    assert len(reading.problems) == 1
+
+
+def test_no_sys_is_a_failure() -> None:
+    """Where not even `lo` is, nothing is mounted."""
+    outcome = read(host(Kernel({}))).outcome
+    assert isinstance(outcome, Failed)
+    assert "mounted" in outcome.reason
+
+
+@pytest.mark.parametrize("path", [CLASS, f"{NET}", f"{BUS}/{A}/class", "proc/net/route"])
+@pytest.mark.parametrize("number", [EIO, ETIMEDOUT])
+def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> None:
+    """Not being able to look is not the same as seeing nothing; a route table that is missing is no reason."""
+    full = path == "proc/net/route"
+    parts = (hca("ibp0", A),) if full else (LO, controller(b"0x020000\n"))
+    outcome = read(host(Kernel(*parts, errors={path: number}))).outcome
+    assert isinstance(outcome, Seen if full and number == EIO else Failed)
+
+
+def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
+    """During firmware recovery the folder is there and does not list; the other device is not touched by it."""
+    devices = seen(Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/ports": EIO}))
+    assert (devices["ibp0"].failure, devices["ibp0"].ports) == ("its ports cannot be listed", ())
+    assert (devices["ibp0"].board_id, devices["ibp1"].failure) == ("MT_0000000838", None)
+
+
+def test_a_device_without_ports_is_no_failure() -> None:
+    """`scif0` is a folder with nothing in it, for good."""
+    root = Kernel({f"{CLASS}/scif0": None}, hca("ibp0", A))
+    assert seen(root)["scif0"] == RdmaDevice("scif0", nvswitch_management=False)
+    assert [problem.subject for problem in read(host(root)).problems] == [f"/{CLASS}/scif0/ports"]
+
+
+def test_odd_port_folders_are_left_out() -> None:
+    """A port has a number from 1 to 255 without leading zeros; anything else is reported."""
+    odd = ["0", "01", "-1", "256", "x", "1x", " 2", "9" * 200]
+    root = Kernel(
+        hca("ibp0", A, ports={1: None, 255: None}),
+        {f"{HOME}/{A}/infiniband/ibp0/ports/{n}": None for n in odd},
+    )
+    assert [port.number for port in seen(root)["ibp0"].ports] == [1, 255]
+    assert len(read(host(root)).problems) == len(odd)
+
+
+def test_a_device_that_blocks_costs_only_itself() -> None:
+    """Its deadline passes, its facts are unknown, and the other devices are there."""
+    root = Kernel(hca("ibp0", A), hca("ibp1", B))
+    root.blocks_below = f"{CLASS}/ibp0"
+    start = time.monotonic()
+    reading = read(host(root, deadline=1))
+    root.unblocked.set()
+    assert time.monotonic() - start < 3
+    assert isinstance(reading.outcome, Seen)
+    blocked, other = reading.outcome.value
+    assert blocked == RdmaDevice("ibp0", failure="blocks")
+    assert other.ports[0].state == "ACTIVE"
+    assert [(p.subject, p.error) for p in reading.problems] == [(f"/{CLASS}/ibp0", "ETIMEDOUT")]
+
+
+@pytest.mark.parametrize(
+    "attribute", ["ports", "ports/1/state", "device/vpd", "fw_ver", "device/net", "device/physfn"]
+)
+def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
+    """The kernel gave up at one attribute: nothing else of the device is asked, and nothing read before is kept."""
+    root = Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/{attribute}": ETIMEDOUT})
+    devices = seen(root)
+    assert devices["ibp0"] == RdmaDevice("ibp0", failure="blocks")
+    assert devices["ibp1"].failure is None
+    assert root.asked_below(f"{CLASS}/ibp0")[-1] == f"{CLASS}/ibp0/{attribute}"
+
+
+@pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])
+def test_an_excluded_device_is_not_touched(layer: str) -> None:
+    """Nothing at or below its folder is read, by whatever way, nor its netdev."""
+    root = Kernel(
+        hca("ibp0", A, layer), netdev("eth0", A), hca("ibp1", B, layer), netdev("eth1", B)
+    )
+    devices = seen(root, excluded=("ibp0", "x*"))
+    assert devices["ibp0"] == RdmaDevice("ibp0", excluded=True)
+    assert devices["ibp1"].ports
+    touched = (f"{CLASS}/ibp0", f"{HOME}/{A}", f"{NET}/eth0", f"{BUS}/{A}")
+    assert [path for place in touched for path in root.asked_below(place)] == []
+
+
+MANAGEMENT: Entries = {f"{HOME}/{A}/vpd": b"\x82\x10\x00NVIDIA SW_MNG\x90"}
+VPDS = [
+    ("management", MANAGEMENT, {}, True),
+    ("root only", {}, {f"{CLASS}/ibp0/device/vpd": EACCES}, None),
+    ("broken", {}, {f"{CLASS}/ibp0/device/vpd": EIO}, None),
+    ("link layer unknown", MANAGEMENT, {f"{CLASS}/ibp0/ports/1/link_layer": EIO}, True),
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "errors", "found"), [row[1:] for row in VPDS], ids=[row[0] for row in VPDS]
+)
+def test_counters_of_what_may_manage_nvswitches_are_not_read(
+    part: Entries, errors: dict[str, int], found: bool | None
+) -> None:
+    """Every read of them would write to the kernel log, so they are read only where the VPD says no."""
+    root = Kernel(hca("ibp0", A), part, errors=errors)
+    device = seen(root)["ibp0"]
+    assert device.nvswitch_management is found
+    assert device.ports[0].link_downed is None
+    assert not [path for path in root.asked if "/counters" in path]
+
+
+@pytest.mark.parametrize("number", [ENOENT, ENODEV])
+@pytest.mark.parametrize("after", range(1, 25, 2))
+def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
+    """Half of what it was is no fact of it, and the other device does not notice."""
+    root = Kernel(hca("ibp0", A), hca("ibp1", B))
+    root.vanishes = (f"{CLASS}/ibp0", after, number)
+    devices = seen(root)
+    assert devices["ibp1"].ports[0].rate_gbps == 400
+    whole = seen(Kernel(hca("ibp0", A)))["ibp0"]
+    assert devices["ibp0"].failure or not devices["ibp0"].ports or devices["ibp0"] == whole
+
+
+@pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
+def test_without_the_routes_nobody_knows_the_front_end(layer: str) -> None:
+    """On InfiniBand nobody asks; and a table that is not there is an empty one."""
+    errors = {"proc/net/route": EIO}
+    outcome = read(host(Kernel(hca("x0", A, layer), routes("eth0"), errors=errors))).outcome
+    assert isinstance(outcome, Failed) == (layer == "Ethernet")
+    assert isinstance(read(host(Kernel(hca("x0", A, layer)))).outcome, Seen)
+    errors[f"{CLASS}/x1/ports/1/link_layer"] = EIO
+    both = hca("x0", A, layer) | hca("x1", B, layer)
+    assert isinstance(read(host(Kernel(both, errors=errors))).outcome, Failed) == (
+        layer == "Ethernet"
+    )
+
+
+@pytest.mark.parametrize("attribute", ["hca_type", "board_id"])
+def test_a_device_whose_kind_cannot_be_read_outvotes_nobody(attribute: str) -> None:
+    """It would be of a kind of its own among Ethernet devices; on InfiniBand nobody asks."""
+    errors = {f"{CLASS}/{name}/{attribute}": EIO for name in ("mlx5_0", "ibp1")}
+    devices = seen(Kernel(hca("mlx5_0", A, "Ethernet"), hca("ibp1", B), errors=errors))
+    assert (devices["mlx5_0"].failure, devices["mlx5_0"].ports) == ("its kind cannot be read", ())
+    assert (devices["ibp1"].failure, len(devices["ibp1"].ports)) == (None, 1)
+
+
+@pytest.mark.parametrize("number", [EINVAL, EIO, ENODEV, EACCES])
+@pytest.mark.parametrize(
+    "attribute", ["rate", "state", "phys_state", "has_smi", "gids/0", "counters/link_downed"]
+)
+def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
+    """The port's other facts are there, and the problem names the file."""
+    path = f"{CLASS}/ibp0/ports/1/{attribute}"
+    reading = read(host(Kernel(hca("ibp0", A), errors={path: number})))
+    assert isinstance(reading.outcome, Seen)
+    (port,) = reading.outcome.value[0].ports
+    facts = [
+        port.rate_gbps,
+        port.state,
+        port.phys_state,
+        port.has_smi,
+        port.port_guid,
+        port.link_downed,
+    ]
+    assert facts.count(None) == 1
+    assert [problem.subject for problem in reading.problems] == [f"/{path}"]
+    assert isinstance(reading.problems[0], Problem)
+
+
+def test_a_class_of_links_that_lead_nowhere_is_a_failure() -> None:
+    """A tree copied without what its links lead to is no node without HCAs."""
+    reading = read(
+        host(
+            Kernel({f"{CLASS}/x0": "../../devices/gone/x0", f"{CLASS}/x1": "../../devices/gone/x1"})
+        )
+    )
+    assert reading.outcome == Failed(
+        "none of the devices in /sys/class/infiniband can be looked into"
+    )

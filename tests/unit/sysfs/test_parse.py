@@ -1,0 +1,255 @@
+"""Texts of kernel files and what they mean; each table row is one text and its value, everything else is Malformed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import Malformed
+from agent.sysfs import parse as kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# drivers/infiniband/core/sysfs.c, rate_show: the speeds of ib_port_attr.active_speed, per lane in Gb/s as printed.
+SPEEDS = {
+    "SDR": 2.5,
+    "DDR": 5.0,
+    "QDR": 10.0,
+    "FDR10": 10.0,
+    "FDR": 14.0,
+    "EDR": 25.0,
+    "HDR": 50.0,
+    "NDR": 100.0,
+    "XDR": 200.0,
+}
+WIDTHS = (1, 2, 4, 8, 12)
+PRINTED = [
+    (f"{lane * width:g} Gb/sec ({width}X {name})", lane * width)
+    for name, lane in SPEEDS.items()
+    for width in WIDTHS
+]
+
+RATES = [
+    *PRINTED,
+    ("2.5 Gb/sec", 2.5),
+    ("10 Gb/sec (4X)", 10.0),
+    ("400 Gb/sec (4X UNHEARDOF9)", 400.0),
+    ("0 GB/sec", 0.0),
+    ("999999.5 Gb/sec", 999999.5),
+]
+NO_RATES = [
+    "",
+    "400",
+    "Gb/sec",
+    "400Gb/sec",
+    "400 gb/sec",
+    "400 Mb/sec",
+    "400 Gb/sec ",
+    "400 Gb/sec\n",
+    " 400 Gb/sec",
+    "-10 Gb/sec (4X SDR)",
+    "2.4 Gb/sec",
+    "2.55 Gb/sec",
+    ".5 Gb/sec",
+    "2. Gb/sec",
+    "1e309 Gb/sec",
+    "nan Gb/sec",
+    "inf Gb/sec",
+    "1000000 Gb/sec",
+    "400 Gb/sec 4X NDR",
+    "400 Gb/sec ()",
+    "400 Gb/sec (4x NDR)",
+    "400 Gb/sec (4X ndr)",
+    "400 Gb/sec (4X NDR",
+    "400 Gb/sec (4X NDR) twice",
+    "400 Gb/sec (X NDR)",
+    "٤٠٠ Gb/sec",
+]
+
+# Other parsers: the values of include/rdma/ib_verbs.h as the kernel prints them, and what it never prints.
+VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
+    (kernel.enumeration, "0: NOP", "NOP"),
+    (kernel.enumeration, "1: DOWN", "DOWN"),
+    (kernel.enumeration, "4: ACTIVE", "ACTIVE"),
+    (kernel.enumeration, "5: ACTIVE_DEFER", "ACTIVE_DEFER"),
+    (kernel.enumeration, "4: PortConfigurationTraining", "PortConfigurationTraining"),
+    (kernel.enumeration, "7: Phy Test", "Phy Test"),
+    (kernel.enumeration, "0: <unknown>", "<unknown>"),
+    (kernel.enumeration, "6: usNIC UDP", "usNIC UDP"),
+    (kernel.link_layer, "InfiniBand", "InfiniBand"),
+    (kernel.link_layer, "Unknown", "Unknown"),
+    (kernel.guid, "a088:c203:00ab:cdef", "a088c20300abcdef"),
+    (kernel.guid, "0000:0000:0000:0001", "0000000000000001"),
+    (kernel.guid, "0000:0000:0000:0000", None),
+    (kernel.gid_guid, "fe80:0000:0000:0000:a088:c203:00ab:cdef", "a088c20300abcdef"),
+    (kernel.gid_guid, "fe80:0000:0000:0000:0000:0000:0000:0000", None),
+    (kernel.gid_guid, "0000:0000:0000:0000:0000:0000:0000:0000", None),
+    (kernel.number, "0", 0),
+    (kernel.number, "007", 7),
+    (kernel.number, "-1", -1),
+    (kernel.number, "0x020700", 0x020700),
+    (kernel.number, "18446744073709551615", 2**64 - 1),
+    (kernel.known, "100000", 100000),
+    (kernel.known, "0", 0),
+    (kernel.known, "-1", None),
+    (kernel.known, "4294967295", None),
+    (kernel.counter, "12", 12),
+    (kernel.counter, "N/A (no PMA)", None),
+    (
+        kernel.pci_address,
+        "../../devices/pci0000:16/0000:16:01.0/0000:18:00.0/infiniband/ibp0",
+        "0000:18:00.0",
+    ),
+    (kernel.pci_address, "../../../10003:00:02.7", "10003:00:02.7"),
+    (kernel.pci_address, "../../devices/virtual/infiniband/rxe0", None),
+    (kernel.pci_address, "../../0000:18:00.8", None),
+    (kernel.pci_address, "", None),
+    (
+        kernel.uevent,
+        "DRIVER=mlx5_core\nPCI_SLOT_NAME=0000:18:00.0\nno pair\nA=b=c",
+        {"DRIVER": "mlx5_core", "PCI_SLOT_NAME": "0000:18:00.0", "A": "b=c"},
+    ),
+    (kernel.uevent, "", {}),
+    (kernel.netdev_name, "enp24s0f0np0", "enp24s0f0np0"),
+    (kernel.netdev_name, "a" * 15, "a" * 15),
+    (kernel.netdev_names, "eth0 eth1", ["eth0", "eth1"]),
+    (kernel.netdev_names, "", []),
+]
+NONSENSE: list[tuple[Callable[[str], Any], str]] = [
+    (kernel.enumeration, "ACTIVE"),
+    (kernel.enumeration, "4:ACTIVE"),
+    (kernel.enumeration, "4: "),
+    (kernel.enumeration, "4: ACTIVE\n"),
+    (kernel.enumeration, "4: 4"),
+    (kernel.enumeration, "1000: ACTIVE"),
+    (kernel.enumeration, "4: " + "A" * 33),
+    (kernel.enumeration, "4: \x1b[2J"),
+    (kernel.link_layer, "Ether\nnet"),
+    (kernel.link_layer, "E" * 33),
+    (kernel.guid, ""),
+    (kernel.guid, "a088:c203:00ab"),
+    (kernel.guid, "a088:c203:00ab:cdef:0000"),
+    (kernel.guid, "a088:c203:00ab:cdeg"),
+    (kernel.guid, "A088:C203:00AB:CDEF"),
+    (kernel.guid, "0xa088c20300abcdef"),
+    (kernel.gid_guid, "a088:c203:00ab:cdef"),
+    (kernel.number, ""),
+    (kernel.number, "+1"),
+    (kernel.number, "1.5"),
+    (kernel.number, "1_000"),
+    (kernel.number, "0x"),
+    (kernel.number, "ff"),
+    (kernel.number, "٣"),
+    (kernel.number, "9" * 21),
+    (kernel.known, "Unknown!"),
+    (kernel.counter, "n/a"),
+    (kernel.netdev_name, ""),
+    (kernel.netdev_name, "."),
+    (kernel.netdev_name, ".."),
+    (kernel.netdev_name, "a/b"),
+    (kernel.netdev_name, "a:b"),
+    (kernel.netdev_name, "eth0 eth1"),
+    (kernel.netdev_name, "a" * 16),
+    (kernel.netdev_name, "é" * 8),
+    (kernel.netdev_name, "eth\0"),
+    (kernel.netdev_name, "\x1b[2J"),
+    (kernel.netdev_names, "eth0 ../../etc"),
+]
+PARSERS = [
+    kernel.rate,
+    kernel.ipv4_default_netdevs,
+    kernel.ipv6_default_netdevs,
+    *{row[0] for row in VALUES},
+]
+
+ZERO = "0" * 32
+ROUTES = """\
+Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+default0	00000000	0101A8C0	0003	0	0	100	00000000	0	0	0
+direct0	00000000	00000000	0001	0	0	0	00000000	0	0	0
+subnet0	0001A8C0	00000000	0001	0	0	100	00FFFFFF	0	0	0
+half0	00000000	0101A8C0	0003	0	0	100	00000080	0	0	0
+down0	00000000	0101A8C0	0002	0	0	100	00000000	0	0	0
+*	00000000	00000000	0201	0	0	100	00000000	0	0	0
+odd0	00000000	00000000	up	0	0	100	00000000	0	0	0
+short0	00000000
+"""
+ROUTES6 = f"""\
+{ZERO} 00 {ZERO} 00 fe800000000000000000000000000001 00000064 00000001 00000000 00000003 default0
+{ZERO} 01 {ZERO} 00 {ZERO} 00000064 00000001 00000000 00000003 half0
+20010db8{ZERO[8:]} 00 {ZERO} 00 {ZERO} 00000064 00000001 00000000 00000003 odd0
+{ZERO} 00 {ZERO} 00 {ZERO} ffffffff 00000001 00000000 00200200 lo
+{ZERO} 00 {ZERO} 00 {ZERO} 00000064 00000001 00000000 00000002 down0
+short 00
+"""
+
+
+@pytest.mark.parametrize(("text", "gbps"), RATES)
+def test_a_rate_is_its_number(text: str, gbps: float) -> None:
+    """The number in front counts, whatever speed and width stand behind it."""
+    assert kernel.rate(text) == gbps
+
+
+@pytest.mark.parametrize("text", NO_RATES)
+def test_what_no_kernel_prints_is_no_rate(text: str) -> None:
+    """Another unit, fraction, sign, case or white space is refused."""
+    with pytest.raises(Malformed):
+        kernel.rate(text)
+
+
+@pytest.mark.parametrize(("parse", "text", "value"), VALUES)
+def test_values(parse: Callable[[str], Any], text: str, value: object) -> None:
+    """What the kernel prints becomes its value, and "I do not know" becomes None."""
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(("parse", "text"), NONSENSE)
+def test_nonsense_is_malformed(parse: Callable[[str], Any], text: str) -> None:
+    """What the kernel never prints is refused, with the text in the message."""
+    with pytest.raises(Malformed) as caught:
+        parse(text)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "parse", [kernel.rate, kernel.enumeration, kernel.guid, kernel.number, kernel.netdev_name]
+)
+def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any]) -> None:
+    """A page of garbage makes a line, not a page, of error."""
+    with pytest.raises(Malformed) as caught:
+        parse("\x1b" * 4096)
+    assert len(str(caught.value)) < 400
+
+
+def test_default_routes_are_those_that_are_up() -> None:
+    """Neither a subnet, half of the world, a rejecting route nor one that is down is a default route."""
+    assert kernel.ipv4_default_netdevs(ROUTES) == {"default0", "direct0"}
+    assert kernel.ipv6_default_netdevs(ROUTES6) == {"default0"}
+
+
+@pytest.mark.parametrize("parse", PARSERS)
+@given(
+    text=st.text()
+    | st.from_regex(r"[0-9.xX:a-f -]{1,40}")
+    | st.sampled_from([row[1] for row in VALUES])
+)
+def test_any_text_is_a_value_or_malformed(parse: Callable[[str], Any], text: str) -> None:
+    """No text makes a parser raise anything else."""
+    with suppress(Malformed):
+        parse(text)
+
+
+@given(text=st.text())
+def test_a_netdev_name_can_be_part_of_a_path(text: str) -> None:
+    """What passes for a netdev name stays in its folder and within IFNAMSIZ."""
+    try:
+        name = kernel.netdev_name(text)
+    except Malformed:
+        return
+    assert not set(name) & {"/", "\0"}
+    assert len(name.encode()) < 16

@@ -1,0 +1,264 @@
+"""The one reader of kernel files: what is silent, what is a problem, and what it never waits for."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import Malformed, Unavailable
+from agent.model import Problem
+from agent.sysfs.reader import NOT_AVAILABLE, PAGE, TABLE, UNSET, LiveRoot, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+FILE, FOLDER, LINK = (
+    "sys/class/infiniband/x/rate",
+    "sys/class/infiniband",
+    "sys/class/infiniband/x/device",
+)
+ODD = sorted(set(errno.errorcode) - NOT_AVAILABLE - {errno.ETIMEDOUT})
+
+
+class DictRoot:
+    """A Root over a dict: bytes are files, lists are folders, text is a link, a number is an errno."""
+
+    def __init__(self, entries: Mapping[str, bytes | list[str] | str | int]) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self._entries = entries
+
+    def read(self, path: str, limit: int) -> bytes:
+        self.asked.append((path, limit))
+        data = self._entry(path)
+        return data[:limit] if isinstance(data, bytes) else b""
+
+    def names(self, path: str) -> list[str]:
+        names = self._entry(path)
+        return names if isinstance(names, list) else []
+
+    def link(self, path: str) -> str:
+        target = self._entry(path)
+        if not isinstance(target, str):
+            raise OSError(errno.EINVAL, "no link", path)
+        return target
+
+    def _entry(self, path: str) -> bytes | list[str] | str | int:
+        entry = self._entries.get(path, errno.ENOENT)
+        if isinstance(entry, int):
+            raise OSError(entry, os.strerror(entry), path)
+        return entry
+
+
+def reader(entry: bytes | list[str] | str | int, path: str = FILE) -> Reader:
+    return Reader(DictRoot({path: entry}), "rdma")
+
+
+READS: list[tuple[str, Callable[[Reader], object]]] = [
+    ("data", lambda reader: reader.data(FILE)),
+    ("text", lambda reader: reader.text(FILE)),
+    ("value", lambda reader: reader.value(FILE, int)),
+    ("names", lambda reader: reader.names(FILE)),
+    ("link", lambda reader: reader.link(FILE)),
+]
+every_read = pytest.mark.parametrize(
+    "read", [read for _, read in READS], ids=[name for name, _ in READS]
+)
+
+
+@every_read
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODATA])
+def test_an_attribute_that_is_not_there_is_silent(
+    read: Callable[[Reader], object], number: int
+) -> None:
+    """What a driver does not have is None, and no problem."""
+    subject = reader(number)
+    assert read(subject) is None
+    assert subject.problems == []
+
+
+@every_read
+def test_every_other_errno_is_a_problem(read: Callable[[Reader], object]) -> None:
+    """A read that fails is None, and its problem names the path and the errno."""
+    for number in ODD:
+        subject = reader(number)
+        if (read(subject), number) != ("", errno.EINVAL):  # what readlink says of a folder
+            assert subject.problems == [
+                Problem("rdma", f"/{FILE}", errno.errorcode[number], os.strerror(number))
+            ]
+
+
+@every_read
+def test_a_read_that_timed_out_ends_the_reading(read: Callable[[Reader], object]) -> None:
+    """A blocked device is not asked for its next attribute; the error names the one that blocked."""
+    with pytest.raises(Unavailable, match=f"^/{FILE}: .*timed out"):
+        read(reader(errno.ETIMEDOUT))
+
+
+def test_an_errno_can_be_quiet() -> None:
+    """Where an attribute says "unset" by an errno, that errno is no problem, and only that one."""
+    unset, broken = reader(errno.EINVAL), reader(errno.EIO)
+    assert unset.text(FILE, quiet=UNSET) is None
+    assert unset.value(FILE, int, quiet=UNSET) is None
+    assert broken.text(FILE, quiet=UNSET) is None
+    assert (unset.problems, len(broken.problems)) == ([], 1)
+
+
+def test_an_error_without_errno_is_a_problem() -> None:
+    """An OSError that carries no number does not make the reader stumble."""
+
+    class Numberless(DictRoot):
+        def read(self, path: str, limit: int) -> bytes:
+            raise OSError(f"{path}: {limit}")
+
+    subject = Reader(Numberless({}), "rdma")
+    assert subject.text(FILE) is None
+    assert [problem.error for problem in subject.problems] == [None]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"4: ACTIVE\n", "4: ACTIVE"),
+        (b" \t padded \n\n", "padded"),
+        (b"two\nlines\tand a tab\n", "two\nlines\tand a tab"),
+        ("caf\u00e9\n".encode(), "caf\u00e9"),
+        (b"", None),
+        (b"\n", None),
+        (b"x" * PAGE, "x" * PAGE),
+    ],
+)
+def test_text_has_no_white_space_around_it(data: bytes, text: str | None) -> None:
+    """The text of an attribute is what stands between its white space; an empty one is unknown."""
+    subject = reader(data)
+    assert subject.text(FILE) == text
+    assert subject.problems == []
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xfe", b"a\0b", b"a\x1b[2Jb", b"a\rb", "a\u202eb".encode(), b"x" * (PAGE + 1)]
+)
+def test_what_is_no_text_is_a_problem(data: bytes) -> None:
+    """Bytes that are no UTF-8, cannot be printed or do not end are refused whole, and not repeated."""
+    subject = reader(data)
+    assert subject.text(FILE) is None
+    (problem,) = subject.problems
+    assert problem.error is None
+    assert len(problem.text) < 80
+
+
+def test_reads_are_bounded() -> None:
+    """A file is asked for its limit and one byte more, which tells that it is too long."""
+    root = DictRoot({FILE: b"1" * 100})
+    subject = Reader(root, "rdma")
+    assert subject.text(FILE, 10) is None
+    assert subject.data(FILE, 10) == b"1" * 10
+    assert root.asked == [(FILE, 11), (FILE, 10)]
+
+
+def test_a_value_that_makes_no_sense_is_a_problem() -> None:
+    """What a parser refuses is None, and a problem at the file's path; what is not there is not parsed."""
+
+    def parse(text: str) -> int:
+        raise Malformed(f"{text!r} is nonsense")
+
+    subject = reader(b"x")
+    assert subject.value(FILE, parse) is None
+    assert subject.value("sys/nothing", parse) is None
+    assert subject.problems == [Problem("rdma", f"/{FILE}", None, "'x' is nonsense")]
+
+
+def test_names_are_printable_and_in_natural_order() -> None:
+    """A name that a terminal or a label could not take is left out and reported, spelled out."""
+    bad = ["mlx5\n1", "\x1b[2J", "caf\u00e9", "\udcff", "a\0", "\x1b" * 255]
+    subject = reader(["mlx5_10", "mlx5_9", *bad, "mlx5_bond_0"], FOLDER)
+    assert subject.names(FOLDER) == ["mlx5_9", "mlx5_10", "mlx5_bond_0"]
+    assert [len(problem.text) < 200 for problem in subject.problems] == [True] * len(bad)
+    assert all(
+        problem.text.isprintable() and problem.text.isascii() for problem in subject.problems
+    )
+
+
+def test_a_link_is_its_target() -> None:
+    """A copied tree has a folder where the kernel has a link: there is something, and it leads nowhere."""
+    assert reader("../../x", LINK).link(LINK) == "../../x"
+    assert reader([], LINK).link(LINK) == ""
+    assert reader([], FOLDER).link(LINK) is None
+
+
+@given(data=st.binary(max_size=64) | st.text(max_size=20).map(str.encode))
+def test_any_bytes_are_printable_text_or_a_problem(data: bytes) -> None:
+    """What comes out of the reader can be shown; what does not come out is reported, unless it was blank."""
+    subject = reader(data)
+    text = subject.text(FILE)
+    assert text is None or (
+        text == text.strip() != ""
+        and set(text) - {"\n", "\t"} == {c for c in text if c.isprintable()}
+    )
+    assert bool(subject.problems) == (text is None and bool(data.decode(errors="replace").strip()))
+
+
+# The live root.
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> LiveRoot:
+    (tmp_path / "sys").mkdir()
+    return LiveRoot(str(tmp_path / "sys"), str(tmp_path / "proc"))
+
+
+def test_sys_may_stand_elsewhere(live: LiveRoot, tmp_path: Path) -> None:
+    """`sys/` is where the host's /sys is mounted, and `proc/` where its /proc is."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "sys/attribute").write_text("1\n")
+    (tmp_path / "proc/table").write_text("2\n")
+    (tmp_path / "sys/link").symlink_to("attribute")
+    assert live.read("sys/attribute", PAGE) == live.read("sys/link", PAGE) == b"1\n"
+    assert live.read("proc/table", PAGE) == b"2\n"
+    assert live.link("sys/link") == "attribute"
+    assert sorted(live.names("sys/")) == ["attribute", "link"]
+
+
+def test_a_fifo_does_not_block(live: LiveRoot, tmp_path: Path) -> None:
+    """Nobody writes into it, and the reader does not wait for somebody; nor for one who says nothing."""
+    os.mkfifo(tmp_path / "sys/fifo")
+    assert live.read("sys/fifo", PAGE) == b""
+    writer = os.open(tmp_path / "sys/fifo", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        with pytest.raises(BlockingIOError):
+            live.read("sys/fifo", PAGE)
+    finally:
+        os.close(writer)
+
+
+def test_an_endless_file_is_cut_off(live: LiveRoot, tmp_path: Path) -> None:
+    """No file makes the agent read more than the limit."""
+    (tmp_path / "sys/endless").symlink_to("/dev/zero")
+    assert live.read("sys/endless", TABLE) == bytes(TABLE)
+    assert live.read("sys/endless", 7) == bytes(7)
+
+
+def test_a_folder_is_no_file_and_a_file_no_folder(live: LiveRoot, tmp_path: Path) -> None:
+    """Both fail as the kernel says it, and the file descriptor is closed."""
+    (tmp_path / "sys/folder").mkdir()
+    (tmp_path / "sys/file").touch()
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(IsADirectoryError):
+        live.read("sys/folder", PAGE)
+    with pytest.raises(NotADirectoryError):
+        live.names("sys/file")
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_table_of_the_kernel_is_read_whole() -> None:
+    """A procfs table comes in pieces of up to a page; all of them are read, to the last mapping of this process."""
+    last = Path("/proc/self/maps").read_text().splitlines()[-1]
+    data = LiveRoot().read("proc/self/smaps", TABLE)
+    assert len(data) > 2 * PAGE
+    assert last.encode() in data
+    assert len(LiveRoot().read("proc/self/smaps", 3 * PAGE)) == 3 * PAGE

@@ -1,0 +1,436 @@
+"""Metrics: what they say of a node, and that no neighbour decides how many there are."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.model import (
+    Absent,
+    Failed,
+    Gpu,
+    IbNeighbor,
+    Link,
+    LldpNeighbor,
+    Neighbor,
+    Observation,
+    Problem,
+    Seen,
+)
+from agent.output.table import SILENCE
+from agent.snapshot.replay import replay
+from agent.sources.backend import assign
+from agent.sources.observe import SOURCES, observe
+from agent.telemetry import metrics as table
+from agent.telemetry import samples
+from agent.telemetry.exposition import LONGEST, family
+from agent.telemetry.metrics import Metric, Metrics, own_process, process_text
+from tests.support.devices import eth, ib, netdev, port
+from tests.support.machines import MACHINES
+from tests.support.real_parts import require
+from tests.unit.test_docs import between
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.model import RdmaDevice
+
+    Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+NOBODY = Absent("no such port")
+TOLD = LldpNeighbor(
+    "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
+)
+SWITCH = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, 65, None)
+ROWS: tuple[Metric[Any], ...] = (*table.OBSERVED, *table.COUNTED, *table.PROCESS)
+
+
+def neighbor(
+    device: str = "leaf-1", port_id: str = "swp1", name: str | None = None, age: float | None = 2.0
+) -> Neighbor:
+    return Neighbor(device, port_id, name, TOLD, age)
+
+
+def look(devices: list[RdmaDevice], **facts: object) -> Observation:
+    """An observation at second 1000 of these devices."""
+    seen = Observation(
+        1000.0, "n1", None, assign(devices), Seen(tuple(devices)), NOBODY, NOBODY, NOBODY
+    )
+    return replace(seen, **facts)  # type: ignore[arg-type]  # whatever field a test is about
+
+
+def fed(seen: Observation, **durations: float) -> Metrics:
+    metrics = Metrics()
+    metrics.observed(seen, durations)
+    return metrics
+
+
+def series(text: str) -> Series:
+    """What an independent parser reads; a series that stands there twice fails."""
+    found: Series = {}
+    for metric in text_string_to_metric_families(text):
+        for sample in metric.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def of(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
+    """The samples of one metric, by the values of its labels in the table's order."""
+    labels = next(row.labels for row in ROWS if row.name == name)
+    found = series(metrics.text())
+    return {
+        tuple(dict(pairs)[label] for label in labels): value
+        for (one, pairs), value in found.items()
+        if one == name
+    }
+
+
+# The format.
+
+LABEL = st.text(st.characters(codec=None), max_size=300)
+
+
+@given(LABEL, st.floats(allow_nan=False) | st.integers(-(1 << 60), 1 << 60))
+def test_any_label_value_can_be_parsed(text: str, number: float) -> None:
+    """One line whatever the letters are, of a bounded length, and the number is what it was."""
+    lines = family("m", "gauge", "Help.", ("l",), [((text,), number)])
+    assert lines.count("\n") == 3
+    assert "\r" not in lines
+    [((_, labels), value)] = series(lines).items()
+    assert len(dict(labels)["l"]) <= LONGEST
+    assert float(value) == float(number)
+
+
+@pytest.mark.parametrize("text", ['a"b', "a\\b", "a\\nb", "é→", "", 'x"} 1\nup{a="'])
+def test_what_can_be_shown_is_shown_unaltered(text: str) -> None:
+    """Quotes and backslashes come back as they were; only a line break does not."""
+    [(_, labels)] = series(family("m", "gauge", "Help.", ("l",), [((text,), 1)]))
+    assert dict(labels)["l"] == text.replace("\n", "\\n")
+
+
+def test_the_same_series_is_written_once() -> None:
+    """The first counts; what is unknown is left out, and with it a metric that has nothing else."""
+    lines = family("m", "gauge", "Help.", ("l",), [(("a",), 1), (("b",), None), (("a",), 2)])
+    assert lines == '# HELP m Help.\n# TYPE m gauge\nm{l="a"} 1\n'
+    assert family("m", "gauge", "Help.", (), [((), None)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(400e9, "400000000000"), (True, "1"), (0.25, "0.25"), (-1.5, "-1.5")]
+)
+def test_numbers_are_short_and_exact(number: float, text: str) -> None:
+    """A rate stands there in full."""
+    assert family("m", "gauge", "Help.", (), [((), number)]).endswith(f"\nm {text}\n")
+
+
+# What they say.
+
+
+def test_a_port() -> None:
+    """What it is, its state as an enumeration, its rates in bytes per second, what the HCA counted."""
+    metrics = fed(
+        look(
+            [
+                ib(
+                    "ibp0",
+                    1,
+                    replace(ib("x", 1).ports[0], state="INIT", link_downed=3),
+                    fw_ver="28.39",
+                )
+            ]
+        )
+    )
+    info = (
+        "ibp0",
+        "ibp0",
+        "1",
+        "0000:01:00.0",
+        "",
+        "InfiniBand",
+        "MT4129",
+        "MT_0000000838",
+        "28.39",
+    )
+    assert of(metrics, "bwagent_port_info") == {info: 1}
+    states = of(metrics, "bwagent_port_state")
+    assert {state for (_, state), value in states.items() if value} == {"INIT"}
+    assert {state for _, state in states} == {*samples.PORT_STATES, "other"}
+    assert of(metrics, "bwagent_port_rate_bytes_per_second") == {("ibp0",): 50e9}
+    assert of(metrics, "bwagent_port_counted_bytes_per_second") == {("ibp0",): 0}
+    assert of(metrics, "bwagent_port_link_downed_total") == {("ibp0",): 3}
+    assert of(metrics, "bwagent_speed_bytes_per_second") == {(): 0}
+
+
+def test_a_port_of_which_little_is_known() -> None:
+    """No state of the list, no rate: "other", and no series."""
+    metrics = fed(
+        look(
+            [
+                ib(
+                    "ibp0",
+                    1,
+                    replace(ib("x", 1).ports[0], state=None, rate_gbps=None, link_downed=None),
+                )
+            ]
+        )
+    )
+    assert {state for (_, state), value in of(metrics, "bwagent_port_state").items() if value} == {
+        "other"
+    }
+    for name in ("rate_bytes_per_second", "counted_bytes_per_second", "link_downed_total"):
+        assert of(metrics, f"bwagent_port_{name}") == {}
+
+
+def test_ports_that_do_not_count_are_only_counted() -> None:
+    """A host has a thousand virtual functions."""
+    metrics = fed(
+        look([ib("ibp0", 1), *(ib(f"vf{bus}", bus, virtual_function=True) for bus in range(2, 9))])
+    )
+    assert of(metrics, "bwagent_ports") == {("backend",): 1, ("ignored",): 7}
+    assert {key[0] for key in of(metrics, "bwagent_port_info")} == {"ibp0"}
+
+
+def test_the_text_is_of_the_last_observation() -> None:
+    """What was rendered of one is not said of the next, and an age changes without a new one."""
+    links = (Link("mlx5_0", "eth0", (neighbor(),)),)
+    metrics = fed(look([eth("mlx5_0", 0)], lldp=Seen(links)))
+    assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
+    metrics.heard("eth0", 1234.0)
+    assert of(metrics, "bwagent_neighbor_last_heard_timestamp_seconds") == {("mlx5_0",): 1234.0}
+    metrics.observed(look([ib("ibp0", 1)]), {})
+    assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
+
+
+def test_flaps_are_counted_when_a_port_leaves_active() -> None:
+    """Down, gone and back, down again; what could not be read is no flap."""
+    up, metrics = ib("ibp0", 1), Metrics()
+    down = replace(up, ports=(replace(up.ports[0], state="DOWN"),))
+    blind = replace(up, ports=(replace(up.ports[0], state=None),))
+    for device in (down, up, blind, up, down, down, None, up, down):
+        metrics.observed(look([device] if device else []), {})
+    assert of(metrics, "bwagent_port_flaps_total") == {("ibp0",): 2}
+
+
+def test_flaps_are_not_remembered_for_ever() -> None:
+    """Names that come and go are forgotten when there are too many."""
+    metrics = Metrics()
+    for number in range(3 * table.MOST_PORTS):
+        metrics.observed(look([ib(f"rxe{number}", 1)]), {})
+    assert len(metrics.active) <= table.MOST_PORTS
+    assert len(metrics.flaps) <= table.MOST_PORTS
+
+
+def test_neighbors() -> None:
+    """All of a port, the selected one marked; both protocols."""
+    devices = [eth("mlx5_0", 1), eth("mlx5_1", 2)]
+    links = (
+        Link("mlx5_0", "eth1", (neighbor("a"), neighbor("b", age=0.5))),
+        Link("mlx5_1", "eth2", missing="silent"),
+    )
+    metrics = fed(
+        look(
+            devices,
+            lldp=Seen(links),
+            ib=Seen((Link("ibp0", None, (Neighbor("L1", "3", None, SWITCH),)),)),
+        )
+    )
+    assert of(metrics, "bwagent_neighbor_info") == {
+        ("mlx5_0", "lldp", "a", "swp1", "", "00:1c:73:00:00:01", "true"): 1,
+        ("mlx5_0", "lldp", "b", "swp1", "", "00:1c:73:00:00:01", "false"): 1,
+        ("ibp0", "smp", "L1", "3", "", "b0cf0e0300d66c81", "true"): 1,
+    }
+    assert of(metrics, "bwagent_neighbors") == {("mlx5_0",): 2, ("mlx5_1",): 0, ("ibp0",): 1}
+    assert of(metrics, "bwagent_neighbor_missing") == {("mlx5_1", "silent"): 1}
+    heard = "bwagent_neighbor_last_heard_timestamp_seconds"
+    assert of(metrics, heard) == {("mlx5_0",): 999.5, ("ibp0",): 1000.0}
+    metrics.heard("eth1", 1030.0)
+    metrics.heard("eth2", 1030.0)  # nobody that is known yet
+    metrics.heard("eth9", 1030.0)
+    assert of(metrics, heard) == {("mlx5_0",): 1030.0, ("ibp0",): 1000.0}
+
+
+def test_a_neighbor_that_changed_its_name_leaves_nothing() -> None:
+    """A thousand names, one series."""
+    metrics = Metrics()
+    for number in range(1000):
+        metrics.observed(
+            look(
+                [eth("mlx5_0", 1)], lldp=Seen((Link("mlx5_0", "eth1", (neighbor(f"n{number}"),)),))
+            ),
+            {},
+        )
+    assert [key[2] for key in of(metrics, "bwagent_neighbor_info")] == ["n999"]
+
+
+NAMES = st.text(st.characters(codec=None), max_size=255)
+NEIGHBORS = st.builds(neighbor, NAMES, NAMES, st.none() | NAMES, st.none() | st.floats(0, 1e6))
+LINKS = st.builds(
+    Link,
+    st.sampled_from(["mlx5_0", "mlx5_1"]),
+    st.none() | NAMES,
+    st.lists(NEIGHBORS, max_size=40).map(tuple),
+    NAMES,
+)
+
+
+@given(st.lists(LINKS, max_size=3))
+def test_hostile_neighbors_change_names_only(links: list[Link]) -> None:
+    """Whatever they call themselves, it parses, and there are at most 32 a port and no series of another kind."""
+    devices = [eth("mlx5_0", 1), eth("mlx5_1", 2)]
+    found = series(fed(look(devices, lldp=Seen(tuple(links)))).text())
+    infos = [dict(labels) for name, labels in found if name == "bwagent_neighbor_info"]
+    assert len(infos) <= samples.MOST_NEIGHBORS * len(links)
+    assert all(len(value) <= LONGEST for info in infos for value in info.values())
+    words = {dict(labels)["reason"] for name, labels in found if name == "bwagent_neighbor_missing"}
+    assert words <= {*samples.MISSING, samples.OTHER}
+    assert {name for name, _ in found} <= {row.name for row in ROWS}
+    assert len(found) - len(infos) <= 100
+
+
+def test_the_accelerator() -> None:
+    """The domain, or one reason of all; how many GPUs are in which state, and how many are unwell."""
+    uuid = "12345678-0000-0000-0000-000000000001"
+    fine = Gpu(0, state="completed", status="success", cluster_uuid=uuid, clique_id=7)
+    sick = replace(fine, index=1, health_mask=1, health=(("degraded_bandwidth", "true"),))
+    metrics = fed(look([], nvml=Seen((fine, sick))))
+    assert of(metrics, "bwagent_accelerator_info") == {(f"{uuid}.7",): 1}
+    assert not any(of(metrics, "bwagent_accelerator_missing").values())
+    assert of(metrics, "bwagent_gpus")[("completed",)] == 2
+    assert of(metrics, "bwagent_gpus_unwell") == {(): 1}
+    waiting = fed(look([], nvml=Seen((replace(fine, state="in-progress"),))))
+    reasons = of(waiting, "bwagent_accelerator_missing")
+    assert {reason for (reason,), value in reasons.items() if value} == {"in-progress"}
+    assert of(waiting, "bwagent_accelerator_info") == {}
+
+
+def test_sources() -> None:
+    """A source that failed keeps the time of its last success; one that was not asked changes nothing."""
+    metrics = fed(look([]), rdma=0.01, lldp=0.002)
+    broken = look(
+        [], time=1060.0, rdma=Failed("gone"), problems=(Problem("rdma", "x", None, "gone"),)
+    )
+    metrics.observed(replace(broken, off=frozenset({"nvml"})), {"rdma": 1.5})
+    assert of(metrics, "bwagent_source_success") == {("rdma",): 0, ("lldp",): 1, ("ib",): 1}
+    assert of(metrics, "bwagent_source_duration_seconds") == {("rdma",): 1.5, ("lldp",): 0.002}
+    assert of(metrics, "bwagent_source_last_success_timestamp_seconds") == {
+        ("rdma",): 1000,
+        ("lldp",): 1000,
+    }
+    assert of(metrics, "bwagent_source_problems")[("rdma",)] == 1
+    assert of(metrics, "bwagent_speed_bytes_per_second") == {}
+    assert of(metrics, "bwagent_accelerator_missing") == {}
+    assert of(metrics, "bwagent_observations_total") == {(): 2}
+
+
+def test_what_the_loop_counts() -> None:
+    """Labels, requests and frames; a status that is none is no series of its own."""
+    metrics = Metrics()
+    metrics.rendered({"a": "1", "b": "2"}, ["a"], expired=2, unwritable=1)
+    metrics.rendered({"a": "1"}, expired=1)
+    for code in (200, 200, 409, None, 0, 99999):
+        metrics.api(code)
+    metrics.refused(["b"])
+    metrics.applied(1234.5)
+    metrics.listener({"own": 3})
+    assert of(metrics, "bwagent_labels") == {(): 1}
+    assert of(metrics, "bwagent_labels_held") == {(): 0}
+    assert of(metrics, "bwagent_labels_expired_total") == {(): 3}
+    assert of(metrics, "bwagent_keys_unwritable") == {(): 0}
+    assert of(metrics, "bwagent_api_requests_total") == {("200",): 2, ("409",): 1, ("none",): 3}
+    assert of(metrics, "bwagent_keys_refused") == {(): 1}
+    assert of(metrics, "bwagent_last_applied_timestamp_seconds") == {(): 1234.5}
+    assert of(metrics, "bwagent_lldp_frames_dropped_total") == {("own",): 3}
+
+
+def test_before_the_first_observation() -> None:
+    """Nothing is said of the node, and the counters stand at 0."""
+    found = {name for name, _ in series(Metrics().text())}
+    assert found.isdisjoint(row.name for row in table.OBSERVED)
+    assert {
+        "bwagent_build_info",
+        "bwagent_api_requests_total",
+        "bwagent_observations_total",
+    } <= found
+
+
+def test_the_process() -> None:
+    """This very process: it has used some CPU and memory, and has files open."""
+    found = {name: value for (name, _), value in series(process_text(own_process())).items()}
+    assert found.keys() == {row.name for row in table.PROCESS}
+    assert found["process_resident_memory_bytes"] > 1e6
+    assert all(value > 0 for value in found.values())
+
+
+# What holds the table to the rest.
+
+
+def test_the_words_are_those_of_the_sources() -> None:
+    """A new source, or a new reason for a missing neighbour, has its word here."""
+    assert tuple(name for name, _ in SOURCES) == samples.SOURCES
+    assert set(samples.MISSING) == {*SILENCE, "link-down"}
+
+
+def test_names_follow_the_conventions() -> None:
+    """Counters end with _total and nothing else does; no name stands there twice."""
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert all(row.name.endswith("_total") == (row.kind == "counter") for row in ROWS)
+    assert all(row.text.endswith(".") for row in ROWS)
+
+
+def test_the_document_has_the_table(repository: Path, update_golden: bool) -> None:
+    """docs/metrics.md names every metric and every reason, as the code does."""
+    names = {row.name: ", ".join(f"`{label}`" for label in row.labels) for row in ROWS}
+    truth = "".join(
+        f"| `{row.name}` | {row.kind} | {names[row.name]} | {row.text} |\n" for row in ROWS
+    )
+    begin = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
+    path = repository / "docs/metrics.md"
+    assert between(path, begin, "\n`reason` of", truth, update=update_golden) == truth
+    words = SILENCE | {"link-down": "the port has no link", samples.OTHER: "none of these"}
+    truth = "".join(f"| `{word}` | {words[word]} |\n" for word in (*samples.MISSING, samples.OTHER))
+    assert (
+        between(path, "| reason | |\n|---|---|\n", "\n## What", truth, update=update_golden)
+        == truth
+    )
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
+def test_every_machine_has_metrics(machine: Path) -> None:
+    """A captured machine's metrics parse, and no reason is one that the list does not know."""
+    found = series(fed(observe(replay(str(machine))), rdma=0.01).text())
+    assert found["bwagent_observations_total", frozenset()] == 1
+    assert not [
+        key
+        for key in found
+        if key[0] == "bwagent_neighbor_missing" and ("reason", "other") in key[1]
+    ]
+
+
+def test_promtool_has_no_complaint() -> None:
+    """Prometheus' own linter reads all of it."""
+    require(None if shutil.which("promtool") else "promtool is missing (Debian package prometheus)")
+    devices = [eth("mlx5_0", 1), eth("mlx5_1", 2, port(netdev=netdev("eth2")))]
+    links = (
+        Link("mlx5_0", "eth1", (neighbor('evil"\n\\'),)),
+        Link("mlx5_1", "eth2", missing="silent"),
+    )
+    gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
+    metrics = fed(look(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
+    metrics.rendered({"a": "b"})
+    metrics.applied(1.0)
+    metrics.listener({"own": 1})
+    text = metrics.text() + process_text(own_process())
+    assert {name for name, _ in series(text)} == {row.name for row in ROWS}
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text.encode(), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")

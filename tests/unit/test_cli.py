@@ -1,0 +1,279 @@
+"""The command line as a shell sees it: exit codes, one line on stderr, nothing half-written, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.support import snapshots
+from tests.support.snapshots import CLASS, FIXTURES, FUNCTION, SMALL, bwagent, complaint, lay
+
+if TYPE_CHECKING:
+    from tests.support.snapshots import Snapshot
+
+MACHINE = str(FIXTURES / "dgx-h100")
+EXPECTED = (FIXTURES / "dgx-h100/expected.labels").read_bytes()
+PROBE = ("probe", "--replay", MACHINE)
+
+
+def test_labels_are_printed_as_they_are_to_be() -> None:
+    """Sorted, `key=value`, and nothing else."""
+    finished = bwagent(*PROBE, "-o", "labels")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, EXPECTED, b"")
+
+
+USAGE: dict[str, tuple[tuple[str, ...], str]] = {
+    "an unknown flag": (("probe", "--nosuch"), "--nosuch"),
+    "an unknown flag of two lines": (("probe", "--no\nsuch"), "such"),
+    "an unknown flag of the group": (("--nosuch",), "--nosuch"),
+    "a shortened flag": (("probe", "--out", "json"), "--out"),
+    "an unknown command": (("nosuch",), "nosuch"),
+    "an unknown output": ((*PROBE, "-o", "xml"), "--output"),
+    "a flag without its value": (("probe", "--replay"), "--replay"),
+    "a value for a switch": (("probe", "--dry-run=yes"), "--dry-run"),
+    "an argument too many": ((*PROBE, "extra"), "extra"),
+    "no folder": (("capture",), "DIR"),
+    "two folders": (("capture", "a", "b"), "b"),
+    "a prefix with a space": ((*PROBE, "--label-prefix", "a b"), "--label-prefix"),
+    "a prefix of two lines": ((*PROBE, "--label-prefix", "a\n\x1b[2J"), "--label-prefix"),
+    "no prefix": ((*PROBE, "--label-prefix", ""), "--label-prefix"),
+    "the prefix of Kubernetes": (
+        (*PROBE, "--label-prefix", "node.kubernetes.io"),
+        "--label-prefix",
+    ),
+    "another prefix of Kubernetes": ((*PROBE, "--ib-label-prefix", "k8s.io"), "--ib-label-prefix"),
+    "a Node name with capitals": ((*PROBE, "--node-name", "Node"), "--node-name"),
+    "a sysfs that is not there": (
+        ("probe", "--dry-run", "--sysfs-root", "/nowhere"),
+        "--sysfs-root",
+    ),
+    "a sysfs that is a file": (("capture", "x", "--sysfs-root", "/etc/passwd"), "--sysfs-root"),
+    "a difference of a replay": ((*PROBE, "--diff"), "--diff"),
+    "a cleanup that nobody confirms": (("cleanup", "--node-name", "n1"), "--yes"),
+    "an accelerator key without a domain": (
+        (*PROBE, "--accelerator-label", "domain"),
+        "--accelerator-label",
+    ),
+    "a label prefix of Kubernetes": (
+        (*PROBE, "--label-prefix", "x.kubernetes.io"),
+        "--label-prefix",
+    ),
+}
+
+
+@pytest.mark.parametrize("usage", USAGE)
+def test_a_usage_error_is_one_line_that_names_the_flag(usage: str) -> None:
+    """On stderr, with exit code 2."""
+    arguments, named = USAGE[usage]
+    line = complaint(bwagent(*arguments), 2)
+    assert named in line
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "named"),
+    [
+        ("BWAGENT_PROBE_OUTPUT", "xml", "--output"),
+        ("BWAGENT_PROBE_LABEL_PREFIX", "-", "--label-prefix"),
+        ("BWAGENT_PROBE_NODE_NAME", "A", "--node-name"),
+        ("NODE_NAME", "A", "--node-name"),
+        ("BWAGENT_PROBE_DRY_RUN", "perhaps", "--dry-run"),
+    ],
+)
+def test_a_wrong_environment_is_a_usage_error(name: str, value: str, named: str) -> None:
+    """The line names the flag that the variable stands for."""
+    assert named in complaint(bwagent(*PROBE, env={name: value}), 2)
+
+
+def test_every_flag_is_a_variable() -> None:
+    """A DaemonSet sets them; repeatable ones take several globs."""
+    environment = {
+        "BWAGENT_PROBE_REPLAY": MACHINE,
+        "BWAGENT_PROBE_OUTPUT": "json",
+        "BWAGENT_PROBE_EXCLUDE_DEVICE": "mlx5_0 mlx5_1*",
+        "BWAGENT_PROBE_BACKEND_DEVICE": "mlx5_*",
+        "BWAGENT_PROBE_LABEL_PREFIX": "net.example.com",
+        "BWAGENT_PROBE_IB_LABEL_PREFIX": "ib.example.com",
+        "BWAGENT_PROBE_NODE_NAME": "node-18",
+        "NODE_NAME": "node-17",
+    }
+    found = json.loads(bwagent("probe", env=environment).stdout)
+    assert found["node"] == "node-18"
+    assert {key.partition("/")[0] for key in found["labels"]} == {
+        "net.example.com",
+        "ib.example.com",
+    }
+    assert not [
+        port
+        for port in found["ports"]
+        if port["device"] in {"mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11"}
+    ]
+    assert [port for port in found["ports"] if port["device"] == "mlx5_2"]
+
+
+def test_an_empty_variable_turns_the_family_off() -> None:
+    """As the empty flag does."""
+    assert b"ib.coreweave" not in bwagent(*PROBE, "--ib-label-prefix", "").stdout
+    assert b"ib.coreweave" not in bwagent(*PROBE, env={"BWAGENT_PROBE_IB_LABEL_PREFIX": ""}).stdout
+
+
+def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
+    """`--node-name`, else BWAGENT_PROBE_NODE_NAME, else NODE_NAME, else the host name."""
+    given, both = {"NODE_NAME": "c"}, {"NODE_NAME": "c", "BWAGENT_PROBE_NODE_NAME": "b"}
+    runs = [((*PROBE, "--node-name", "a"), both), (PROBE, both), (PROBE, given), (PROBE, {})]
+    names = [
+        json.loads(bwagent(*arguments, "-o", "json", env=env).stdout)["node"]
+        for arguments, env in runs
+    ]
+    assert names == ["a", "b", "c", "dgx-01"]
+
+
+@pytest.mark.parametrize("command", ["probe", "capture"])
+def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
+    """40 lines of 80 columns, whatever the terminal."""
+    finished = bwagent(command, "--help")
+    lines = finished.stdout.decode().splitlines()
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[-3].strip() == "Examples:"
+    assert all(line.strip().startswith(f"bwagent {command} ") for line in lines[-2:])
+
+
+def test_the_program_says_its_version() -> None:
+    """In one line, and without arguments how it is used."""
+    assert bwagent("--version").stdout.decode().startswith("bwagent ")
+    nothing = bwagent()
+    assert (nothing.returncode, nothing.stdout, nothing.stderr[:14]) == (2, b"", b"Usage: bwagent")
+
+
+@pytest.mark.parametrize("output", ["table", "labels", "json", "yaml"])
+def test_a_closed_pipe_is_no_traceback(output: str) -> None:
+    """`bwagent probe | head -1`: the reader is gone before anything was written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    finished = bwagent(*PROBE, "-o", output, stdout=writing)
+    os.close(writing)
+    assert (finished.returncode, finished.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*PROBE, "-o", "json"),
+        (*PROBE, "-o", "table"),
+        ("probe", "--help"),
+        ("--version",),
+    ],
+)
+def test_a_full_disk_under_stdout_is_one_line(arguments: tuple[str, ...]) -> None:
+    """With exit code 1: what was asked for is not there."""
+    with Path("/dev/full").open("wb") as full:
+        line = complaint(bwagent(*arguments, stdout=full))
+    assert line == "bwagent: cannot write the output: No space left on device"
+
+
+def test_a_closed_stdout_is_no_traceback() -> None:
+    """`bwagent probe >&-`."""
+    command = f'"{sys.executable}" -m agent.cli probe --replay {MACHINE} >&-'
+    finished = subprocess.run(
+        ["sh", "-c", command], cwd=snapshots.REPOSITORY, check=False, capture_output=True
+    )
+    assert b"Traceback" not in finished.stderr
+    assert finished.returncode == 1
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> bytes:
+    """What the program writes to a terminal, which holds a few KiB that nobody has read."""
+    ours, theirs = pty.openpty()
+    with ThreadPoolExecutor(1) as reader:
+        written = reader.submit(_read_all, ours)
+        bwagent(*arguments, stdout=theirs, env=environment)
+        os.close(theirs)
+    os.close(ours)
+    return written.result()
+
+
+def _read_all(terminal: int) -> bytes:
+    written = b""
+    with suppress(OSError):  # EIO: nobody holds the other end any more
+        while more := os.read(terminal, 65536):
+            written += more
+    return written
+
+
+def test_colour_is_for_terminals() -> None:
+    """Not in a pipe, not with NO_COLOR, not on a dumb one; without colour the text is the same."""
+    coloured = on_a_terminal(*PROBE, TERM="xterm")
+    plain = bwagent(*PROBE).stdout
+    assert b"\x1b[32m" in coloured
+    assert b"\x1b" not in plain
+    assert on_a_terminal(*PROBE, TERM="xterm", NO_COLOR="1") == plain.replace(b"\n", b"\r\n")
+    assert on_a_terminal(*PROBE, TERM="dumb") == plain.replace(b"\n", b"\r\n")
+    assert b"\x1b" not in on_a_terminal(*PROBE, "-o", "json", TERM="xterm")
+
+
+@pytest.mark.parametrize("machine", ["cpu-node", "dgx-h100", "h200-roce", "mlx4-dual"])
+def test_yaml_is_a_node(machine: str) -> None:
+    """What `kubectl apply --server-side` takes: its labels are text, whatever they look like."""
+    node = yaml.safe_load(
+        bwagent("probe", "--replay", str(FIXTURES / machine), "-o", "yaml").stdout
+    )
+    assert (node["apiVersion"], node["kind"]) == ("v1", "Node")
+    assert node["metadata"]["name"]
+    assert node["metadata"]["labels"] == snapshots.report(str(FIXTURES / machine))["labels"]
+    assert {type(value) for value in node["metadata"]["labels"].values()} == {str}
+
+
+def test_yaml_without_a_name_is_refused(tmp_path: Path) -> None:
+    """A Node needs one; the line says where from."""
+    snapshot = SMALL | {"host.json": b"{}"}
+    assert "--node-name" in complaint(
+        bwagent("probe", "--replay", lay(tmp_path / "small", snapshot), "-o", "yaml")
+    )
+
+
+@pytest.mark.parametrize("output", ["table", "labels", "json", "yaml"])
+def test_a_long_name_breaks_no_output(tmp_path: Path, output: str) -> None:
+    """Long names give way, in the table; the data has them whole."""
+    name = "m" * 60
+    snapshot = {path: data for path, data in SMALL.items() if path != f"{CLASS}/ibp0"}
+    folder = lay(tmp_path / "long", snapshot | {f"{CLASS}/{name}": SMALL[f"{CLASS}/ibp0"]})
+    finished = bwagent("probe", "--replay", folder, "-o", output)
+    assert finished.returncode == 0
+    assert output != "table" or max(map(len, finished.stdout.splitlines())) <= 80
+    assert output != "json" or json.loads(finished.stdout)["ports"][0]["device"] == name
+
+
+def test_an_escape_in_a_links_target_does_not_reach_the_terminal(tmp_path: Path) -> None:
+    """A netdev's master is named by a link; its broken file is reported by that name."""
+    evil: Snapshot = {
+        f"{FUNCTION}/infiniband/ibp0/ports/1/link_layer": b"Ethernet\n",
+        f"{FUNCTION}/net/eth0/dev_port": b"0\n",
+        "sys/class/net/eth0/master": "../\x1b[2Jevil",
+        "sys/class/net/\x1b[2Jevil/bonding/slaves": b"\xff",
+    }
+    finished = bwagent("probe", "--replay", lay(tmp_path / "evil", SMALL | evil))
+    assert (finished.returncode, b"\x1b" in finished.stdout) == (0, False)
+
+
+def test_a_narrow_encoding_is_no_traceback(tmp_path: Path) -> None:
+    """A host name may have any letters, and a terminal may not."""
+    folder = lay(tmp_path / "small", SMALL | {"host.json": '{"hostname": "knöten"}'.encode()})
+    finished = bwagent("probe", "--replay", folder, env={"PYTHONIOENCODING": "ascii"})
+    assert b"Traceback" not in finished.stderr
+
+
+def test_an_empty_snapshot_name_does_not_show_this_machine() -> None:
+    """`--replay "$UNSET"`."""
+    assert complaint(bwagent("probe", "--replay", "", env={"NODE_NAME": "node-17"}), 2)

@@ -1,0 +1,78 @@
+"""What the documents say is what the code does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from agent.cli import cli
+from agent.labels.table import LABELS
+from agent.output.table import render
+from tests.support.machines import report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def between(path: Path, begin: str, end: str, truth: str, *, update: bool) -> str:
+    """What a document says between two marks; with `update` it is made to say the truth first."""
+    before, mark, rest = path.read_text().partition(begin)
+    said, closing, behind = rest.partition(end)
+    if update:
+        path.write_text(before + mark + truth + closing + behind)
+        return truth
+    return said
+
+
+def test_label_table(repository: Path, update_golden: bool) -> None:
+    """The README's label table is the table in the code, row by row."""
+    truth = "".join(f"| `{row.key}` | {row.value} | {row.absent} |\n" for row in LABELS)
+    begin = "| key | value | absent |\n|---|---|---|\n"
+    assert (
+        between(repository / "README.md", begin, "\nA value that", truth, update=update_golden)
+        == truth
+    )
+
+
+def test_the_table_shown_is_the_table_printed(repository: Path, update_golden: bool) -> None:
+    """The README shows what `probe` prints of the half-failed machine, letter by letter."""
+    truth = render(report(repository / "sysfs_fixtures/half-failed"), colour=False)
+    begin = "--replay sysfs_fixtures/half-failed\n"
+    assert between(repository / "README.md", begin, "```", truth, update=update_golden) == truth
+
+
+def test_every_command_is_in_the_readme(repository: Path) -> None:
+    """The README's command table names every command, and no other."""
+    readme = (
+        (repository / "README.md").read_text().partition("## Commands")[2].partition("\n\n### ")[0]
+    )
+    assert set(re.findall(r"^\| `bwagent (\w+)", readme, re.MULTILINE)) == set(cli.commands)
+
+
+def test_ci_runs_what_the_readme_says(repository: Path) -> None:
+    """CI passes the tests by the README's second command, as it is written there."""
+    commands = re.findall(r"```sh\n(.*?)\n```", (repository / "README.md").read_text(), re.DOTALL)
+    assert commands[1] in (repository / ".ci/run").read_text().splitlines()
+
+
+def test_the_readmes_first_command_prints_labels(repository: Path) -> None:
+    """What the README's first command runs prints the labels of its machine."""
+    first = re.findall(r"```sh\n(.*?)\n```", (repository / "README.md").read_text(), re.DOTALL)[0]
+    arguments = first.rpartition("bin/bwagent ")[2].split()
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.cli", *arguments],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "backend.coreweave.cloud/speed.current=3200G" in done.stdout
+
+
+def test_files_that_are_named_exist(repository: Path) -> None:
+    """CONTRIBUTING names no module that has moved."""
+    text = (repository / "CONTRIBUTING.md").read_text()
+    for name in re.findall(r"`(agent/[\w/]+\.py|tests/[\w./-]+|docs/[\w./]+)`", text):
+        assert (repository / name).exists() or name == "agent/sources/x.py", name

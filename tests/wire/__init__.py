@@ -1,1 +1,0 @@
-"""Codecs against tables, against spoilt input and against other decoders."""
