@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.kube.commands import Target
     from agent.labels.table import Naming, Rendered
-    from agent.lldp.wait import Hearing
+    from agent.lldp.wait import LldpWait
     from agent.model import Observation
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
@@ -235,16 +235,16 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     click.echo(f"{folder}: {summary(journal)}")
 
 
-def _live(flags: dict[str, Any]) -> tuple[Host, Hearing | None]:
+def _live(flags: dict[str, Any]) -> tuple[Host, LldpWait | None]:
     """The doors of this node, and the patience of the one that LLDP frames come in by."""
     from agent.live_host import live_host
     from agent.lldp.packet_socket import Listener
-    from agent.lldp.wait import Hearing, progress
+    from agent.lldp.wait import LldpWait, progress
 
     hearing = (
         None
         if flags["no_wait"]
-        else Hearing(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
+        else LldpWait(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
     )
     devices = flags["exclude_device"], flags["backend_device"]
     return live_host(flags["sysfs_root"], *devices, hearing, flags["nvml_library"]), hearing

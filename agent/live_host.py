@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.helper.forkserver import Standby
+from agent.helper.forkserver import ForkServer
 from agent.helper.process import call
 from agent.host import Host
 from agent.sysfs.reader import LiveRoot
@@ -43,11 +43,11 @@ def live_host(
     )
 
 
-def standing_gpus(
-    nvml_library: str | None, standby: Standby | None = None
+def polled_gpus(
+    nvml_library: str | None, standby: ForkServer | None = None
 ) -> Callable[[], dict[str, Any]]:
     """A door to NVML for who asks again and again: it costs a process that stays, and a sixth for each question."""
-    helper = standby or Standby("nvml", NVML_DEADLINE)
+    helper = standby or ForkServer("nvml", NVML_DEADLINE)
 
     def ask() -> dict[str, Any]:
         answer = helper.call(_nvml_payload(nvml_library))

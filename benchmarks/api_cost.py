@@ -1,9 +1,11 @@
-"""What one request costs the API server, next to what a kubelet asks of it anyway. CPU milliseconds, one row each.
+"""What one request costs the API server, next to what a kubelet asks of it anyway. CPU
+milliseconds, one row each.
 
     python -m benchmarks.api_cost [REQUESTS]
 
-One at a time, so that the costs are the requests' own; what the server uses when nobody asks is measured before and
-taken off. The agent's rows are with its manifests in force: a Pod's own token, RBAC, the admission policy.
+One at a time, so that the costs are the requests' own; what the server uses when nobody asks is
+measured before and taken off. The agent's rows are with its manifests in force: a Pod's own token,
+RBAC, the admission policy.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tests.support.kube.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.kube.annotation import Observed
+    from agent.kube.annotation import Annotation
     from benchmarks.server_meter import Reading
 
 IDLE = 10.0  # seconds
@@ -90,21 +92,23 @@ class Bench:
         return lambda _number: look(wire.door(self.member.token), self.member.name)
 
     def patch(self, wire: Wire, *, changes: bool = True) -> Callable[[int], object]:
-        """The agent's apply, with other labels each time, or with another time in the annotation only."""
+        """The agent's apply, with other labels each time, or with another time in the annotation
+        only.
+        """
         kube = wire.door(self.member.token)
         node = look(kube, self.member.name)
 
         def once(number: int) -> None:
             nonlocal node
-            assert not isinstance(node, Failure), node  # noqa: S101 - what it costs to be refused is another matter
+            assert not isinstance(node, Failure), node
             labels = with_speed(self.member, f"{number + 1}G" if changes else "3200G")
             outcome = apply(kube, plan(node, Desired(labels, self._told(number)), KEYS, 0.0))
-            assert outcome.node, outcome  # noqa: S101
+            assert outcome.node, outcome
             node = outcome.node
 
         return once
 
-    def _told(self, number: int) -> Observed:
+    def _told(self, number: int) -> Annotation:
         return replace(self.member.told, time=1_800_000_000 + number)
 
     def lease(self) -> Callable[[int], object]:
@@ -141,7 +145,7 @@ class Bench:
         status, _, data = self.kept.send(
             method, path, self.cluster.admin, json.dumps(body).encode(), headers
         )
-        assert status == 200, data  # noqa: S101
+        assert status == 200, data
         return dict(json.loads(data))
 
 
@@ -154,7 +158,9 @@ def with_speed(member: Member, speed: str) -> dict[str, str]:
 
 
 class Watchers:
-    """Watch all Nodes as the parts of a control plane do, and count what comes, within the block."""
+    """Watch all Nodes as the parts of a control plane do, and count what comes, within the
+    block.
+    """
 
     def __init__(self, cluster: Cluster, count: int) -> None:
         self.received = 0

@@ -1,8 +1,10 @@
-"""What a process has cost so far: CPU seconds and resident memory, its children and their children included.
+"""What a process has cost so far: CPU seconds and resident memory, its children and their children
+included.
 
-CPU is the kernel's own count. A process has a clock that counts its threads to the nanosecond, those that have ended
-included (clock_getcpuclockid(3)); children that were waited for stand in `stat` in ticks; those alive are asked
-themselves. So a helper that lived 20 ms is counted, and what is read is never what some sampling caught.
+CPU is the kernel's own count. A process has a clock that counts its threads to the nanosecond,
+those that have ended included (clock_getcpuclockid(3)); children that were waited for stand in
+`stat` in ticks; those alive are asked themselves. So a helper that lived 20 ms is counted, and what
+is read is never what some sampling caught.
 
 Memory is `smaps_rollup`: Rss is what `ps` says, Pss shares pages among those that have them mapped.
 """
@@ -56,7 +58,9 @@ def own(pid: int) -> float:
 
 
 def waited_for(pid: int) -> float:
-    """CPU seconds of the children that the process has waited for (proc(5): stat, cutime and cstime)."""
+    """CPU seconds of the children that the process has waited for (proc(5): stat, cutime and
+    cstime).
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[13:15])) / TICKS
 
@@ -81,7 +85,9 @@ def threads(pid: int) -> int:
 
 
 def load() -> str:
-    """How busy the machine is, for people: the load average of the last minute and the last five."""
+    """How busy the machine is, for people: the load average of the last minute and the last
+    five.
+    """
     return "load average {:.2f} {:.2f}".format(*os.getloadavg()[:2])
 
 

@@ -1,9 +1,10 @@
-"""Eight ports that go down and come up every second: how many requests that makes, and what the Node says in the end.
+"""Eight ports that go down and come up every second: how many requests that makes, and what the
+Node says in the end.
 
-The far ends of real cables are set down and up, sixteen changes a second, each of a port that chance names: all at the
-same moment would look like no change to an agent that looks once a second. In the end all are up, which chance hardly
-ever has, and the Node has to say so and to go on saying so. An agent with its usual intervals may write once, and once
-more in each `--min-interval`.
+The far ends of real cables are set down and up, sixteen changes a second, each of a port that
+chance names: all at the same moment would look like no change to an agent that looks once a second.
+In the end all are up, which chance hardly ever has, and the Node has to say so and to go on saying
+so. An agent with its usual intervals may write once, and once more in each `--min-interval`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Outcome(NamedTuple):
 
 
 class Flapping(Thread):
-    """Flaps within a thread of its own; `outcome` is there after join(), unless the Node never said what is."""
+    """Flaps within a thread of its own; `outcome` is there after join(), unless the Node never said
+    what is.
+    """
 
     def __init__(self, cluster: Cluster, folder: Path, agent: Agent, seconds: float) -> None:
         super().__init__(daemon=True)
@@ -62,7 +65,7 @@ class Flapping(Thread):
         began, before, since = time.monotonic(), cost.cpu(self._agent.process.pid), time.time()
         up = dict.fromkeys(range(PORTS), True)
         while (now := time.monotonic()) < began + self._seconds:
-            number = random.randrange(PORTS)  # noqa: S311 - no secret
+            number = random.randrange(PORTS)
             up[number] = not up[number]
             self._set(number, up=up[number])
             time.sleep(max(now + PAUSE - time.monotonic(), 0.0))

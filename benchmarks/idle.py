@@ -1,4 +1,5 @@
-"""What it costs while nothing happens, beside what does the same job today, in the same minutes on the same machine.
+"""What it costs while nothing happens, beside what does the same job today, in the same minutes on
+the same machine.
 
     everything   16 ports of both fabrics, GPUs: twice the ports of a node, so that every source has eight
     no GPU, IB   8 Ethernet ports with LLDP
@@ -6,10 +7,11 @@
     node_exporter             Debian's, its usual collectors, over the sysfs of `everything` and the real /proc
     lldpd                     Debian's, on 8 Ethernet ports of its own
 
-Every switch port speaks every 30 s; /metrics is scraped once a minute, node_exporter's and the agents' alike. The first
-two agents have their resync put off, so what a minute costs is not a matter of luck; the PATCH is added to the hour.
-The clock starts when all have applied their labels. What a living helper's forks took the kernel tells in hundredths of
-a second: in five minutes the GPUs' five are none or one (benchmarks/nvml_poll.py has them).
+Every switch port speaks every 30 s; /metrics is scraped once a minute, node_exporter's and the
+agents' alike. The first two agents have their resync put off, so what a minute costs is not a
+matter of luck; the PATCH is added to the hour. The clock starts when all have applied their labels.
+What a living helper's forks took the kernel tells in hundredths of a second: in five minutes the
+GPUs' five are none or one (benchmarks/nvml_poll.py has them).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What it costs to wait for nothing: `python -m benchmarks.idle_wakeups [SECONDS]`, from the repository, as root.
+"""What it costs to wait for nothing: `python -m benchmarks.idle_wakeups [SECONDS]`, from the
+repository, as root.
 
-Each way to wait runs in a process of its own, all at the same time, over a node on which nothing happens; CPU time is
-scaled to an hour, memory is what the process has more than one that has imported its sockets only. The sweep reads
-real sysfs files (of the loopback device, whose driver costs nothing) for 8 ports every 2 s. IPRoute is how pyroute2
-would be used; it is left out where it is not installed. Then, what a thousand link messages and uevents of others cost.
+Each way to wait runs in a process of its own, all at the same time, over a node on which nothing
+happens; CPU time is scaled to an hour, memory is what the process has more than one that has
+imported its sockets only. The sweep reads real sysfs files (of the loopback device, whose driver
+costs nothing) for 8 ports every 2 s. IPRoute is how pyroute2 would be used; it is left out where it
+is not installed. Then, what a thousand link messages and uevents of others cost.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.events.monitor import Ear, Links, Uevents, Wakeups
-from agent.events.port_states import FILES, PortSweep
+from agent.events.monitor import Ear, Links, Monitors, Uevents
+from agent.events.port_states import FILES, PortStateSweep
 from agent.events.rtnetlink import LinkSocket
 
 if TYPE_CHECKING:
@@ -47,15 +49,15 @@ def tree(root: Path) -> str:
 
 def idle(**ears: Callable[[set[str]], Ear]) -> Wait:
     """Wait with these ears."""
-    return Wakeups(["eth0"], ears=ears).wait
+    return Monitors(["eth0"], ears=ears).wait
 
 
 def sweep() -> Wait:
     """Wait with all ears and a sweep, whose first turn is over."""
     with tempfile.TemporaryDirectory() as root:
-        ports = PortSweep(sys=tree(Path(root)))
+        ports = PortStateSweep(sys=tree(Path(root)))
         ports.watch(PORTS)
-        wakeups = Wakeups(["eth0"], ports=ports)
+        wakeups = Monitors(["eth0"], ports=ports)
         wakeups.wait(1)
     return wakeups.wait  # by the files that stay open
 
@@ -87,7 +89,9 @@ def memory() -> int:
 
 
 def measure(way: str, seconds: float) -> None:
-    """Wait in one way, and print what it took: CPU seconds, from the end of its start on, and bytes."""
+    """Wait in one way, and print what it took: CPU seconds, from the end of its start on, and
+    bytes.
+    """
     before = memory()
     wait = WAYS[way]()
     start = time.process_time()

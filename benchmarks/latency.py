@@ -3,9 +3,10 @@
     Ethernet     the far end of a real cable is set down; the kernel's link message wakes the agent
     InfiniBand   a port's `state` is rewritten; the sweep of port states, every 2 s, finds it
 
-What is in between is told by others: the link message by a socket of our own beside the agent's, the request by the API
-server's audit log, the look by the agent's metrics. The child is what is left: an interpreter, the official client and
-its TLS. The two kinds take turns, with a random pause, so that neither sees the same moment of a sweep again and again.
+What is in between is told by others: the link message by a socket of our own beside the agent's,
+the request by the API server's audit log, the look by the agent's metrics. The child is what is
+left: an interpreter, the official client and its TLS. The two kinds take turns, with a random
+pause, so that neither sees the same moment of a sweep again and again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 
 SPEED = "backend.coreweave.cloud/speed.current"
 PATIENCE = 30.0  # seconds
-# A link that has come up is looked at again when its switch speaks, a second later; then any moment of a sweep.
+# A link that has come up is looked at again when its switch speaks, a second later; then any moment
+# of a sweep.
 PAUSE = 1.5, 1.5 + SWEEP  # seconds
 SETTLED = 5.0  # seconds
 FLAGS = ("--min-interval", "0s", "--resync", "720h")  # each change is a first one
@@ -154,7 +156,7 @@ def measure(
     time.sleep(SETTLED)
     found = []
     for up, one in [(up, one) for _ in range(rounds) for up in (False, True) for one in both]:
-        time.sleep(random.uniform(*PAUSE))  # noqa: S311 - no secret
+        time.sleep(random.uniform(*PAUSE))
         found.append(change(one, witness, up=up))
     return found
 

@@ -1,11 +1,14 @@
-"""What it costs to decode an LLDP frame: `python -m benchmarks.lldp_decode [ROUNDS]`, from the repository.
+"""What it costs to decode an LLDP frame: `python -m benchmarks.lldp_decode [ROUNDS]`, from the
+repository.
 
-Ours beside scapy, pypacker and os-ken, as far as they are installed, over the frames of tests/support/lldp_frames.py. All
-take turns in one run, so that whatever else the machine does hits all of them. What is timed is each decoder's usual
-way from a frame to the values of the mandatory TLVs and the System Name; ours goes on to checked text of all TLVs.
-Below 50 times as fast as scapy something has gone wrong.
+Ours beside scapy, pypacker and os-ken, as far as they are installed, over the frames of
+tests/support/lldp_frames.py. All take turns in one run, so that whatever else the machine does hits
+all of them. What is timed is each decoder's usual way from a frame to the values of the mandatory
+TLVs and the System Name; ours goes on to checked text of all TLVs. Below 50 times as fast as scapy
+something has gone wrong.
 
-The last row is what a repeated frame costs, which is nearly all of them: a compare with the one before.
+The last row is what a repeated frame costs, which is nearly all of them: a compare with the one
+before.
 """
 
 from __future__ import annotations
@@ -57,7 +60,9 @@ def pypacker() -> Callable[[bytes], object]:
 
 
 def os_ken() -> Callable[[bytes], object]:
-    """Its parser takes what is behind the Ethernet header, and its TLVs lie in the order of the frame."""
+    """Its parser takes what is behind the Ethernet header, and its TLVs lie in the order of the
+    frame.
+    """
     from os_ken.lib.packet import lldp
 
     def values(frame: bytes) -> object:

@@ -1,8 +1,10 @@
-"""What listening costs: eight sockets while nothing comes, and while switches repeat themselves. Prints medians.
+"""What listening costs: eight sockets while nothing comes, and while switches repeat themselves.
+Prints medians.
 
     python -m benchmarks.lldp_listen        as root: it makes eight veth pairs, and takes them away again
 
-A switch sends every 30 s, so eight ports hear 960 frames an hour, nearly all of them the one before.
+A switch sends every 30 s, so eight ports hear 960 frames an hour, nearly all of them the one
+before.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ FRAME = VENDORS[0].data
 
 @contextmanager
 def cables() -> Iterator[list[str]]:
-    """Eight veth pairs, both ends up; the far ends are called like the near ones with a p behind."""
+    """Eight veth pairs, both ends up; the far ends are called like the near ones with a p
+    behind.
+    """
     names = [f"bwl{number}" for number in range(PORTS)]
     try:
         for name in names:
@@ -54,7 +58,9 @@ def quiet(listener: Listener) -> float:
 
 
 def repeated(listener: Listener, names: list[str], frame: bytes) -> float:
-    """CPU-seconds for one frame of each switch that says what it said before: received, compared, noted."""
+    """CPU-seconds for one frame of each switch that says what it said before: received, compared,
+    noted.
+    """
     table, taken = Table(), []
     switches = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) for _ in names]
     for switch, name in zip(switches, names, strict=True):

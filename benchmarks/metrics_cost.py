@@ -1,9 +1,10 @@
-"""What metrics cost with 16 ports, side by side: `python -m benchmarks.metrics_cost [ROUNDS]`, from the repository.
+"""What metrics cost with 16 ports, side by side: `python -m benchmarks.metrics_cost [ROUNDS]`, from
+the repository.
 
-Memory: resident KB that an import adds to a process that has the agent's other modules already, each in a process of
-its own, medians. CPU: of one rendering (prometheus_client renders the same samples out of families that are made
-already), and of whole scrapes over a socket, client included. At one scrape in 15 s an hour has 240; the whole agent
-may take 1.5 CPU-seconds of it.
+Memory: resident KB that an import adds to a process that has the agent's other modules already,
+each in a process of its own, medians. CPU: of one rendering (prometheus_client renders the same
+samples out of families that are made already), and of whole scrapes over a socket, client included.
+At one scrape in 15 s an hour has 240; the whole agent may take 1.5 CPU-seconds of it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What a change of a label costs, side by side in one run: by the agent's child, and by kubectl. Prints medians.
+"""What a change of a label costs, side by side in one run: by the agent's child, and by kubectl.
+Prints medians.
 
     python benchmarks/node_patch.py
 
-On a real API server (tests/support/kube/build.sh), on a Node with as many images as a kubelet reports. The child finds the
-server as in a Pod. Wall and CPU are of the process that asks; bytes are those on the wire, TLS and its handshake
-included; requests are as kubectl logs them.
+On a real API server (tests/support/kube/build.sh), on a Node with as many images as a kubelet
+reports. The child finds the server as in a Pod. Wall and CPU are of the process that asks; bytes
+are those on the wire, TLS and its handshake included; requests are as kubectl logs them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from agent.kube.annotation import Observed
+from agent.kube.annotation import Annotation
 from agent.kube.managed_fields import keys_of
 from agent.kube.plan import Desired, body, plan
 from agent.kube.requests import apply, look
@@ -87,7 +88,7 @@ def desired() -> Desired:
         for end, text in ends.items()
     }
     addresses = tuple((f"ibp{n}", f"0000:{n:02x}:00.0") for n in range(INTERFACES))
-    observed = Observed(int(time.time()), "5f0492e8-40be-49e6-8717-defbd7b4b902", addresses)
+    observed = Annotation(int(time.time()), "5f0492e8-40be-49e6-8717-defbd7b4b902", addresses)
     return Desired(
         {**labels, f"{PREFIX}/flavor": "roce", f"{PREFIX}/speed.current": next(speeds)}, observed
     )
@@ -103,7 +104,7 @@ def a_node(cluster: Cluster) -> None:
     answer = cluster.request(
         "PATCH", "/api/v1/nodes/bench/status", {"status": {"images": images}}, kind=MERGE
     )
-    assert answer.status == 200, answer.message  # noqa: S101 - a benchmark of something else would mislead
+    assert answer.status == 200, answer.message
 
 
 def kubeconfig(cluster: Cluster, port: int) -> str:
@@ -126,7 +127,9 @@ def kubectl(config: str, home: Path, *arguments: str, stdin: str = "") -> str:
 
 
 def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
-    """What is compared, by name: each changes the Node once, and gives the number of its requests."""
+    """What is compared, by name: each changes the Node once, and gives the number of its
+    requests.
+    """
     kube = door(service_account=pod)
     known = look(kube, "bench")
     if isinstance(known, Failure):

@@ -1,11 +1,14 @@
-"""What a look at the GPUs costs: `python -m benchmarks.nvml_poll [ROUNDS [POLLS]]`, from the repository.
+"""What a look at the GPUs costs: `python -m benchmarks.nvml_poll [ROUNDS [POLLS]]`, from the
+repository.
 
-Over a stand-in libnvidia-ml with eight GPUs that answers at once, so that what is measured is ours; what nvmlInit does
-in a real driver comes on top of every row alike. The ways take turns in one run. CPU is that of the child and of
-starting it, from getrusage(), and of the helper that stands by the mean, since the kernel tells what its forks took in
-hundredths of a second only; an hour has 60 looks, and the whole agent may take 1.5 CPU-seconds of it.
+Over a stand-in libnvidia-ml with eight GPUs that answers at once, so that what is measured is ours;
+what nvmlInit does in a real driver comes on top of every row alike. The ways take turns in one run.
+CPU is that of the child and of starting it, from getrusage(), and of the helper that stands by the
+mean, since the kernel tells what its forks took in hundredths of a second only; an hour has 60
+looks, and the whole agent may take 1.5 CPU-seconds of it.
 
-Then POLLS looks are taken through either way of the agent's own, and its memory must be what it was before.
+Then POLLS looks are taken through either way of the agent's own, and its memory must be what it was
+before.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import agent
-from agent.helper.forkserver import Standby
-from agent.helper.process import Children
+from agent.helper.forkserver import ForkServer
+from agent.helper.process import HelperProcesses
 from benchmarks import cost
 from tests.support import nvml_by_binding, stand_in_nvml
 
@@ -45,19 +48,21 @@ BARE = f"import sys; sys.path.append({ROOT!r}); from agent.nvml.library import l
 
 def by_standby() -> Callable[[], object]:
     """The way of `run`: a fork of a helper that stands by."""
-    return partial(Standby("nvml", 10).call, {})
+    return partial(ForkServer("nvml", 10).call, {})
 
 
 def by_child() -> Callable[[], object]:
-    """The way of `probe`: an isolated interpreter that loads neither json nor signal, NVML by ctypes."""
-    return partial(Children().call, "nvml", {}, 10)
+    """The way of `probe`: an isolated interpreter that loads neither json nor signal, NVML by
+    ctypes.
+    """
+    return partial(HelperProcesses().call, "nvml", {}, 10)
 
 
 def by_binding(*flags: str) -> Callable[[], object]:
     """A child of the same kind that imports nvidia-ml-py instead."""
     packages = sysconfig.get_paths()["purelib"]
     command = [sys.executable, *flags, nvml_by_binding.__file__, packages]
-    return partial(Children(lambda _verb, _seconds: command).call, "nvml", {}, 10)
+    return partial(HelperProcesses(lambda _verb, _seconds: command).call, "nvml", {}, 10)
 
 
 def by_fork(library: str) -> None:

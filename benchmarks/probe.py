@@ -1,8 +1,10 @@
-"""What a probe costs, side by side in one run: a cold start, and reading 16 HCAs warm. Prints medians.
+"""What a probe costs, side by side in one run: a cold start, and reading 16 HCAs warm. Prints
+medians.
 
     python -m benchmarks.probe
 
-node_exporter's infiniband collector reads the same tree where Debian's prometheus-node-exporter is installed.
+node_exporter's infiniband collector reads the same tree where Debian's prometheus-node-exporter is
+installed.
 """
 
 from __future__ import annotations
@@ -101,12 +103,14 @@ def reading(top: Path) -> float:
     start = time.process_time()
     outcome = rdma.read(host)
     spent = time.process_time() - start
-    assert len(outcome.outcome.value) == DEVICES  # type: ignore[union-attr]  # noqa: S101
+    assert len(outcome.outcome.value) == DEVICES  # type: ignore[union-attr]
     return spent
 
 
 def exporter(top: Path) -> float | None:
-    """CPU milliseconds of node_exporter for one scrape of its infiniband collector, less a scrape of nothing."""
+    """CPU milliseconds of node_exporter for one scrape of its infiniband collector, less a scrape
+    of nothing.
+    """
     binary = shutil.which("prometheus-node-exporter")
     if not binary:
         return None

@@ -118,7 +118,9 @@ class Agent:
         self.set(f"ibp{number}", "state", UP if up else DOWN)
 
     def ethernet(self, number: int, *, up: bool) -> None:
-        """A cable is pulled or plugged at its far end; RoCE's own state follows the link in the driver."""
+        """A cable is pulled or plugged at its far end; RoCE's own state follows the link in the
+        driver.
+        """
         self.set(f"mlx5_{number}", "state", UP if up else DOWN)
         self.leaf.call(set_link, f"port{number}", up=up)
 

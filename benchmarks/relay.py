@@ -1,9 +1,12 @@
-"""The API server from within a network namespace: a relay, and what the API server itself noted of each request.
+"""The API server from within a network namespace: a relay, and what the API server itself noted of
+each request.
 
-A socket stays in the namespace that it was opened in. So the listener is opened in the agent's namespace and the rest
-is done out here, where the API server is. A relay that is `cut` hangs up on everybody: an API server that is away.
+A socket stays in the namespace that it was opened in. So the listener is opened in the agent's
+namespace and the rest is done out here, where the API server is. A relay that is `cut` hangs up on
+everybody: an API server that is away.
 
-Requests are counted and timed by the API server's own audit log, in which the agent is told by its user agent.
+Requests are counted and timed by the API server's own audit log, in which the agent is told by its
+user agent.
 """
 
 from __future__ import annotations
@@ -80,7 +83,9 @@ def _request(event: dict[str, Any]) -> Request:
 
 
 def account(cluster: Cluster, folder: Path, port: int) -> dict[str, str]:
-    """Write what a Pod finds of its service account, with the admin's token; the environment that goes with it."""
+    """Write what a Pod finds of its service account, with the admin's token; the environment that
+    goes with it.
+    """
     folder.mkdir()
     (folder / "token").write_text(cluster.admin)
     shutil.copy(cluster.ca, folder / "ca.crt")

@@ -4,9 +4,10 @@ From the repository, as root:
 
     python -m benchmarks.resident [--minutes 10] [--rounds 60] [--only idle|latency]
 
-Two parts, one after the other: ten minutes in which nothing happens to some agents (benchmarks/idle.py) while another
-one's ports flap in a namespace of their own (benchmarks/flaps.py), then links that go down and up
-(benchmarks/latency.py). The API server is a real one. Exits 1 where a documented budget is missed.
+Two parts, one after the other: ten minutes in which nothing happens to some agents
+(benchmarks/idle.py) while another one's ports flap in a namespace of their own
+(benchmarks/flaps.py), then links that go down and up (benchmarks/latency.py). The API server is a
+real one. Exits 1 where a documented budget is missed.
 
 Figures of GPU Feature Discovery and of the NFD worker are given, not measured here.
 """

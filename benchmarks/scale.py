@@ -1,11 +1,13 @@
-"""Thousands of agents and one API server: what it is asked, and how long until every label is right.
+"""Thousands of agents and one API server: what it is asked, and how long until every label is
+right.
 
     python -m benchmarks.scale [--agents 5000] [--within 60] [--real] [--inflight READS,WRITES] [PHASE...]
 
-The API server and its etcd are real, with the agent's manifests in force; so is each agent's pacer, its back-off and
-its requests, over a connection of their own, with a token of the Pod on its Node (tests/support/kube/fleet.py says what is
-played). The generator, the API server and etcd share this machine, and the last line of each phase says how much of it
-each of them had: a phase in which nothing was idle tells of the machine, not of the agents.
+The API server and its etcd are real, with the agent's manifests in force; so is each agent's pacer,
+its back-off and its requests, over a connection of their own, with a token of the Pod on its Node
+(tests/support/kube/fleet.py says what is played). The generator, the API server and etcd share this
+machine, and the last line of each phase says how much of it each of them had: a phase in which
+nothing was idle tells of the machine, not of the agents.
 
     power-on   all start at random moments of one minute; always the first
     leaf       a leaf switch reboots: 32 ports of 32 nodes go down, lose their neighbours and come up

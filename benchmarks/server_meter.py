@@ -1,4 +1,6 @@
-"""What an API server and its etcd use: CPU, memory, bytes, as the kernel and their own metrics count it."""
+"""What an API server and its etcd use: CPU, memory, bytes, as the kernel and their own metrics
+count it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Meter:
     cluster: Cluster
 
     def read(self, *, new: bool = False) -> Reading:
-        """The counters now; `new`: as they are for an API server that has only been started, and cannot be asked."""
+        """The counters now; `new`: as they are for an API server that has only been started, and
+        cannot be asked.
+        """
         server, etcd = self.cluster.server.pid, self.cluster.etcd.pid
         store = _scrape(self.cluster)
         own = os.times()

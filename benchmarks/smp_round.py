@@ -1,9 +1,10 @@
 """What a round of SMPs costs: `python -m benchmarks.smp_round [ROUNDS]`, from the repository.
 
-Over a stand-in libibumad whose ports answer at once, so that what is measured is ours: a fabric's own microseconds come
-on top. A port is asked three things, one after the other; the ports are asked all at the same time, in one child. The
-child with no port is its start and its JSON, with ctypes imported but no library loaded; what stands above it is the
-round. The ways take turns in one run, and CPU is that of the child and of starting it, from getrusage().
+Over a stand-in libibumad whose ports answer at once, so that what is measured is ours: a fabric's
+own microseconds come on top. A port is asked three things, one after the other; the ports are asked
+all at the same time, in one child. The child with no port is its start and its JSON, with ctypes
+imported but no library loaded; what stands above it is the round. The ways take turns in one run,
+and CPU is that of the child and of starting it, from getrusage().
 
 A round over eight ports may take 50 ms more than the child with none.
 """
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.helper.process import Children
+from agent.helper.process import HelperProcesses
 from benchmarks.nvml_poll import interpreter, measure
 from tests.support import stand_in
 
@@ -32,9 +33,11 @@ QUESTIONS = 3  # NodeInfo, NodeDescription, PortInfo
 
 
 def child(library: str, ports: int) -> Callable[[], dict[str, Any]]:
-    """The agent's way to ask that many ports; what is not answered would be cheaper, or dearer, and is refused."""
+    """The agent's way to ask that many ports; what is not answered would be cheaper, or dearer, and
+    is refused.
+    """
     asked = [(f"mlx5_{number}", 1) for number in range(ports)]
-    work = partial(Children().call, "smp", {"ports": asked, "library": library}, 10)
+    work = partial(HelperProcesses().call, "smp", {"ports": asked, "library": library}, 10)
     for port in (answer := work()["ports"]):
         if port["error"] or [one["error"] for one in port["exchanges"]] != [None] * QUESTIONS:
             raise SystemExit(f"{port['device']} of the stand-in left a question unanswered")

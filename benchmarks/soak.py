@@ -1,13 +1,15 @@
-"""Does it stay flat? `python -m benchmarks.soak [--hours H] [--seed S]`, from the repository, as root.
+"""Does it stay flat? `python -m benchmarks.soak [--hours H] [--seed S]`, from the repository, as
+root.
 
-One `bwagent run` with everything on (benchmarks/rack.py) under constant trouble (benchmarks/trouble.py), two strikes a
-second, its own intervals shortened so that an hour has what a quiet month has not: a request every 3 s at most, NVML
-asked every 5 s, ports swept every 0.5 s, a resync every 30 s, holds of 20 s, /metrics scraped every 15 s.
+One `bwagent run` with everything on (benchmarks/rack.py) under constant trouble
+(benchmarks/trouble.py), two strikes a second, its own intervals shortened so that an hour has what
+a quiet month has not: a request every 3 s at most, NVML asked every 5 s, ports swept every 0.5 s, a
+resync every 30 s, holds of 20 s, /metrics scraped every 15 s.
 
-Printed are medians of each quarter. After each one all is mended, the Node has to say so, and the agent is looked at in
-peace: how many files it has open then is no matter of luck. The first quarter is the warm-up; from the second to the
-last one it may grow by 1 MB of the medians, NVML's standing helper by a quarter of one, and in peace it may grow by no
-descriptor and no thread.
+Printed are medians of each quarter. After each one all is mended, the Node has to say so, and the
+agent is looked at in peace: how many files it has open then is no matter of luck. The first quarter
+is the warm-up; from the second to the last one it may grow by 1 MB of the medians, NVML's standing
+helper by a quarter of one, and in peace it may grow by no descriptor and no thread.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ class Sample(NamedTuple):
 
 
 def sample(pid: int) -> Sample:
-    """What it has now; of the agent and the helper that stands by, without one that happens to live."""
+    """What it has now; of the agent and the helper that stands by, without one that happens to
+    live.
+    """
     return Sample(*cost.rollup(pid), standing(pid), cost.descriptors(pid), cost.threads(pid))
 
 
@@ -172,7 +176,7 @@ def soak(hours: float, seed: int, stack: ExitStack) -> int:
     tree = ethernet(rack.netdevs) | infiniband() | gpu()
     address = ("--metrics-address", f"127.0.0.1:{port}")
     agent = stack.enter_context(rack.agent(cluster, relay, NODE, tree, *FLAGS, *address))
-    trouble = Trouble(rack, agent, relay, cluster, random.Random(seed))  # noqa: S311 - to be repeated
+    trouble = Trouble(rack, agent, relay, cluster, random.Random(seed))
     print(f"{hours:g} hours, seed {seed}, {cost.load()}", flush=True)
     print(
         f"{'':14}{'RSS KB':>10}{'PSS KB':>10}{'helper':>10}{'descriptors':>13}{'threads':>9}{'samples':>9}",

@@ -1,7 +1,8 @@
-"""What happens to a node in an hour, in a random order that a seed repeats: links, neighbours, GPUs, devices, the API.
+"""What happens to a node in an hour, in a random order that a seed repeats: links, neighbours,
+GPUs, devices, the API.
 
-Each kind of trouble is a callable that does one thing and is done; what it broke, it or another one mends later.
-`mend` puts everything right, so that what the Node should say in the end is known.
+Each kind of trouble is a callable that does one thing and is done; what it broke, it or another one
+mends later. `mend` puts everything right, so that what the Node should say in the end is known.
 """
 
 from __future__ import annotations

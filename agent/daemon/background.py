@@ -25,7 +25,7 @@ def spawn(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="aside", daemon=True).start()
 
 
-class Aside(Generic[T]):
+class BackgroundTask(Generic[T]):
     """At most one piece of work; `spawn` is the door to threads."""
 
     def __init__(self, spawn: Spawn = spawn) -> None:

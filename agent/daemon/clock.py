@@ -21,7 +21,7 @@ def _since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)  # which counts suspension, so that it is noticed
 
 
-class Steady:
+class AwakeClock:
     """Seconds; call it for the time. `clock` never goes back."""
 
     def __init__(self, clock: Callable[[], float] = _since_boot) -> None:

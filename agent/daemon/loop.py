@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from agent.daemon.background import Aside
+from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
 from agent.kube.annotation import parse
 from agent.kube.managed_fields import ANNOTATION, Field, owned, state_of
@@ -25,21 +25,21 @@ from agent.nvml.domain import verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.daemon.clock import Steady
-    from agent.daemon.observer import Look, Watch
-    from agent.daemon.pollers import Gpus, Smps
-    from agent.daemon.schedule import Pacer
-    from agent.kube.reconcile import Attempt, Speaker
-    from agent.lldp.inbox import Ears
+    from agent.daemon.clock import AwakeClock
+    from agent.daemon.observer import Cycle, Observer
+    from agent.daemon.pollers import NvmlPoller, SmpPoller
+    from agent.daemon.schedule import Schedule
+    from agent.kube.reconcile import Reconciler, Result
+    from agent.lldp.inbox import FrameInbox
     from agent.model import Observation
-    from agent.telemetry.reporter import Voice
+    from agent.telemetry.reporter import Reporter
 
 POLL = 0.05  # seconds between two turns while something is under way
 BEAT = 20.0  # the longest sleep: whoever asks whether the loop turns is told so
 SETTLE = 5.0  # seconds that the first request waits for GPUs and switches to be heard, so that there need be no second
 
 
-class Wake(Protocol):
+class Event(Protocol):
     """One reason to look (agent/events/monitor.py)."""
 
     @property
@@ -48,14 +48,14 @@ class Wake(Protocol):
     def subject(self) -> str: ...
 
 
-class Wakeups(Protocol):
+class Monitors(Protocol):
     """Where reasons come from."""
 
     @property
     def deaf(self) -> dict[str, str]:
         """Which ears cannot be built, and why."""
 
-    def wait(self, timeout: float) -> Iterable[Wake]:
+    def wait(self, timeout: float) -> Iterable[Event]:
         """The reasons, when there are some or time is up."""
 
     def watch(self, netdevs: Iterable[str]) -> None:
@@ -73,17 +73,17 @@ class Ports(Protocol):
 class Doors:
     """What the loop is made of."""
 
-    clock: Steady
-    wakeups: Wakeups
+    clock: AwakeClock
+    wakeups: Monitors
     ports: Ports
-    ears: Ears
-    gpus: Gpus
-    smps: Smps
-    watch: Watch
-    speaker: Speaker
-    pacer: Pacer
-    voice: Voice
-    aside: Callable[[], Aside[Attempt]] = Aside
+    ears: FrameInbox
+    gpus: NvmlPoller
+    smps: SmpPoller
+    watch: Observer
+    speaker: Reconciler
+    pacer: Schedule
+    voice: Reporter
+    aside: Callable[[], BackgroundTask[Result]] = BackgroundTask
 
 
 class Runtime:
@@ -91,12 +91,12 @@ class Runtime:
 
     def __init__(self, doors: Doors) -> None:
         self._doors = doors
-        self._api: Aside[Attempt] = doors.aside()
+        self._api: BackgroundTask[Result] = doors.aside()
         self._stopped = self._news = False  # answers have come that no look has seen
         self._seeded_at: float | None = None
-        self._look: Look | None = None
-        self._node: Attempt | None = None  # the last one that says what the Node is
-        self._told: Look | None = None  # what the attempt under way says
+        self._look: Cycle | None = None
+        self._node: Result | None = None  # the last one that says what the Node is
+        self._told: Cycle | None = None  # what the attempt under way says
         self._netdevs: frozenset[str] = frozenset()
 
     def run(self) -> None:
@@ -197,7 +197,7 @@ class Runtime:
         self._doors.pacer.speaking(now)
         self._api.start(partial(self._doors.speaker.attempt, node, wish))
 
-    def _heed(self, wake: Wake) -> None:
+    def _heed(self, wake: Event) -> None:
         now = self._doors.clock()
         if wake.kind == "frames":
             news, repeated = self._doors.ears.hear()
@@ -225,7 +225,7 @@ class Runtime:
         elif result is not None:
             self._answered(result, now)
 
-    def _answered(self, attempt: Attempt, now: float) -> None:
+    def _answered(self, attempt: Result, now: float) -> None:
         self._doors.voice.answered(attempt, self._told)
         self._node = attempt if attempt.node is not None else None
         if attempt.failure:
@@ -248,7 +248,7 @@ class Runtime:
         self._doors.voice.failed(text)
         self._doors.pacer.failed(self._doors.clock(), retry_after)
 
-    def _seed(self, attempt: Attempt, now: float) -> None:
+    def _seed(self, attempt: Result, now: float) -> None:
         """The Node was seen for the first time: what it says of us is where we begin."""
         keys, node = self._doors.speaker.keys, attempt.node or {}
         told, problem = parse(

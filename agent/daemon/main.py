@@ -13,26 +13,26 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.daemon.clock import Steady
+from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Doors, Runtime
-from agent.daemon.observer import Watch
-from agent.daemon.pollers import Gpus, Smps
-from agent.daemon.schedule import Pacer
+from agent.daemon.observer import Observer
+from agent.daemon.pollers import NvmlPoller, SmpPoller
+from agent.daemon.schedule import Schedule
 from agent.errors import Unavailable
-from agent.events.monitor import Wakeups
-from agent.events.port_states import PortSweep
+from agent.events.monitor import Monitors
+from agent.events.port_states import PortStateSweep
 from agent.kube.managed_fields import keys_of
-from agent.kube.reconcile import Speaker
+from agent.kube.reconcile import Reconciler
 from agent.kube.transport import door
-from agent.live_host import live_host, standing_gpus
-from agent.lldp.inbox import Ears
+from agent.live_host import live_host, polled_gpus
+from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import Table
 from agent.lldp.packet_socket import Listener
-from agent.sysfs.guard import Wary
+from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, own_process, process_text
-from agent.telemetry.reporter import Voice
+from agent.telemetry.reporter import Reporter
 from agent.telemetry.server import Server, State
 
 if TYPE_CHECKING:
@@ -89,18 +89,18 @@ def run(configuration: Configuration) -> None:
 
 def _assemble(
     configuration: Configuration, state: State, stack: ExitStack
-) -> tuple[Runtime, Voice]:
-    clock = Steady()
+) -> tuple[Runtime, Reporter]:
+    clock = AwakeClock()
     keys = keys_of(configuration.naming)
     table = Table(GRACE, CONFIRM)
-    ears = Ears(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
-    ports = PortSweep(configuration.port_interval, sys=configuration.sysfs_root)
-    wakeups = Wakeups(frames=ears.filenos, ports=ports, signals=(signal.SIGHUP, *STOP))
+    ears = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
+    ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
+    wakeups = Monitors(frames=ears.filenos, ports=ports, signals=(signal.SIGHUP, *STOP))
     stack.callback(wakeups.close)
     host = _host(configuration, ears)
-    gpus, smps = Gpus(host.gpus, configuration.gpu_interval), Smps(host.ask_smp)
+    gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)
     host = replace(host, clock=clock, neighbors=table, gpus=gpus, ask_smp=smps)
-    voice = Voice(
+    voice = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
         state,
@@ -118,29 +118,29 @@ def _assemble(
         ears=ears,
         gpus=gpus,
         smps=smps,
-        watch=Watch(
+        watch=Observer(
             host,
             configuration.naming,
             configuration.sources,
             configuration.settings.hold,
             time.time,
         ),
-        speaker=Speaker(
+        speaker=Reconciler(
             door(configuration.kubeconfig, configuration.context),
             configuration.node,
             keys,
             configuration.dry_run,
         ),
-        pacer=Pacer(configuration.settings, clock(), random.SystemRandom().random),
+        pacer=Schedule(configuration.settings, clock(), random.SystemRandom().random),
         voice=voice,
     )
     return Runtime(doors), voice
 
 
-def _host(configuration: Configuration, ears: Ears) -> Host:
+def _host(configuration: Configuration, ears: FrameInbox) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
     host = live_host(configuration.sysfs_root, *devices, ears, configuration.nvml_library)
-    gpus = standing_gpus(configuration.nvml_library)
+    gpus = polled_gpus(configuration.nvml_library)
     return replace(
-        host, root=Wary(LiveRoot(configuration.sysfs_root)), gpus=gpus, deadline=DEADLINE
+        host, root=StuckGuard(LiveRoot(configuration.sysfs_root)), gpus=gpus, deadline=DEADLINE
     )

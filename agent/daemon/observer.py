@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from agent.host import Host
-    from agent.kube.annotation import Observed
+    from agent.kube.annotation import Annotation
     from agent.labels.table import Naming, Rendered
     from agent.model import Observation
 
 OFF = Absent("switched off by --source")
 
 
-class Look(NamedTuple):
+class Cycle(NamedTuple):
     """One look, and what it means."""
 
     observation: Observation
     rendered: Rendered
-    told: Observed  # for the annotation
+    told: Annotation  # for the annotation
     expired: Mapping[
         str, str
     ]  # labels that have just gone because their hold ran out, with their last values
@@ -49,7 +49,7 @@ class Look(NamedTuple):
         return tuple(self.rendered.labels.items()), self.told.boot_id, self.told.interfaces
 
 
-class Watch:
+class Observer:
     """The looks of one agent; `wall` is the clock on the wall, in seconds since the epoch, for people only."""
 
     def __init__(
@@ -68,18 +68,18 @@ class Watch:
             wall,
         )
         self._keys = keys_of(naming)
-        self._told: Observed | None = None
+        self._told: Annotation | None = None
         self._grace = Grace()
         self._netdevs: tuple[str, ...] = ()  # whose neighbours were looked at
         self._holds = Holds(hold, {}, host.clock())
 
-    def seed(self, labels: Mapping[str, str], told: Observed | None) -> None:
+    def seed(self, labels: Mapping[str, str], told: Annotation | None) -> None:
         """Begin with what the Node says."""
         kept = {key: value for key, value in labels.items() if not self._is_off(key)}
         self._holds = Holds(self._hold, kept, self._host.clock())
         self._told = told
 
-    def look(self) -> Look:
+    def look(self) -> Cycle:
         """Look once."""
         took: dict[str, float] = {}
         labelled = dict(self._told.interfaces) if self._told else {}
@@ -97,7 +97,7 @@ class Watch:
         )
         links = seen.lldp.value if isinstance(seen.lldp, Seen) else ()
         self._netdevs = tuple(link.netdev for link in links if link.netdev)
-        return Look(seen, rendered, self._told, expired, took, self.until(), uneasy)
+        return Cycle(seen, rendered, self._told, expired, took, self.until(), uneasy)
 
     def until(self) -> float:
         """When something that the last look saw runs out by itself; neighbours who repeat themselves put it off."""

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.background import Aside
+from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
 from agent.nvml.domain import SLOW, Pace, Verdict
 
@@ -32,13 +32,16 @@ AGAIN = 3600.0  # seconds after which a switch is asked again that nothing was h
 NOT_YET = "not asked yet"
 
 
-class Gpus:
+class NvmlPoller:
     """The door to NVML: `ask` takes its time or raises Unavailable, calling this does neither but the latter."""
 
     def __init__(
-        self, ask: Callable[[], Answer], interval: float = SLOW, aside: Aside[Answer] | None = None
+        self,
+        ask: Callable[[], Answer],
+        interval: float = SLOW,
+        aside: BackgroundTask[Answer] | None = None,
     ) -> None:
-        self.aside = aside or Aside()
+        self.aside = aside or BackgroundTask()
         self._ask = ask
         self._pace = Pace(interval=interval)
         self._answer: Answer | Exception = Unavailable(f"NVML was {NOT_YET}")
@@ -100,13 +103,15 @@ class _Port:
     tries: int = 0
 
 
-class Smps:
+class SmpPoller:
     """The door to SMPs: `ask` takes its time or raises Unavailable; see Host.ask_smp for what both give."""
 
     def __init__(
-        self, ask: Callable[[Sequence[Address]], Answer], aside: Aside[Answer] | None = None
+        self,
+        ask: Callable[[Sequence[Address]], Answer],
+        aside: BackgroundTask[Answer] | None = None,
     ) -> None:
-        self.aside = aside or Aside()
+        self.aside = aside or BackgroundTask()
         self._ask = ask
         self._ports: dict[Address, _Port] = {}
         self._before: dict[Address, _Port] = {}  # as the look before had it

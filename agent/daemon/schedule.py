@@ -59,7 +59,7 @@ class Step(NamedTuple):
     resync: bool = False  # the request is the one that comes without a change
 
 
-class Pacer:
+class Schedule:
     """The agent's sense of time."""
 
     def __init__(self, settings: Settings, now: float, random: Callable[[], float]) -> None:

@@ -29,14 +29,14 @@ from agent.events.rtnetlink import BURST, RECEIVE_BUFFER, LinkSocket, enlarge
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agent.events.port_states import PortSweep
+    from agent.events.port_states import PortStateSweep
 
 RETRY, LONGEST_RETRY = 1.0, 300.0  # seconds between two tries to build an ear
 BEAT = 5.0  # seconds; the longest sleep while a sweep of ports has to be looked after
 STOP, LOOK_NOW = signal.SIGTERM, signal.SIGHUP
 
 
-class Wake(NamedTuple):
+class Event(NamedTuple):
     """One reason to look again.
 
     "link" NETDEV, "device" RDMA_DEVICE, "port" DEVICE/NUMBER: it may have changed, come or gone. "frames" "": LLDP
@@ -53,7 +53,7 @@ class Ear(Protocol):
     def fileno(self) -> int:
         """Readable when `hear` has something to do."""
 
-    def hear(self) -> set[Wake]:
+    def hear(self) -> set[Event]:
         """The reasons so far; never waits."""
 
     def close(self) -> None:
@@ -63,9 +63,9 @@ class Ear(Protocol):
 class Links(LinkSocket):
     """The kernel's link messages of the netdevs in `names`."""
 
-    def hear(self) -> set[Wake]:
+    def hear(self) -> set[Event]:
         """A reason for each netdev."""
-        return {Wake("link", name) for name in self.changed()}
+        return {Event("link", name) for name in self.changed()}
 
 
 class Uevents:
@@ -89,7 +89,7 @@ class Uevents:
     def fileno(self) -> int:
         return int(self._monitor.fileno())
 
-    def hear(self) -> set[Wake]:
+    def hear(self) -> set[Event]:
         found = set()
         for _ in range(BURST):
             if (device := self._monitor.poll(0)) is None:
@@ -99,9 +99,9 @@ class Uevents:
             )  # a rename
             names = {device.sys_name, old.rpartition("/")[2]} - {""}
             if device.subsystem == "infiniband":
-                found |= {Wake("device", name) for name in names}
+                found |= {Event("device", name) for name in names}
             else:
-                found |= {Wake("link", name) for name in names & self._names}
+                found |= {Event("link", name) for name in names & self._names}
         return found
 
     def close(self) -> None:
@@ -119,9 +119,10 @@ class Signals:
     def fileno(self) -> int:
         return self._reader
 
-    def hear(self) -> set[Wake]:
+    def hear(self) -> set[Event]:
         return {
-            Wake("signal", signal.Signals(number).name) for number in os.read(self._reader, 1 << 16)
+            Event("signal", signal.Signals(number).name)
+            for number in os.read(self._reader, 1 << 16)
         }
 
     def close(self) -> None:
@@ -135,7 +136,7 @@ class Signals:
 EARS: Mapping[str, Callable[[set[str]], Ear]] = {"links": Links, "uevents": Uevents}
 
 
-class Wakeups:
+class Monitors:
     """All reasons to look again at `netdevs`, the RDMA devices and the ports that `ports` sweeps.
 
     `frames` gives the descriptors at which LLDP frames come in (Listener.filenos). `deaf` says which ears cannot be
@@ -147,7 +148,7 @@ class Wakeups:
         netdevs: Iterable[str] = (),
         *,
         frames: Callable[[], Iterable[int]] = tuple,
-        ports: PortSweep | None = None,
+        ports: PortStateSweep | None = None,
         signals: Iterable[signal.Signals] = (LOOK_NOW, STOP),
         ears: Mapping[str, Callable[[set[str]], Ear]] = EARS,
     ) -> None:
@@ -172,7 +173,7 @@ class Wakeups:
             for post in self._posts.values():
                 post.dismiss()
 
-    def wait(self, timeout: float) -> set[Wake]:
+    def wait(self, timeout: float) -> set[Event]:
         """The reasons so far, or else the first to come within `timeout` seconds; empty when none has."""
         end = time.monotonic() + timeout
         while True:
@@ -189,7 +190,7 @@ class Wakeups:
             ear.close()
         self._posts, self._fixed = {}, []
 
-    def _revive(self) -> set[Wake]:
+    def _revive(self) -> set[Event]:
         lost = [
             name
             for name, post in self._posts.items()
@@ -197,9 +198,9 @@ class Wakeups:
         ]
         for name in lost:
             self._posts[name].man(self._names)
-        return {Wake("resync", name) for name in lost}
+        return {Event("resync", name) for name in lost}
 
-    def _listen(self, left: float) -> set[Wake]:
+    def _listen(self, left: float) -> set[Event]:
         waits = [post.due - time.monotonic() for post in self._posts.values() if post.ear is None]
         longest = min(
             [left, BEAT, *waits] if self._ports and self._ports.sweeping else [left, *waits]
@@ -210,12 +211,12 @@ class Wakeups:
         for fd in (*posts, *fixed, *self._frames()):
             poll.register(fd, select.POLLIN)
         ready = [fd for fd, _ in poll.poll(math.ceil(1000 * max(0, longest)))]
-        found: set[Wake] = set()
+        found: set[Event] = set()
         for fd in ready:
             if fd in posts:
                 found |= posts[fd].hear()
             else:
-                found |= fixed[fd].hear() if fd in fixed else {Wake("frames", "")}
+                found |= fixed[fd].hear() if fd in fixed else {Event("frames", "")}
         return found
 
 
@@ -238,7 +239,7 @@ class _Post:
             self.reason, self._delay = str(error), min(2 * self._delay, LONGEST_RETRY)
         self.due = time.monotonic() + self._delay
 
-    def hear(self) -> set[Wake]:
+    def hear(self) -> set[Event]:
         """What the ear says; it is sent away when it missed something."""
         try:
             return self.ear.hear() if self.ear else set()

@@ -26,7 +26,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agent.events.monitor import Wake
+from agent.events.monitor import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,7 +40,7 @@ VANISHED = frozenset(
 )  # what a removed driver leaves behind
 
 
-class PortSweep:
+class PortStateSweep:
     """Says which ports of RDMA devices changed; `sys` is where the host's /sys is mounted.
 
     `interval` in seconds; `read` is a door.
@@ -89,13 +89,13 @@ class PortSweep:
         """Readable when `hear` has something to say."""
         return self._reader
 
-    def hear(self) -> set[Wake]:
+    def hear(self) -> set[Event]:
         """The ports that have changed since; never waits."""
         with self._lock:
             with suppress(BlockingIOError):
                 os.read(self._reader, 1)
             changed, self._changed = self._changed, set()
-        return {Wake("port", port) for port in changed}
+        return {Event("port", port) for port in changed}
 
     def relieve(self) -> None:
         """See to it that a device that blocks holds up nobody but itself; to be called every few seconds."""

@@ -33,7 +33,7 @@ _ANSWER = re.compile(
 )  # stand_by's: what the fork said, and how it ended
 
 
-class Standby:
+class ForkServer:
     """A helper for one verb; `command_line` and `popen` are the doors to processes."""
 
     def __init__(

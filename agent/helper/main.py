@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from agent.infiniband.query import Talk
+    from agent.infiniband.query import PortQuery
 
     Verb = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -59,7 +59,7 @@ def smp(payload: dict[str, Any]) -> dict[str, Any]:
     return {"ports": [_as_json(talk) for talk in talks]}
 
 
-def _as_json(talk: Talk) -> dict[str, Any]:
+def _as_json(talk: PortQuery) -> dict[str, Any]:
     exchanges = [
         {
             "request": one.request.hex(),

@@ -61,7 +61,7 @@ def _python(entry: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _BOOT.format(path=[root, *installed], entry=entry)]
 
 
-class Children:
+class HelperProcesses:
     """The helpers of one agent, at most one of a kind stuck; `command_line` and `popen` are the doors to processes."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Children:
         return ""
 
 
-call = Children().call
+call = HelperProcesses().call
 
 
 def listen(

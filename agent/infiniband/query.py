@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.infiniband import smp
-from agent.infiniband.umad import GRACE, Shut
+from agent.infiniband.umad import GRACE, PortUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIRST_TID = 1
 
 
-class Talk:
+class PortQuery:
     """The conversation over one port; over when `request` is None."""
 
     def __init__(self, device: str, number: int, timeout_ms: int, tries: int) -> None:
@@ -43,7 +43,7 @@ class Talk:
         try:
             self._port = open_port(self.device, self.number)
             self._conversation = smp.conversation(self.number, FIRST_TID)
-        except Shut as shut:
+        except PortUnavailable as shut:
             self._end(shut.reason, shut)
         else:
             self._go_on(lambda: next(self._conversation))
@@ -63,7 +63,7 @@ class Talk:
             return
         try:
             reply = self._port.receive(self.request)
-        except Shut as shut:
+        except PortUnavailable as shut:
             self._unanswered(shut)
         else:
             if reply is not None:
@@ -73,7 +73,7 @@ class Talk:
         """Give up waiting when it is time to."""
         if self.request is not None and now >= self.deadline:
             self._unanswered(
-                Shut(
+                PortUnavailable(
                     "no-answer",
                     f"{self.device} port {self.number}: no answer in {self._timeout_ms} ms",
                 )
@@ -86,7 +86,7 @@ class Talk:
             self.request = None
         except Malformed as error:
             self._end("malformed", error)
-        except Shut as shut:
+        except PortUnavailable as shut:
             self._end(shut.reason, shut)
         else:
             self._send()
@@ -98,14 +98,14 @@ class Talk:
         self.deadline = time.monotonic() + self._timeout_ms / 1000 + GRACE
         try:
             self._port.send(self.request, self._timeout_ms)
-        except Shut as shut:
+        except PortUnavailable as shut:
             self._unanswered(shut)
 
     def _answered(self, reply: bytes) -> None:
         self._record(reply, None)
         self._go_on(lambda: self._conversation.send(reply))
 
-    def _unanswered(self, shut: Shut) -> None:
+    def _unanswered(self, shut: PortUnavailable) -> None:
         if shut.reason == "no-answer" and self._left > 0:
             self._send()
         else:
@@ -125,9 +125,9 @@ def sweep(
     ports: Iterable[tuple[str, int]],
     timeout_ms: int,
     tries: int,
-) -> list[Talk]:
+) -> list[PortQuery]:
     """Ask who is at the far end of each (device, port), all at the same time, each request up to `tries` times."""
-    talks = [Talk(device, number, timeout_ms, tries) for device, number in ports]
+    talks = [PortQuery(device, number, timeout_ms, tries) for device, number in ports]
     try:
         for talk in talks:
             talk.start(open_port)
@@ -142,7 +142,7 @@ def sweep(
     return talks
 
 
-def _readable(talks: list[Talk]) -> list[Talk]:
+def _readable(talks: list[PortQuery]) -> list[PortQuery]:
     poll, by_fd = select.poll(), {talk.fileno(): talk for talk in talks}
     for fd in by_fd:
         poll.register(fd, select.POLLIN)

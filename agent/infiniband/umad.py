@@ -53,7 +53,7 @@ _PROTOTYPES = {  # name: (result, arguments), infiniband/umad.h
 }
 
 
-class Shut(Unavailable):
+class PortUnavailable(Unavailable):
     """A port that cannot be asked, or does not answer.
 
     `reason` is one of `no-answer`, `not-permitted`, `no-umad` (library, kernel module or device node missing),
@@ -75,14 +75,14 @@ class Umad:
                 function = getattr(self.lib, name)
                 function.restype, function.argtypes = result, arguments
         except (OSError, AttributeError) as error:
-            raise Shut("no-umad", f"{library}: {error}") from error
+            raise PortUnavailable("no-umad", f"{library}: {error}") from error
         self.lib.umad_init()
 
     def open(self, device: str, port: int) -> Port:
         """The umad device of an RDMA device's port, with an agent of class 0x81 registered."""
         # Port 0 would be "any port" to the library, and a missing name "any device".
         if port < 1 or not device or "\0" in device:
-            raise Shut("no-umad", f"{device!r} port {port}: no such port")
+            raise PortUnavailable("no-umad", f"{device!r} port {port}: no such port")
         return Port(self, device, port)
 
     def ask(self, device: str, port: int, request: bytes, timeout_ms: int) -> bytes:
@@ -93,7 +93,7 @@ class Umad:
             while opened.wait(deadline - time.monotonic()):
                 if (reply := opened.receive(request)) is not None:
                     return reply
-            raise Shut("no-answer", f"{opened.name}: no answer within {timeout_ms} ms")
+            raise PortUnavailable("no-answer", f"{opened.name}: no answer within {timeout_ms} ms")
 
 
 class Port:
@@ -108,7 +108,7 @@ class Port:
         try:
             registered = self._lib.umad_register(self._id, _CLASS, _CLASS_VERSION, _NO_RMPP, None)
             self._agent = self._check(registered, "refused", "umad_register")
-        except Shut:
+        except PortUnavailable:
             self._lib.umad_close_port(self._id)
             raise
 
@@ -153,7 +153,7 @@ class Port:
         if smp.transaction(mad) != smp.transaction(request):
             return None
         if status:
-            raise Shut("no-answer", f"{self.name}: {os.strerror(status)}")
+            raise PortUnavailable("no-answer", f"{self.name}: {os.strerror(status)}")
         return mad
 
     def _buffer(self) -> ctypes.Array[ctypes.c_char]:
@@ -164,4 +164,6 @@ class Port:
         if result >= 0:
             return result
         number = ctypes.get_errno() or -result
-        raise Shut(_REFUSED.get(number, reason), f"{self.name}: {function}: {os.strerror(number)}")
+        raise PortUnavailable(
+            _REFUSED.get(number, reason), f"{self.name}: {function}: {os.strerror(number)}"
+        )

@@ -35,7 +35,7 @@ _WORD = re.compile(r"[!-~]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Annotation:
     """The annotation; None is unknown."""
 
     time: int | None  # of the last full observation, seconds since the epoch
@@ -45,8 +45,8 @@ class Observed:
 
 
 def observed(
-    observation: Observation, labels: Iterable[str], keys: Keys, previous: Observed | None = None
-) -> Observed:
+    observation: Observation, labels: Iterable[str], keys: Keys, previous: Annotation | None = None
+) -> Annotation:
     """What to write beside these labels; `previous` knows what cannot be seen now."""
     outcomes = (observation.rdma, observation.lldp, observation.ib, observation.nvml)
     full = not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
@@ -58,7 +58,7 @@ def observed(
     before = previous.interfaces if previous else ()
     held = {name: pci for name, pci in before if name in known or _is_hidden(name, observation)}
     boot_id = boot_id if _WORD.fullmatch(boot_id or "") else None
-    return Observed(
+    return Annotation(
         time, boot_id, tuple(sorted((held | _addresses(observation)).items())[:MOST_INTERFACES])
     )
 
@@ -83,7 +83,7 @@ def _addresses(observation: Observation) -> dict[str, str]:
     }
 
 
-def render(told: Observed) -> str:
+def render(told: Annotation) -> str:
     """The annotation's text."""
     document = {
         "schema": SCHEMA,
@@ -95,7 +95,7 @@ def render(told: Observed) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def parse(text: str | None, key: str) -> tuple[Observed | None, Problem | None]:
+def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None]:
     """The annotation `key` out of its text; None and what is wrong where it is not one. No text is no problem."""
     if text is None:
         return None, None
@@ -107,7 +107,7 @@ def parse(text: str | None, key: str) -> tuple[Observed | None, Problem | None]:
         )
 
 
-def _parse(text: str) -> Observed:
+def _parse(text: str) -> Annotation:
     if len(text) > LONGEST:
         raise Malformed(f"it has {len(text)} characters")
     document = json.loads(text)
@@ -115,7 +115,7 @@ def _parse(text: str) -> Observed:
         raise Malformed("it is no JSON object")
     if document.get("schema") != SCHEMA:
         raise Malformed(f"its schema is {document.get('schema')!r:.20}, {SCHEMA} is known")
-    return Observed(
+    return Annotation(
         _time(document.get("time")),
         _text(document, "boot_id", _WORD),
         _interfaces(document.get("interfaces")),

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agent.kube.managed_fields import ACC, ANNOTATION, IB, LABEL, OBSERVED, Field, P, state_of
-from agent.kube.plan import Held
+from agent.kube.plan import ForeignField
 from agent.kube.response import Answer, failure_of, one_line
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Outcome:
         frozenset()
     )  # keys, and families where no key was named: for `Desired.backed_off`
     left_alone: tuple[
-        Held, ...
+        ForeignField, ...
     ] = ()  # others' keys: those of the plan, and those that a conflict told of
     taken: tuple[Taken, ...] = ()
     failure: Failure | None = None  # what ended it early
@@ -153,7 +153,7 @@ class _Session:
                 tokens += 1
             elif answer.conflicts:
                 conflicts += 1
-                force = self.concede(answer.conflicts, families) or force
+                force = self.yield_fields(answer.conflicts, families) or force
             else:
                 break
         return answer
@@ -170,7 +170,7 @@ class _Session:
         differ = {one for one in either if self.ours.get(one) != self.wanted.get(one)}
         return {one for one in differ if self.plan.keys.family(one) in families}
 
-    def concede(self, conflicts: Iterable[Cause], families: tuple[str, ...]) -> bool:
+    def yield_fields(self, conflicts: Iterable[Cause], families: tuple[str, ...]) -> bool:
         """Leave others what is theirs; whether anything remains that is to be taken from them."""
         take = False
         for cause in conflicts:
@@ -192,7 +192,7 @@ class _Session:
         wanted = self.wanted.pop(one, None)
         if self.ours.pop(one, None) is not None:
             self.lost.add(one)
-        self.left_alone.append(Held(one.key, None, wanted, (cause.manager,)))
+        self.left_alone.append(ForeignField(one.key, None, wanted, (cause.manager,)))
 
     def named(self, denial: Answer, families: tuple[str, ...]) -> set[Field]:
         """The changes that a denial names; none where it names all of them, so that each family gets its chance."""
@@ -212,7 +212,7 @@ class _Session:
             if one in self.ours:
                 self.wanted[one] = self.ours[one]
 
-    def with_value(self, held: Held) -> Held:
+    def with_value(self, held: ForeignField) -> ForeignField:
         """A conflict does not tell what others say; the Node does that came back."""
         if held.value is not None or self.node is None:
             return held

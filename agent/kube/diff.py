@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.kube.apply import Outcome
-    from agent.kube.plan import Held, Plan
+    from agent.kube.plan import ForeignField, Plan
 
 
 def planned(plan: Plan) -> list[str]:
@@ -85,7 +85,7 @@ def _annotations(plan: Plan) -> Iterable[str]:
     return [f"- annotation {key}" for key in sorted(gone)]
 
 
-def _left_alone(held: Iterable[Held]) -> Iterable[str]:
+def _left_alone(held: Iterable[ForeignField]) -> Iterable[str]:
     for one in held:
         who = one_line(", ".join(one.managers))
         wish = f"; bwagent would say {one.wanted}" if one.wanted is not None else ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from agent.kube.annotation import Observed
+    from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys, State
 
 __all__ = ["RESYNC", "Desired", "Held", "Plan", "body", "owned", "plan", "towards"]
@@ -34,7 +34,7 @@ class Desired:
     """How the Node should be."""
 
     labels: Mapping[str, str]
-    observed: Observed
+    observed: Annotation
     backed_off: frozenset[str] = (
         frozenset()
     )  # keys and families that were refused lately: they stay as they are
@@ -42,7 +42,7 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ForeignField:
     """A key that is left alone, because somebody else holds it."""
 
     key: str
@@ -64,7 +64,7 @@ class Plan:
     shared: frozenset[Field] = (
         frozenset()
     )  # of `held`: others hold it too, so it stays when we let go
-    left_alone: tuple[Held, ...] = ()
+    left_alone: tuple[ForeignField, ...] = ()
     postponed: tuple[str, ...] = ()  # keys that were refused lately: they stay as they are
     problems: tuple[Problem, ...] = ()
     due: bool = False  # something changed, or the annotation is to be refreshed
@@ -140,7 +140,7 @@ def towards(
         },
         shared=frozenset(shared),
         left_alone=tuple(
-            Held(one.key, state.fields[one], asked.get(one), state.others[one])
+            ForeignField(one.key, state.fields[one], asked.get(one), state.others[one])
             for one in sorted(foreign | (shared - wanted.keys()))
         ),
     )
@@ -180,7 +180,7 @@ def _labels_differ(plan: Plan) -> bool:
     )
 
 
-def _is_stale(plan: Plan, desired: Desired, previous: Observed | None, now: float) -> bool:
+def _is_stale(plan: Plan, desired: Desired, previous: Annotation | None, now: float) -> bool:
     """The annotation is to be written anew: it is old, of another boot, of other interfaces, or not to be read."""
     annotation = Field(ANNOTATION, plan.keys.annotation)
     if plan.wanted.get(annotation) == plan.held.get(annotation):

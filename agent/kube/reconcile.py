@@ -21,7 +21,7 @@ from agent.kube.response import Failure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.kube.annotation import Observed
+    from agent.kube.annotation import Annotation
     from agent.kube.apply import Outcome
     from agent.kube.managed_fields import Keys
     from agent.kube.plan import Plan
@@ -37,13 +37,13 @@ class Wish:
     """How the Node should be."""
 
     labels: Mapping[str, str]
-    told: Observed
+    told: Annotation
     backed_off: frozenset[str] = frozenset()
     always: bool = False  # make a request though nothing has changed
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Result:
     """What came of it."""
 
     node: Told | None  # as it is now; None: nobody knows
@@ -54,7 +54,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class Reconciler:
     """Speaks for one Node; a dry run reads and plans only."""
 
     kube: Kube
@@ -62,7 +62,7 @@ class Speaker:
     keys: Keys
     dry_run: bool = False
 
-    def attempt(self, node: Told | None, wish: Wish | None) -> Attempt:
+    def attempt(self, node: Told | None, wish: Wish | None) -> Result:
         """Make the Node as it is wished, or only look at it; `node` is what it said last."""
         codes: list[int | None] = []
 
@@ -77,15 +77,15 @@ class Speaker:
 
         found = node or look(kube, self.name)
         if isinstance(found, Failure):
-            return Attempt(None, failure=found, codes=tuple(codes))
+            return Result(None, failure=found, codes=tuple(codes))
         if wish is None:
-            return Attempt(found, codes=tuple(codes))
+            return Result(found, codes=tuple(codes))
         desired = Desired(wish.labels, wish.told, wish.backed_off, math.inf)
         todo = plan(found, desired, self.keys, NEVER_STALE)
         if self.dry_run or not (todo.due or wish.always):
-            return Attempt(found, todo, codes=tuple(codes))
+            return Result(found, todo, codes=tuple(codes))
         outcome = apply(kube, todo)
-        return Attempt(_after(outcome, found), todo, outcome, outcome.failure, tuple(codes))
+        return Result(_after(outcome, found), todo, outcome, outcome.failure, tuple(codes))
 
 
 def _after(outcome: Outcome, before: Told) -> Told | None:

@@ -39,7 +39,7 @@ class Listener(Protocol):
         """Listen on none."""
 
 
-class Ears:
+class FrameInbox:
     """The frames of the netdevs that a look asks for."""
 
     def __init__(self, listener: Listener, table: Table, clock: Callable[[], float]) -> None:

@@ -35,7 +35,7 @@ NEAREST_FIRST = ("01:80:c2:00:00:0e", "01:80:c2:00:00:03", "01:80:c2:00:00:00") 
 
 
 @dataclass(slots=True)
-class Heard:
+class Sender:
     """One sender on one netdev."""
 
     frame: bytes  # the last one that was no goodbye, as it came in
@@ -57,7 +57,7 @@ class Heard:
 
 @dataclass(slots=True)
 class _Netdev:
-    heard: dict[bytes, Heard] = field(default_factory=dict)  # by source address
+    heard: dict[bytes, Sender] = field(default_factory=dict)  # by source address
     first: bytes | None = None  # the one selected last
     epoch: int = 0
     began: float = -math.inf  # when the link was found to have come up again
@@ -126,7 +126,7 @@ class Table:
         elif not up and netdev.down_since is None:
             netdev.down_since = now
 
-    def at(self, name: str, now: float) -> tuple[list[Heard], str]:
+    def at(self, name: str, now: float) -> tuple[list[Sender], str]:
         """The neighbours of a netdev, the selected one first; where there is none, the word why."""
         netdev = self._netdevs.setdefault(name, _Netdev())
         if netdev.down_since is not None and now - netdev.down_since >= self._grace:
@@ -160,10 +160,10 @@ class Table:
         if heard.alike >= self._confirm or identity(told) == identity(heard.known):
             heard.known = told
 
-    def _new(self, netdev: _Netdev, frame: Frame, told: LldpNeighbor) -> Heard:
+    def _new(self, netdev: _Netdev, frame: Frame, told: LldpNeighbor) -> Sender:
         if len(netdev.heard) == MOST:
             del netdev.heard[max(netdev.heard, key=lambda source: _rank(netdev, source))]
-        heard = netdev.heard[frame.data[6:12]] = Heard(
+        heard = netdev.heard[frame.data[6:12]] = Sender(
             frame.data, told, told, frame.time, netdev.epoch - 1
         )
         netdev.goodbye = None

@@ -40,7 +40,7 @@ def _fit(line: str) -> str:
     return line if len(line) <= LINE else f"{line[: LINE - 1]}~"
 
 
-class Hearing:
+class LldpWait:
     """Frames of one look. `wait` None: until all have spoken, or PATIENCE; a number: that many seconds, all of them.
 
     `tell` is told how many netdevs have spoken, which are awaited, and for how many seconds yet; at the end that is 0.

@@ -64,7 +64,7 @@ def identities(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def ailments(gpu: Gpu) -> tuple[str, ...]:
+def health_faults(gpu: Gpu) -> tuple[str, ...]:
     """What the health mask and the summary complain of: `degraded_bandwidth: true`, `summary: unhealthy`."""
     parts = (*gpu.health, ("summary", gpu.health_summary or "not-supported"))
     return tuple(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.model import Failed, IbNeighbor, Problem, Seen
-from agent.nvml.domain import ailments, verdict
+from agent.nvml.domain import health_faults, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,9 +87,9 @@ def _accelerator_hints(observation: Observation) -> list[Problem]:
     found = verdict(observation.nvml)
     gpus = observation.nvml.value if isinstance(observation.nvml, Seen) else ()
     ill = [
-        Problem("nvml", gpu.pci or f"GPU {gpu.index}", None, ", ".join(ailments(gpu)))
+        Problem("nvml", gpu.pci or f"GPU {gpu.index}", None, ", ".join(health_faults(gpu)))
         for gpu in gpus
-        if ailments(gpu)
+        if health_faults(gpu)
     ]
     if isinstance(observation.nvml, Seen) and found.text and found.reason != "unsupported":
         return [Problem("nvml", "accelerator", None, f"{found.reason}: {found.text}"), *ill]

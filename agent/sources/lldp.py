@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.lldp.frame import Frame
-    from agent.lldp.neighbors import Heard
+    from agent.lldp.neighbors import Sender
     from agent.model import LldpNeighbor, Netdev, PortRole
 
 SOURCE = "lldp"
@@ -112,7 +112,7 @@ def _blocked(flags: dict[str, bool]) -> bool:
     return flags.get("disable-fw-lldp") is False or flags.get("fw-lldp-agent") is True
 
 
-def _neighbor(heard: Heard, now: float) -> Neighbor:
+def _neighbor(heard: Sender, now: float) -> Neighbor:
     told = heard.known
     return Neighbor(
         device=told.system_name or told.chassis_id,

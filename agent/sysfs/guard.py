@@ -23,7 +23,7 @@ GUARDED = ("sys/class/infiniband/", "sys/class/net/")
 PATIENCE = 1.0  # seconds that a read may take before its device counts as stuck
 
 
-class Wary:
+class StuckGuard:
     """A Root over another one; any number of threads may use it."""
 
     def __init__(

@@ -245,11 +245,11 @@ OBSERVED: tuple[Metric[Observation], ...] = (
         of.gpus,
     ),
     Metric(
-        "bwagent_gpus_unwell",
+        "bwagent_gpus_unhealthy",
         G,
         "GPUs whose fabric health complains of something.",
         (),
-        of.gpus_unwell,
+        of.gpus_unhealthy,
     ),
     Metric(
         "bwagent_source_success",
@@ -314,7 +314,7 @@ COUNTED: tuple[Metric[Metrics], ...] = (
         lambda m: _one(m.expired),
     ),
     Metric(
-        "bwagent_keys_unwritable",
+        "bwagent_keys_too_long",
         G,
         "Keys that would be too long.",
         (),

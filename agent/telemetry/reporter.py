@@ -17,11 +17,11 @@ from agent.telemetry.why import why
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sized
 
-    from agent.daemon.observer import Look
-    from agent.kube.annotation import Observed
+    from agent.daemon.observer import Cycle
+    from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys
     from agent.kube.plan import Plan
-    from agent.kube.reconcile import Attempt
+    from agent.kube.reconcile import Result
     from agent.telemetry.log import Log
     from agent.telemetry.metrics import Metrics
 
@@ -46,7 +46,7 @@ class State(Protocol):
 
 
 @dataclass(slots=True)
-class Voice:
+class Reporter:
     """The loop's voice. `wall` is in seconds since the epoch, `clock` never jumps."""
 
     log: Log
@@ -93,7 +93,7 @@ class Voice:
 
     def looked(
         self,
-        look: Look,
+        look: Cycle,
         took: Mapping[str, float],
         deaf: Mapping[str, str],
         dropped: Mapping[str, int],
@@ -136,7 +136,7 @@ class Voice:
             "SIGHUP: looking again" if name == "SIGHUP" else f"{name}: stopping, the labels stay",
         )
 
-    def answered(self, attempt: Attempt, look: Look | None) -> None:
+    def answered(self, attempt: Result, look: Cycle | None) -> None:
         """The API server was asked: what has changed, and what it would not have."""
         for code in attempt.codes:
             self.metrics.api(code)
@@ -149,7 +149,7 @@ class Voice:
         self.log.problems([*self._seen, *self._lasting])
         self._publish()
 
-    def seeded(self, told: Observed | None, problem: Problem | None) -> None:
+    def seeded(self, told: Annotation | None, problem: Problem | None) -> None:
         """The Node was seen for the first time."""
         self._lasting = [problem] if problem else []
         self.log.detail("bwagent", f"the Node was last true at {told.time if told else None}")
@@ -169,11 +169,11 @@ class Voice:
         self.log.note(f"Node {self.node}", text.removeprefix(f"Node {self.node}: "), "warning")
         self._publish()
 
-    def age(self, told: Observed | None) -> float:
+    def age(self, told: Annotation | None) -> float:
         """Seconds since the labels were last true, by the annotation; 0 where the first request brings it."""
         return 0.0 if told is None or told.time is None else self.wall() - told.time
 
-    def _would(self, attempt: Attempt) -> list[Change]:
+    def _would(self, attempt: Result) -> list[Change]:
         """What a dry run would have changed since it last said so."""
         before, self._pretended = (
             self._pretended,
@@ -210,7 +210,7 @@ def _differences(plan: Plan | None) -> list[Change]:
     return [(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys())]
 
 
-def _changes(attempt: Attempt) -> list[Change]:
+def _changes(attempt: Result) -> list[Change]:
     """The labels that were changed."""
     outcome = attempt.outcome
     if outcome is None:
@@ -220,7 +220,7 @@ def _changes(attempt: Attempt) -> list[Change]:
     return [(key, before.get(key), outcome.applied.get(key)) for key in changed]
 
 
-def _unwelcome(attempt: Attempt) -> Iterable[Problem]:
+def _unwelcome(attempt: Result) -> Iterable[Problem]:
     """What is not as wished, for as long as it is not."""
     if attempt.plan:
         yield from attempt.plan.problems

@@ -168,9 +168,9 @@ def gpus(seen: Observation) -> Iterable[Sample]:
     return [((state,), states[state]) for state in (*FABRIC_STATES, OTHER)]
 
 
-def gpus_unwell(seen: Observation) -> Iterable[Sample]:
+def gpus_unhealthy(seen: Observation) -> Iterable[Sample]:
     """How many report a fault of their fabric; that takes no label away."""
-    return [((), sum(bool(accelerator.ailments(gpu)) for gpu in _gpus(seen)))]
+    return [((), sum(bool(accelerator.health_faults(gpu)) for gpu in _gpus(seen)))]
 
 
 def source_success(seen: Observation) -> Iterable[Sample]:

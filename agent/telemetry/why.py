@@ -12,14 +12,14 @@ from agent.nvml import domain as accelerator
 from agent.sources.backend import IN_USE
 
 if TYPE_CHECKING:
-    from agent.daemon.observer import Look
+    from agent.daemon.observer import Cycle
     from agent.kube.managed_fields import Keys
     from agent.model import Observation
 
 MOST_NAMED = 3  # ports
 
 
-def why(key: str, look: Look, keys: Keys, hold: float) -> str | None:
+def why(key: str, look: Cycle, keys: Keys, hold: float) -> str | None:
     """The reason for this label's value, or for its being gone; None: it speaks for itself."""
     if key in look.expired:
         return f"it could not be seen for {hold:g} s"

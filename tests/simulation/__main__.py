@@ -1,4 +1,6 @@
-"""`python -m tests.simulation --scenarios 10000`: many seeds, counted; a failing one tells its story."""
+"""`python -m tests.simulation --scenarios 10000`: many seeds, counted; a failing one tells its
+story.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,17 @@ def main() -> int:
             if options.first and report.violations:
                 break
     for name, count in sorted(counts.items()):
-        print(f"{count:10}  {name}")  # noqa: T201 - a report on the terminal
+        print(f"{count:10}  {name}")
     took = time.monotonic() - started
     print(
         f"{len(seeds)} scenarios, {seconds / 3600:.0f} simulated hours, {took:.0f} s: {failed} failed"
-    )  # noqa: T201
+    )
     return int(failed > 0)
 
 
 def _show(report: Report, *, always: bool) -> None:
     if report.violations or always:
-        print(report.told(), flush=True)  # noqa: T201
+        print(report.told(), flush=True)
 
 
 if __name__ == "__main__":

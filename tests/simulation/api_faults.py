@@ -93,7 +93,9 @@ def refuses(world: World, rng: Random) -> float:
 
 
 def _all_refused(world: World, seconds: float) -> None:
-    """A denial that names nothing may be about any key, each of which is left in peace for an hour."""
+    """A denial that names nothing may be about any key, each of which is left in peace for an
+    hour.
+    """
     world.judge.excuse(world.time + seconds + REFUSED, lambda _key: True)
     world.judge.tempo.spare += 4
     world.needs(REFUSED + 1500.0)

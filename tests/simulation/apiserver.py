@@ -1,9 +1,11 @@
-"""A stand-in for the API server with the semantics of server-side apply, over HTTP's own words: status and bytes.
+"""A stand-in for the API server with the semantics of server-side apply, over HTTP's own words:
+status and bytes.
 
-The law of this module: it knows nothing of the agent but its manager's name, and does what the real one does (KEP-555,
-structured-merge-diff): a field is owned by managers; an apply owns exactly what it carries, gives up the rest, and
-conflicts where another manager says otherwise, unless it is forced; an update takes what it changes. `trouble` stands
-before it like a network, a load balancer or a webhook; `race` is what somebody else does a moment earlier.
+The law of this module: it knows nothing of the agent but its manager's name, and does what the real
+one does (KEP-555, structured-merge-diff): a field is owned by managers; an apply owns exactly what
+it carries, gives up the rest, and conflicts where another manager says otherwise, unless it is
+forced; an update takes what it changes. `trouble` stands before it like a network, a load balancer
+or a webhook; `race` is what somebody else does a moment earlier.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Reply(NamedTuple):
 
     status: int
     body: bytes
-    headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+    headers: dict[str, str] = {}
 
 
 class Write(NamedTuple):

@@ -1,7 +1,9 @@
-"""The catalogue: everything that can go wrong in a scenario, one function each, and how often it is drawn.
+"""The catalogue: everything that can go wrong in a scenario, one function each, and how often it is
+drawn.
 
-A fault is called when it begins, changes the world, and has the world change back later; it returns how many seconds
-that takes. It draws its details from the generator that it is given, so that a seed is a whole story.
+A fault is called when it begins, changes the world, and has the world change back later; it returns
+how many seconds that takes. It draws its details from the generator that it is given, so that a
+seed is a whole story.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The label contract as the oracle knows it: what a node's true state allows each label. Nothing is the agent's.
+"""The label contract as the oracle knows it: what a node's true state allows each label. Nothing is
+the agent's.
 
-Where it leaves something open, or nobody can have noticed yet, more than one outcome is right; which is said here.
+Where it leaves something open, or nobody can have noticed yet, more than one outcome is right;
+which is said here.
 """
 
 from __future__ import annotations
@@ -131,7 +133,9 @@ class Truth:
             self._trouble[hca.pci] = (since, now + (now - since) + RETRIED)
 
     def _note_name(self, hca: Hca, now: float) -> None:
-        """A switch that was renamed is called as before until it is asked again; at the latest after AGAIN."""
+        """A switch that was renamed is called as before until it is asked again; at the latest
+        after AGAIN.
+        """
         name = label((hca.peer.device, hca.peer.port, None))
         was = self._peers.get(hca.pci, name)
         self._peers[hca.pci] = name

@@ -1,7 +1,7 @@
 """The agent, put together as agent/daemon/main.py does it, with a world behind each of its doors.
 
-The law of this module: what is done aside (threads, and the children that they wait for) comes back after a simulated
-while, in the order of time; a `Variant` says in what respect an agent is wrong.
+The law of this module: what is done aside (threads, and the children that they wait for) comes back
+after a simulated while, in the order of time; a `Variant` says in what respect an agent is wrong.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.background import Aside
-from agent.daemon.clock import Steady
+from agent.daemon.background import BackgroundTask
+from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Doors, Runtime
-from agent.daemon.observer import Watch
-from agent.daemon.pollers import Gpus, Smps
-from agent.daemon.schedule import Pacer, Settings
+from agent.daemon.observer import Observer
+from agent.daemon.pollers import NvmlPoller, SmpPoller
+from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
 from agent.kube import reply as kube
 from agent.kube.managed_fields import keys_of
-from agent.kube.reconcile import Speaker
+from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
-from agent.lldp.inbox import Ears
+from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import Table
-from agent.sysfs.guard import Wary
+from agent.sysfs.guard import StuckGuard
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
-from agent.telemetry.reporter import Voice
+from agent.telemetry.reporter import Reporter
 from tests.simulation import fabric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agent.events.monitor import Wake
+    from agent.events.monitor import Event
     from tests.simulation.apiserver import Reply
     from tests.simulation.world import World
 
@@ -46,7 +46,9 @@ PATIENT = 3600.0  # seconds of real time that the agent's threads have, so that 
 
 @dataclass(slots=True)
 class Variant:
-    """How this agent is made; tests of the oracle make it wrong. The times are `bwagent run`'s own."""
+    """How this agent is made; tests of the oracle make it wrong. The times are `bwagent run`'s
+    own.
+    """
 
     settings: Settings = field(default_factory=Settings)
     grace: float = 30.0
@@ -56,7 +58,7 @@ class Variant:
     request: Callable[[World, Mapping[str, Any]], Mapping[str, Any]] = lambda _world, request: (
         request
     )
-    wakes: Callable[[set[Wake]], set[Wake]] = lambda wakes: wakes
+    wakes: Callable[[set[Event]], set[Event]] = lambda wakes: wakes
     read: Callable[[str, bytes], bytes] = lambda _path, data: data
     gpus: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
 
@@ -64,12 +66,12 @@ class Variant:
 def assemble(world: World, life: int) -> Runtime:
     """A new agent."""
     variant = world.variant
-    world.clock = clock = Steady(lambda: world.time + world.suspended)
+    world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
     table, keys, helpers = Table(variant.grace, variant.confirm), keys_of(Naming()), _Helpers(world)
-    ears = Ears(_Listener(world), table, clock)
-    gpus = Gpus(helpers.nvml, variant.gpu_interval, Aside(_threads(world, "nvml")))
-    smps = Smps(helpers.smp, Aside(_threads(world, "smp")))
-    root = Wary(_Root(world), clock=clock)
+    ears = FrameInbox(_Listener(world), table, clock)
+    gpus = NvmlPoller(helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml")))
+    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp")))
+    root = StuckGuard(_Root(world), clock=clock)
     host = Host(
         root, clock, "n1", deadline=PATIENT, frames=ears, ask_smp=smps, gpus=gpus, neighbors=table
     )
@@ -86,11 +88,13 @@ def assemble(world: World, life: int) -> Runtime:
             ears=ears,
             gpus=gpus,
             smps=smps,
-            watch=Watch(host, Naming(), (), variant.hold, wall),
-            speaker=Speaker(helpers.kube, "n1", keys),
-            pacer=Pacer(variant.settings, clock(), random.Random(life).random),  # noqa: S311 - a simulation
-            voice=Voice(log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock),
-            aside=lambda: Aside(_attempts(world)),
+            watch=Observer(host, Naming(), (), variant.hold, wall),
+            speaker=Reconciler(helpers.kube, "n1", keys),
+            pacer=Schedule(variant.settings, clock(), random.Random(life).random),
+            voice=Reporter(
+                log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
+            ),
+            aside=lambda: BackgroundTask(_attempts(world)),
         )
     )
 

@@ -1,4 +1,6 @@
-"""What answers at the far ends: switches by LLDP and by SMPs, GPUs by NVML, as bytes and as the helpers tell it."""
+"""What answers at the far ends: switches by LLDP and by SMPs, GPUs by NVML, as bytes and as the
+helpers tell it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Stranger(NamedTuple):
 
 
 def hostile(rng: Random, number: int) -> Stranger:
-    """The `number`-th frame of a flood; most are malformed, none has the source address of a switch."""
+    """The `number`-th frame of a flood; most are malformed, none has the source address of a
+    switch.
+    """
     source, ttl = struct.pack(">HI", 0x0600, number), rng.choice([1, 60, 120])
     good = identity(b"\x04" + source, b"\x05evil%d" % number, ttl) + tlv(5, b"evil-%d" % number)
     kind = rng.randrange(7)

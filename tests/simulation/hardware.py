@@ -1,4 +1,6 @@
-"""What happens to cables, switches, devices and GPUs: the truth itself changes, and wake-ups tell of it."""
+"""What happens to cables, switches, devices and GPUs: the truth itself changes, and wake-ups tell
+of it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.events.monitor import Wake
+from agent.events.monitor import Event
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Peer
 from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import CLASS, Fault
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
-def wakes(hca: Hca) -> tuple[Wake, ...]:
+def wakes(hca: Hca) -> tuple[Event, ...]:
     """What tells of a change of a port."""
-    return (Wake("port", f"{hca.name}/1"),) if hca.infiniband else (Wake("link", hca.netdev or ""),)
+    return (
+        (Event("port", f"{hca.name}/1"),) if hca.infiniband else (Event("link", hca.netdev or ""),)
+    )
 
 
 def pick(world: World, rng: Random, fit: Callable[[Hca], bool] = lambda _hca: True) -> Hca | None:
@@ -94,7 +98,9 @@ def cable_moved(world: World, rng: Random) -> float:
 
 
 def subnet_not_ready(world: World, rng: Random) -> float:
-    """The subnet manager has not come to an InfiniBand port: INIT counts nothing, and has a neighbour."""
+    """The subnet manager has not come to an InfiniBand port: INIT counts nothing, and has a
+    neighbour.
+    """
     hca = pick(world, rng, lambda hca: hca.infiniband)
     if hca is None:
         return 0.0
@@ -113,7 +119,7 @@ def subnet_not_ready(world: World, rng: Random) -> float:
 def _move(world: World, hca: Hca, where: str) -> None:
     hca.where = where
     hca.busy = where != HERE
-    world.changed(Wake("device", hca.name), Wake("link", hca.netdev or ""))
+    world.changed(Event("device", hca.name), Event("link", hca.netdev or ""))
 
 
 def device_removed(world: World, rng: Random) -> float:
@@ -142,7 +148,7 @@ def device_renamed(world: World, rng: Random) -> float:
     _move(world, hca, UNBOUND)
 
     def back() -> None:
-        world.wake(Wake("device", hca.name))
+        world.wake(Event("device", hca.name))
         hca.name = name
         world.node.names.add(name)
         _move(world, hca, HERE)
@@ -173,7 +179,7 @@ def device_vanishes(world: World, rng: Random) -> float:
     hca.busy = True
     hca.sick += 1
     world.sysfs.faults.append(fault)
-    world.changed(Wake("device", hca.name))
+    world.changed(Event("device", hca.name))
 
     def go() -> None:
         hca.sick -= 1

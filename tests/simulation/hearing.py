@@ -1,10 +1,12 @@
-"""What somebody who listens to LLDP on a node may know, by the rules of the label contract: the oracle's ears.
+"""What somebody who listens to LLDP on a node may know, by the rules of the label contract: the
+oracle's ears.
 
     a sender counts until its TTL runs out or it says goodbye, and GRACE seconds more; so it does when its link is down
     what it says at first counts at once; what contradicts that counts when it was said twice
     who was first stays first, unless it goes, or somebody has spoken since the link came up and it has not
 
-The law of this module: nothing here is the agent's. Where the contract leaves open which of two is right, both are.
+The law of this module: nothing here is the agent's. Where the contract leaves open which of two is
+right, both are.
 """
 
 from __future__ import annotations
@@ -119,7 +121,9 @@ class Hearing:
         self.ear(netdev).forgotten = True
 
     def neighbors(self, netdev: str, now: float) -> tuple[set[Identity], bool]:
-        """Who may rightly be called the neighbour now; and whether it may be unknown who that is."""
+        """Who may rightly be called the neighbour now; and whether it may be unknown who that
+        is.
+        """
         ear = self.ear(netdev)
         down = ear.down_since is not None and now >= ear.down_since + GRACE
         if down and ear.forgotten:

@@ -1,7 +1,7 @@
 """Holds what an agent does against the oracle, writes the timeline, and counts.
 
-The law of this module: a violation is one line with its moment. Nothing is forgiven because it looks harmless; what
-the contract forgives is written down here as an excuse with an end:
+The law of this module: a violation is one line with its moment. Nothing is forgiven because it
+looks harmless; what the contract forgives is written down here as an excuse with an end:
 
     drift       what others did to our labels stands until the agent's next request
     refused     a key that a webhook denies stays as it is, until an hour after the denial
@@ -201,7 +201,9 @@ class Judge:
     def _judge(
         self, question: _Question, labels: Mapping[str, str], changed: set[str] | None = None
     ) -> None:
-        """One unit: its labels in family P, and their twins in IB; of what was written, only what has changed."""
+        """One unit: its labels in family P, and their twins in IB; of what was written, only what
+        has changed.
+        """
         own, others = keys(question.unit), [key for key in twins(question.unit) if key]
         concerned = {key for key in (*own, *others) if changed is None or key in changed}
         excused = {key for key in (*own, *others) if self._excused(question, key)}

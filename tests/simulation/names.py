@@ -1,4 +1,6 @@
-"""Keys and values of the label contract, by the contract's own words. Nothing here is the agent's."""
+"""Keys and values of the label contract, by the contract's own words. Nothing here is the
+agent's.
+"""
 
 from __future__ import annotations
 

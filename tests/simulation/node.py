@@ -1,7 +1,8 @@
 """The simulated node as it truly is: what its devices do, and which of them can be looked into.
 
-The law of this module: it knows nothing of the agent. The stand-ins of the doors are made of it (sysfs.py, world.py),
-and so is the oracle's judgement; whatever happens in a scenario happens here first.
+The law of this module: it knows nothing of the agent. The stand-ins of the doors are made of it
+(sysfs.py, world.py), and so is the oracle's judgement; whatever happens in a scenario happens here
+first.
 """
 
 from __future__ import annotations

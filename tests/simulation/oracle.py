@@ -1,11 +1,13 @@
 """The oracle: which values each label may have, at each moment, and what it must not have any more.
 
-It keeps the timeline of every label's outcomes (contract.py) and answers with sets. A value may be *written* when some
-moment that the agent may still have been looking at allows it; it may *stand* on the Node when it could be written a
-little while ago. So the two ways to be wrong are told apart: a label that was never true, and one that is true no more.
+It keeps the timeline of every label's outcomes (contract.py) and answers with sets. A value may be
+*written* when some moment that the agent may still have been looking at allows it; it may *stand*
+on the Node when it could be written a little while ago. So the two ways to be wrong are told apart:
+a label that was never true, and one that is true no more.
 
-How late a look may be: PROMPT where a wake-up told of the change, BLIND where none did (looks that nobody asks for),
-ASKED_ABOUT for the GPUs. How long a label outlives what can be seen: HOLD, from the first look that may have failed.
+How late a look may be: PROMPT where a wake-up told of the change, BLIND where none did (looks that
+nobody asks for), ASKED_ABOUT for the GPUs. How long a label outlives what can be seen: HOLD, from
+the first look that may have failed.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ TOLD = 16.0  # seconds from a look to the Node: min-interval, and a request
 
 @dataclass(slots=True)
 class Entry:
-    """From this moment on the outcome was this, which a look at `since + slack` has seen at the latest."""
+    """From this moment on the outcome was this, which a look at `since + slack` has seen at the
+    latest.
+    """
 
     since: float
     outcome: Outcome
@@ -110,7 +114,9 @@ class Timeline:
         return max(first.since + max(first.slack, PROMPT), self.life)
 
     def _earliest_start(self, index: int) -> float:
-        """When it may have begun at the earliest: behind the last stretch in which a look must have seen the label."""
+        """When it may have begun at the earliest: behind the last stretch in which a look must have
+        seen the label.
+        """
         end = self.entries[index].since
         for at in range(index, -1, -1):
             entry = self.entries[at]
@@ -158,7 +164,8 @@ class Oracle:
     def begin(self, now: float, on_node: Mapping[str, Values], known: Collection[str]) -> None:
         """An agent has read the Node.
 
-        `on_node` is what it found there of its own, by unit (two, if half of it was); `known` the PCI functions.
+        `on_node` is what it found there of its own, by unit (two, if half of it was); `known` the
+        PCI functions.
         """
         self.advance(now)
         self._truth.begin(known)

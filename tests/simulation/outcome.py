@@ -1,8 +1,10 @@
-"""What a true state says of one label at one moment, in the contract's three words. Nothing is the agent's.
+"""What a true state says of one label at one moment, in the contract's three words. Nothing is the
+agent's.
 
-seen     `now` has its value (several, where the contract leaves it open), or None, where there truly is none
-failed   `held`: whatever was published stays, for a hold (`endless`: without an end); `later` is right after that
-murky    both: some of it can be seen and some cannot, and either reading is right
+seen     `now` has its value (several, where the contract leaves it open), or None, where there
+truly is none failed   `held`: whatever was published stays, for a hold (`endless`: without an end);
+`later` is right after that murky    both: some of it can be seen and some cannot, and either
+reading is right
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.events.monitor import Wake
+from agent.events.monitor import Event
 from tests.simulation.sensors import lasting
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def suspended(world: World, rng: Random) -> float:
 def hangup(world: World, _rng: Random) -> float:
     """SIGHUP."""
     world.note("SIGHUP")
-    world.wake(Wake("signal", "SIGHUP"))
+    world.wake(Event("signal", "SIGHUP"))
     return 0.0
 
 
@@ -76,5 +76,5 @@ def rebooted(world: World, rng: Random) -> float:
     """The machine boots anew, with the same hardware."""
     world.node.boot += 1
     world.note(f"reboot {world.node.boot}")
-    world.changed(Wake("resync", "boot"))
+    world.changed(Event("resync", "boot"))
     return killed(world, rng)

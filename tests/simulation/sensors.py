@@ -1,4 +1,6 @@
-"""What happens to the agent's senses and to the agent: the truth stays, and cannot be seen, or is told late."""
+"""What happens to the agent's senses and to the agent: the truth stays, and cannot be seen, or is
+told late.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
-from agent.events.monitor import Wake
+from agent.events.monitor import Event
 from tests.simulation.hardware import pick
 from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import BOOT_ID, BUS, CLASS, NET, Fault
@@ -237,7 +239,7 @@ def _mute(world: World, seconds: float) -> float:
 
     def end() -> None:
         world.muffled -= 1
-        world.wake(Wake("resync", "links"))
+        world.wake(Event("resync", "links"))
 
     world.at(seconds, end)
     return seconds
@@ -265,5 +267,5 @@ def sockets_die(world: World, rng: Random) -> float:
     world.listener_error = OSError(
         rng.choice([errno.ENETDOWN, errno.ENOBUFS, errno.EBADF]), "it is simulated"
     )
-    world.wake(Wake("frames", ""))
+    world.wake(Event("frames", ""))
     return 0.0

@@ -1,8 +1,9 @@
 """The stand-in of the kernel's files: the tree that a node shows, and the faults that lie over it.
 
-The law of this module: a fault is a state and not a number of calls, wherever that is possible, so that the order in
-which threads read does not matter. A read that blocks takes its time off the simulated clock and fails as the agent's
-own deadline makes it fail; the next ones fail at once, which is what agent/sysfs/guard.py sees to.
+The law of this module: a fault is a state and not a number of calls, wherever that is possible, so
+that the order in which threads read does not matter. A read that blocks takes its time off the
+simulated clock and fails as the agent's own deadline makes it fail; the next ones fail at once,
+which is what agent/sysfs/guard.py sees to.
 """
 
 from __future__ import annotations
@@ -122,7 +123,9 @@ def _netdev(hca: Hca) -> dict[str, Entry]:
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """What is wrong at and below a path: an errno, a text that stands there instead, "blocks", or "memory"."""
+    """What is wrong at and below a path: an errno, a text that stands there instead, "blocks", or
+    "memory".
+    """
 
     path: str
     what: int | bytes | str

@@ -1,6 +1,7 @@
 """How often the agent speaks: no two requests too close, none without a change but the hourly one.
 
-An attempt may be several requests (conflicts, refusals, a token that was renewed); what counts is when it began.
+An attempt may be several requests (conflicts, refusals, a token that was renewed); what counts is
+when it began.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Many seeds: whatever goes wrong, no label is, and the agent lives.
 
-`BWAGENT_FAULTS=10000 pytest tests/simulation/test_faults.py` runs more of them; so does `python -m tests.simulation`.
+`BWAGENT_FAULTS=10000 pytest tests/simulation/test_faults.py` runs more of them; so does `python -m
+tests.simulation`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ INDEPENDENT = (
 
 @pytest.mark.parametrize("first", range(0, SCENARIOS, CHUNK))
 def test_no_fault_makes_a_label_wrong(first: int) -> None:
-    """No label wrong, lost early or somebody else's, no traceback, no request too many, and all right in the end."""
+    """No label wrong, lost early or somebody else's, no traceback, no request too many, and all
+    right in the end.
+    """
     failed = [
         report
         for report in map(run, range(first, min(first + CHUNK, SCENARIOS)))

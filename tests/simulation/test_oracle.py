@@ -1,4 +1,6 @@
-"""The oracle can fail: agents that are wrong in one respect are caught within a few seeds, and the right one is not."""
+"""The oracle can fail: agents that are wrong in one respect are caught within a few seeds, and the
+right one is not.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from tests.simulation.scenario import run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.events.monitor import Wake
+    from agent.events.monitor import Event
     from tests.simulation.catalogue import Fault
     from tests.simulation.world import World
 
@@ -61,7 +63,7 @@ def _takes(world: World, request: Mapping[str, Any]) -> Mapping[str, Any]:
     ) | {"force": True}
 
 
-def _deaf(wakes: set[Wake]) -> set[Wake]:
+def _deaf(wakes: set[Event]) -> set[Event]:
     return {wake for wake in wakes if wake.kind in {"frames", "signal"}}
 
 

@@ -1,7 +1,8 @@
 """An agent in simulated time between stand-ins of all its doors, and the oracle that watches it.
 
-The law of this module: nobody sleeps. Time is a queue of things that happen; the agent's wait is where they do. What
-the agent does is the real loop (doors.py puts it together); a `kill -9` is an exception out of its wait.
+The law of this module: nobody sleeps. Time is a queue of things that happen; the agent's wait is
+where they do. What the agent does is the real loop (doors.py puts it together); a `kill -9` is an
+exception out of its wait.
 
 Suspension stops this module's time and lets the clock of the agent's door run on.
 """
@@ -15,8 +16,8 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.clock import Steady
-from agent.events.monitor import Wake
+from agent.daemon.clock import AwakeClock
+from agent.events.monitor import Event
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
 from tests.simulation.apiserver import ApiServer
@@ -38,11 +39,11 @@ QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; and an
 METRICS_EVERY = 8  # seeds: a third of all time goes into writing metrics
 
 
-class Killed(Exception):  # noqa: N818 - it is no error
+class Killed(Exception):
     """The agent is no more."""
 
 
-class Finished(Exception):  # noqa: N818 - nor is this
+class Finished(Exception):
     """The scenario is over."""
 
 
@@ -51,7 +52,7 @@ class World:
 
     def __init__(self, node: Node, seed: int, variant: Variant | None = None) -> None:
         self.time, self.suspended, self.wall_offset = 0.0, 0.0, 0.0
-        self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)  # noqa: S311
+        self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)
         self.metrics = Metrics if seed % METRICS_EVERY == 0 else Unwritten
         self.sysfs = Sysfs(node, self._pass_time)
         self.api = ApiServer(lambda: self.time)
@@ -79,14 +80,14 @@ class World:
         self.turns = 0
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
-        self._wakes: set[Wake] = set()
+        self._wakes: set[Event] = set()
         self._slept = False
         self.underway: list[Callable[[], None]] = []
         self.frames: list[tuple[str, bytes]] = []
         self.watched: set[str] = set()
         self.deafness: dict[str, str] = {}
         self.served = Served()
-        self.clock = Steady(lambda: self.time + self.suspended)
+        self.clock = AwakeClock(lambda: self.time + self.suspended)
         self.oracle.note(0.0, PROMPT)
 
     # What scenarios do.
@@ -99,7 +100,7 @@ class World:
         """A line of the timeline."""
         self.judge.note(self.time, text)
 
-    def changed(self, *wakes: Wake, slack: float = PROMPT) -> None:
+    def changed(self, *wakes: Event, slack: float = PROMPT) -> None:
         """The node is not what it was, and these wake-ups tell of it, where they are heard."""
         self.sysfs.changed()
         if self.muffled:
@@ -109,7 +110,7 @@ class World:
         if not self.muffled:
             self._wakes |= set(wakes)
 
-    def wake(self, *wakes: Wake) -> None:
+    def wake(self, *wakes: Event) -> None:
         """Wake-ups alone; of frames, that the sockets have something to say."""
         self._wakes |= set(wakes)
 
@@ -117,7 +118,7 @@ class World:
         """Frames come in."""
         if netdev in self.watched:
             self.frames += [(netdev, data) for data in frames]
-            self._wakes.add(Wake("frames", ""))
+            self._wakes.add(Event("frames", ""))
 
     def speak(self, hca: Hca, peer: Peer | None = None, *, ttl: int | None = None) -> None:
         """A switch says who it is, if it can be heard."""
@@ -144,7 +145,9 @@ class World:
         self.oracle.note(self.time, PROMPT)
 
     def suspend(self, seconds: float) -> None:
-        """Sleep; the agent's own wait ends when it would have (a poll's timeout does not count this time)."""
+        """Sleep; the agent's own wait ends when it would have (a poll's timeout does not count this
+        time).
+        """
         self.suspended += seconds
         self._slept = True
 
@@ -177,7 +180,9 @@ class World:
         raise Killed
 
     def run(self) -> None:
-        """Let the agent live until somebody says that it is over (`finish`), however often it is killed."""
+        """Let the agent live until somebody says that it is over (`finish`), however often it is
+        killed.
+        """
         with suppress(Finished):
             while True:
                 with suppress(Killed):
@@ -227,7 +232,7 @@ class World:
 
     # Its doors.
 
-    def wait(self, timeout: float) -> set[Wake]:
+    def wait(self, timeout: float) -> set[Event]:
         """The agent sleeps until something happens or time is up."""
         end = self.time + max(timeout, 0.001)
         while (self._slept or not self._wakes) and self._events and self._events[0][0] <= end:

@@ -1,9 +1,10 @@
-"""A filesystem that never answers, as that of an NFS server that is gone: who looks for a file there cannot be killed.
+"""A filesystem that never answers, as that of an NFS server that is gone: who looks for a file
+there cannot be killed.
 
-It is a FUSE mount (include/uapi/linux/fuse.h) whose daemon answers the first request, without which the kernel does not
-begin, and takes the next one in silence. A process sleeps uninterruptibly once its request was taken. When the daemon
-is gone the kernel ends the connection, and with it everybody's wait; so it is a process, and lives for LIFE at most,
-whatever becomes of the test.
+It is a FUSE mount (include/uapi/linux/fuse.h) whose daemon answers the first request, without which
+the kernel does not begin, and takes the next one in silence. A process sleeps uninterruptibly once
+its request was taken. When the daemon is gone the kernel ends the connection, and with it
+everybody's wait; so it is a process, and lives for LIFE at most, whatever becomes of the test.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def missing() -> str | None:
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[Path]:
-    """The folder, where whoever looks for anything within the block waits for its end: leave that to others."""
+    """The folder, where whoever looks for anything within the block waits for its end: leave that
+    to others.
+    """
     folder.mkdir()
     command = [
         sys.executable,

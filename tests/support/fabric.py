@@ -1,7 +1,9 @@
-"""A real InfiniBand fabric without the hardware: ibsim plays the switches, ibsim-run puts a program on a host.
+"""A real InfiniBand fabric without the hardware: ibsim plays the switches, ibsim-run puts a program
+on a host.
 
-A netlist is ibsim's own notation or a dump of `ibnetdiscover`, so that a fabric seen somewhere can be rebuilt with its
-GUIDs and descriptions. ibsim-run preloads the libc calls by which libibumad reaches the kernel.
+A netlist is ibsim's own notation or a dump of `ibnetdiscover`, so that a fabric seen somewhere can
+be rebuilt with its GUIDs and descriptions. ibsim-run preloads the libc calls by which libibumad
+reaches the kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.helper.process import Children, command
+from agent.helper.process import HelperProcesses, command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +101,7 @@ class Fabric:
     def helper(self, host: str, payload: dict[str, Any]) -> list[dict[str, Any]]:
         """What our own helper answers on one host of the fabric, for each port."""
         under = self.under(host)
-        children = Children(lambda verb, deadline_s: [*under, *command(verb, deadline_s)])
+        children = HelperProcesses(lambda verb, deadline_s: [*under, *command(verb, deadline_s)])
         ports: list[dict[str, Any]] = children.call("smp", payload, PATIENCE)["ports"]
         return ports
 
@@ -109,7 +111,9 @@ class Fabric:
         return ["env", "-C", str(self._folder), *place, "ibsim-run"]
 
     def stop(self) -> None:
-        """Nobody answers any more, and whoever asks hangs, until `restart`: ibsim does not outlive a client's death."""
+        """Nobody answers any more, and whoever asks hangs, until `restart`: ibsim does not outlive
+        a client's death.
+        """
         self._ibsim.send_signal(signal.SIGSTOP)
 
     def restart(self, netlist: str) -> None:

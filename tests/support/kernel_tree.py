@@ -1,4 +1,6 @@
-"""A kernel's tree in memory: PCI functions with RDMA devices and netdevs, laid out as sysfs does, links included."""
+"""A kernel's tree in memory: PCI functions with RDMA devices and netdevs, laid out as sysfs does,
+links included.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def port(device: str, number: int, layer: str, netdev: str | None = None) -> Ent
 def hca(
     name: str, bdf: str, layer: str = "InfiniBand", ports: Mapping[int, str | None] | None = None
 ) -> Entries:
-    """An RDMA device on its PCI function; `ports` are numbers and the netdevs that their GIDs name."""
+    """An RDMA device on its PCI function; `ports` are numbers and the netdevs that their GIDs
+    name.
+    """
     device = f"{HOME}/{bdf}/infiniband/{name}"
     texts = {
         "node_type": "1: CA",
@@ -88,7 +92,9 @@ def routes(*netdevs: str) -> Entries:
 
 
 class Kernel:
-    """A Root over such a tree, which notes what is asked, and can block at a path or let one vanish."""
+    """A Root over such a tree, which notes what is asked, and can block at a path or let one
+    vanish.
+    """
 
     def __init__(
         self, *parts: Mapping[str, bytes | str | None], errors: Mapping[str, int] | None = None

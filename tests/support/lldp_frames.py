@@ -1,4 +1,6 @@
-"""LLDP frames in the shapes that vendors send, with what they mean; names and addresses are made up."""
+"""LLDP frames in the shapes that vendors send, with what they mean; names and addresses are made
+up.
+"""
 
 from __future__ import annotations
 

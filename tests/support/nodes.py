@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.annotation import Observed, render
+from agent.kube.annotation import Annotation, render
 from agent.kube.managed_fields import MANAGER, keys_of
 from agent.kube.plan import Desired
 from agent.labels.table import Naming
@@ -19,7 +19,7 @@ PREFIX, IB_PREFIX, ACCELERATOR_KEY = Naming()
 FLAVOR, SPEED = f"{PREFIX}/flavor", f"{PREFIX}/speed.current"
 LEAF = f"{PREFIX}/neighbors.current.ibp0.device"
 IB_SPEED = f"{IB_PREFIX}/speed.current"
-TOLD = Observed(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
+TOLD = Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
 
 
 def desired(labels: Mapping[str, str], **changes: Any) -> Desired:
@@ -30,13 +30,15 @@ def desired(labels: Mapping[str, str], **changes: Any) -> Desired:
 def node(
     ours: Mapping[str, str] | None = None,
     others: Mapping[str, Mapping[str, str]] | None = None,
-    observed: Observed | str | None = TOLD,
+    observed: Annotation | str | None = TOLD,
 ) -> dict[str, Any]:
-    """A Node with these labels of manager `bwagent`, those of others by manager, and the annotation, which is ours."""
+    """A Node with these labels of manager `bwagent`, those of others by manager, and the
+    annotation, which is ours.
+    """
     labels = {key: value for of in (others or {}).values() for key, value in of.items()} | dict(
         ours or {}
     )
-    text = render(observed) if isinstance(observed, Observed) else observed
+    text = render(observed) if isinstance(observed, Annotation) else observed
     annotations = {} if text is None else {KEYS.annotation: text}
     managed = [entry(MANAGER, "Apply", ours or {}, annotations)]
     managed += [entry(manager, "Update", of) for manager, of in (others or {}).items()]

@@ -1,4 +1,5 @@
-"""The same look through nvidia-ml-py: an oracle for agent/nvml/library.py, which shares no code with it.
+"""The same look through nvidia-ml-py: an oracle for agent/nvml/library.py, which shares no code
+with it.
 
     LD_LIBRARY_PATH=FOLDER python -I -S nvml_by_binding.py SITE-PACKAGES
 

@@ -1,4 +1,6 @@
-"""Something at the other end of a TCP connection that says whatever a test wants, over TLS if wanted."""
+"""Something at the other end of a TCP connection that says whatever a test wants, over TLS if
+wanted.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def reply(
 
 @contextmanager
 def serving(speak: Speak, certificate: tuple[Path, Path] | None = None) -> Iterator[OddServer]:
-    """Listen on a free port, and let `speak` answer each request; with a certificate and its key, over TLS."""
+    """Listen on a free port, and let `speak` answer each request; with a certificate and its key,
+    over TLS.
+    """
     context = None
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -90,7 +94,9 @@ def _serve(
 
 
 def _request(stream: socket.socket) -> bytes:
-    """One request with its body; of what is no HTTP, the start of a handshake say, the first piece."""
+    """One request with its body; of what is no HTTP, the start of a handshake say, the first
+    piece.
+    """
     data = b""
     while b"\r\n\r\n" not in data:
         piece = stream.recv(65536)

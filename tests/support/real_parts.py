@@ -8,7 +8,9 @@ import pytest
 
 
 def require(missing: str | None) -> None:
-    """Skip the test when a part is missing, with the reason; fail it in CI, where a skip would hide it for ever."""
+    """Skip the test when a part is missing, with the reason; fail it in CI, where a skip would hide
+    it for ever.
+    """
     if missing is None:
         return
     if os.environ.get("CI") == "true":

@@ -1,7 +1,7 @@
 """A TCP port of this host, reachable from a network namespace that has no way out.
 
-The listening socket is made inside, whoever uses it; what connects to it is passed on from outside. Nothing is looked
-at, so TLS ends where it ends without a relay.
+The listening socket is made inside, whoever uses it; what connects to it is passed on from outside.
+Nothing is looked at, so TLS ends where it ends without a relay.
 """
 
 from __future__ import annotations

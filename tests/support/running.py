@@ -7,25 +7,25 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.background import Aside
-from agent.daemon.clock import Steady
+from agent.daemon.background import BackgroundTask
+from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Doors, Runtime
-from agent.daemon.observer import Watch
-from agent.daemon.pollers import Gpus, Smps
-from agent.daemon.schedule import Pacer, Settings
+from agent.daemon.observer import Observer
+from agent.daemon.pollers import NvmlPoller, SmpPoller
+from agent.daemon.schedule import Schedule, Settings
 from agent.errors import Unavailable
-from agent.events.monitor import Wake
+from agent.events.monitor import Event
 from agent.host import Host
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
-from agent.kube.reconcile import Speaker
+from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
-from agent.lldp.inbox import Ears
+from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import Table
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
-from agent.telemetry.reporter import Voice
+from agent.telemetry.reporter import Reporter
 from tests.support import nodes
 from tests.support.kernel_tree import NET
 
@@ -105,7 +105,9 @@ class Silence:
 
 
 class World:
-    """A node, its API server, and an agent on it. `at` schedules what happens, `run` lets time pass."""
+    """A node, its API server, and an agent on it. `at` schedules what happens, `run` lets time
+    pass.
+    """
 
     deaf: dict[str, str]
 
@@ -128,7 +130,7 @@ class World:
         self.netdevs: set[str] = set()
         self.ports: set[tuple[str, int]] = set()
         self._events: list[tuple[float, Callable[[], object]]] = []
-        self._wakes: set[Wake] = set()
+        self._wakes: set[Event] = set()
         self.runtime = self._agent(**changes)
 
     def start_again(self, **changes: Any) -> None:
@@ -137,33 +139,33 @@ class World:
 
     def _agent(
         self, sources: tuple[str, ...] = (), dry_run: bool = False, **times: float
-    ) -> Runtime:  # noqa: FBT002
-        clock = Steady(lambda: self.time)
+    ) -> Runtime:
+        clock = AwakeClock(lambda: self.time)
         table, keys, settings = Table(30.0, 2), keys_of(Naming()), Settings(**times)
-        ears = Ears(self.listener, table, clock)
+        ears = FrameInbox(self.listener, table, clock)
         gpus, smps = (
-            Gpus(self._ask_nvml, aside=Aside(self._now)),
-            Smps(self._ask_smp, aside=Aside(self._now)),
+            NvmlPoller(self._ask_nvml, aside=BackgroundTask(self._now)),
+            SmpPoller(self._ask_smp, aside=BackgroundTask(self._now)),
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
         log = Log(write=self._write, clock=self._wall, steady=lambda: self.time)
-        voice = Voice(
+        voice = Reporter(
             log, Metrics(), self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
         return Runtime(
             Doors(
                 clock, self, _Ports(self), ears, gpus, smps,
-                Watch(host, Naming(), sources, settings.hold, self._wall),
-                Speaker(self.api, "n1", keys, dry_run),
-                Pacer(settings, clock(), random.Random(1).random),  # noqa: S311 - a simulation
+                Observer(host, Naming(), sources, settings.hold, self._wall),
+                Reconciler(self.api, "n1", keys, dry_run),
+                Schedule(settings, clock(), random.Random(1).random),
                 voice,
-                lambda: Aside(self._request),
+                lambda: BackgroundTask(self._request),
             )
         )  # fmt: skip
 
     # What a test does.
 
-    def at(self, after: float, *wakes: Wake, do: Callable[[], object] = lambda: None) -> None:
+    def at(self, after: float, *wakes: Event, do: Callable[[], object] = lambda: None) -> None:
         """`after` seconds from now something happens, and these wake-ups tell of it."""
 
         def happen() -> None:
@@ -185,7 +187,7 @@ class World:
     def hear(self, netdev: str, data: bytes) -> None:
         """A frame comes in."""
         self.listener.frames.append(Frame(netdev, self.time, data))
-        self._wakes.add(Wake("frames", ""))
+        self._wakes.add(Event("frames", ""))
 
     def run(self, seconds: float) -> World:
         """Let time pass."""
@@ -210,7 +212,7 @@ class World:
 
     # The doors.
 
-    def wait(self, timeout: float) -> set[Wake]:
+    def wait(self, timeout: float) -> set[Event]:
         """The agent sleeps until something happens."""
         assert timeout >= 0
         following = min((at for at, _ in self._events), default=math.inf)

@@ -1,6 +1,7 @@
 """Snapshots made by hand, and the program run as a user runs it.
 
-A snapshot is a mapping, path -> bytes of a file, text of a link, None of a folder: it becomes a folder or a tar.
+A snapshot is a mapping, path -> bytes of a file, text of a link, None of a folder: it becomes a
+folder or a tar.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ def packed(snapshot: Mapping[str, bytes | str | None]) -> bytes:
 
 
 def report(snapshot: str, excluded: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The report on a snapshot, in this process, without the words that there is no PCI bus in small ones."""
+    """The report on a snapshot, in this process, without the words that there is no PCI bus in
+    small ones.
+    """
     found = report_on(observe(replay(snapshot, excluded)), Choices((), excluded, Naming()))
     return found | {
         "problems": [problem for problem in found["problems"] if problem["source"] != "nvml"]

@@ -1,6 +1,8 @@
-"""Switches to listen to: network namespaces, veth cables between them, and lldpd inside (https://lldpd.github.io).
+"""Switches to listen to: network namespaces, veth cables between them, and lldpd inside
+(https://lldpd.github.io).
 
-Every name carries the process id, so that parallel runs do not meet, and everything is taken down on exit.
+Every name carries the process id, so that parallel runs do not meet, and everything is taken down
+on exit.
 """
 
 from __future__ import annotations
@@ -157,7 +159,9 @@ class Lldpd(AbstractContextManager["Lldpd"]):
         self._cli("configure", *words).check_returncode()
 
     def update(self) -> None:
-        """Have it look at its ports now: it misses one that comes while it starts, and looks again every 30 s."""
+        """Have it look at its ports now: it misses one that comes while it starts, and looks again
+        every 30 s.
+        """
         self._cli("update").check_returncode()
 
     def neighbors(self) -> list[dict[str, Any]]:
@@ -226,7 +230,9 @@ def cable(one: Namespace, port: str, other: Namespace, netdev: str) -> None:
 
 
 def bring_up(one: Namespace, port: str, other: Namespace, netdev: str) -> None:
-    """Set both ends of a cable up, and wait until both can send: that comes a moment later (net/core/link_watch.c)."""
+    """Set both ends of a cable up, and wait until both can send: that comes a moment later
+    (net/core/link_watch.c).
+    """
     for namespace, name in ((one, port), (other, netdev)):
         namespace.ip("link", "set", name, "up")
     wait_for(lambda: one.is_up(port) and other.is_up(netdev))

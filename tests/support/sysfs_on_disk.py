@@ -1,4 +1,6 @@
-"""A tree of tests/support/kernel_tree.py as real files, for agents that run as programs, and what a test does to it."""
+"""A tree of tests/support/kernel_tree.py as real files, for agents that run as programs, and what a
+test does to it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The shape of the package: who may import whom, and that starting costs nothing that is not used."""
+"""The shape of the package: who may import whom, and that starting costs nothing that is not
+used.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ THIRD_PARTY = {
 
 
 def imports(path: Path) -> set[str]:
-    """The absolute names that a module imports, at the top or in a function, but for type checking."""
+    """The absolute names that a module imports, at the top or in a function, but for type
+    checking.
+    """
     tree = ast.parse(path.read_text())
     typing = [
         n

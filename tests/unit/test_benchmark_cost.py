@@ -1,4 +1,6 @@
-"""The benchmarks' account of a process: nothing that it has spent is lost with a helper or a thread that has ended."""
+"""The benchmarks' account of a process: nothing that it has spent is lost with a helper or a thread
+that has ended.
+"""
 
 from __future__ import annotations
 

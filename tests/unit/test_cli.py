@@ -1,4 +1,6 @@
-"""The command line as a shell sees it: exit codes, one line on stderr, nothing half-written, and never a traceback."""
+"""The command line as a shell sees it: exit codes, one line on stderr, nothing half-written, and
+never a traceback.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,9 @@ def test_says_where_it_is_from(machine: Path) -> None:
     "name", ["dgx-h100", "gb200-nvl72", "hgx-b200-nvswitch", "lent-to-pod", "soft-roce"]
 )
 def test_a_healthy_machine_has_no_problem(name: str, repository: Path) -> None:
-    """What is as it should be stands where it belongs: boards whose NVLink ends in the chassis are in no domain."""
+    """What is as it should be stands where it belongs: boards whose NVLink ends in the chassis are
+    in no domain.
+    """
     assert report(repository / "sysfs_fixtures" / name)["problems"] == []
 
 

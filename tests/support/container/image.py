@@ -1,7 +1,7 @@
 """The image, built from the Containerfile and run, without a registry.
 
-The base is a Debian 12 of mmdebstrap's, with the Python that it has. Everything built stays in a store of its own in
-the cache, so that a second build only repeats what changed.
+The base is a Debian 12 of mmdebstrap's, with the Python that it has. Everything built stays in a
+store of its own in the cache, so that a second build only repeats what changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ PATIENCE = 170  # seconds for the longest step, which downloads
 # What a proxy makes of https is trusted and pip finds its index in the build as they do outside.
 MOUNTED = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/storage"\nrunroot = "{0}/run"\n'
-# crun, and limits on processes, want a cgroup and a kernel that containers in containers do not have.
+# crun, and limits on processes, want a cgroup and a kernel that containers in containers do not
+# have.
 ENGINE = '[containers]\ndefault_ulimits = []\npids_limit = 0\n[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\n'
 
 

@@ -1,8 +1,9 @@
-"""Who holds a token of the agent, the Nodes it wants to change, and an API server with the manifests in it.
+"""Who holds a token of the agent, the Nodes it wants to change, and an API server with the
+manifests in it.
 
-Two accounts stand for the agent. The real one has the ClusterRole of the manifests, and what it is allowed shows that
-RBAC and the policy let the agent work. The mighty one is bound to cluster-admin: what it is refused, the policy refuses
-by itself.
+Two accounts stand for the agent. The real one has the ClusterRole of the manifests, and what it is
+allowed shows that RBAC and the policy let the agent work. The mighty one is bound to cluster-admin:
+what it is refused, the policy refuses by itself.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def a_node(cluster: Cluster) -> str:
 
 
 def install(cluster: Cluster, overlay: str) -> None:
-    """Apply an overlay, add an account that RBAC allows everything, and wait until the policy is in force."""
+    """Apply an overlay, add an account that RBAC allows everything, and wait until the policy is in
+    force.
+    """
     cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / overlay))
     cluster.kubectl("create", "namespace", "mighty")
     cluster.kubectl("-n", "mighty", "create", "serviceaccount", "bwagent")

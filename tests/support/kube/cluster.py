@@ -1,14 +1,17 @@
-"""A real Kubernetes API server for tests: etcd and kube-apiserver, up in seconds, gone with the process that asked.
+"""A real Kubernetes API server for tests: etcd and kube-apiserver, up in seconds, gone with the
+process that asked.
 
-A `Cluster` is a control plane without machines. What is decided by the API server is the real thing: RBAC, admission
-policies, server-side apply and its field ownership, bound service-account tokens. What a kubelet, a scheduler or a
-controller would do does not happen: a Node is an object that a test creates, a Pod stays where its nodeName puts it.
+A `Cluster` is a control plane without machines. What is decided by the API server is the real
+thing: RBAC, admission policies, server-side apply and its field ownership, bound service-account
+tokens. What a kubelet, a scheduler or a controller would do does not happen: a Node is an object
+that a test creates, a Pod stays where its nodeName puts it.
 
     folder/etcd, folder/certificates, folder/*.log     gone after the block
     admin        system:masters, by a static token, over TLS like everyone else
     a Pod's      token_for_pod_on(node): signed by the API server, bound to a Pod there, with the node-name claim
 
-None of its programs outlives the block, nor the process or thread that started it, even one that was killed.
+None of its programs outlives the block, nor the process or thread that started it, even one that
+was killed.
 """
 
 from __future__ import annotations
@@ -69,9 +72,10 @@ class Answer:
 class Cluster:
     """A running control plane; as a context manager it is there within the block.
 
-    `url` is the API server's address, `ca` a file with the certificate that its own is signed by, `admin` the token of
-    a member of system:masters, `service_account_key` a PEM file with the key that signs the accounts' tokens. `server`
-    and `etcd` are the processes, `etcd_url` is where the latter answers; `flags` are further ones of the former.
+    `url` is the API server's address, `ca` a file with the certificate that its own is signed by,
+    `admin` the token of a member of system:masters, `service_account_key` a PEM file with the key
+    that signs the accounts' tokens. `server` and `etcd` are the processes, `etcd_url` is where the
+    latter answers; `flags` are further ones of the former.
     """
 
     url: str
@@ -173,13 +177,15 @@ class Cluster:
         kind: str = "application/json",
         token: str | None = None,
     ) -> Answer:
-        """Send one request as the owner of this token (the admin's when None); a refusal is an Answer, too.
+        """Send one request as the owner of this token (the admin's when None); a refusal is an
+        Answer, too.
 
-        `kind` is the body's Content-Type: APPLY, MERGE or JSON_PATCH for a PATCH. Raises OSError without an answer.
+        `kind` is the body's Content-Type: APPLY, MERGE or JSON_PATCH for a PATCH. Raises OSError
+        without an answer.
         """
         headers = {"Authorization": f"Bearer {token or self.admin}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own server
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
         try:
             with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
                 return Answer(reply.status, _object(reply.read()))
@@ -188,10 +194,12 @@ class Cluster:
                 return Answer(refusal.code, _object(refusal.read()))
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
-        """What a watch tells the admin, event by event, until the server ends it; give it a `timeoutSeconds`."""
+        """What a watch tells the admin, event by event, until the server ends it; give it a
+        `timeoutSeconds`.
+        """
         request = urllib.request.Request(
             self.url + path, headers={"Authorization": f"Bearer {self.admin}"}
-        )  # noqa: S310 - our own server
+        )
         with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
             yield from map(json.loads, reply)
 
@@ -226,7 +234,9 @@ class Cluster:
         return path
 
     def kubectl(self, *arguments: str, stdin: str = "", token: str | None = None) -> str:
-        """What kubectl prints, asked by the owner of this token; raises KubectlError when it refuses."""
+        """What kubectl prints, asked by the owner of this token; raises KubectlError when it
+        refuses.
+        """
         command = [program("kubectl"), "--kubeconfig", str(self.kubeconfig(token)), *arguments]
         done = subprocess.run(
             command,
@@ -248,11 +258,14 @@ class Cluster:
         return answer.body
 
     def node(self, name: str, **metadata: object) -> dict[str, Any]:
-        """Create a Node, with these labels, annotations and the like; the object as the server keeps it."""
+        """Create a Node, with these labels, annotations and the like; the object as the server
+        keeps it.
+        """
         return self.create("/api/v1/nodes", {"metadata": {"name": name, **metadata}})
 
     def token_for_pod_on(self, node: str | None, service_account: str, namespace: str) -> str:
-        """A service-account token bound to a Pod on this Node; bound to nothing when None, as for use from outside.
+        """A service-account token bound to a Pod on this Node; bound to nothing when None, as for
+        use from outside.
 
         The namespace and the account must be there; the Pod is made for the token.
         """
@@ -291,7 +304,9 @@ def _etcd(client: int, peer: int) -> list[str]:
 
 
 def _sign_with(key: Path) -> None:
-    """Make the key of the service accounts' tokens, in SEC 1's form: out of PKCS 8 no public half is read."""
+    """Make the key of the service accounts' tokens, in SEC 1's form: out of PKCS 8 no public half
+    is read.
+    """
     command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)]
     subprocess.run(command, check=True, capture_output=True)
 

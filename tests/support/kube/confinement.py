@@ -1,7 +1,8 @@
-"""What the kernel says of a container that a kubelet started: its processes, what they may do, what they may use.
+"""What the kernel says of a container that a kubelet started: its processes, what they may do, what
+they may use.
 
-The kubelet gives a container a cgroup of its own below k8s.io (machine.py); cgroup v1 and v2 have other names for the
-same numbers (Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst).
+The kubelet gives a container a cgroup of its own below k8s.io (machine.py); cgroup v1 and v2 have
+other names for the same numbers (Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What decides about Pods, beside a Cluster: the scheduler and those controllers that a test names.
 
-There are still no machines. A Node that `ready_node` makes says by itself that it is healthy, and nobody ever asks it
-again: the node-lifecycle controller takes away the taint that every new Node gets, and has an hour's patience.
+There are still no machines. A Node that `ready_node` makes says by itself that it is healthy, and
+nobody ever asks it again: the node-lifecycle controller takes away the taint that every new Node
+gets, and has an hour's patience.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROGRAMS = ("kube-scheduler", "kube-controller-manager")
-# Every Pod needs an account, every account's Pods the certificate, every Node a new look at its taints.
+# Every Pod needs an account, every account's Pods the certificate, every Node a new look at its
+# taints.
 ALWAYS = (
     "serviceaccount-controller",
     "root-ca-certificate-publisher-controller",
@@ -33,7 +35,9 @@ NEW = "node.kubernetes.io/not-ready"  # the taint that the API server gives ever
 
 @contextmanager
 def controllers(cluster: Cluster, *more: str) -> Iterator[None]:
-    """Run the scheduler, and the controllers that every Pod needs and these, until the end of the block."""
+    """Run the scheduler, and the controllers that every Pod needs and these, until the end of the
+    block.
+    """
     folder, kubeconfig = cluster.folder, f"--kubeconfig={cluster.kubeconfig()}"
     common = [kubeconfig, "--leader-elect=false", "--secure-port=0"]
     with ExitStack() as stack:
@@ -54,7 +58,9 @@ def _controllers(cluster: Cluster, more: Sequence[str]) -> list[str]:
 
 
 def eventually(cluster: Cluster, what: str, look: Callable[[], T | None]) -> T:
-    """What `look` returns as soon as that is true; raises ClusterError when it has not come true in time."""
+    """What `look` returns as soon as that is true; raises ClusterError when it has not come true in
+    time.
+    """
     deadline = time.monotonic() + PATIENCE
     while not (found := look()):
         if time.monotonic() > deadline:
@@ -66,7 +72,9 @@ def eventually(cluster: Cluster, what: str, look: Callable[[], T | None]) -> T:
 def ready_node(
     cluster: Cluster, name: str, *taints: tuple[str, str], labels: Mapping[str, str] | None = None
 ) -> None:
-    """Make a Node that is healthy, with room for Pods, these labels and these taints (key, effect)."""
+    """Make a Node that is healthy, with room for Pods, these labels and these taints (key,
+    effect).
+    """
     spec = {"taints": [{"key": key, "effect": effect} for key, effect in taints]}
     metadata = {"name": name, "labels": {"kubernetes.io/os": "linux", **(labels or {})}}
     cluster.create("/api/v1/nodes", {"metadata": metadata, "spec": spec})

@@ -1,11 +1,13 @@
-"""Thousands of agents in one process: what they see is made up, when and what they say is the agent's own code.
+"""Thousands of agents in one process: what they see is made up, when and what they say is the
+agent's own code.
 
     real        the pacer, with its jitter and back-off; the plan, the negotiation, the annotation (agent/kube/reconcile.py)
     played      the looks, which find what the simulation says; the helpers, which answer at once
     the wire    tests/support/kube/wire.py, to whatever API server there is
 
-The law of this module: one thread has all agents, as each agent's loop has its own state, and requests are made aside.
-An agent turns when the pacer said so, a thing happens to it, or its answer has come, as in agent/daemon/loop.py.
+The law of this module: one thread has all agents, as each agent's loop has its own state, and
+requests are made aside. An agent turns when the pacer said so, a thing happens to it, or its answer
+has come, as in agent/daemon/loop.py.
 """
 
 from __future__ import annotations
@@ -20,17 +22,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from agent.daemon.schedule import Pacer, Settings
-from agent.kube.annotation import Observed, parse
+from agent.daemon.schedule import Schedule, Settings
+from agent.kube.annotation import Annotation, parse
 from agent.kube.managed_fields import ANNOTATION, Field, keys_of, state_of
-from agent.kube.reconcile import Speaker, Wish
+from agent.kube.reconcile import Reconciler, Wish
 from agent.labels.table import Naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from agent.kube.reconcile import Attempt
+    from agent.kube.reconcile import Result
     from agent.kube.requests import Told
     from tests.support.kube.clock import Clock
     from tests.support.kube.population import Member
@@ -46,14 +48,14 @@ EPOCH = 1_800_000_000.0  # what the clock on the wall says when the simulation b
 class Agent:
     """One agent, and what its node would show it."""
 
-    speaker: Speaker
-    pacer: Pacer
+    speaker: Reconciler
+    pacer: Schedule
     whole: Mapping[str, str]  # the labels of its node when nothing is broken
-    told: Observed
+    told: Annotation
     labels: Mapping[str, str]  # what a look would find now
     node: Told | None = None
     seeded: bool = False
-    seen: tuple[Mapping[str, str], Observed] | None = None  # by the last look
+    seen: tuple[Mapping[str, str], Annotation] | None = None  # by the last look
     speaking: object = None  # what the attempt under way says
     said: object = None  # what the Node says
     due: float = 0.0
@@ -64,7 +66,7 @@ class Agent:
         return self.said == _state(self.labels, self.told)
 
 
-def _state(labels: Mapping[str, str], told: Observed) -> tuple[object, ...]:
+def _state(labels: Mapping[str, str], told: Annotation) -> tuple[object, ...]:
     """As agent/daemon/observer.py has it: all but the time."""
     return tuple(labels.items()), told.boot_id, told.interfaces
 
@@ -93,12 +95,10 @@ class Fleet:
         self.tally = Tally()
         self.wrong: set[Agent] = set()  # agents whose Nodes do not say what is so
         self._wire, self.clock, self._settings = wire, clock, settings or Settings()
-        self._random = random.Random(seed)  # noqa: S311 - a simulation
+        self._random = random.Random(seed)
         self._coming: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._answers: queue.SimpleQueue[tuple[Agent, Attempt | BaseException]] = (
-            queue.SimpleQueue()
-        )
+        self._answers: queue.SimpleQueue[tuple[Agent, Result | BaseException]] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
         before = threading.stack_size(STACK)
@@ -124,10 +124,10 @@ class Fleet:
         ]
 
     def _start(self, member: Member, at: float) -> Agent:
-        speaker = Speaker(self._wire.door(member.token), member.name, KEYS)
+        speaker = Reconciler(self._wire.door(member.token), member.name, KEYS)
         agent = Agent(
             speaker,
-            Pacer(self._settings, at, self._random.random),
+            Schedule(self._settings, at, self._random.random),
             member.labels,
             member.told,
             member.labels,
@@ -198,7 +198,7 @@ class Fleet:
 
     def _look(self, agent: Agent, now: float) -> None:
         told = agent.told
-        agent.seen = agent.labels, Observed(int(EPOCH + now), told.boot_id, told.interfaces)
+        agent.seen = agent.labels, Annotation(int(EPOCH + now), told.boot_id, told.interfaces)
         agent.pacer.looked(now)
         if agent.seeded:
             agent.pacer.want(_state(*agent.seen))
@@ -216,10 +216,10 @@ class Fleet:
         self.tally.late = max(self.tally.late, self.clock() - asked)
         try:
             self._answers.put((agent, agent.speaker.attempt(agent.node, wish)))
-        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to
+        except BaseException as error:
             self._answers.put((agent, error))
 
-    def _answered(self, agent: Agent, attempt: Attempt | BaseException) -> None:
+    def _answered(self, agent: Agent, attempt: Result | BaseException) -> None:
         if isinstance(attempt, BaseException):
             raise attempt
         now, pacer = self.clock(), agent.pacer

@@ -1,12 +1,15 @@
-"""A real machine of a Cluster: a kubelet with its containerd, in namespaces that take all of it away again.
+"""A real machine of a Cluster: a kubelet with its containerd, in namespaces that take all of it
+away again.
 
-Both want fixed places and leave mounts, shims and containers behind when they are killed. So they get a mount
-namespace and a process namespace of their own: whoever kills its process 1 ends every container, and the last process
-takes the mounts along. What is left then is a folder, and empty cgroups: what a machine that loses its power finds on
-its disk, so that a `reboot` is the same twice.
+Both want fixed places and leave mounts, shims and containers behind when they are killed. So they
+get a mount namespace and a process namespace of their own: whoever kills its process 1 ends every
+container, and the last process takes the mounts along. What is left then is a folder, and empty
+cgroups: what a machine that loses its power finds on its disk, so that a `reboot` is the same
+twice.
 
-The network is the host's, as it is for the agent's Pods, with an address that no other machine has: the agent's port is
-a fixed one. There is no CNI and no kube-proxy: Pods are told where the API server is.
+The network is the host's, as it is for the agent's Pods, with an address that no other machine has:
+the agent's port is a fixed one. There is no CNI and no kube-proxy: Pods are told where the API
+server is.
 """
 
 from __future__ import annotations
@@ -86,7 +89,8 @@ def _forbidden() -> str | None:
 
 
 class Machine:
-    """A Node of the cluster, with the built image under the name `agent_image`; it is on within the block.
+    """A Node of the cluster, with the built image under the name `agent_image`; it is on within the
+    block.
 
     `folder` holds pods/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
     """
@@ -149,9 +153,12 @@ class Machine:
         _forget(self.folder)
 
     def forget_images(self) -> None:
-        """Have the kernel read the images anew when they are used: who used them first was charged for their pages."""
+        """Have the kernel read the images anew when they are used: who used them first was charged
+        for their pages.
+        """
         snapshots = self.folder / "containerd/io.containerd.snapshotter.v1.overlayfs/snapshots"
-        # os.walk() passes over what goes away meanwhile: containerd tidies up after a Pod when it likes.
+        # os.walk() passes over what goes away meanwhile: containerd tidies up after a Pod when it
+        # likes.
         for path in (
             Path(folder, name) for folder, _, names in os.walk(snapshots) for name in names
         ):
@@ -279,7 +286,9 @@ def _ready(cluster: Cluster, node: str, process: subprocess.Popen[bytes]) -> boo
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill process 1 of the namespace; the kernel kills the others, and unshare ends when they are all gone."""
+    """Kill process 1 of the namespace; the kernel kills the others, and unshare ends when they are
+    all gone.
+    """
     with suppress(FileNotFoundError, ProcessLookupError):  # it ended by itself
         for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
             os.kill(int(pid), signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""Many Nodes at once, as kubelets report them, each with a Pod of the agent on it and that Pod's token."""
+"""Many Nodes at once, as kubelets report them, each with a Pod of the agent on it and that Pod's
+token.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import Observed
+from agent.kube.annotation import Annotation
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import ISSUER
 from tests.support.kube.programs import ClusterError
@@ -32,7 +34,7 @@ class Member(NamedTuple):
     name: str
     token: str
     labels: Mapping[str, str]
-    told: Observed
+    told: Annotation
 
 
 def populate(cluster: Cluster, count: int, prefix: str) -> list[Member]:
@@ -63,7 +65,7 @@ def _maker(cluster: Cluster, wire: Wire) -> Callable[[str], Member]:
         spec = {"audiences": [ISSUER], "expirationSeconds": 7200, "boundObjectRef": bound}
         account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
         token = create(f"{account}/token", {"spec": spec})["status"]["token"]
-        return Member(name, token, labels(), Observed(None, BOOT, addresses()))
+        return Member(name, token, labels(), Annotation(None, BOOT, addresses()))
 
     return member
 

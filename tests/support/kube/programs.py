@@ -1,4 +1,6 @@
-"""The programs of a control plane: where they are, and running one so that it cannot be left behind."""
+"""The programs of a control plane: where they are, and running one so that it cannot be left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ TOOLS = {"openssl": "openssl", "setpriv": "util-linux"}
 
 
 class ClusterError(Exception):
-    """The cluster, not what was asked of it, failed; the message ends with what its programs last said."""
+    """The cluster, not what was asked of it, failed; the message ends with what its programs last
+    said.
+    """
 
 
 def missing(*programs: str) -> str | None:
@@ -46,7 +50,9 @@ def missing(*programs: str) -> str | None:
 
 
 def program(name: str) -> str:
-    """Return the path of one of the programs: that in KUBEBUILDER_ASSETS, else that which build.sh made."""
+    """Return the path of one of the programs: that in KUBEBUILDER_ASSETS, else that which build.sh
+    made.
+    """
     path = _find(name)
     if path is None:
         raise ClusterError(missing(name))
@@ -61,12 +67,16 @@ def _find(name: str) -> Path | None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return what the programs see: no proxy, no kubeconfig and no cloud of whoever runs the tests."""
+    """Return what the programs see: no proxy, no kubeconfig and no cloud of whoever runs the
+    tests.
+    """
     return {"HOME": str(home), "PATH": os.environ.get("PATH", os.defpath)}
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on; all are held until the last is found, so that no two are the same."""
+    """Return ports that nobody listens on; all are held until the last is found, so that no two are
+    the same.
+    """
     with ExitStack() as stack:
         sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
@@ -78,7 +88,8 @@ def free_ports(count: int) -> list[int]:
 def running(
     name: str, arguments: Sequence[str], folder: Path, at: str | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program with its log in the folder; by the end of the block it is dead and reaped, come what may.
+    """Start a program with its log in the folder; by the end of the block it is dead and reaped,
+    come what may.
 
     `at` is its path where it is none of the cluster's own.
     """

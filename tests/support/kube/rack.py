@@ -1,11 +1,13 @@
-"""A RoCE node whose cables lead to leaves that lldpd plays, the agent on it, and its Node on a real API server.
+"""A RoCE node whose cables lead to leaves that lldpd plays, the agent on it, and its Node on a real
+API server.
 
-The node is a network namespace. Its netdevs are real, and so is what /sys says of them there; the RDMA devices in front
-of them are laid out as files. The API server is outside, and only a relay leads to it.
+The node is a network namespace. Its netdevs are real, and so is what /sys says of them there; the
+RDMA devices in front of them are laid out as files. The API server is outside, and only a relay
+leads to it.
 
-Its address comes up when the agent runs already. Each port is for one story. A neighbour that is gone counts for 30
-seconds more, so three are sent away as soon as all are there, and tests/system/kube/test_who_is_gone.py looks after them when
-others have had their time.
+Its address comes up when the agent runs already. Each port is for one story. A neighbour that is
+gone counts for 30 seconds more, so three are sent away as soon as all are there, and
+tests/system/kube/test_who_is_gone.py looks after them when others have had their time.
 """
 
 from __future__ import annotations

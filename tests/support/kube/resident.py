@@ -1,7 +1,7 @@
 """`bwagent run` as a process: its Node on a real API server, its log, and what it tells Prometheus.
 
-A command before it, variables around it, a network namespace that its metrics are asked from: that is all in which the
-agents of these tests differ.
+A command before it, variables around it, a network namespace that its metrics are asked from: that
+is all in which the agents of these tests differ.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Scrape:
         ]
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The value of the only series of this name that has these labels; None where there is none."""
+        """The value of the only series of this name that has these labels; None where there is
+        none.
+        """
         found = self.series(name, **labels)
         assert len(found) <= 1, found
         return found[0][1] if found else None
@@ -80,7 +82,7 @@ class Scrape:
 class Agent:
     """A `bwagent run` within the block, its Node and its /sys."""
 
-    def __init__(  # noqa: PLR0913 - what a process is started with
+    def __init__(
         self,
         cluster: Cluster,
         folder: Path,
@@ -198,7 +200,7 @@ class Agent:
 def get(url: str) -> str:
     """The text behind a URL of this host; "" while nobody serves it."""
     try:
-        with urllib.request.urlopen(url, timeout=LIMIT) as reply:  # noqa: S310 - our own server
+        with urllib.request.urlopen(url, timeout=LIMIT) as reply:
             return str(reply.read().decode())
     except urllib.error.URLError:
         return ""

@@ -1,7 +1,8 @@
 """What became of an object since a moment, as the API server remembers it.
 
-Nobody has to watch meanwhile: a watch that begins at a resourceVersion of the past tells everything since then, in
-order, a change and its undoing included. etcd forgets after five minutes, and the watch says so.
+Nobody has to watch meanwhile: a watch that begins at a resourceVersion of the past tells everything
+since then, in order, a change and its undoing included. etcd forgets after five minutes, and the
+watch says so.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Timeline:
         self._began = self._now()
 
     def versions(self) -> list[Object]:
-        """The object as it was at the beginning, and after each change; the last one may be its last words."""
+        """The object as it was at the beginning, and after each change; the last one may be its
+        last words.
+        """
         query = f"watch=true&timeoutSeconds=1&resourceVersion={_version(self._began)}"
         told = self._cluster.kubectl(
             "get", "--raw", f"{self._path}?{query}&fieldSelector=metadata.name={self._name}"

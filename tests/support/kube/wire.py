@@ -1,11 +1,12 @@
 """The agent's requests without the agent's child: thousands of agents may ask out of one process.
 
-The law of this module: the API server sees what it would see of `agent/kube/client.py`. Method, path, body, and the
-headers that matter are that module's own, and so is the reading of the answer; a connection is made for each request,
-since the agent's child makes one, TLS handshake included. What is left out is the child, which costs its node 0.25
-CPU-seconds and the API server nothing.
+The law of this module: the API server sees what it would see of `agent/kube/client.py`. Method,
+path, body, and the headers that matter are that module's own, and so is the reading of the answer;
+a connection is made for each request, since the agent's child makes one, TLS handshake included.
+What is left out is the child, which costs its node 0.25 CPU-seconds and the API server nothing.
 
-`kept` connections stay open, one for each thread: for whoever sets the scene, and to tell what a handshake costs.
+`kept` connections stay open, one for each thread: for whoever sets the scene, and to tell what a
+handshake costs.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Asked(NamedTuple):
 
 
 class Wire:
-    """Connections to an API server, with TLS where a CA's file is named; `timeout` is in real seconds."""
+    """Connections to an API server, with TLS where a CA's file is named; `timeout` is in real
+    seconds.
+    """
 
     def __init__(self, url: str, ca: Path | None, clock: Clock, *, kept: bool = False) -> None:
         self.asked: list[Asked] = []

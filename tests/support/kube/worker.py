@@ -1,9 +1,10 @@
 """A machine that runs the agent's DaemonSet, and a switch to hear.
 
-An overlay is rolled out as its README tells a user: from an overlay of one's own that names it. What that adds is what
-a cluster would give: the address of the API server, where there is no kube-proxy, and RDMA devices, which this host
-has not. They are a small sysfs with one RoCE device; its netdev is real, and a real lldpd at its other end the switch.
-Three waits are shorter: between two requests, between two questions whether it is ready, and until that is believed.
+An overlay is rolled out as its README tells a user: from an overlay of one's own that names it.
+What that adds is what a cluster would give: the address of the API server, where there is no
+kube-proxy, and RDMA devices, which this host has not. They are a small sysfs with one RoCE device;
+its netdev is real, and a real lldpd at its other end the switch. Three waits are shorter: between
+two requests, between two questions whether it is ready, and until that is believed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def missing() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """The machine, its cluster, and `devices`, the folder that its agents see as /machine; /machine/sys is a sysfs."""
+    """The machine, its cluster, and `devices`, the folder that its agents see as /machine;
+    /machine/sys is a sysfs.
+    """
 
     cluster: Cluster
     machine: Machine
@@ -74,7 +77,9 @@ class Worker:
     mighty: Agent
 
     def roll_out(self, overlay: str, **more: str) -> str:
-        """Roll an overlay out to a Node without labels, with more settings; the prefix of its labels."""
+        """Roll an overlay out to a Node without labels, with more settings; the prefix of its
+        labels.
+        """
         self.remove()
         self._overlay(overlay, more)
         prefix = f"{settings(overlay)['BWAGENT_RUN_LABEL_PREFIX']}/"
@@ -116,7 +121,9 @@ class Worker:
         return bool(self.state().get("ready"))
 
     def container(self) -> Container:
-        """The agent's container, as it is now; it may have done its work before the kubelet tells of it."""
+        """The agent's container, as it is now; it may have done its work before the kubelet tells
+        of it.
+        """
         self.until("the kubelet tells of the container", lambda: self.state().get("containerID"))
         return Container(str(self.state()["containerID"]).removeprefix("containerd://"))
 
@@ -203,7 +210,9 @@ def in_force(mighty: Agent, prefix: str) -> bool:
 
 @contextmanager
 def worker(folder: Path) -> Iterator[Worker]:
-    """The machine, in a cluster of its own, with the manifests' objects in it; nothing is labelled yet."""
+    """The machine, in a cluster of its own, with the manifests' objects in it; nothing is labelled
+    yet.
+    """
     devices = folder / "machine"
     for name, text in SYSFS.items():
         (devices / "sys" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""A node with cables to two leaf switches, inside the emulated machine: `python -m tests.support.qemu.cabled_node`.
+"""A node with cables to two leaf switches, inside the emulated machine: `python -m
+tests.support.qemu.cabled_node`.
 
     rxe0 eth0 ---------------------- swp1   leaf-1: port IDs are interface names
     rxe1 eth1 ---------------------- swp1   leaf-2: a chassis ID of its own; port IDs are MAC addresses,
@@ -10,8 +11,8 @@
     rxe5 eth5 ---------------------- port   says nothing until it is told to
     rxe6 eth6 -- pulled out -------- swp6   leaf-1
 
-A look leaves NAME.json, what bwagent reports; NAME.terminal, what it had to say meanwhile; and NAME.lldpd, what an
-lldpd on the node has heard by then.
+A look leaves NAME.json, what bwagent reports; NAME.terminal, what it had to say meanwhile; and
+NAME.lldpd, what an lldpd on the node has heard by then.
 """
 
 from __future__ import annotations
@@ -168,7 +169,9 @@ class Tour:
         Path(f"{name}.lldpd").write_text(json.dumps(self.second.neighbors()))
 
     def look_at_changes(self, name: str) -> None:
-        """Probe with all its patience; while it waits for eth5 a switch leaves, another gets a new name."""
+        """Probe with all its patience; while it waits for eth5 a switch leaves, another gets a new
+        name.
+        """
         terminal = Terminal()
         process = terminal.start(PROBE)
         terminal.wait_for(b"awaited: eth5 ")
@@ -192,7 +195,9 @@ class Tour:
         )
 
     def replace(self) -> None:
-        """Delete a netdev, its RDMA device with it, and make both again; take out the cable that nobody speaks on."""
+        """Delete a netdev, its RDMA device with it, and make both again; take out the cable that
+        nobody speaks on.
+        """
         run("ip", "link", "delete", "eth0")
         run("ip", "link", "delete", "eth5")
         cable(self.leaf2, "swp9", self.node, "eth0")

@@ -1,10 +1,12 @@
-"""Capture the machine in sysfs_fixtures/soft-roce: what a real kernel says of its software RDMA devices.
+"""Capture the machine in sysfs_fixtures/soft-roce: what a real kernel says of its software RDMA
+devices.
 
     python -m tests.support.qemu.capture_soft_roce sysfs_fixtures/soft-roce
 
-NODE lays out the same node at every boot: names, MAC addresses (and with them GUIDs and GIDs), and which cables are
-out. What differs is in meta.json (boot, time, versions) and in the use counts of ipv6_route. In a folder that exists,
-what a person wrote stays (README.md, expected.labels) and the rest is replaced.
+NODE lays out the same node at every boot: names, MAC addresses (and with them GUIDs and GIDs), and
+which cables are out. What differs is in meta.json (boot, time, versions) and in the use counts of
+ipv6_route. In a folder that exists, what a person wrote stays (README.md, expected.labels) and the
+rest is replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from tests.support.qemu.machine import Machine, MachineError, Result
 REPO = Path(__file__).resolve().parents[3]
 WRITTEN_BY_PEOPLE = frozenset({"README.md", "expected.labels"})
 
-# NO_WAIT is for agents that listen for LLDP: nobody speaks in there, and a boot need not wait for it.
+# NO_WAIT is for agents that listen for LLDP: nobody speaks in there, and a boot need not wait for
+# it.
 ENVIRONMENT = {
     "PYTHON": sys.executable,
     "PYTHONPATH": str(REPO),
@@ -27,8 +30,8 @@ ENVIRONMENT = {
     "BWAGENT_CAPTURE_NO_WAIT": "1",
 }
 
-# Shell functions for a node whose cables end at a leaf switch, a network namespace of that name. Each returns once
-# the kernel has noticed, which takes up to a second.
+# Shell functions for a node whose cables end at a leaf switch, a network namespace of that name.
+# Each returns once the kernel has noticed, which takes up to a second.
 WIRING = r"""
 set -eu
 modprobe bonding max_bonds=0 # or there is a bond0 that nobody asked for
@@ -102,7 +105,9 @@ cat /proc/sys/kernel/random/boot_id >boot_id
 
 
 def capture(work_dir: Path) -> Result:
-    """Boot NODE; work_dir then has the snapshot `captured`, and `probe.json`, `kernel`, `boot_id` of the same boot."""
+    """Boot NODE; work_dir then has the snapshot `captured`, and `probe.json`, `kernel`, `boot_id`
+    of the same boot.
+    """
     result = Machine(work_dir).run(NODE, env=ENVIRONMENT)
     if result.rc:
         raise MachineError(f"the capture ended with {result.rc}:\n{result.output}")

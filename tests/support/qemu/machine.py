@@ -1,20 +1,22 @@
 r"""A real kernel with real RDMA devices, for tests on hosts that have neither: soft-RoCE in QEMU.
 
-A `Machine` boots Debian's 6.1 kernel without KVM in about four seconds, runs one script as root, and is gone. Inside,
-every path of the host is at its own place, the running Python and its virtualenv included, so a script can say
-`{sys.executable} -m agent.cli ...`:
+A `Machine` boots Debian's 6.1 kernel without KVM in about four seconds, runs one script as root,
+and is gone. Inside, every path of the host is at its own place, the running Python and its
+virtualenv included, so a script can say `{sys.executable} -m agent.cli ...`:
 
     host's /   --9p, read-only-->  lower layer  \
     (memory)   --tmpfs---------->  upper layer  -+-->  /, where the script can write anything and the host sees nothing
     work_dir   --9p, read-write--------------------->  the same path, the script's current folder and its way out
     (memory)   --tmpfs------------------------------>  /run, /dev/shm
 
-Modules load by themselves when a link type is first asked for (`ip link add type bond`, `rdma link add ... type rxe`),
-and can be removed and loaded again with modprobe. There is no udev: nothing loads because a device is there.
+Modules load by themselves when a link type is first asked for (`ip link add type bond`, `rdma link
+add ... type rxe`), and can be removed and loaded again with modprobe. There is no udev: nothing
+loads because a device is there.
 
-Three ends are told apart: the script ended (a `Result`, whatever its exit status), the machine failed (`MachineError`:
-it did not boot, went down under the script, or the script outlasted its limit), a part is not installed (`missing()`).
-QEMU never outlives `run()`, nor the process or thread that called it, even one that was killed.
+Three ends are told apart: the script ended (a `Result`, whatever its exit status), the machine
+failed (`MachineError`: it did not boot, went down under the script, or the script outlasted its
+limit), a part is not installed (`missing()`). QEMU never outlives `run()`, nor the process or
+thread that called it, even one that was killed.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine that is off; each `run` is one boot, and keeps nothing of the boot before but the files in work_dir."""
+    """A machine that is off; each `run` is one boot, and keeps nothing of the boot before but the
+    files in work_dir.
+    """
 
     work_dir: Path
     devices: tuple[str, ...] = ()
@@ -124,7 +128,9 @@ class Machine:
         return talk
 
     def _command(self) -> list[str]:
-        """Return QEMU's command line, to be run in work_dir: a path spelt out there would need its commas escaped."""
+        """Return QEMU's command line, to be run in work_dir: a path spelt out there would need its
+        commas escaped.
+        """
         kernel = _kernel()
         if kernel is None:
             raise MachineError(missing())
@@ -145,7 +151,8 @@ class Machine:
             ),
             *("-display", "none", "-serial", "stdio"),
             *("-kernel", str(kernel.image), "-initrd", str(_initramfs(kernel))),
-            # Whether the timer ticks is not to be asked while the host is busy: the answer may be a panic.
+            # Whether the timer ticks is not to be asked while the host is busy: the answer may be a
+            # panic.
             *("-append", "console=ttyS0 quiet oops=panic panic=-1 no_timer_check"),
             *(
                 "-virtfs",
@@ -215,13 +222,17 @@ def _stage(root: Path, kernel: Kernel) -> None:
 
 
 def _module_files(kernel: Kernel) -> set[str]:
-    """Return the wanted modules with all they depend on, and the modules.{builtin,order} that depmod reads."""
+    """Return the wanted modules with all they depend on, and the modules.{builtin,order} that
+    depmod reads.
+    """
     wanted = with_dependencies(MODULES, (kernel.modules / "modules.dep").read_text())
     return wanted | {lists.name for lists in kernel.modules.glob("modules.[bo]*")}
 
 
 def with_dependencies(modules: Iterable[str], modules_dep: str) -> set[str]:
-    """Return the files of these modules and of those they need, by modules.dep(5), which lists the needed in full."""
+    """Return the files of these modules and of those they need, by modules.dep(5), which lists the
+    needed in full.
+    """
     lines = (line.partition(":") for line in modules_dep.splitlines())
     table = {
         Path(file).name.partition(".")[0].replace("-", "_"): {file, *needed.split()}
@@ -247,7 +258,9 @@ def _found(tool: str) -> str:
 
 @contextmanager
 def _running(command: list[str], console: Path, *, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start QEMU with its console in a file; by the end of the block it is dead and reaped, come what may."""
+    """Start QEMU with its console in a file; by the end of the block it is dead and reaped, come
+    what may.
+    """
     with (
         console.open("wb") as out,
         subprocess.Popen(
@@ -271,7 +284,9 @@ def _within(seconds: float, happened: Callable[[], bool]) -> bool:
 
 
 def _error(talk: Path, what: str) -> MachineError:
-    """Tell what went wrong with the last lines of the script and of the console, the kernel's stack trace included."""
+    """Tell what went wrong with the last lines of the script and of the console, the kernel's stack
+    trace included.
+    """
     tails = (f"--- {name}:\n{_tail(_text(talk / name), 100)}" for name in ("output", "console"))
     return MachineError("\n".join([what, *tails]))
 

@@ -1,12 +1,14 @@
-"""Orders for a program in the emulated machine: the test outside says what is to be done, and hears when it is done.
+"""Orders for a program in the emulated machine: the test outside says what is to be done, and hears
+when it is done.
 
     test, outside                                            program, inside
     with Desk(machine, "python -m ...") as desk:  --boot-->  obey(node)
         desk.order("pull", "leaf-1", "swp1")      ["pull", "leaf-1", "swp1"]
                                                   {"value": what node.pull("leaf-1", "swp1") returned}
 
-A line of JSON each way, over the user network that the machine has (USER_NETWORK). An order that fails inside fails
-outside, with the traceback of there; so does one that the machine does not live to answer.
+A line of JSON each way, over the user network that the machine has (USER_NETWORK). An order that
+fails inside fails outside, with the traceback of there; so does one that the machine does not live
+to answer.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class OrderError(Exception):
 
 
 class Desk:
-    """A machine that runs a program, and the wire to it; within the block the program takes orders."""
+    """A machine that runs a program, and the wire to it; within the block the program takes
+    orders.
+    """
 
     def __init__(
         self, machine: Machine, command: str, env: Mapping[str, str], *, timeout: float
@@ -69,7 +73,9 @@ class Desk:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Hang up, and wait until the machine is off; what its program said is the failure, if it failed."""
+        """Hang up, and wait until the machine is off; what its program said is the failure, if it
+        failed.
+        """
         self._stack.close()
         result = self._end.result()
         if kind is None and result.rc:
@@ -110,7 +116,7 @@ def serve(connection: socket.socket, node: object) -> None:
 def _done(node: object, verb: str, arguments: list[Any]) -> dict[str, Any]:
     try:
         return {"value": getattr(node, verb)(*arguments)}
-    except Exception:  # noqa: BLE001 - whatever it was, it is for those outside to know
+    except Exception:
         return {"error": traceback.format_exc()}
 
 

@@ -1,4 +1,5 @@
-"""A node with cables to leaf switches and `bwagent run` on it, inside the emulated machine, at the orders of a test.
+"""A node with cables to leaf switches and `bwagent run` on it, inside the emulated machine, at the
+orders of a test.
 
     rxe0 p0 ------ swp1  leaf-1      and whatever else is plugged together
     rxe1 p1 ------ swp1  leaf-2
@@ -95,7 +96,9 @@ class RunningNode:
         bring_up(self._leaves[other], its, self._node, netdev)
 
     def plug(self, *cables: list[str]) -> None:
-        """Make these cables (leaf, port there, netdev and RDMA device here) at once: one by one is a second each."""
+        """Make these cables (leaf, port there, netdev and RDMA device here) at once: one by one is
+        a second each.
+        """
         ends: list[tuple[Namespace, str]] = []
         for name, port, netdev, _ in cables:
             leaf = self._leaves[name]

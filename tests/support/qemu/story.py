@@ -1,11 +1,13 @@
-"""A story about the resident agent: steps that are taken in the emulated machine while the Node outside is watched.
+"""A story about the resident agent: steps that are taken in the emulated machine while the Node
+outside is watched.
 
     the test's steps --orders--> RunningNode, inside        (orders.py, running_node.py)
                                    |  bwagent run
     Story.said <--- Timeline <--- Node, on the API server    (timeline.py)
 
-A step is over when the Node says what it should, or has had its time for it. What the Node said from then to the end
-of the next step is that one's, so a change that comes too late is found, too, without waiting for it.
+A step is over when the Node says what it should, or has had its time for it. What the Node said
+from then to the end of the next step is that one's, so a change that comes too late is found, too,
+without waiting for it.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ Order = tuple[Any, ...] | Rest  # or a verb of RunningNode with its arguments
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done, and what the Node has to say in the end, and may say on the way (see `timeline.faults`)."""
+    """What is done, and what the Node has to say in the end, and may say on the way (see
+    `timeline.faults`).
+    """
 
     name: str
     orders: Sequence[Order]

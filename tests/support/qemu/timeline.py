@@ -1,9 +1,9 @@
 """What a Node says over time, and whether that is what it should have said.
 
-The law of this module: labels that are right in the end may have been wrong in between, and nobody who looks now and
-then would know. A watcher is told of every version of a Node, in order, so what is judged is the way that each fact has
-taken. A *fact* is what changes as one; of a neighbour that is its whole place, for a device from before and a port from
-after are a cable that never was:
+The law of this module: labels that are right in the end may have been wrong in between, and nobody
+who looks now and then would know. A watcher is told of every version of a Node, in order, so what
+is judged is the way that each fact has taken. A *fact* is what changes as one; of a neighbour that
+is its whole place, for a device from before and a port from after are a cable that never was:
 
     {"flavor": "roce", "speed.current": "30G", "rxe0": "leaf-1 swp1 swp1", "site.example/rack": "1"}
 """
@@ -73,10 +73,11 @@ def faults(
     via: Mapping[str, Sequence[Fact]] | None = None,
     aside: Collection[str] = (),
 ) -> list[str]:
-    """What was wrong on the way from the first of these versions to what should be in the end; empty: nothing.
+    """What was wrong on the way from the first of these versions to what should be in the end;
+    empty: nothing.
 
-    Each fact changes once, if at all, and straight to what it is to be. It may pass what `via` has for it, in that
-    order, each once, or leave it out. What stands in `aside` is judged elsewhere.
+    Each fact changes once, if at all, and straight to what it is to be. It may pass what `via` has
+    for it, in that order, each once, or leave it out. What stands in `aside` is judged elsewhere.
     """
     found = []
     for name, way in ways([*versions, after]).items():
@@ -96,7 +97,8 @@ def _is_among(way: Iterable[Fact], allowed: Iterable[Fact]) -> bool:
 
 
 class Timeline:
-    """Every version of one Node from now on, with notes of what was done meanwhile; within the block it is kept.
+    """Every version of one Node from now on, with notes of what was done meanwhile; within the
+    block it is kept.
 
     `watch` is the seconds after which a watch begins anew, where the last one ended.
     """
@@ -131,7 +133,9 @@ class Timeline:
         return at
 
     def until(self, wanted: Callable[[Version], bool], limit: float) -> bool:
-        """Wait until the last version is as wanted; False when it has not been within so many seconds."""
+        """Wait until the last version is as wanted; False when it has not been within so many
+        seconds.
+        """
         with self._news:
             return self._news.wait_for(
                 lambda: bool(self.versions) and wanted(self.versions[-1]), limit

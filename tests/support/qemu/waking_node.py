@@ -1,6 +1,8 @@
-"""What wakes an agent inside the emulated machine: `python -m tests.support.qemu.waking_node`, which leaves wakes.json.
+"""What wakes an agent inside the emulated machine: `python -m tests.support.qemu.waking_node`,
+which leaves wakes.json.
 
-For each step the file has what was said, as [kind, subject], until all that is awaited had been and silence followed.
+For each step the file has what was said, as [kind, subject], until all that is awaited had been and
+silence followed.
 """
 
 from __future__ import annotations
@@ -10,17 +12,17 @@ import subprocess
 import time
 from pathlib import Path
 
-from agent.events.monitor import Wake, Wakeups
-from agent.events.port_states import PortSweep
+from agent.events.monitor import Event, Monitors
+from agent.events.port_states import PortStateSweep
 
 PATIENCE = 10.0  # seconds until something that should have been said has not
 QUIET = 1.5  # seconds; the kernel batches carrier changes to one a second
-DEVICE, RENAMED = Wake("device", "rxe0"), Wake("device", "rxe9")
-LINK, PORT = Wake("link", "eth0"), Wake("port", "rxe0/1")
+DEVICE, RENAMED = Event("device", "rxe0"), Event("device", "rxe9")
+LINK, PORT = Event("link", "eth0"), Event("port", "rxe0/1")
 ADD = "rdma link add rxe0 type rxe netdev eth0"
 
 # name, command, what is to be said
-STEPS: list[tuple[str, str, set[Wake]]] = [
+STEPS: list[tuple[str, str, set[Event]]] = [
     ("a link is added", ADD, {DEVICE, PORT}),
     ("the cable is pulled", "ip link set far0 down", {LINK, PORT}),
     ("the cable is plugged", "ip link set far0 up", {LINK, PORT}),
@@ -35,9 +37,9 @@ STEPS: list[tuple[str, str, set[Wake]]] = [
 ]
 
 
-def until(wakeups: Wakeups, awaited: set[Wake]) -> set[Wake]:
+def until(wakeups: Monitors, awaited: set[Event]) -> set[Event]:
     """What is said until all that is awaited has been, and nothing follows for a while."""
-    found: set[Wake] = set()
+    found: set[Event] = set()
     end = time.monotonic() + PATIENCE
     while (more := wakeups.wait(QUIET)) or (awaited - found and time.monotonic() < end):
         found |= more
@@ -49,9 +51,9 @@ def main() -> None:
     subprocess.run(["modprobe", "rdma_rxe"], check=True)
     for words in ("link add eth0 type veth peer name far0", "link set eth0 up", "link set far0 up"):
         subprocess.run(["ip", *words.split()], check=True)
-    sweep = PortSweep(0.2)
+    sweep = PortStateSweep(0.2)
     sweep.watch([("rxe0", 1)])
-    wakeups = Wakeups(["eth0"], ports=sweep)
+    wakeups = Monitors(["eth0"], ports=sweep)
     said = {"deaf": [list(item) for item in wakeups.deaf.items()]}
     until(wakeups, {PORT})
     for name, command, awaited in STEPS:

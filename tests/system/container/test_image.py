@@ -88,7 +88,7 @@ def test_size(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
     """The image is small, and its layers are the system, the dependencies and the agent."""
     layers = image.layers()
     with capsys.disabled():
-        print(f"\nimage: {' + '.join(f'{size / 1e6:.1f}' for size in layers)} MB")  # noqa: T201 - the size is asked for
+        print(f"\nimage: {' + '.join(f'{size / 1e6:.1f}' for size in layers)} MB")
     assert len(layers) == 3
     assert sum(layers) < BIGGEST
     assert layers[-1] < 3_000_000
@@ -148,7 +148,9 @@ def test_lldp_sockets(image: Image, capability: str, result: int) -> None:
 
 
 def test_umad_library(image: Image) -> None:
-    """The image has libibumad with all that it needs, and in it every function that the agent calls."""
+    """The image has libibumad with all that it needs, and in it every function that the agent
+    calls.
+    """
     assert (
         image.python("from agent.infiniband.umad import Umad; print(Umad().lib._name)")
         == "libibumad.so.3\n"
@@ -156,7 +158,9 @@ def test_umad_library(image: Image) -> None:
 
 
 def test_wakeups(image: Image) -> None:
-    """Link messages and uevents are heard in the image: pyudev finds libudev, and nothing else is missing."""
+    """Link messages and uevents are heard in the image: pyudev finds libudev, and nothing else is
+    missing.
+    """
     code = "from agent.events.monitor import Wakeups; print(Wakeups().deaf)"
     assert image.python(code, user="0") == "{}\n"
 
@@ -168,7 +172,9 @@ def test_smp_child(image: Image) -> None:
 
 
 def test_nvml_from_the_host(image: Image, tmp_path: Path) -> None:
-    """The host's libnvidia-ml is found below /host, as the manifests mount it, and loads against the image's libc."""
+    """The host's libnvidia-ml is found below /host, as the manifests mount it, and loads against
+    the image's libc.
+    """
     require(stand_in_nvml.missing())
     stand_in_nvml.build(tmp_path)
     place = f"/host/usr/lib/{os.uname().machine}-linux-gnu"
@@ -197,7 +203,9 @@ def test_byte_compiled(image: Image) -> None:
 
 
 def test_papers(image: Image) -> None:
-    """Each Debian package in the image has its entry for scanners and its copyright file, each wheel its metadata."""
+    """Each Debian package in the image has its entry for scanners and its copyright file, each
+    wheel its metadata.
+    """
     code = "import os; print(*sorted(os.listdir({!r})))"
     packages = image.python(code.format("/var/lib/dpkg/status.d")).split()
     assert {"libc6", "libibumad3", "libssl3"} <= set(packages)

@@ -1,4 +1,6 @@
-"""The way to the API server, with anything but an API server at its end: always an answer, never a traceback."""
+"""The way to the API server, with anything but an API server at its end: always an answer, never a
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,9 @@ ODD: dict[str, tuple[bytes, int | None, str | None, str]] = {
 @pytest.mark.parametrize("operation", ["get", "apply", "list"])
 @pytest.mark.parametrize("name", ODD)
 def test_odd_answers(name: str, operation: str, tmp_path: Path) -> None:
-    """Whatever comes back is an answer with the status or the kind of failure in it, and one line for an operator."""
+    """Whatever comes back is an answer with the status or the kind of failure in it, and one line
+    for an operator.
+    """
     said, code, error, word = ODD[name]
     with serving(says(said)) as server:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
@@ -167,7 +171,9 @@ def test_retry_after(
 
 
 def test_what_is_sent(tmp_path: Path) -> None:
-    """An apply is one PATCH with its field manager, its media type and our name, and asks for metadata only."""
+    """An apply is one PATCH with its field manager, its media type and our name, and asks for
+    metadata only.
+    """
     body = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -267,7 +273,9 @@ def test_dripping(tmp_path: Path) -> None:
 
 
 def pod(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The surroundings of a Pod: the address of the API server, and a folder for its token and CA."""
+    """The surroundings of a Pod: the address of the API server, and a folder for its token and
+    CA.
+    """
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
     account = folder / "account"
@@ -306,7 +314,9 @@ def test_a_pods_token(
 def test_a_ca_that_does_not_fit(
     tls: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A certificate that the CA did not sign is no failure that passes, and the line says certificate."""
+    """A certificate that the CA did not sign is no failure that passes, and the line says
+    certificate.
+    """
     with serving(says(reply(200, NODE)), tls) as server:
         account = pod(tmp_path, server.port, monkeypatch)
         Path(account, "token").write_text("t")
@@ -333,7 +343,9 @@ def test_tls_where_there_is_none(tmp_path: Path) -> None:
 
 
 def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HTTPS_PROXY is asked for the way, unless NO_PROXY says otherwise; its refusal is told as the proxy's."""
+    """HTTPS_PROXY is asked for the way, unless NO_PROXY says otherwise; its refusal is told as the
+    proxy's.
+    """
     with serving(says(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
         path = kubeconfig(tmp_path, "https://api.example:6443")
@@ -403,7 +415,9 @@ def test_a_spoilt_token(tmp_path: Path) -> None:
 
 
 def test_kubeconfigs_that_are_not_there(tmp_path: Path) -> None:
-    """A file that is missing, a folder, an unknown context, a client certificate that is missing: each is told."""
+    """A file that is missing, a folder, an unknown context, a client certificate that is missing:
+    each is told.
+    """
     assert handle({**GET, "kubeconfig": str(tmp_path / "none")})["error"] == "configuration"
     assert handle({**GET, "kubeconfig": str(tmp_path)})["error"] == "configuration"
     path = kubeconfig(tmp_path, "https://127.0.0.1:1")
@@ -418,7 +432,9 @@ def test_kubeconfigs_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a kubeconfig and outside of a Pod the line says what to do; a Pod without a token is told as well."""
+    """Without a kubeconfig and outside of a Pod the line says what to do; a Pod without a token is
+    told as well.
+    """
     assert "--kubeconfig" in handle(GET)["message"]
     account = pod(tmp_path, 1, monkeypatch)
     assert "token" in handle({**GET, "service_account": account})["message"]
@@ -445,7 +461,9 @@ EXEC = {
 
 
 def test_a_credential_plugin_through_a_child(tmp_path: Path) -> None:
-    """The child leaves out most of the client; what a kubeconfig may ask for is there all the same."""
+    """The child leaves out most of the client; what a kubeconfig may ask for is there all the
+    same.
+    """
     said = tmp_path / "credential"
     said.write_text(
         json.dumps(

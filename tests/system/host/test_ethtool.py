@@ -26,7 +26,9 @@ I40E = [
 
 
 def driver(names: list[str], bits: int) -> Callable[[str, bytes], bytes]:
-    """A driver's answers, in the layouts of include/uapi/linux/ethtool.h; a command that sets something is refused."""
+    """A driver's answers, in the layouts of include/uapi/linux/ethtool.h; a command that sets
+    something is refused.
+    """
 
     def ask(netdev: str, request: bytes) -> bytes:
         assert netdev == "eth0"

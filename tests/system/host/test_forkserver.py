@@ -1,4 +1,6 @@
-"""A helper that stands by: it answers as a child would, and a fork of it may die in any way without taking it along."""
+"""A helper that stands by: it answers as a child would, and a fork of it may die in any way without
+taking it along.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.helper import process as child
-from agent.helper.forkserver import Standby
-from agent.live_host import standing_gpus
+from agent.helper.forkserver import ForkServer
+from agent.live_host import polled_gpus
 from benchmarks import cost
 from tests.support import stand_in_nvml
 from tests.support.real_parts import require
@@ -57,7 +59,7 @@ class Watched:
         command = (
             {"command_line": lambda *_: [sys.executable, "-I", "-S", "-c", text]} if text else {}
         )
-        self.standby = Standby("nvml", deadline_s, popen=self._popen, **command)
+        self.standby = ForkServer("nvml", deadline_s, popen=self._popen, **command)
         self.call = self.standby.call
 
     def _popen(self, *arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -88,7 +90,9 @@ def forks(helper: subprocess.Popen[bytes]) -> list[int]:
 def test_it_answers_as_a_child_does(
     library: str, plan: Plan, watched: Callable[..., Watched]
 ) -> None:
-    """Again and again, by one helper that never has the library itself, and by what is true at that moment."""
+    """Again and again, by one helper that never has the library itself, and by what is true at that
+    moment.
+    """
     standby, question = watched(), {"library": library}
     for lines in ((), ("count 3",), ("dirty",), ()):
         plan(*lines)
@@ -111,7 +115,7 @@ def test_a_library_in_a_folder_that_came_later(
     later = tmp_path / "later"
     monkeypatch.setenv("LD_LIBRARY_PATH", str(later))
     standby = watched()
-    gpus = standing_gpus(None, standby.standby)
+    gpus = polled_gpus(None, standby.standby)
     assert gpus()["error"]["call"] == "dlopen"
     later.mkdir()
     shutil.copy(library, later)
@@ -133,7 +137,9 @@ def test_a_crash_costs_the_fork(library: str, plan: Plan, watched: Callable[...,
 def test_a_hang_costs_the_deadline(
     library: str, plan: Plan, watched: Callable[..., Watched]
 ) -> None:
-    """The fork is killed and waited for; the helper answers the next question, and another one that hangs in time."""
+    """The fork is killed and waited for; the helper answers the next question, and another one that
+    hangs in time.
+    """
     standby = watched(0.3)
     for _ in range(2):
         plan("hang init -1")
@@ -160,7 +166,9 @@ for number, line in enumerate(sys.stdin):
 def test_a_fork_that_cannot_be_killed_stays_the_only_one(
     watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is asked while it is stuck. When it is gone, so is the trouble; what it says then is nobody's answer."""
+    """Nobody is asked while it is stuck. When it is gone, so is the trouble; what it says then is
+    nobody's answer.
+    """
     monkeypatch.setattr(child, "DYING", 0.05)
     standby = watched(0.3, text=SLOW)
     with pytest.raises(
@@ -179,7 +187,9 @@ def test_a_fork_that_cannot_be_killed_stays_the_only_one(
 def test_a_fork_dies_with_its_helper(
     library: str, plan: Plan, watched: Callable[..., Watched]
 ) -> None:
-    """Somebody kills the helper while its fork hangs: that is told, nothing is left, and another one is started."""
+    """Somebody kills the helper while its fork hangs: that is told, nothing is left, and another
+    one is started.
+    """
     standby = watched()
     plan()
     standby.call({"library": library})
@@ -236,13 +246,13 @@ def test_a_helper_that_makes_no_sense(text: str, watched: Callable[..., Watched]
 def test_no_interpreter() -> None:
     """No traceback where it cannot be started."""
     with pytest.raises(Unavailable, match="helper nvml: cannot be started"):
-        Standby("nvml", 5, lambda *_: ["/nonexistent/python"]).call({})
+        ForkServer("nvml", 5, lambda *_: ["/nonexistent/python"]).call({})
 
 
 def test_a_verb_that_nobody_stands_by_for() -> None:
     """The helper's own traceback is the explanation."""
     with pytest.raises(Unavailable, match="helper smp: ended with status 1: KeyError: 'smp'"):
-        Standby("smp", 5).call({})
+        ForkServer("smp", 5).call({})
 
 
 ASK = """

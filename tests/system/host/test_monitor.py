@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import Unavailable
-from agent.events.monitor import RETRY, Links, Uevents, Wake, Wakeups
-from agent.events.port_states import FILES, PortSweep
+from agent.events.monitor import RETRY, Event, Links, Monitors, Uevents
+from agent.events.port_states import FILES, PortStateSweep
 from agent.events.port_states import PATIENCE as SWEEP_PATIENCE
 from agent.events.rtnetlink import parse
 from agent.lldp.packet_socket import Listener
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from agent.events.monitor import Ear
 
 QUIET = 0.3  # seconds without a wake-up after which none is on its way
-ETH0 = Wake("link", "eth0")
+ETH0 = Event("link", "eth0")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,9 +60,9 @@ def node(far: Namespace) -> Iterator[Namespace]:
 
 
 @contextmanager
-def waking(node: Namespace, *netdevs: str, **ears: Callable[[set[str]], Ear]) -> Iterator[Wakeups]:
+def waking(node: Namespace, *netdevs: str, **ears: Callable[[set[str]], Ear]) -> Iterator[Monitors]:
     """Wake-ups with these ears in a namespace."""
-    wakeups = node.call(Wakeups, netdevs, signals=(), ears=ears)
+    wakeups = node.call(Monitors, netdevs, signals=(), ears=ears)
     try:
         assert not wakeups.deaf
         settle(node, wakeups)
@@ -71,20 +71,20 @@ def waking(node: Namespace, *netdevs: str, **ears: Callable[[set[str]], Ear]) ->
         wakeups.close()
 
 
-def settle(node: Namespace, wakeups: Wakeups) -> None:
+def settle(node: Namespace, wakeups: Monitors) -> None:
     """Hear out what is on its way."""
     while node.call(wakeups.wait, QUIET):
         pass
 
 
-def heard(node: Namespace, wakeups: Wakeups, wanted: Wake) -> set[Wake]:
+def heard(node: Namespace, wakeups: Monitors, wanted: Event) -> set[Event]:
     """Wait for this one; all that came."""
     return gathered(partial(node.call, wakeups.wait, 1), {wanted})
 
 
-def gathered(wait: Callable[[], set[Wake]], wanted: set[Wake]) -> set[Wake]:
+def gathered(wait: Callable[[], set[Event]], wanted: set[Event]) -> set[Event]:
     """Wait for all of these; all that came."""
-    found: set[Wake] = set()
+    found: set[Event] = set()
 
     def complete() -> bool:
         found.update(wait())
@@ -98,7 +98,9 @@ def gathered(wait: Callable[[], set[Wake]], wanted: set[Wake]) -> set[Wake]:
 def test_what_happens_to_a_netdev_wakes(
     far: Namespace, node: Namespace, ear: Callable[[set[str]], Ear]
 ) -> None:
-    """Its end, its return under another index, its rename and the rename back: each ear tells of all of them."""
+    """Its end, its return under another index, its rename and the rename back: each ear tells of
+    all of them.
+    """
     with waking(node, "eth0", one=ear) as wakeups:
         for step in (
             "link delete eth0",
@@ -169,16 +171,18 @@ def test_a_port_that_leaves_a_bridge_is_still_known(node: Namespace) -> None:
 
 
 def test_a_new_set_of_netdevs_is_followed_by_a_resync(far: Namespace, node: Namespace) -> None:
-    """What was on its way while the ears changed is not lost unsaid; the same set again changes nothing."""
+    """What was on its way while the ears changed is not lost unsaid; the same set again changes
+    nothing.
+    """
     with waking(node, "eth0", links=Links) as wakeups:
         wakeups.watch(["eth0"])
         assert not node.call(wakeups.wait, QUIET)
         wakeups.watch(["eth9"])
-        assert node.call(wakeups.wait, 0) == {Wake("resync", "links")}
+        assert node.call(wakeups.wait, 0) == {Event("resync", "links")}
         node.ip("link", "delete", "eth0")
         assert not node.call(wakeups.wait, QUIET)
         cable(far, "wire9", node, "eth9")
-        assert heard(node, wakeups, Wake("link", "eth9"))
+        assert heard(node, wakeups, Event("link", "eth9"))
 
 
 def storm(node: Namespace, rounds: int) -> None:
@@ -194,7 +198,7 @@ def test_an_overflow_is_a_resync_and_no_end(node: Namespace, ear: Callable[..., 
     with waking(node, "eth0", one=partial(ear, receive_buffer=8192)) as wakeups:
         for _ in range(2):
             storm(node, 30)
-            heard(node, wakeups, Wake("resync", "one"))
+            heard(node, wakeups, Event("resync", "one"))
             settle(node, wakeups)
             node.ip("link", "set", "eth0", "down")
             node.ip("link", "set", "eth0", "name", "eth7")
@@ -210,7 +214,7 @@ def test_a_storm_takes_no_memory(node: Namespace) -> None:
         try:
             for _ in range(2):
                 storm(node, 100)
-                assert node.call(wakeups.wait, 0) <= {ETH0, Wake("resync", "links")}
+                assert node.call(wakeups.wait, 0) <= {ETH0, Event("resync", "links")}
                 settle(node, wakeups)
             assert tracemalloc.get_traced_memory()[1] < 1 << 20
         finally:
@@ -230,28 +234,32 @@ def test_a_dead_socket_is_replaced(node: Namespace) -> None:
         os.dup2(reader, made[-1].fileno())
         os.close(reader)
         os.close(writer)
-        heard(node, wakeups, Wake("resync", "links"))
+        heard(node, wakeups, Event("resync", "links"))
         node.ip("link", "set", "eth0", "down")
         heard(node, wakeups, ETH0)
 
 
 def test_an_ear_that_cannot_be_built_is_polled_for() -> None:
-    """No pyudev, no descriptors left: the reason is told, others hear on, and each try is a resync."""
+    """No pyudev, no descriptors left: the reason is told, others hear on, and each try is a
+    resync.
+    """
 
     def shut(_names: set[str]) -> Ear:
         raise Unavailable("uevents: no libudev here")
 
-    wakeups = Wakeups(signals=(), ears={"uevents": shut})
+    wakeups = Monitors(signals=(), ears={"uevents": shut})
     assert wakeups.deaf == {"uevents": "uevents: no libudev here"}
     start = time.monotonic()
-    assert wakeups.wait(60) == {Wake("resync", "uevents")}
+    assert wakeups.wait(60) == {Event("resync", "uevents")}
     assert RETRY <= time.monotonic() - start < 10 * RETRY
     assert not wakeups.wait(0)
     wakeups.close()
 
 
 def test_without_libudev_there_are_no_uevents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is told, though pyudev looks for it when it is used and not when it is imported."""
+    """The reason is told, though pyudev looks for it when it is used and not when it is
+    imported.
+    """
 
     def shut() -> None:
         raise ImportError("No library named udev")
@@ -279,11 +287,11 @@ def test_no_capability_is_needed() -> None:
 def test_signals_wake_and_kill_nobody(number: signal.Signals) -> None:
     """Whether they come before the wait or in it; afterwards they do again what they did before."""
     before = signal.getsignal(number)
-    wakeups = Wakeups(ears={})
+    wakeups = Monitors(ears={})
     os.kill(os.getpid(), number)
-    assert wakeups.wait(PATIENCE) == {Wake("signal", number.name)}
+    assert wakeups.wait(PATIENCE) == {Event("signal", number.name)}
     threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-    assert wakeups.wait(PATIENCE) == {Wake("signal", number.name)}
+    assert wakeups.wait(PATIENCE) == {Event("signal", number.name)}
     assert not wakeups.wait(0)
     wakeups.close()
     assert signal.getsignal(number) == before
@@ -293,12 +301,12 @@ def test_signals_wake_and_kill_nobody(number: signal.Signals) -> None:
 def test_frames_wake_until_they_are_received(far: Namespace, node: Namespace) -> None:
     """The listener's descriptors are asked for at each wait, so that a netdev may come later."""
     listener = Listener()
-    wakeups = Wakeups(signals=(), ears={}, frames=listener.filenos)
+    wakeups = Monitors(signals=(), ears={}, frames=listener.filenos)
     assert not wakeups.wait(0)
     node.call(listener.watch, ["eth0"])
     far.send("wire0", ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END))
-    assert wakeups.wait(PATIENCE) == {Wake("frames", "")}
-    assert wakeups.wait(0) == {Wake("frames", "")}
+    assert wakeups.wait(PATIENCE) == {Event("frames", "")}
+    assert wakeups.wait(0) == {Event("frames", "")}
     assert len(listener.receive(0)) == 1
     assert not wakeups.wait(QUIET)
     listener.close()
@@ -382,10 +390,10 @@ ALL = [("mlx5_0", 1), ("mlx5_1", 1), ("mlx5_1", 2)]
 @contextmanager
 def sweeping(
     tree: Tree, ports: list[tuple[str, int]], read: Callable[[int, int, int], bytes] = os.pread
-) -> Iterator[tuple[PortSweep, Wakeups]]:
+) -> Iterator[tuple[PortStateSweep, Monitors]]:
     """A fast sweep, and the wake-ups that it is part of."""
-    sweep = PortSweep(0.02, sys=str(tree.root), read=read)
-    wakeups = Wakeups(signals=(), ears={}, ports=sweep)
+    sweep = PortStateSweep(0.02, sys=str(tree.root), read=read)
+    wakeups = Monitors(signals=(), ears={}, ports=sweep)
     try:
         sweep.watch(ports)
         yield sweep, wakeups
@@ -405,7 +413,9 @@ def test_there_is_something_to_look_after_while_ports_are_swept(tree: Tree) -> N
 
 
 def test_a_sweeper_that_is_quick_to_wake_ends(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks whether it is still its turn the moment that it is woken, and may sleep for ever then."""
+    """It looks whether it is still its turn the moment that it is woken, and may sleep for ever
+    then.
+    """
     wake = os.eventfd_write
 
     def wake_and_dawdle(fd: int, value: int) -> None:
@@ -424,9 +434,9 @@ def sweepers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sweep"]
 
 
-def changes(wakeups: Wakeups, *ports: str) -> bool:
+def changes(wakeups: Monitors, *ports: str) -> bool:
     """Wait until these ports and no others have changed."""
-    wanted = {Wake("port", port) for port in ports}
+    wanted = {Event("port", port) for port in ports}
     return gathered(partial(wakeups.wait, 1), wanted) == wanted
 
 
@@ -439,7 +449,9 @@ def descriptors(tree: Tree) -> int:
 
 
 def test_a_port_that_says_something_else_wakes(tree: Tree) -> None:
-    """At first all do, for what was read of them before is older; then those whose file changed, and no others."""
+    """At first all do, for what was read of them before is older; then those whose file changed,
+    and no others.
+    """
     with sweeping(tree, ALL) as (_, wakeups):
         assert changes(wakeups, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
         assert not wakeups.wait(QUIET)
@@ -485,7 +497,9 @@ def netdev() -> Iterator[str]:
 
 
 def test_a_driver_that_reloads_wakes_twice(tree: Tree, netdev: str) -> None:
-    """Files of the real sysfs: fresh at each read, ENODEV when their device is gone, there again with a new device."""
+    """Files of the real sysfs: fresh at each read, ENODEV when their device is gone, there again
+    with a new device.
+    """
     for name in FILES:
         tree.file("mlx5_0/1", name).unlink()
         tree.file("mlx5_0/1", name).symlink_to(f"/sys/class/net/{netdev}/flags")
@@ -503,7 +517,9 @@ def test_a_driver_that_reloads_wakes_twice(tree: Tree, netdev: str) -> None:
 
 
 def test_a_device_that_blocks_holds_up_nobody(tree: Tree) -> None:
-    """The others are swept on by one thread more, the stuck one is told of, and is swept again when it lets go."""
+    """The others are swept on by one thread more, the stuck one is told of, and is swept again when
+    it lets go.
+    """
     sick, well = threading.Event(), threading.Event()
 
     def read(fd: int, limit: int, offset: int) -> bytes:

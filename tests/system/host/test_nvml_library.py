@@ -1,6 +1,8 @@
-"""The look at the GPUs, through the real child, over a stand-in library; and beside it nvidia-ml-py's.
+"""The look at the GPUs, through the real child, over a stand-in library; and beside it
+nvidia-ml-py's.
 
-On a machine with an NVIDIA GPU, `BWAGENT_TEST_NVML=real` (or the path of a library) asks the real one as well.
+On a machine with an NVIDIA GPU, `BWAGENT_TEST_NVML=real` (or the path of a library) asks the real
+one as well.
 """
 
 from __future__ import annotations
@@ -173,7 +175,9 @@ def test_structures_are_the_bindings(pynvml: Any, name: str) -> None:
 
 
 def test_numbers_are_the_bindings(pynvml: Any) -> None:
-    """Every return code, state, summary and health field that nvml.h names is named here, with the same number."""
+    """Every return code, state, summary and health field that nvml.h names is named here, with the
+    same number.
+    """
     theirs = {value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
     assert theirs | {pynvml.NVML_SUCCESS} == set(wire.RETURNS)
     for number, state in enumerate(wire.STATES):
@@ -199,7 +203,7 @@ def test_a_tray_says_where_it_is(ask: Ask) -> None:
     assert accelerator.verdict(Seen(gpus)) == (f"{CLUSTER_TEXT}.32766", None, None)
     assert {one.version for one in gpus} == {3}
     assert [one.pci for one in gpus] == [f"{index:04x}:01:00.0" for index in range(4)]
-    assert not any(accelerator.ailments(one) for one in gpus)
+    assert not any(accelerator.health_faults(one) for one in gpus)
 
 
 @pytest.mark.parametrize(

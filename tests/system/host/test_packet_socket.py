@@ -1,4 +1,6 @@
-"""The LLDP listener over real packet sockets, with lldpd playing the switches, and as a second decoder."""
+"""The LLDP listener over real packet sockets, with lldpd playing the switches, and as a second
+decoder.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +143,9 @@ def told_by_lldpd(item: dict[str, Any]) -> dict[str, object]:
 def test_lldpd_understands_the_same_frames_the_same(
     node: Namespace, leaf: Leaf, listener: Listener, orders: list[tuple[str, ...]]
 ) -> None:
-    """A second lldpd on the node's end says of the switch what we say, whatever shapes its identifiers have."""
+    """A second lldpd on the node's end says of the switch what we say, whatever shapes its
+    identifiers have.
+    """
     for order in orders:
         leaf.lldpd.configure(*order)
     node.call(listener.watch, ["eth1"])
@@ -153,7 +157,7 @@ def agreed(second: Lldpd, listener: Listener) -> bool:
     """Both decoders have heard the switch, and say the same."""
     ours = [decode(frame.data) for frame in listener.receive(1.5)]
     theirs = [told_by_lldpd(item) for item in second.neighbors()]
-    print(f"{ours = }\n{theirs = }")  # noqa: T201 - pytest shows it when it never comes true
+    print(f"{ours = }\n{theirs = }")
     return bool(theirs and ours) and all(
         getattr(ours[-1], name) == value for name, value in theirs[-1].items()
     )
@@ -192,7 +196,9 @@ def test_a_switch_says_goodbye_and_comes_back_under_another_name(
 def test_a_link_that_goes_down_and_up_is_heard_again(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """A link that is down is silent and no error, and its socket hears when it is back, without another look."""
+    """A link that is down is silent and no error, and its socket hears when it is back, without
+    another look.
+    """
     node.call(listener.watch, ["eth0"])
     node.ip("link", "set", "eth0", "down")
     assert frames(listener) == []
@@ -216,7 +222,9 @@ def test_a_link_that_is_down_from_the_start_is_heard_later(
 def test_a_netdev_made_again_is_heard_again(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """A netdev that was deleted and made again under the same name gets a new socket at the next look."""
+    """A netdev that was deleted and made again under the same name gets a new socket at the next
+    look.
+    """
     node.call(listener.watch, ["eth0"])
     node.ip("link", "delete", "eth0")
     assert frames(listener) == []
@@ -272,7 +280,9 @@ def test_a_netdev_lent_to_another_namespace_is_heard_when_it_is_back(
 def test_what_is_no_longer_watched_is_closed(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """A netdev that is left out of the next look has no socket any more; one that stays keeps its own."""
+    """A netdev that is left out of the next look has no socket any more; one that stays keeps its
+    own.
+    """
     node.call(listener.watch, ["eth0", "lo"])
     kept = listener.filenos()
     node.call(listener.watch, ["eth0"])
@@ -319,7 +329,9 @@ def test_frames_that_bridges_forward_are_dropped(
 def test_a_tagged_frame_is_heard(
     node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener, tags: str
 ) -> None:
-    """The kernel takes the tag off before it sorts by ethertype; on all ethertypes the tag comes beside the frame."""
+    """The kernel takes the tag off before it sorts by ethertype; on all ethertypes the tag comes
+    beside the frame.
+    """
     for listening in (listener, all_ethertypes):
         node.call(listening.watch, ["eth0"])
     peer.send("wire0", ethernet(NAMED, tags=tags))
@@ -332,7 +344,9 @@ def test_a_tagged_frame_is_heard(
 def test_two_tags_and_old_tags_are_heard_on_all_ethertypes_only(
     node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener, tags: str
 ) -> None:
-    """A socket that is bound to LLDP's ethertype never sees these: behind the tag taken off there is another."""
+    """A socket that is bound to LLDP's ethertype never sees these: behind the tag taken off there
+    is another.
+    """
     for listening in (listener, all_ethertypes):
         node.call(listening.watch, ["eth0"])
     peer.send("wire0", ethernet(NAMED, tags=tags))
@@ -378,7 +392,9 @@ def test_own_frames_are_not_heard(
 def test_jumbo_frames_are_dropped(
     node: Namespace, peer: Namespace, all_ethertypes: Listener
 ) -> None:
-    """The largest frame of the standard is heard, with a tag too; one octet more is dropped and counted."""
+    """The largest frame of the standard is heard, with a tag too; one octet more is dropped and
+    counted.
+    """
     for namespace, netdev in ((peer, "wire0"), (node, "eth0")):
         namespace.ip("link", "set", netdev, "mtu", "9000")
     node.call(all_ethertypes.watch, ["eth0"])
@@ -393,7 +409,9 @@ def test_jumbo_frames_are_dropped(
 def test_a_flood_on_one_port_leaves_the_others_their_turn(
     node: Namespace, leaf: Leaf, peer: Namespace, listener: Listener
 ) -> None:
-    """However much a port sends, what is handed out at once is bounded, and the others are heard."""
+    """However much a port sends, what is handed out at once is bounded, and the others are
+    heard.
+    """
     assert leaf.name
     node.call(listener.watch, ["eth0", "eth1"])
     heard: list[str] = []
@@ -453,7 +471,9 @@ else:
 
 
 def listen(node: Namespace, capabilities: str, *arguments: str) -> list[str]:
-    """What a child says, as root with these capabilities only: its effective ones in hex, and what it heard."""
+    """What a child says, as root with these capabilities only: its effective ones in hex, and what
+    it heard.
+    """
     bounded = ["setpriv", f"--bounding-set={capabilities}", f"--inh-caps={capabilities}"]
     command = node.command(*bounded, sys.executable, "-c", LISTEN, *arguments)
     run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)

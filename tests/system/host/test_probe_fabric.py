@@ -1,7 +1,7 @@
 """`probe` and `capture` over a simulated InfiniBand fabric, from sysfs to labels.
 
-ibsim shows a host the sysfs of its HCA as a folder, for as long as a program there has a umad port open. `HCA` is that
-folder; what a kernel has beside it, and ibsim has not, is `link_layer`.
+ibsim shows a host the sysfs of its HCA as a folder, for as long as a program there has a umad port
+open. `HCA` is that folder; what a kernel has beside it, and ibsim has not, is `link_layer`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Node:
 
 @pytest.fixture(scope="module")
 def two_leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """Play a fabric of two leaves and two hosts cabled back to back; no subnet manager runs in it."""
+    """Play a fabric of two leaves and two hosts cabled back to back; no subnet manager runs in
+    it.
+    """
     require(missing())
     with Fabric(TWO_LEAVES, tmp_path_factory.mktemp("two-leaves")) as fabric:
         yield fabric
@@ -110,7 +112,9 @@ def queried(oracle: IbNeighbor) -> tuple[object, ...]:
 
 
 def test_a_managed_switch_becomes_labels(managed: Fabric, tmp_path: Path) -> None:
-    """Its name without the model, its port number, and the same under both prefixes; INIT counts no speed."""
+    """Its name without the model, its port number, and the same under both prefixes; INIT counts no
+    speed.
+    """
     report = booted(managed, MANAGED_HOST, tmp_path).probe()
     assert report["labels"] == {
         f"{P}/flavor": "infiniband",
@@ -168,7 +172,9 @@ def test_neighbours_need_no_subnet_manager(
 
 
 def test_a_pulled_cable_has_its_word(two_leaves: Fabric, tmp_path: Path) -> None:
-    """The far end is silent before the kernel has noticed, and the link is down afterwards; then it is back."""
+    """The far end is silent before the kernel has noticed, and the link is down afterwards; then it
+    is back.
+    """
     node = booted(two_leaves, "host1", tmp_path)
     two_leaves.console('Unlink "leaf1"[1]')
     unanswered = node.probe()

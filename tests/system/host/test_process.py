@@ -17,7 +17,7 @@ import pytest
 import agent
 from agent.errors import Unavailable
 from agent.helper import process as child
-from agent.helper.process import Children
+from agent.helper.process import HelperProcesses
 from agent.infiniband import smp
 from tests.support import stand_in
 from tests.support.real_parts import require
@@ -54,9 +54,9 @@ def ask(library: str, monkeypatch: pytest.MonkeyPatch) -> Ask:
     return ask
 
 
-def script(text: str) -> Children:
+def script(text: str) -> HelperProcesses:
     """Helpers that run this Python text instead."""
-    return Children(lambda _verb, _deadline_s: [sys.executable, "-I", "-S", "-c", text])
+    return HelperProcesses(lambda _verb, _deadline_s: [sys.executable, "-I", "-S", "-c", text])
 
 
 def test_every_port_has_its_own_outcome(ask: Ask) -> None:
@@ -132,7 +132,9 @@ class Unkillable(subprocess.Popen[bytes]):
 def test_a_child_that_cannot_be_killed_is_left_behind_and_stays_the_only_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No second of its kind while it is stuck; another kind may run; when it is gone, so may this one."""
+    """No second of its kind while it is stuck; another kind may run; when it is gone, so may this
+    one.
+    """
     monkeypatch.setattr(child, "DYING", 0.05)
     texts = {"stuck": "import time; time.sleep(60)", "other": "print({})"}
     started: list[Unkillable] = []
@@ -141,7 +143,7 @@ def test_a_child_that_cannot_be_killed_is_left_behind_and_stays_the_only_one(
         started.append(Unkillable(*arguments, **options))
         return started[-1]
 
-    children = Children(
+    children = HelperProcesses(
         lambda verb, _deadline_s: [sys.executable, "-I", "-S", "-c", texts[verb]], popen
     )
     with pytest.raises(Unavailable, match=r"process \d+ cannot be killed"):
@@ -195,7 +197,7 @@ def test_a_payload_larger_than_a_pipe_arrives() -> None:
 def test_a_program_that_is_not_there_is_unavailable() -> None:
     """No traceback for a missing interpreter."""
     with pytest.raises(Unavailable, match="helper v: cannot be started"):
-        Children(lambda _verb, _deadline_s: ["/nonexistent/python"]).call("v", {}, 5)
+        HelperProcesses(lambda _verb, _deadline_s: ["/nonexistent/python"]).call("v", {}, 5)
 
 
 def test_an_unknown_verb_is_unavailable() -> None:
@@ -238,7 +240,9 @@ child.call("kube", {"operation": "get", "node": "n", "kubeconfig": sys.argv[1], 
 
 
 def test_a_request_does_not_outlive_who_made_it(tmp_path: Path) -> None:
-    """Killed with -9 while the API server is slow: nobody is left to say a minute later what was true then."""
+    """Killed with -9 while the API server is slow: nobody is left to say a minute later what was
+    true then.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         where = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.getsockname()[1]}"}}

@@ -1,4 +1,6 @@
-"""Our reading of the kernel's link messages, held against pyroute2's, over what a real kernel says."""
+"""Our reading of the kernel's link messages, held against pyroute2's, over what a real kernel
+says.
+"""
 
 from __future__ import annotations
 

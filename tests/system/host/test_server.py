@@ -175,7 +175,9 @@ def test_what_is_left_unread_does_not_cost_the_answer(start: Start) -> None:
 
 
 def test_idle_connections_do_not_keep_others_out(start: Start) -> None:
-    """Ten times as many as there is room for, all silent, and every honest request is answered at once."""
+    """Ten times as many as there is room for, all silent, and every honest request is answered at
+    once.
+    """
     server = start(patience=60)
     with ExitStack() as stack:
         for _ in range(10 * serve.CLIENTS):
@@ -186,7 +188,9 @@ def test_idle_connections_do_not_keep_others_out(start: Start) -> None:
 
 
 def test_no_thread_and_no_descriptor_is_left(start: Start) -> None:
-    """A hundred clients of all kinds cost one thread while they are there, and nothing afterwards."""
+    """A hundred clients of all kinds cost one thread while they are there, and nothing
+    afterwards.
+    """
     server = start(patience=0.2)
     ask(server)
     time.sleep(0.1)  # for the farewell
@@ -240,7 +244,7 @@ def test_closing_ends_the_thread_and_frees_the_port(state: State) -> None:
         ("[::1]:9477", ("::1", 9477)),
         ("fd00::7:9477", ("fd00::7", 9477)),
         (":9477", ("", 9477)),
-        ("0.0.0.0:0", ("0.0.0.0", 0)),  # noqa: S104 - what an operator may well write
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
     ],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
@@ -279,7 +283,9 @@ def test_an_address_that_is_taken(start: Start, state: State) -> None:
 
 
 def test_an_address_that_is_not_there_yet(state: State) -> None:
-    """It is waited for, without an end and without spinning, and told as long as that lasts; closing does not wait."""
+    """It is waited for, without an end and without spinning, and told as long as that lasts;
+    closing does not wait.
+    """
     require(switch.missing())
     address = "192.0.2.7", 9477
     with switch.Namespace() as node, closing(node.call(Server, address, state)) as server:

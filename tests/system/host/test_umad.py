@@ -1,4 +1,6 @@
-"""Subnet management packets over libibumad: ibsim as the real fabric, a stand-in library for what a real one hides."""
+"""Subnet management packets over libibumad: ibsim as the real fabric, a stand-in library for what a
+real one hides.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from agent.errors import Malformed
 from agent.infiniband import smp
 from agent.infiniband.node_description import switch_name
 from agent.infiniband.smp import Attribute, Exchange
-from agent.infiniband.umad import Shut, Umad
+from agent.infiniband.umad import PortUnavailable, Umad
 from agent.model import IbNeighbor
 from tests.support import stand_in
 from tests.support.fabric import Fabric, missing
@@ -229,7 +231,7 @@ def test_every_fault_has_its_word(
 ) -> None:
     """The word is what `missing_neighbors` shows; the sentence names the port."""
     monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
-    with pytest.raises(Shut, match="mlx5_0 port 1") as shut:
+    with pytest.raises(PortUnavailable, match="mlx5_0 port 1") as shut:
         Umad(library).ask("mlx5_0", 1, ASK_INFO, 50)
     assert shut.value.reason == reason
 
@@ -241,14 +243,14 @@ def test_a_port_that_libibumad_would_choose_itself_is_never_opened(
     library: str, device: str, port: int
 ) -> None:
     """No name and port 0 mean "any" to the library."""
-    with pytest.raises(Shut, match="no such port"):
+    with pytest.raises(PortUnavailable, match="no such port"):
         Umad(library).open(device, port)
 
 
 @pytest.mark.parametrize("library_name", ["libbwagent-no-such.so.3", "libc.so.6"])
 def test_a_missing_or_strange_library_is_no_umad(library_name: str) -> None:
     """Not there, or without the functions."""
-    with pytest.raises(Shut) as shut:
+    with pytest.raises(PortUnavailable) as shut:
         Umad(library_name)
     assert shut.value.reason == "no-umad"
 

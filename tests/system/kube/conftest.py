@@ -37,7 +37,9 @@ def installed(cluster: Cluster) -> Cluster:
 
 @pytest.fixture(scope="package")
 def rack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
-    """A RoCE node in a rack, and the agent on it; what happens there takes its time, whoever is tested meanwhile."""
+    """A RoCE node in a rack, and the agent on it; what happens there takes its time, whoever is
+    tested meanwhile.
+    """
     require(switch.missing())
     with cabled(cluster, tmp_path_factory.mktemp("rack")) as rack:
         yield rack

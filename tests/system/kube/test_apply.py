@@ -1,4 +1,6 @@
-"""Plans applied to a real API server, by the agent's account, through the same child as in a Pod."""
+"""Plans applied to a real API server, by the agent's account, through the same child as in a
+Pod.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 from agent.kube.annotation import parse
 from agent.kube.cleanup import removals
 from agent.kube.managed_fields import owned
-from agent.kube.plan import Held, plan
+from agent.kube.plan import ForeignField, plan
 from agent.kube.requests import apply, look, nodes
 from agent.kube.response import Failure
 from agent.kube.transport import door
@@ -100,7 +102,9 @@ def applier(cluster: Cluster, account: str) -> Applier:
 
 
 def test_a_fresh_node(applier: Applier) -> None:
-    """The labels and the annotation are on the Node after one request, and a second look finds nothing to do."""
+    """The labels and the annotation are on the Node after one request, and a second look finds
+    nothing to do.
+    """
     outcome = applier.apply(ALL)
     assert (outcome.applied, outcome.requests, outcome.failure) == (
         dict(sorted(ALL.items())),
@@ -114,7 +118,9 @@ def test_a_fresh_node(applier: Applier) -> None:
 
 
 def test_what_comes_back(applier: Applier) -> None:
-    """The answer to a change is the whole metadata, the site's expected half with it, so that no look is needed."""
+    """The answer to a change is the whole metadata, the site's expected half with it, so that no
+    look is needed.
+    """
     outcome = applier.apply(ALL)
     assert outcome.node is not None
     assert outcome.node["metadata"]["labels"] == applier.labels()
@@ -139,7 +145,9 @@ def test_a_removed_neighbour(applier: Applier) -> None:
 
 
 def test_drift(applier: Applier) -> None:
-    """What was changed or removed by hand is back, by a request that was planned before or after it."""
+    """What was changed or removed by hand is back, by a request that was planned before or after
+    it.
+    """
     applier.apply(ALL)
     for seen in (False, True):
         applier.by_others("kubectl-edit", {FLAVOR: "x", SPEED: None})
@@ -152,12 +160,14 @@ def test_drift(applier: Applier) -> None:
 
 @pytest.mark.parametrize("kind", [MERGE, APPLY])
 def test_two_managers(applier: Applier, kind: str) -> None:
-    """Of two keys that another manager has changed, ours is taken, and the accelerator's is left and reported."""
+    """Of two keys that another manager has changed, ours is taken, and the accelerator's is left
+    and reported.
+    """
     applier.apply(ALL)
     applier.by_others("nfd-master", {FLAVOR: "x", ACC: "b.2"}, kind)
     outcome = applier.apply(ALL)
     assert outcome.failure is None
-    assert outcome.left_alone == (Held(ACC, "b.2", "a.1", ("nfd-master",)),)
+    assert outcome.left_alone == (ForeignField(ACC, "b.2", "a.1", ("nfd-master",)),)
     assert outcome.removed == ()
     assert applier.labels() == {**ALL, ACC: "b.2", "site.example/rack": "1", EXPECTED: "3200G"}
     again = plan(applier.look(), desired(ALL), KEYS, NOW)
@@ -208,7 +218,9 @@ def test_no_such_node(applier: Applier) -> None:
 
 
 def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
-    """A policy, on one Node, against changes of labels below a provider's domain; as a managed service may have."""
+    """A policy, on one Node, against changes of labels below a provider's domain; as a managed
+    service may have.
+    """
     labels, before = "object.metadata.?labels.orValue({})", "oldObject.metadata.?labels.orValue({})"
     ours = "key.contains('.coreweave.cloud/')"
     kept = f"key in {before} && {before}[key] == {labels}[key]"
@@ -245,7 +257,9 @@ def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
     "message", ["labels of *.coreweave.cloud are the provider's", f"{FLAVOR} and its like: no"]
 )
 def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
-    """Where a policy refuses the provider's keys the accelerator's still lands, and what was there before stays."""
+    """Where a policy refuses the provider's keys the accelerator's still lands, and what was there
+    before stays.
+    """
     applier.apply({FLAVOR: "roce", LEAF: "L1"})
     refuse_provider_keys(applier.cluster, applier.node, message)
     outcome = applier.apply(ALL)
@@ -262,7 +276,9 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
 def test_a_rotated_token(
     applier: Applier, account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a Pod a token that has run out is read again for the next request; without a new one it is told."""
+    """In a Pod a token that has run out is read again for the next request; without a new one it is
+    told.
+    """
     url = applier.cluster.url.removeprefix("https://")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", url.partition(":")[0])
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", url.partition(":")[2])
@@ -298,7 +314,9 @@ def test_no_permission(applier: Applier) -> None:
 
 
 def test_cleanup(applier: Applier) -> None:
-    """Cleanup removes the labels and the annotation, and leaves the Node as it was before the agent."""
+    """Cleanup removes the labels and the annotation, and leaves the Node as it was before the
+    agent.
+    """
     before = {kind: applier.metadata()[kind] for kind in ("labels", "annotations")}
     applier.apply(ALL)
     applier.look()
@@ -310,7 +328,9 @@ def test_cleanup(applier: Applier) -> None:
 
 
 def test_cleanup_of_all(applier: Applier) -> None:
-    """With a person's kubeconfig every Node that carries labels of ours is found; the agent's account may not list."""
+    """With a person's kubeconfig every Node that carries labels of ours is found; the agent's
+    account may not list.
+    """
     applier.apply(ALL)
     listed = list(nodes(applier.kube))
     assert [one.kind for one in listed if isinstance(one, Failure)] == ["forbidden"]

@@ -1,7 +1,9 @@
-"""The life of the DaemonSet on a real machine: rolled out, restarted, killed, without power, deleted (worker.py).
+"""The life of the DaemonSet on a real machine: rolled out, restarted, killed, without power,
+deleted (worker.py).
 
-What all of it has in common: the Node's labels do not change. The API server is asked for everything that happened to
-the Node meanwhile, so a label that was away for a moment is found as one that is away for good.
+What all of it has in common: the Node's labels do not change. The API server is asked for
+everything that happened to the Node meanwhile, so a label that was away for a moment is found as
+one that is away for good.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ P = "backend.coreweave.cloud/"
 OBSERVED = f"{P}observed"
 ANOTHER_BOOT = "0d0b1e55-0000-4000-8000-000000000000"
 MEBI = 1 << 20
-# Takes memory out of another process's cgroup until that one is killed. The kernel spares the eater, since a kubelet
-# tells it to kill a Pod's processes first (oom_score_adj).
+# Takes memory out of another process's cgroup until that one is killed. The kernel spares the
+# eater, since a kubelet tells it to kill a Pod's processes first (oom_score_adj).
 EATER = """
 import os, sys
 victim, group, most = sys.argv[1:]
@@ -48,7 +50,9 @@ while len(eaten) < int(most) and open(f"/proc/{victim}/cmdline").read():
 
 @pytest.fixture
 def settled(worker: Worker) -> Iterator[Worker]:
-    """The machine with the overlay `lldp` rolled out, its agent ready, its labels all there; and no traceback."""
+    """The machine with the overlay `lldp` rolled out, its agent ready, its labels all there; and no
+    traceback.
+    """
     if not is_well(worker):
         worker.roll_out("lldp")
         worker.until("the agent is ready, and its Node labelled", lambda: is_well(worker))
@@ -102,7 +106,9 @@ def sees_for_itself(worker: Worker) -> None:
 
 
 def ending_of(last: Object) -> int:
-    """The exit code of a Pod's container: 0 where it ended by itself, 137 where its time ran out and it was killed."""
+    """The exit code of a Pod's container: 0 where it ended by itself, 137 where its time ran out
+    and it was killed.
+    """
     (state,) = last["status"]["containerStatuses"]
     return int(state["state"]["terminated"]["exitCode"])
 
@@ -131,7 +137,9 @@ def restarted(worker: Worker, before: Object) -> bool:
 
 
 def test_a_reboot(settled: Worker) -> None:
-    """Without power and with it again: the labels stay, and the annotation tells that they were verified since."""
+    """Without power and with it again: the labels stay, and the annotation tells that they were
+    verified since.
+    """
     settled.machine.power_off()
     settled.machine.forget_images()
     speak_of_another_boot(settled)
@@ -147,7 +155,9 @@ def test_a_reboot(settled: Worker) -> None:
 
 
 def speak_of_another_boot(worker: Worker) -> None:
-    """Have the Node say what the agent would have said in an earlier boot, under the agent's name."""
+    """Have the Node say what the agent would have said in an earlier boot, under the agent's
+    name.
+    """
     metadata = worker.node()["metadata"]
     this = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     told = metadata["annotations"][OBSERVED]
@@ -162,7 +172,9 @@ def speak_of_another_boot(worker: Worker) -> None:
 
 
 def test_deletion(settled: Worker) -> None:
-    """The Pod ends at SIGTERM and the labels stay; `bwagent cleanup` removes them, and nothing else."""
+    """The Pod ends at SIGTERM and the labels stay; `bwagent cleanup` removes them, and nothing
+    else.
+    """
     node, ending = (
         settled.timeline(),
         Timeline(settled.cluster, PODS, settled.pod()["metadata"]["name"]),
@@ -205,14 +217,16 @@ def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[
     worker.until("it has made half a dozen requests", lambda: has_worked(worker))
     memory = worker.container().memory()
     with capsys.disabled():
-        print(f"\nthe agent's container: {memory.peak / MEBI:.0f} of {memory.limit / MEBI:.0f} MiB")  # noqa: T201
+        print(f"\nthe agent's container: {memory.peak / MEBI:.0f} of {memory.limit / MEBI:.0f} MiB")
     assert memory.limit == 192 * MEBI
     assert memory.refused == 0
     assert memory.peak < 0.75 * memory.limit
 
 
 def has_worked(worker: Worker) -> bool:
-    """Half a dozen requests were made, and the ports asked for; each call gives a reason to do more of it."""
+    """Half a dozen requests were made, and the ports asked for; each call gives a reason to do more
+    of it.
+    """
     os.kill(worker.container().first(), signal.SIGHUP)
     told = metrics(worker)
     asked = {labels["reason"] for labels, _ in told.get("bwagent_neighbor_missing", [])}

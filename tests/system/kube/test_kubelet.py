@@ -1,4 +1,6 @@
-"""The overlays on a real machine: kubelet and containerd start the built image as the manifests say (worker.py)."""
+"""The overlays on a real machine: kubelet and containerd start the built image as the manifests say
+(worker.py).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ CONFINED = {"sysfs": 0, "lldp": NET_RAW}  # the others are privileged, and say s
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_overlay_labels_its_node(worker: Worker, overlay: str) -> None:
-    """With the overlay's privileges the agent sees what the overlay promises; with its token it labels its Node."""
+    """With the overlay's privileges the agent sees what the overlay promises; with its token it
+    labels its Node.
+    """
     prefix = worker.roll_out(overlay)
     expected = SPEED if overlay == "sysfs" else SPEED | NEIGHBOR
     worker.until(
@@ -31,7 +35,9 @@ def test_overlay_labels_its_node(worker: Worker, overlay: str) -> None:
 
 
 def privileges(agent: int, capabilities: int | None) -> None:
-    """A confined agent has these capabilities, can gain no others, and its root is not its to change."""
+    """A confined agent has these capabilities, can gain no others, and its root is not its to
+    change.
+    """
     held = status(agent)
     assert root_is_read_only(agent)
     if capabilities is not None:
@@ -40,7 +46,9 @@ def privileges(agent: int, capabilities: int | None) -> None:
 
 
 def test_a_missing_privilege_is_named(worker: Worker) -> None:
-    """Asked for neighbours without NET_RAW, the agent labels what it can, and says what is missing."""
+    """Asked for neighbours without NET_RAW, the agent labels what it can, and says what is
+    missing.
+    """
     prefix = worker.roll_out("sysfs", BWAGENT_RUN_SOURCE="rdma lldp")
     worker.until("it says what is missing", lambda: "CAP_NET_RAW" in worker.log())
     worker.until("it labels what it can", lambda: worker.labels(prefix) == SPEED)

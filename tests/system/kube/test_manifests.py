@@ -42,7 +42,9 @@ def flags() -> set[str]:
 
 
 def has_reason(lines: list[str], number: int) -> bool:
-    """A comment stands in the line, above it, above the item that it belongs to, or in the item's first lines."""
+    """A comment stands in the line, above it, above the item that it belongs to, or in the item's
+    first lines.
+    """
     start = next((n for n in range(number, 0, -1) if lines[n].lstrip().startswith("- ")), number)
     first = start if number - start <= 2 else number
     return any("#" in lines[n] for n in range(first - 1, min(number + 2, len(lines))))
@@ -58,7 +60,9 @@ def test_grants_have_reasons(file: Path) -> None:
 
 @every_file
 def test_settings_are_flags(file: Path) -> None:
-    """Every BWAGENT_RUN_* variable is a flag of `bwagent run`: a typo would be a setting that nobody reads."""
+    """Every BWAGENT_RUN_* variable is a flag of `bwagent run`: a typo would be a setting that
+    nobody reads.
+    """
     names = {name.lower() for name in re.findall(r"BWAGENT_RUN_([A-Z_]+)", file.read_text())}
     assert names <= flags()
 
@@ -127,7 +131,9 @@ def test_least_privilege(name: str, added: dict[str, list[str]]) -> None:
 
 
 def test_every_overlay(overlay: str) -> None:
-    """No overlay writes to its own image, sees the host's processes, or keeps a token for longer than an hour."""
+    """No overlay writes to its own image, sees the host's processes, or keeps a token for longer
+    than an hour.
+    """
     spec = pod(overlay)["spec"]
     assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"]
     assert not spec.get("hostPID")

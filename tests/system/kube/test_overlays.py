@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_overlay_is_accepted(installed: Cluster, overlay: str) -> None:
-    """The API server takes every object of every overlay, with strict validation and without a warning."""
+    """The API server takes every object of every overlay, with strict validation and without a
+    warning.
+    """
     arguments = (
         "apply",
         "--server-side",

@@ -133,7 +133,9 @@ both_ways = pytest.mark.parametrize("label", [merge_label, apply_label])
 
 @both_ways
 def test_own_keys(agent: Agent, label: Callable[..., Answer]) -> None:
-    """Every key of the label contract can be set, changed and removed again, on the agent's own Node."""
+    """Every key of the label contract can be set, changed and removed again, on the agent's own
+    Node.
+    """
     for key in OWN:
         assert label(agent, key).status == 200, key
         assert label(agent, key, "2").status == 200, key
@@ -178,7 +180,9 @@ def test_a_large_node(installed: Cluster) -> None:
 @both_ways
 @pytest.mark.parametrize("key", FOREIGN)
 def test_foreign_keys(mighty: Agent, key: str, label: Callable[..., Answer]) -> None:
-    """A label of the site, of Kubernetes or of anybody else is refused, and the refusal names it."""
+    """A label of the site, of Kubernetes or of anybody else is refused, and the refusal names
+    it.
+    """
     answer = label(mighty, key, "9")
     assert denied(answer)
     assert key in answer.message
@@ -215,7 +219,9 @@ def test_elsewhere_by_apply(mighty: Agent) -> None:
 
 
 def test_status(mighty: Agent) -> None:
-    """The status is the kubelet's: refused as a subresource, even for an own label, and otherwise without effect."""
+    """The status is the kubelet's: refused as a subresource, even for an own label, and otherwise
+    without effect.
+    """
     eighty = {"capacity": {"nvidia.com/gpu": "80"}}
     assert denied(mighty.merge({"status": eighty}, "/status"))
     assert denied(mighty.merge({"metadata": {"labels": {f"{P}/flavor": "roce"}}}, "/status"))
@@ -251,7 +257,9 @@ def test_proxy(mighty: Agent) -> None:
 
 @both_ways
 def test_another_node(mighty: Agent, label: Callable[..., Answer]) -> None:
-    """A token is good for the Node that its Pod runs on, and the refusal of another says which that is."""
+    """A token is good for the Node that its Pod runs on, and the refusal of another says which that
+    is.
+    """
     answer = label(replace(mighty, node=a_node(mighty.cluster)), f"{P}/flavor")
     assert denied(answer)
     assert f"its token names ({mighty.node})" in answer.message
@@ -282,7 +290,9 @@ def test_everybody_else(mighty: Agent) -> None:
 
 
 def test_role(agent: Agent) -> None:
-    """RBAC gives the agent get and patch on nodes, and nothing else beyond what every account has."""
+    """RBAC gives the agent get and patch on nodes, and nothing else beyond what every account
+    has.
+    """
     ask = agent.cluster.request
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
     rules = [
@@ -305,7 +315,9 @@ def tokens(agent: Agent) -> tuple[str, str]:
 
 
 def test_labels_of_a_tenants_own(tenant: Cluster) -> None:
-    """What an overlay names its labels is what its policy allows, and the provider's are foreign to it."""
+    """What an overlay names its labels is what its policy allows, and the provider's are foreign to
+    it.
+    """
     mighty = an_agent(tenant, "mighty")
     assert merge_label(mighty, "backend.example.com/flavor").status == 200
     assert merge_label(mighty, "ib.example.com/speed.current").status == 200

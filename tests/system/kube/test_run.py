@@ -67,7 +67,9 @@ def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entrie
 def test_a_driver_that_reloads_is_held_and_then_not(
     cluster: Cluster, tmp_path: Path, two: Entries
 ) -> None:
-    """The device is gone, its function is on the bus: the speed stays for `--hold`; without the function it goes."""
+    """The device is gone, its function is on the bus: the speed stays for `--hold`; without the
+    function it goes.
+    """
     cluster.node("run-reload")
     with Agent(cluster, tmp_path, "run-reload", two, "--hold", "4") as agent:
         agent.speaks("800G")

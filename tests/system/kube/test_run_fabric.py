@@ -1,7 +1,8 @@
-"""`bwagent run` on a host of an InfiniBand fabric that ibsim plays, from SMPs to the labels of a real Node.
+"""`bwagent run` on a host of an InfiniBand fabric that ibsim plays, from SMPs to the labels of a
+real Node.
 
-ibsim gives the host a umad device and the wire behind it. What a kernel says of the HCA is laid out as files: the state
-of its port follows what a test does to the cable, as that of a real port would.
+ibsim gives the host a umad device and the wire behind it. What a kernel says of the HCA is laid out
+as files: the state of its port follows what a test does to the cable, as that of a real port would.
 """
 
 from __future__ import annotations
@@ -75,14 +76,18 @@ def source(agent: Agent) -> float | None:
 
 
 def asked_again(agent: Agent) -> int:
-    """Have it look, and wait for the helper that asks the switch (not before 5 s after the last); its process."""
+    """Have it look, and wait for the helper that asks the switch (not before 5 s after the last);
+    its process.
+    """
     agent.look()
     agent.until(lambda: agent.helpers("smp"))
     return agent.helpers("smp")[0]
 
 
 def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """The helper that asks dies, the link goes down, and a port of another switch has the cable: labels and metrics."""
+    """The helper that asks dies, the link goes down, and a port of another switch has the cable:
+    labels and metrics.
+    """
     with on(fabric, cluster, tmp_path, "fabric-moved") as agent:
         fabric.stop()
         try:
@@ -122,7 +127,9 @@ def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path)
 
 
 def test_a_switch_that_keeps_silent(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """One that drops every request has its labels held, and then not; it is asked when there is a reason."""
+    """One that drops every request has its labels held, and then not; it is asked when there is a
+    reason.
+    """
     with on(fabric, cluster, tmp_path, "fabric-silent", "--hold", "3") as agent:
         fabric.console('Error "leaf1" 100')
         agent.look()
@@ -138,7 +145,9 @@ def test_a_switch_that_keeps_silent(fabric: Fabric, cluster: Cluster, tmp_path: 
 
 @long
 def test_a_helper_that_hangs(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """It is killed at its deadline, and asked for again; nothing is lost, and the loop turns all the time."""
+    """It is killed at its deadline, and asked for again; nothing is lost, and the loop turns all
+    the time.
+    """
     with on(fabric, cluster, tmp_path, "fabric-hangs") as agent:
         fabric.stop()
         try:

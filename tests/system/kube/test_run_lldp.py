@@ -1,4 +1,6 @@
-"""`bwagent run` on a RoCE node, each port of which has a story of its own (tests/support/kube/rack.py)."""
+"""`bwagent run` on a RoCE node, each port of which has a story of its own
+(tests/support/kube/rack.py).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ MAY_GROW = 8 << 20  # bytes of resident memory; a flood of these cost one MiB
 
 
 def test_metrics_come_with_their_address(rack: Rack) -> None:
-    """The node's address was not up at the start: the agent worked meanwhile, said so once, and serves now."""
+    """The node's address was not up at the start: the agent worked meanwhile, said so once, and
+    serves now.
+    """
     assert rack.agent.log.read_text().count(f"cannot serve metrics on {ADDRESS} port") == 1
     metrics = rack.agent.metrics()
     assert metrics.value("bwagent_speed_bytes_per_second") == 70e9 / 8
@@ -33,7 +37,9 @@ def test_a_cable_that_is_moved(rack: Rack) -> None:
 
 
 def test_a_netdev_that_is_made_anew(rack: Rack) -> None:
-    """Deleted, it leaves its labels as a lent one does; made again, its frames are heard on the new index."""
+    """Deleted, it leaves its labels as a lent one does; made again, its frames are heard on the new
+    index.
+    """
     [leaf1, *_] = rack.leaves
     rack.node.ip("link", "delete", f"eth{REBUILT}")
     remove(rack.agent.folder, f"{HOME}/{function(REBUILT)}/net")
@@ -46,7 +52,8 @@ def test_a_netdev_that_is_made_anew(rack: Rack) -> None:
 
 
 def test_a_hostile_neighbour(rack: Rack) -> None:
-    """Thousands of chassis, full of what breaks logs and parsers: the label stays true, memory, series and log bounded.
+    """Thousands of chassis, full of what breaks logs and parsers: the label stays true, memory,
+    series and log bounded.
 
     Meanwhile the leaf is renamed, and all of its ports say so.
     """

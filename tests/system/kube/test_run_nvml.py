@@ -1,4 +1,6 @@
-"""`bwagent run` beside GPUs that a stand-in libnvidia-ml plays: the accelerator label through a machine's life."""
+"""`bwagent run` beside GPUs that a stand-in libnvidia-ml plays: the accelerator label through a
+machine's life.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ IN_PROGRESS, COMPLETED = 2, 3
 
 
 class Driver:
-    """What is installed: a library, and what it will say; each is replaced in one go, as packages do it."""
+    """What is installed: a library, and what it will say; each is replaced in one go, as packages
+    do it.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -100,7 +104,9 @@ def reason(agent: Agent, word: str) -> None:
 
 
 def test_the_life_of_a_tray(driver: Driver, agent: Agent) -> None:
-    """No driver, registering, registered, moved, registering again, a driver of another version, unwell, well."""
+    """No driver, registering, registered, moved, registering again, a driver of another version,
+    unwell, well.
+    """
     reason(agent, "failed")
     agent.speaks("0G")
     driver.says("".join(gpu(index, state=IN_PROGRESS) for index in range(4)))
@@ -128,7 +134,9 @@ def test_the_life_of_a_tray(driver: Driver, agent: Agent) -> None:
 
 
 def test_what_goes_wrong_changes_nothing(driver: Driver, agent: Agent) -> None:
-    """The library crashes, is gone, and hangs until somebody kills the helper: the Node is not even written to."""
+    """The library crashes, is gone, and hangs until somebody kills the helper: the Node is not even
+    written to.
+    """
     driver.says(tray())
     driver.install()
     domain(agent, f"{DOMAIN}.32766")
@@ -151,7 +159,9 @@ def test_what_goes_wrong_changes_nothing(driver: Driver, agent: Agent) -> None:
 
 
 def hanging(agent: Agent) -> int:
-    """Wait for a fork that asks, see that it stays the only one though there are reasons to look; its process."""
+    """Wait for a fork that asks, see that it stays the only one though there are reasons to look;
+    its process.
+    """
     agent.until(lambda: agent.forks("nvml"))
     found = agent.forks("nvml")
     agent.look()
@@ -162,7 +172,9 @@ def hanging(agent: Agent) -> int:
 
 @long
 def test_a_helper_that_cannot_be_killed(driver: Driver, agent: Agent, tmp_path: Path) -> None:
-    """Its library is on a filesystem that never answers: no second one while it is stuck, and then all is well."""
+    """Its library is on a filesystem that never answers: no second one while it is stuck, and then
+    all is well.
+    """
     require(dead_filesystem.missing())
     driver.says(tray())
     driver.install()

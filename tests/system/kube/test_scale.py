@@ -1,4 +1,6 @@
-"""Many agents and one API server: what it is asked, and that every label is right in the end (benchmarks/scale.py)."""
+"""Many agents and one API server: what it is asked, and that every label is right in the end
+(benchmarks/scale.py).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Stage:
         self.cluster, self.fleet, self.wire, self.agents = cluster, fleet, wire, agents
 
     def until_right(self) -> Counter[str]:
-        """Let time pass until every Node is right; the requests since the last time, by what came of them."""
+        """Let time pass until every Node is right; the requests since the last time, by what came
+        of them.
+        """
         self.fleet.run_until_right(LIMIT)
         assert self.fleet.wrong == set()
         return self.asked()
@@ -58,7 +62,9 @@ class Stage:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """The API server answers nobody within the block; time flies there, and goes on a little slower."""
+        """The API server answers nobody within the block; time flies there, and goes on a little
+        slower.
+        """
         os.kill(self.cluster.server.pid, signal.SIGSTOP)
         try:
             self.fleet.clock.go(FAST)
@@ -96,7 +102,9 @@ def without_a_rail(agent: Agent) -> dict[str, str]:
 
 
 def test_many_agents_are_hardly_felt_and_right_in_the_end(stage: Stage) -> None:
-    """They start, a leaf goes down, the API server stops answering, and in those ten minutes the leaf comes back."""
+    """They start, a leaf goes down, the API server stops answering, and in those ten minutes the
+    leaf comes back.
+    """
     whole = frozenset(labels().items())
     started = stage.until_right()
     assert started.keys() == {"get 200", "apply 200"}
@@ -118,7 +126,8 @@ def test_many_agents_are_hardly_felt_and_right_in_the_end(stage: Stage) -> None:
         assert LEAF <= unheard < COUNT
     assert tries.keys() <= {"apply timeout", "get timeout"}
     assert tries.total() <= MOST_TRIES * unheard
-    # One of each of theirs may still have been under way; and by now an hour is over for others, too.
+    # One of each of theirs may still have been under way; and by now an hour is over for others,
+    # too.
     assert stage.until_right().total() <= 3 * unheard + COUNT
     assert stage.on_the_nodes() == {whole: COUNT}
 
@@ -138,7 +147,7 @@ class Recorder(BaseHTTPRequestHandler):
         self.send_header("Retry-After", "7")
         self.end_headers()
 
-    do_PATCH = do_GET  # noqa: N815
+    do_PATCH = do_GET
 
     def log_message(self, *_: object) -> None:
         pass

@@ -1,4 +1,6 @@
-"""Where Pods go: the agent's own, past taints, and other people's, by the labels that the agent wrote."""
+"""Where Pods go: the agent's own, past taints, and other people's, by the labels that the agent
+wrote.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ BROKEN = ("site.example/broken", "NoSchedule")
 
 @pytest.fixture(scope="module")
 def cloud() -> Iterator[Cluster]:
-    """A cluster that places Pods, with the overlay for CoreWeave applied, and its taints on Nodes of their own."""
+    """A cluster that places Pods, with the overlay for CoreWeave applied, and its taints on Nodes
+    of their own.
+    """
     require(missing(*PROGRAMS))
     with Cluster() as cluster, controllers(cluster, "daemonset-controller"):
         for name, taint in TAINTS.items():
@@ -48,7 +52,9 @@ def cloud() -> Iterator[Cluster]:
 
 
 def intolerant() -> Object:
-    """The overlay's DaemonSet without its tolerations, and without the port that only one of both can have."""
+    """The overlay's DaemonSet without its tolerations, and without the port that only one of both
+    can have.
+    """
     made = the("DaemonSet", "coreweave")
     labels = {"app.kubernetes.io/name": "intolerant"}
     pod = {
@@ -65,7 +71,9 @@ def intolerant() -> Object:
 
 
 def placed(cluster: Cluster, daemon_set: str) -> set[str]:
-    """The Nodes of a DaemonSet's Pods, once it has a Pod for every Node that it wants, and each has its Node."""
+    """The Nodes of a DaemonSet's Pods, once it has a Pod for every Node that it wants, and each has
+    its Node.
+    """
     pods = eventually(
         cluster, f"the Pods of {daemon_set} are placed", lambda: _settled(cluster, daemon_set)
     )
@@ -86,18 +94,24 @@ def _settled(cluster: Cluster, daemon_set: str) -> list[Object]:
 
 
 def test_the_agent_tolerates_the_clouds_taints(cloud: Cluster) -> None:
-    """The agent's Pods are on every GPU Node, whatever the cloud tainted it with, and on no other."""
+    """The agent's Pods are on every GPU Node, whatever the cloud tainted it with, and on no
+    other.
+    """
     assert placed(cloud, "bwagent") == {*TAINTS, "everything"}
 
 
 def test_without_tolerations_taints_keep_it_off(cloud: Cluster) -> None:
-    """The same DaemonSet without tolerations gets the Node with `is_gpu` only: that one forbids nothing."""
+    """The same DaemonSet without tolerations gets the Node with `is_gpu` only: that one forbids
+    nothing.
+    """
     cloud.create("/apis/apps/v1/namespaces/bwagent/daemonsets", intolerant())
     assert placed(cloud, "intolerant") == {"gpu"}
 
 
 def test_affinity_finds_what_the_agent_labelled(cloud: Cluster) -> None:
-    """The example's Pod stays Pending while no Node fits, and goes to the one that a real probe labelled 3200G."""
+    """The example's Pod stays Pending while no Node fits, and goes to the one that a real probe
+    labelled 3200G.
+    """
     for name, site in {"slow": SITE, "fast": SITE, "elsewhere": None}.items():
         ready_node(cloud, name, labels=site)
     probe(cloud, "slow", "a100-old-driver")

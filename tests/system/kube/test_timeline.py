@@ -14,7 +14,9 @@ NODES = "/api/v1/nodes"
 
 
 def test_what_was_undone_has_happened(cluster: Cluster) -> None:
-    """A label that went and came back is told twice; other changes, other Nodes and the time before are not told."""
+    """A label that went and came back is told twice; other changes, other Nodes and the time before
+    are not told.
+    """
     for name in ("timeline", "timeline-other"):
         cluster.node(name, labels={"a": "1"})
     timeline = Timeline(cluster, NODES, "timeline")

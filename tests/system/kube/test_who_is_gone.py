@@ -1,4 +1,6 @@
-"""What becomes of the neighbours that left the RoCE node of tests/support/kube/rack.py, long after they did."""
+"""What becomes of the neighbours that left the RoCE node of tests/support/kube/rack.py, long after
+they did.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ GRACE = 30.0  # seconds
     ("number", "why"), [(GOODBYE, "shutdown"), (SILENT, "expired"), (PULLED, "link-down")]
 )
 def test_who_is_gone(rack: Rack, number: int, why: str) -> None:
-    """A goodbye, a TTL that ran out and a link that is down count 30 seconds later, and not before."""
+    """A goodbye, a TTL that ran out and a link that is down count 30 seconds later, and not
+    before.
+    """
     line = rf"(\S+) info {re.escape(P)}/neighbors\.current\.mlx5_{number}\.device: leaf\d -> - \({why}\)"
     rack.agent.until(lambda: re.search(line, rack.agent.log.read_text()), limit=3 * GRACE)
     [at] = re.findall(line, rack.agent.log.read_text())

@@ -1,4 +1,6 @@
-"""A capture made on a real kernel and replayed elsewhere, and the machine folder that was made so."""
+"""A capture made on a real kernel and replayed elsewhere, and the machine folder that was made
+so.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_meta_tells_the_truth(fresh: Path) -> None:
 
 
 def test_machine_in_the_repo_is_a_capture(fresh: Path) -> None:
-    """The folder still is what the kernel says; if not, `python -m tests.support.qemu.capture_soft_roce` renews it."""
+    """The folder still is what the kernel says; if not, `python -m
+    tests.support.qemu.capture_soft_roce` renews it.
+    """
     now, then = probe(fresh / "captured"), probe(IN_THE_REPO)
     assert (now["ports"], now["labels"]) == (then["ports"], then["labels"])
 

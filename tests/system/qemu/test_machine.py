@@ -94,7 +94,7 @@ def parts() -> None:
 
 
 @pytest.fixture(scope="module")
-def tour(parts: None, tmp_path_factory: pytest.TempPathFactory) -> Tour:  # noqa: ARG001
+def tour(parts: None, tmp_path_factory: pytest.TempPathFactory) -> Tour:
     """Boot once and do all that needs no boot of its own."""
     work_dir, elsewhere = (
         tmp_path_factory.mktemp("tour"),
@@ -143,7 +143,9 @@ def test_link_types_load_themselves(tour: Tour) -> None:
 
 
 def test_python_of_the_virtualenv_runs_inside(tour: Tour) -> None:
-    """The interpreter and its packages are where they are outside; the environment is only what was handed in."""
+    """The interpreter and its packages are where they are outside; the environment is only what was
+    handed in.
+    """
     prefix, environment = tour.read("python.txt").split(" ", 1)
     assert prefix == sys.prefix
     assert "PORT" in environment
@@ -171,7 +173,9 @@ def test_script_that_outlasts_its_limit(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("parts")
 def test_kernel_panic(tmp_path: Path) -> None:
-    """A machine that goes down under its script is no result, and the error has the kernel's words."""
+    """A machine that goes down under its script is no result, and the error has the kernel's
+    words.
+    """
     with pytest.raises(
         MachineError, match=r"(?s)went down under its script.*Kernel panic - not syncing: sysrq"
     ):

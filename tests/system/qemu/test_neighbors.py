@@ -1,4 +1,5 @@
-"""`probe` and `capture` on a node with real RDMA devices and real switches: one boot, the tour of cabled_node.py.
+"""`probe` and `capture` on a node with real RDMA devices and real switches: one boot, the tour of
+cabled_node.py.
 
 The oracle is an lldpd on the node, which hears the same frames and shares no code with us.
 """
@@ -86,13 +87,16 @@ def by_bwagent(row: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-# What lldpd may still remember: eth0's cable to leaf-1 (by then leaf-8), which went with the netdev that was deleted.
+# What lldpd may still remember: eth0's cable to leaf-1 (by then leaf-8), which went with the netdev
+# that was deleted.
 DELETED = ("eth0", "leaf-8", "swp1")  # netdev, system name, port description
 
 
 @pytest.mark.parametrize(("name", "count"), [("cabled", 6), ("changes", 4), ("replaced", 6)])
 def test_both_decoders_say_the_same(tour: Path, name: str, count: int) -> None:
-    """Who is behind each netdev, field by field: nobody is missing, and nobody is there who has left."""
+    """Who is behind each netdev, field by field: nobody is missing, and nobody is there who has
+    left.
+    """
     said = {by_lldpd(item) for item in json.loads((tour / f"{name}.lldpd").read_text())}
     theirs = {row for row in said if (row[0], row[3], row[6]) != DELETED}
     assert {by_bwagent(row) for row in look(tour, name)["neighbors"]} == theirs
@@ -100,7 +104,9 @@ def test_both_decoders_say_the_same(tour: Path, name: str, count: int) -> None:
 
 
 def test_rates_and_states(tour: Path) -> None:
-    """Each port counts what its cable carries; a silent switch takes nothing away, a pulled cable does."""
+    """Each port counts what its cable carries; a silent switch takes nothing away, a pulled cable
+    does.
+    """
     ports = {
         row["interface"]: (row["state"], row["counted_gbps"])
         for row in look(tour, "cabled")["ports"]
@@ -112,7 +118,9 @@ def test_rates_and_states(tour: Path) -> None:
 
 
 def test_labels_name_two_leaves(tour: Path) -> None:
-    """Device, port ID and port name of each port with a neighbour, each leg of the bond on a switch of its own."""
+    """Device, port ID and port name of each port with a neighbour, each leg of the bond on a switch
+    of its own.
+    """
     labels = {key: MAC.sub("MAC", value) for key, value in look(tour, "cabled")["labels"].items()}
     neighbors = {
         "rxe0": ("leaf-1", "swp1", "swp1"),
@@ -130,7 +138,9 @@ def test_labels_name_two_leaves(tour: Path) -> None:
 
 
 def test_two_neighbours_are_never_one(tour: Path) -> None:
-    """Behind a dumb switch both leaves are kept and marked; the one that says it is a bridge or router is selected."""
+    """Behind a dumb switch both leaves are kept and marked; the one that says it is a bridge or
+    router is selected.
+    """
     rows = [row for row in look(tour, "cabled")["neighbors"] if row["ambiguous"]]
     assert [(row["interface"], row["device"], row["selected"]) for row in rows] == [
         ("rxe2", "leaf-2", True),
@@ -160,7 +170,9 @@ def test_two_neighbours_are_never_one(tour: Path) -> None:
     ],
 )
 def test_every_blank_has_its_reason(tour: Path, name: str, expected: dict[str, str]) -> None:
-    """A far end that is silent, a cable that is out, a switch that said goodbye, a capability that is missing."""
+    """A far end that is silent, a cable that is out, a switch that said goodbye, a capability that
+    is missing.
+    """
     assert reasons(look(tour, name)) == expected | {"rxe6": "link-down"}
 
 
@@ -182,7 +194,9 @@ def test_a_device_made_again_has_the_neighbour_of_its_new_cable(tour: Path) -> N
 
 
 def test_the_report_says_how_long_was_listened(tour: Path) -> None:
-    """As long as told; no longer than until all have spoken; not at all; and nothing where there was no hearing."""
+    """As long as told; no longer than until all have spoken; not at all; and nothing where there
+    was no hearing.
+    """
     hint = "a port's second neighbour may be unheard (--wait 65)"
     assert texts(look(tour, "cabled")) == [f"listened for 4 s: {hint}"]
     assert texts(look(tour, "unheard")) == []
@@ -194,7 +208,9 @@ def test_the_report_says_how_long_was_listened(tour: Path) -> None:
 
 
 def test_progress_is_for_terminals(tour: Path) -> None:
-    """There it names who is awaited and for how long yet, in one line that is wiped away; elsewhere not a word."""
+    """There it names who is awaited and for how long yet, in one line that is wiped away; elsewhere
+    not a word.
+    """
     said = {name: (tour / f"{name}.terminal").read_bytes().decode() for name in LOOKS}
     words = said.pop("changes").split("\r")
     assert re.fullmatch(r"LLDP: 5 of 6 ports have spoken, \d\d s left; awaited: eth5 *", words[-3])
@@ -204,7 +220,9 @@ def test_progress_is_for_terminals(tour: Path) -> None:
 
 
 def test_a_capture_replays_as_the_node_was(tour: Path) -> None:
-    """The whole report, on a host without any of it; only the age of the frames and the hint about them differ."""
+    """The whole report, on a host without any of it; only the age of the frames and the hint about
+    them differ.
+    """
     command = [
         sys.executable,
         "-m",

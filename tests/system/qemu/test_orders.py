@@ -28,7 +28,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pretended(Machine):
-    """A machine whose program runs outside, and ends with this status; without a program where it is None."""
+    """A machine whose program runs outside, and ends with this status; without a program where it
+    is None.
+    """
 
     status: int | None = 0
 

@@ -1,6 +1,8 @@
-"""`probe` on a real RDMA kernel: one boot, a tour of what happens to a node, a look after each step.
+"""`probe` on a real RDMA kernel: one boot, a tour of what happens to a node, a look after each
+step.
 
-A look is what `probe` said and, asked in the same moment, rdma, ip and /sys/class/net, which share no code with us.
+A look is what `probe` said and, asked in the same moment, rdma, ip and /sys/class/net, which share
+no code with us.
 """
 
 from __future__ import annotations
@@ -190,7 +192,9 @@ def test_labels_are_the_sum(tour: Tour, step: str) -> None:
 
 @pytest.mark.parametrize("step", COUNTED)
 def test_ports_are_what_rdma_says(tour: Tour, step: str) -> None:
-    """State, physical state and netdev of every port are those of `rdma link`, a bond's leg for the bond."""
+    """State, physical state and netdev of every port are those of `rdma link`, a bond's leg for the
+    bond.
+    """
     look = tour.look(step)
     for port in look.report["ports"]:
         link = look.links[port["device"]]
@@ -201,7 +205,9 @@ def test_ports_are_what_rdma_says(tour: Tour, step: str) -> None:
 
 @pytest.mark.parametrize("step", COUNTED)
 def test_rates_are_what_the_netdev_says(tour: Tour, step: str) -> None:
-    """What counts has a carrier, and counts the netdev's speed, or its own rate where the netdev knows none."""
+    """What counts has a carrier, and counts the netdev's speed, or its own rate where the netdev
+    knows none.
+    """
     look = tour.look(step)
     for port in look.report["ports"]:
         netdev = look.netdevs[port["netdev"]]
@@ -212,7 +218,9 @@ def test_rates_are_what_the_netdev_says(tour: Tour, step: str) -> None:
 
 @pytest.mark.parametrize("step", COUNTED)
 def test_nothing_else_is_said(tour: Tour, step: str) -> None:
-    """A healthy kernel is no reason for a word in the report or on standard error, a traceback least of all."""
+    """A healthy kernel is no reason for a word in the report or on standard error, a traceback
+    least of all.
+    """
     problems = tour.look(step).report["problems"]
     assert [problem["text"] for problem in problems] == PROBLEMS.get(step, [])
     assert tour.complaints(step) == ""

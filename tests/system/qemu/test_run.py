@@ -1,13 +1,16 @@
-"""`bwagent run` on a node with a real RDMA kernel and real switches, labelling a Node of a real API server.
+"""`bwagent run` on a node with a real RDMA kernel and real switches, labelling a Node of a real API
+server.
 
-The node is the emulated machine, and its agent has the service-account token that a Pod there would have; the API
-server is outside. STEPS are what happens to the node and what its Node has to say then, written out by hand; a failure
-shows the timeline of all that it said on the way.
+The node is the emulated machine, and its agent has the service-account token that a Pod there would
+have; the API server is outside. STEPS are what happens to the node and what its Node has to say
+then, written out by hand; a failure shows the timeline of all that it said on the way.
 
-Soft-RoCE devices have no PCI function: one that is gone is gone for good, and its labels with it. A driver that reloads
-is told from that by a function of class InfiniBand on the bus, which QEMU makes out of a disk.
+Soft-RoCE devices have no PCI function: one that is gone is gone for good, and its labels with it. A
+driver that reloads is told from that by a function of class InfiniBand on the bus, which QEMU makes
+out of a disk.
 
-BWAGENT_KILLS=N kills the agent N times more, each in the middle of something; BWAGENT_SEED is the seed of all moments.
+BWAGENT_KILLS=N kills the agent N times more, each in the middle of something; BWAGENT_SEED is the
+seed of all moments.
 """
 
 from __future__ import annotations
@@ -120,7 +123,9 @@ CABLES_THEN = (
 
 
 def amid(count: int) -> Iterator[Step]:
-    """More kills: amid a cable that goes dark and light again, and amid a switch that gets another name."""
+    """More kills: amid a cable that goes dark and light again, and amid a switch that gets another
+    name.
+    """
     before = LIGHT
     for number in range(count):
         if number % 3 == 0:
@@ -160,7 +165,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         )
         kubeconfig = cluster.kubeconfig(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"), HOST)
         with Timeline(cluster, NODE) as timeline:
-            chance = random.Random(SEED)  # noqa: S311 - so that a moment comes again
+            chance = random.Random(SEED)
             story = Story(timeline, tmp_path_factory.mktemp("story"), chance, NODE, kubeconfig)
             story.boot("the first boot", CABLES, STEPS)
             story.boot("the second boot", CABLES_THEN, STEPS_THEN)

@@ -1,4 +1,6 @@
-"""What is seen of a Node's ways, and what counts as a wrong one: the judge of tests/system/qemu/test_run.py, judged."""
+"""What is seen of a Node's ways, and what counts as a wrong one: the judge of
+tests/system/qemu/test_run.py, judged.
+"""
 
 from __future__ import annotations
 

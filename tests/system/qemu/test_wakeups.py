@@ -15,7 +15,7 @@ from tests.support.qemu.waking_node import STEPS
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
-    from agent.events.monitor import Wake
+    from agent.events.monitor import Event
 
 REPO = Path(__file__).parents[3]
 ENVIRONMENT = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
@@ -41,9 +41,11 @@ def test_every_ear_works_without_udevd(said: dict[str, list[list[str]]]) -> None
 
 @pytest.mark.parametrize("step", STEPS, ids=[step[0] for step in STEPS])
 def test_what_happens_to_a_device_wakes(
-    said: dict[str, list[list[str]]], step: tuple[str, str, set[Wake]]
+    said: dict[str, list[list[str]]], step: tuple[str, str, set[Event]]
 ) -> None:
-    """The ears and the sweep say that it may have changed, each by itself, and nothing of anybody else."""
+    """The ears and the sweep say that it may have changed, each by itself, and nothing of anybody
+    else.
+    """
     name, _, awaited = step
     told = {tuple(wake) for wake in said[name]}
     assert awaited <= told

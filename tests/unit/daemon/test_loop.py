@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.daemon.schedule import LOOK
 from agent.errors import Unavailable
-from agent.events.monitor import Wake
+from agent.events.monitor import Event
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
 from tests.support.running import Api, World
 from tests.unit.sources.test_ib import exchanges
@@ -35,7 +35,7 @@ GPU_TREE: Entries = {
 }
 STATE = f"{HOME}/{{}}/infiniband/{{}}/ports/1/state"
 DEVICE, PORT_ID = "neighbors.current.{}.device", "neighbors.current.{}.port-id"
-HUP = Wake("signal", "SIGHUP")
+HUP = Event("signal", "SIGHUP")
 HOUR = 3600.0
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_lost_while_nobody_has_spoken_since_the_restart() -> None:
     world = with_leaves(IB).run(30)
     before = dict(world.api.labels)
     del world.smp
-    world.smp = World._no_smp  # noqa: SLF001 - the switch that never answers
+    world.smp = World._no_smp
     world.start_again()
     world.run(500)
     assert world.api.labels == before
@@ -114,13 +114,13 @@ def test_a_link_that_goes_down_is_told_at_once_and_its_neighbour_later() -> None
     """The speed follows, the neighbour has 30 s; both come back."""
     world = with_leaves(IB).run(60)
     began = world.time
-    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.run(20)
     assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", True)
     assert world.api.applied()[-1] - began < 0.1
     world.run(20)
     assert DEVICE.format("ibp1") not in world.labels
-    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: up(world))
+    world.at(0.0, Event("port", "ibp1/1"), do=lambda: up(world))
     world.run(20)
     assert (world.labels["speed.current"], world.labels[DEVICE.format("ibp1")]) == (
         "800G",
@@ -133,7 +133,7 @@ def test_the_reason_of_a_change_is_that_of_the_look_that_found_it() -> None:
     """Not what was seen while the API server took its time."""
     world = with_leaves(IB).run(60)
     world.slow = 3.0
-    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.at(1.5, HUP, do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
     world.run(10)
     assert any("800G -> 400G (ibp1 is DOWN)" in line for line in world.lines)
@@ -143,7 +143,7 @@ def test_flaps_for_ten_minutes() -> None:
     """A request each min-interval at most, and the end is right."""
     world = with_leaves(IB).run(60)
     for second in range(600):
-        world.at(second, Wake("port", "ibp1/1"), do=partial(down if second % 2 else up, world))
+        world.at(second, Event("port", "ibp1/1"), do=partial(down if second % 2 else up, world))
     before = len(world.api.applied())
     world.run(640)
     times = world.api.applied()[before:]
@@ -157,7 +157,7 @@ def test_switches_that_keep_silent_are_asked_ever_more_rarely() -> None:
     world = World(IB).run(24 * HOUR)
     assert len(world.asked_smp) < 20
     asked = len(world.asked_smp)
-    world.at(0.0, Wake("port", "ibp0/1"))
+    world.at(0.0, Event("port", "ibp0/1"))
     world.run(1)
     assert len(world.asked_smp) == asked + 1
 
@@ -197,26 +197,32 @@ def test_a_cable_that_is_moved_needs_two_frames() -> None:
 
 
 def test_a_driver_that_reloads() -> None:
-    """The device is gone and its function is not: everything stays, for as long as a hold; then it goes."""
+    """The device is gone and its function is not: everything stays, for as long as a hold; then it
+    goes.
+    """
     world = with_leaves(IB).run(60)
     before = dict(world.api.labels)
-    world.at(0.0, Wake("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
+    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
     world.run(590)
     assert world.api.labels == before
     world.run(60)
     assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", False)
-    world.at(0.0, Wake("device", "ibp1"), do=lambda: world.entries.update(hca("ibp1", B)))
+    world.at(0.0, Event("device", "ibp1"), do=lambda: world.entries.update(hca("ibp1", B)))
     world.run(30)
     assert world.api.labels == before
 
 
 def test_a_front_end_is_no_stand_in_for_infiniband() -> None:
-    """The drivers of all InfiniBand HCAs are loaded anew, and a bond's netdev hears its switch meanwhile."""
+    """The drivers of all InfiniBand HCAs are loaded anew, and a bond's netdev hears its switch
+    meanwhile.
+    """
     world = with_leaves(
         IB, hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet"), netdev("eth0", "0000:aa:00.0")
     ).run(30)
     before = dict(world.api.labels)
-    world.at(0.0, Wake("device", "ibp0"), do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
+    world.at(
+        0.0, Event("device", "ibp0"), do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1")
+    )
     for second in (1, 2, 3):
         world.at(second, do=lambda: world.hear("eth0", switch("front")))
     world.run(60)
@@ -226,9 +232,9 @@ def test_a_front_end_is_no_stand_in_for_infiniband() -> None:
 def test_after_its_hold_a_lost_device_does_not_hold_the_speed() -> None:
     """The other port goes down, and the speed says so at once."""
     world = with_leaves(IB).run(60)
-    world.at(0.0, Wake("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
+    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
     world.run(700)
-    world.at(0.0, Wake("port", "ibp0/1"), do=lambda: down(world, "ibp0", A))
+    world.at(0.0, Event("port", "ibp0/1"), do=lambda: down(world, "ibp0", A))
     world.run(5)
     assert world.labels["speed.current"] == "0G"
 
@@ -236,7 +242,7 @@ def test_after_its_hold_a_lost_device_does_not_hold_the_speed() -> None:
 def test_a_device_that_is_pulled_out_is_gone() -> None:
     """With its function; nothing is held."""
     world = with_leaves(IB).run(60)
-    world.at(0.0, Wake("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1", f"{BUS}/{B}"))
+    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1", f"{BUS}/{B}"))
     world.run(5)
     assert (world.labels["speed.current"], DEVICE.format("ibp1") in world.labels) == ("400G", False)
 
@@ -249,7 +255,7 @@ def test_a_rename_changes_both_names_in_one_request() -> None:
         world.remove(f"{CLASS}/ibp1", f"{HOME}/{B}/infiniband")
         world.entries.update(hca("mlx5_1", B))
 
-    world.at(0.0, Wake("device", "ibp1"), do=rename)
+    world.at(0.0, Event("device", "ibp1"), do=rename)
     world.run(60)
     both = [{DEVICE.format(name) for name in ("ibp1", "mlx5_1")} & {key.partition("/")[2] for key in labels}
             for labels in world.api.writes]  # fmt: skip
@@ -263,7 +269,7 @@ def test_a_netdev_in_a_pod_keeps_its_neighbour() -> None:
     for second in (0, 30, 60):
         world.at(second, do=lambda: world.hear("eth0", switch()))
     lent = netdev("eth0", A)
-    world.at(90, Wake("link", "eth0"), do=lambda: world.remove(*lent, f"{HOME}/{A}/net"))
+    world.at(90, Event("link", "eth0"), do=lambda: world.remove(*lent, f"{HOME}/{A}/net"))
     world.run(5 * HOUR)
     assert world.labels[DEVICE.format("mlx5_0")] == "leaf-1"
     assert "eth0" in world.netdevs
@@ -297,7 +303,7 @@ def test_an_api_server_that_is_away_for_an_hour() -> None:
     """Few tries; soon after its end the Node is looked at and made right."""
     world = with_leaves(IB).run(60)
     world.api.trouble = lambda _request: {"error": "unreachable", "message": "connection refused"}
-    world.at(10, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.at(10, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
     world.run(HOUR)
     assert len(world.api.requests) - asked < 40
@@ -319,10 +325,12 @@ def test_an_api_server_that_is_away_for_an_hour() -> None:
 def test_who_was_sent_away_comes_back_with_one_request(
     trouble: dict[str, Any], operations: list[str]
 ) -> None:
-    """An API server that is too busy has changed nothing; after anything else the Node is looked at."""
+    """An API server that is too busy has changed nothing; after anything else the Node is looked
+    at.
+    """
     world = with_leaves(IB).run(60)
     world.api.trouble = lambda request: trouble if request["operation"] == "apply" else None
-    world.at(1, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
     world.run(1.5)
     world.api.trouble = lambda _request: None
@@ -396,7 +404,9 @@ def test_the_clock_on_the_wall_may_jump() -> None:
 
 
 def test_a_node_that_sleeps_loses_nothing() -> None:
-    """After eight hours of suspension neighbours and holds are where they were, and the Node is told soon."""
+    """After eight hours of suspension neighbours and holds are where they were, and the Node is
+    told soon.
+    """
     world = World(ROCE)
     for second in range(0, 300, 30):
         world.at(second, do=lambda: world.hear("eth0", switch()))
@@ -416,8 +426,8 @@ def test_signals() -> None:
     world.run(2)
     assert len(world.looks) >= looks + 2
     before = dict(world.api.labels)
-    world.at(0.0, Wake("signal", "SIGTERM"))
-    world._end = math.inf  # noqa: SLF001 - the loop's own end is tested
+    world.at(0.0, Event("signal", "SIGTERM"))
+    world._end = math.inf
     world.runtime.run()
     assert world.api.labels == before
 
@@ -426,7 +436,7 @@ def test_signals() -> None:
 def test_any_reason_is_followed_by_a_look(kind: str) -> None:
     """Also one that only says that others were missed."""
     world = with_leaves(IB).run(60)
-    world.at(5.0, Wake(kind, "links"), do=lambda: down(world))
+    world.at(5.0, Event(kind, "links"), do=lambda: down(world))
     world.run(6)
     assert world.labels["speed.current"] == "400G"
 
@@ -446,7 +456,7 @@ def test_a_source_that_is_switched_off_removes_its_labels() -> None:
 def test_a_dry_run_writes_nothing() -> None:
     """It says what it would do, once for each change."""
     world = with_leaves(IB, dry_run=True).run(60)
-    world.at(0.0, Wake("port", "ibp1/1"), do=lambda: down(world))
+    world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.run(60)
     assert world.api.writes == []
     assert sum("speed.current" in line and "dry run" in line for line in world.lines) == 4
@@ -503,7 +513,9 @@ HAPPENINGS = st.lists(
 def test_whatever_happens_the_last_state_is_on_the_node(
     happenings: list[tuple[float, Any, tuple[str, str]]], away: float, long: float, kills: int
 ) -> None:
-    """Ports and devices come and go, the API server is away, the agent is killed: it ends as if begun anew."""
+    """Ports and devices come and go, the API server is away, the agent is killed: it ends as if
+    begun anew.
+    """
     world = with_leaves(IB)
     for after, happen, (name, bdf) in happenings:
         do = (
@@ -511,7 +523,7 @@ def test_whatever_happens_the_last_state_is_on_the_node(
             if happen in (gone, back) or f"{CLASS}/{name}" in world.entries
             else None
         )
-        world.at(after, Wake("device", name), do=do or (lambda: None))
+        world.at(after, Event("device", name), do=do or (lambda: None))
     trouble = {"error": "unreachable", "message": "refused"}
     world.api.trouble = lambda _request: (
         trouble if away <= world.time - 1000 < away + long else None

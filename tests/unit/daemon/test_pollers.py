@@ -1,4 +1,6 @@
-"""The doors with a memory, the work aside, the root that remembers, and the clock that leaves out."""
+"""The doors with a memory, the work aside, the root that remembers, and the clock that leaves
+out.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.daemon.background import Aside
-from agent.daemon.clock import SLACK, Steady
-from agent.daemon.pollers import AGAIN, FIRST_RETRY, GAP, Gpus, Smps
+from agent.daemon.background import BackgroundTask
+from agent.daemon.clock import SLACK, AwakeClock
+from agent.daemon.pollers import AGAIN, FIRST_RETRY, GAP, NvmlPoller, SmpPoller
 from agent.errors import Unavailable
 from agent.lldp.frame import Frame
-from agent.lldp.inbox import BURST, MOST_WAITING, Ears
+from agent.lldp.inbox import BURST, MOST_WAITING, FrameInbox
 from agent.lldp.neighbors import Table
 from agent.nvml.domain import Verdict
 from agent.sources import rdma
-from agent.sysfs.guard import Wary
+from agent.sysfs.guard import StuckGuard
 from tests.support.kernel_tree import CLASS, NET, Kernel, hca, host
 from tests.support.running import FakeListener
 from tests.unit.sources.test_lldp import switch
@@ -33,7 +35,7 @@ def at_once(work: Callable[[], None]) -> None:
     work()
 
 
-def fetched(aside: Aside[str]) -> str | Exception:
+def fetched(aside: BackgroundTask[str]) -> str | Exception:
     deadline = time.monotonic() + 10
     while (result := aside.take()) is None:
         assert time.monotonic() < deadline
@@ -43,7 +45,7 @@ def fetched(aside: Aside[str]) -> str | Exception:
 
 def test_work_aside_is_not_waited_for() -> None:
     """Its result comes when it is done, once."""
-    aside, gate = Aside[str](), threading.Event()
+    aside, gate = BackgroundTask[str](), threading.Event()
     aside.start(lambda: (gate.wait(10) and "done") or "late")
     assert (aside.take(), aside.busy) == (None, True)
     gate.set()
@@ -56,18 +58,18 @@ def test_what_goes_wrong_aside_is_a_result() -> None:
     def refuse(_work: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    assert isinstance(fetched(_started(Aside(), lambda: str(1 // 0))), ZeroDivisionError)
-    assert isinstance(fetched(_started(Aside(refuse), str)), RuntimeError)
+    assert isinstance(fetched(_started(BackgroundTask(), lambda: str(1 // 0))), ZeroDivisionError)
+    assert isinstance(fetched(_started(BackgroundTask(refuse), str)), RuntimeError)
 
 
-def _started(aside: Aside[str], work: Callable[[], str]) -> Aside[str]:
+def _started(aside: BackgroundTask[str], work: Callable[[], str]) -> BackgroundTask[str]:
     aside.start(work)
     return aside
 
 
 def test_nvml_is_asked_at_its_pace_and_looked_at_for_free() -> None:
     """Not before a look wants it, then each interval; an answer that is the same is no news."""
-    gpus = Gpus(lambda: {"n": 0}, 60.0, Aside(at_once))
+    gpus = NvmlPoller(lambda: {"n": 0}, 60.0, BackgroundTask(at_once))
     gpus.begin(0.0)
     assert not gpus.aside.busy
     with pytest.raises(Unavailable, match="not asked yet"):
@@ -89,7 +91,7 @@ def test_an_nvml_that_hangs_says_why_to_every_look() -> None:
     def ask() -> dict[str, Any]:
         raise Unavailable("helper nvml: no answer within 30 s")
 
-    gpus = Gpus(ask, 60.0, Aside(at_once))
+    gpus = NvmlPoller(ask, 60.0, BackgroundTask(at_once))
     for expected in (True, False):
         with pytest.raises(Unavailable):
             gpus()
@@ -108,7 +110,7 @@ class Fabric:
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[str, int], ...]] = []
         self.error: str | None = None
-        self.smps = Smps(self._ask, Aside(at_once))
+        self.smps = SmpPoller(self._ask, BackgroundTask(at_once))
 
     def _ask(self, addresses: Any) -> dict[str, Any]:
         self.asked.append(tuple(addresses))
@@ -184,7 +186,7 @@ def test_who_does_not_answer_is_asked_later_and_later(error: str, longest: float
 
 def test_a_helper_that_talks_nonsense_fails_the_look() -> None:
     """As one that is killed does; the next good answer heals it."""
-    smps = Smps(lambda _addresses: {"ports": [1]}, Aside(at_once))
+    smps = SmpPoller(lambda _addresses: {"ports": [1]}, BackgroundTask(at_once))
     smps([("a", 1)])
     smps.begin(0.0)
     smps.finish(0.0)
@@ -209,7 +211,9 @@ def hear(table: Table, *frames: Frame) -> list[bool]:
 
 
 def test_a_frame_repeats_when_it_can_change_nothing() -> None:
-    """Not the one that confirms, not the one after a goodbye, not the one after the link was down."""
+    """Not the one that confirms, not the one after a goodbye, not the one after the link was
+    down.
+    """
     table = Table(30.0, 2)
     assert hear(table, frame(), frame(), frame()) == [False, False, True]
     assert hear(table, frame("leaf-2"), frame("leaf-2"), frame("leaf-2")) == [False, False, True]
@@ -222,7 +226,9 @@ def test_a_frame_repeats_when_it_can_change_nothing() -> None:
 
 
 def test_the_table_knows_when_something_ends() -> None:
-    """A TTL, a goodbye, a link that is down; each with its grace, and only where somebody listens."""
+    """A TTL, a goodbye, a link that is down; each with its grace, and only where somebody
+    listens.
+    """
     table = Table(30.0, 2)
     assert table.next_end(["eth0"]) == float("inf")
     hear(table, frame(at=10.0))
@@ -238,7 +244,7 @@ def test_what_waits_is_bounded_and_a_burst_earns_a_rest() -> None:
     """A flood of senders costs memory for some of them, and no look for repetitions."""
     now = [0.0]
     listener, table = FakeListener(), Table(30.0, 2)
-    ears = Ears(listener, table, lambda: now[0])
+    ears = FrameInbox(listener, table, lambda: now[0])
     assert ears({"eth0": True}) == ([], {})
     listener.frames = [frame(), frame()]
     assert ears.hear() == (True, set())
@@ -254,9 +260,11 @@ def test_what_waits_is_bounded_and_a_burst_earns_a_rest() -> None:
 
 
 def test_what_a_sender_says_is_taken_in_its_order() -> None:
-    """A goodbye that waits for a look is not forgotten because of a frame that came before it, nor told after it."""
+    """A goodbye that waits for a look is not forgotten because of a frame that came before it, nor
+    told after it.
+    """
     listener, table = FakeListener(), Table(30.0, 2)
-    ears = Ears(listener, table, lambda: 0.0)
+    ears = FrameInbox(listener, table, lambda: 0.0)
     hear(table, frame(at=0.0), frame(at=30.0))
     for said in (frame(ttl=0, at=60.0), frame(at=65.0)):
         listener.frames = [said]
@@ -273,15 +281,17 @@ def test_a_socket_that_broke_is_worth_a_look() -> None:
         def receive(self, timeout: float) -> list[Frame]:
             raise OSError(errno.EBADF, f"bad after {timeout:g} s")
 
-    assert Ears(Broken(), Table(), lambda: 0.0).hear() == (True, set())
+    assert FrameInbox(Broken(), Table(), lambda: 0.0).hear() == (True, set())
 
 
 def test_a_device_that_blocks_is_left_alone_until_it_is_done() -> None:
-    """The first look pays its deadline, the second nothing; when the read is done it is read again."""
+    """The first look pays its deadline, the second nothing; when the read is done it is read
+    again.
+    """
     kernel = Kernel(hca("ibp0", A), hca("ibp1", B), {f"{NET}/lo": None})
     kernel.blocks_below = f"{CLASS}/ibp1"
     now = [0.0]
-    wary = host(Wary(kernel, clock=lambda: now[0]), deadline=0.2)  # type: ignore[arg-type]  # a Root like any other
+    wary = host(StuckGuard(kernel, clock=lambda: now[0]), deadline=0.2)  # type: ignore[arg-type]  # a Root like any other
     failures = []
     for clock in (0.0, 10.0, 20.0):
         now[0] = clock
@@ -301,7 +311,7 @@ def test_a_device_that_blocks_is_left_alone_until_it_is_done() -> None:
 def test_time_that_nobody_could_use_is_left_out() -> None:
     """A suspension is; a wait that is a little late is not."""
     raw = [100.0]
-    clock = Steady(lambda: raw[0])
+    clock = AwakeClock(lambda: raw[0])
     raw[0] = 100.0 + 20 + SLACK
     assert (clock.waited(100.0, 20.0), clock()) == (False, raw[0])
     since = clock()
@@ -309,4 +319,4 @@ def test_time_that_nobody_could_use_is_left_out() -> None:
     assert (clock.waited(since, 20.0), clock()) == (True, since + 20)
     raw[0] += 5
     assert clock() == since + 25
-    assert Steady()() > 0
+    assert AwakeClock()() > 0

@@ -21,7 +21,7 @@ from agent.daemon.schedule import (
     SOON,
     STORM,
     UNEASY,
-    Pacer,
+    Schedule,
     Settings,
 )
 
@@ -35,7 +35,9 @@ LATENCY = 0.3  # seconds that a request takes
 
 @dataclass
 class World:
-    """A node whose state changes when it is told to, a Node that says what it was told last, and an agent between."""
+    """A node whose state changes when it is told to, a Node that says what it was told last, and an
+    agent between.
+    """
 
     seed: int = 0
     settings: Settings = SETTINGS
@@ -49,7 +51,7 @@ class World:
     refuse: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self.pacer = Pacer(self.settings, self.now, random.Random(self.seed).random)  # noqa: S311 - a simulation
+        self.pacer = Schedule(self.settings, self.now, random.Random(self.seed).random)
         self.pending: tuple[float, str, frozenset[str]] | None = None
         self.seen: str | None = None
         self.pacer.seeded(self.now, 0.0)
@@ -125,7 +127,9 @@ def test_agents_that_start_together_do_not_speak_together() -> None:
 
 
 def test_agents_that_an_outage_has_gathered_part_again() -> None:
-    """All come within minutes of its end, and their hourly requests are spread over the hour that follows."""
+    """All come within minutes of its end, and their hourly requests are spread over the hour that
+    follows.
+    """
     end = 20_000.0 + 1.2 * 3600
     worlds = [World(seed, outage=(20_000.0, end)) for seed in range(200)]
     for world in worlds:
@@ -188,7 +192,9 @@ def test_the_answer_to_an_old_state_does_not_hide_a_new_one() -> None:
 
 
 def test_an_api_server_that_is_away_is_tried_ever_more_rarely() -> None:
-    """An hour's outage: a few dozen tries, the last ones five minutes apart, and all is told soon after its end."""
+    """An hour's outage: a few dozen tries, the last ones five minutes apart, and all is told soon
+    after its end.
+    """
     world = World(outage=(1090.0, 4690.0))
     world.run(4690.0 + LONGEST_RETRY + 1, [(1100.0, "b"), (2000.0, "c")])
     tries = [at for at, _ in world.requests if 1100 <= at < 4690]
@@ -219,7 +225,9 @@ def test_what_was_refused_is_tried_again_in_a_minute() -> None:
 
 
 def test_what_was_refused_again_is_left_for_an_hour() -> None:
-    """And for another, as long as nobody allows it; once it was allowed, a refusal is the first again."""
+    """And for another, as long as nobody allows it; once it was allowed, a refusal is the first
+    again.
+    """
     world = World()
     world.refuse = frozenset({"IB"})
     world.run(1000.0 + 2.5 * REFUSED)
@@ -237,7 +245,7 @@ def test_what_was_refused_again_is_left_for_an_hour() -> None:
 
 def test_looks_are_closer_while_something_cannot_be_seen() -> None:
     """Every half minute, and at the moment when something runs out."""
-    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.speaking(0.0)
     pacer.looked(0.0)
     pacer.looked(ECHO, uneasy=True)
@@ -249,7 +257,7 @@ def test_looks_are_closer_while_something_cannot_be_seen() -> None:
 
 def test_what_has_run_out_does_not_make_it_spin() -> None:
     """A moment that lies in the past is no reason to look at once again."""
-    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.looked(0.0)
     pacer.looked(ECHO, until=-5.0)
     assert not pacer.step(ECHO).look
@@ -258,7 +266,7 @@ def test_what_has_run_out_does_not_make_it_spin() -> None:
 
 def test_what_is_renewed_is_looked_at_later() -> None:
     """Unless it is too late for that: what is due stays due."""
-    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.looked(0.0)
     pacer.looked(ECHO, until=50.0)
     pacer.put_off(20.0, 70.0)
@@ -269,7 +277,7 @@ def test_what_is_renewed_is_looked_at_later() -> None:
 
 def test_nothing_is_told_before_the_first_look() -> None:
     """The Node was seen, the node was not: there is nothing to say."""
-    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     assert pacer.step(0.0).speak
     pacer.speaking(0.0)
     assert not pacer.step(0.1).speak
@@ -280,7 +288,7 @@ def test_nothing_is_told_before_the_first_look() -> None:
 
 def test_what_the_node_says_already_costs_no_delay() -> None:
     """An attempt that made no request does not put off the next change."""
-    pacer = Pacer(SETTINGS, 0.0, lambda: 0.5)
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.seeded(0.0, 0.0)
     pacer.looked(0.0)
     pacer.want("a")
@@ -309,7 +317,7 @@ EVENTS = st.lists(st.tuples(st.floats(0, 3000), st.sampled_from("abcd")), max_si
     EVENTS, st.integers(0, 99), st.floats(0, 2500), st.floats(0, 600), st.sampled_from([0.0, 1.0, 10.0]),
     st.none() | st.floats(1, 600),
 )  # fmt: skip
-def test_whatever_happens(  # noqa: PLR0913, PLR0917 - a history has many parts
+def test_whatever_happens(
     events: list[tuple[float, str]],
     seed: int,
     away: float,
@@ -317,7 +325,9 @@ def test_whatever_happens(  # noqa: PLR0913, PLR0917 - a history has many parts
     interval: float,
     retry_after: float | None,
 ) -> None:
-    """The latest state wins, nothing is written without a change or the hour, and never in a storm."""
+    """The latest state wins, nothing is written without a change or the hour, and never in a
+    storm.
+    """
     world = World(
         seed,
         Settings(min_interval=interval),

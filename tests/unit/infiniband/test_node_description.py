@@ -1,4 +1,6 @@
-"""Names of InfiniBand nodes, as seen in public listings of ibswitches, ibnetdiscover and iblinkinfo."""
+"""Names of InfiniBand nodes, as seen in public listings of ibswitches, ibnetdiscover and
+iblinkinfo.
+"""
 
 from __future__ import annotations
 

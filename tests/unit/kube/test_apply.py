@@ -1,4 +1,6 @@
-"""What is made of an API server's answers: nothing of ours is lost, nothing of others' is touched, and it ends."""
+"""What is made of an API server's answers: nothing of ours is lost, nothing of others' is touched,
+and it ends.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from agent.kube.apply import FAMILIES, Outcome, Refusal, Request, Taken, convers
 from agent.kube.cleanup import removal
 from agent.kube.diff import done, planned
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
-from agent.kube.plan import Held, Plan, plan
+from agent.kube.plan import ForeignField, Plan, plan
 from agent.kube.response import KINDS, Answer, Cause, answer_of, failure_of, one_line
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired, node
@@ -27,7 +29,9 @@ MOST_REQUESTS = 80  # a server that refuses each key by its own, and conflicts a
 
 @dataclass(slots=True)
 class Server:
-    """An API server as far as labels go: what we hold, what others hold, and what it refuses to see changed."""
+    """An API server as far as labels go: what we hold, what others hold, and what it refuses to see
+    changed.
+    """
 
     ours: dict[str, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
@@ -124,7 +128,7 @@ def test_the_accelerator_is_left() -> None:
     outcome = settle(server, {FLAVOR: "roce", ACC: "a.1"})
     assert labels(server) == {FLAVOR: "roce"}
     assert not any(request.force for request in server.requests)
-    assert outcome.left_alone == (Held(ACC, None, "a.1", ("kubectl-edit",)),)
+    assert outcome.left_alone == (ForeignField(ACC, None, "a.1", ("kubectl-edit",)),)
     assert outcome.removed == ()
 
 
@@ -145,7 +149,9 @@ def test_the_annotation_is_taken() -> None:
 
 
 def test_force_is_for_one_request() -> None:
-    """What is sent after a forced request starts without force again, so that the accelerator cannot be taken by it."""
+    """What is sent after a forced request starts without force again, so that the accelerator
+    cannot be taken by it.
+    """
     server = Server({}, {FLAVOR: "x", ACC: "a.1"}, denies=lambda key: key.startswith(PREFIX))
     original, calls = server.__call__, []
 
@@ -296,7 +302,9 @@ def test_no_permission() -> None:
 
 
 def test_a_rotated_token() -> None:
-    """401 is asked once more, since the token is read again for each request; twice is a failure that passes."""
+    """401 is asked once more, since the token is read again for each request; twice is a failure
+    that passes.
+    """
     server = Server(first=[Answer(401, "Unauthorized", "Unauthorized")])
     outcome = settle(server, ALL)
     assert (labels(server), outcome.requests) == (ALL, 2)
@@ -335,7 +343,9 @@ UID = (Cause("FieldValueInvalid", "metadata.uid", "field is immutable"),)
     ],
 )
 def test_failures(answer: Answer, kind: str, transient: bool | None) -> None:
-    """What no key is to blame for ends the negotiation in one line that names the Node, and changes nothing."""
+    """What no key is to blame for ends the negotiation in one line that names the Node, and changes
+    nothing.
+    """
     outcome = converse(a_plan({SPEED: "1G"}, ALL), lambda _: answer)
     assert outcome.failure is not None
     assert outcome.failure.kind == kind
@@ -388,7 +398,9 @@ def test_the_helpers_answer() -> None:
 
 
 def test_the_difference() -> None:
-    """A plan and its outcome read like a diff, with who holds what is left alone and why what was refused was."""
+    """A plan and its outcome read like a diff, with who holds what is left alone and why what was
+    refused was.
+    """
     before = node({SPEED: "2800G", LEAF: "a"}, {"nfd": {ACC: "b.2"}})
     found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS, NOW)
     assert planned(found) == [
@@ -452,7 +464,7 @@ one_answer = st.one_of(
     st.booleans(),
     st.lists(one_answer),
 )
-def test_whatever_the_server_does(  # noqa: PLR0913, PLR0917 - the parts of a server's behaviour
+def test_whatever_the_server_does(
     ours: dict[str, str],
     theirs: dict[str, str],
     wanted: dict[str, str],
@@ -460,7 +472,9 @@ def test_whatever_the_server_does(  # noqa: PLR0913, PLR0917 - the parts of a se
     names: bool,
     first: list[Answer],
 ) -> None:
-    """It ends; only keys that are ours are sent; none is lost but those that the plan removes or others took."""
+    """It ends; only keys that are ours are sent; none is lost but those that the plan removes or
+    others took.
+    """
     wanted = {key: value for key, value in wanted.items() if KEYS.family(Field(LABEL, key))}
     theirs = {key: value for key, value in theirs.items() if ours.get(key, value) == value}
     server = Server(dict(ours), dict(theirs), denied.__contains__, names, list(first))

@@ -1,4 +1,6 @@
-"""What has to change on a Node: whose keys are whose, what goes into a request, and when there is nothing to do."""
+"""What has to change on a Node: whose keys are whose, what goes into a request, and when there is
+nothing to do.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
-from agent.kube.annotation import Observed, render
+from agent.kube.annotation import Annotation, render
 from agent.kube.cleanup import removal, removals
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of
-from agent.kube.plan import Held, Plan, body, owned, plan
+from agent.kube.plan import ForeignField, Plan, body, owned, plan
 from agent.labels.table import LABELS, Naming
 from tests.support.nodes import (
     ACCELERATOR_KEY,
@@ -75,7 +77,9 @@ def test_keys_of_the_table(row: Any) -> None:
 
 
 def test_the_other_keys() -> None:
-    """The accelerator's key and the annotation are ours; the accelerator's key alone has no interface."""
+    """The accelerator's key and the annotation are ours; the accelerator's key alone has no
+    interface.
+    """
     assert KEYS.family(Field(LABEL, ACCELERATOR_KEY)) == "ACC"
     assert KEYS.family(Field(ANNOTATION, f"{PREFIX}/observed")) == "observed"
     assert KEYS.interface(ACCELERATOR_KEY) is None
@@ -97,7 +101,9 @@ def test_an_empty_family() -> None:
 
 
 def test_owned_by_managed_fields() -> None:
-    """A label of the table is owned when managedFields give it to `bwagent`, operation Apply, no subresource."""
+    """A label of the table is owned when managedFields give it to `bwagent`, operation Apply, no
+    subresource.
+    """
     found = node({FLAVOR: "roce"}, {"kubectl-label": {SPEED: "1G"}})
     managed = found["metadata"]["managedFields"]
     managed += [
@@ -113,7 +119,9 @@ def test_owned_by_managed_fields() -> None:
     "odd", [None, [], {}, "x", 7, [None, 7, "x"], [{"fieldsV1": 7}], {"a": 7, FLAVOR: None}]
 )
 def test_odd_nodes(part: str, odd: object) -> None:
-    """Metadata that is missing, null or of an odd type means that nothing is known, and everything is applied."""
+    """Metadata that is missing, null or of an odd type means that nothing is known, and everything
+    is applied.
+    """
     odd_one = node({FLAVOR: "roce"})
     odd_one["metadata"][part] = odd
     found = planned(odd_one, {FLAVOR: "roce"})
@@ -154,7 +162,9 @@ def test_a_fresh_node() -> None:
 
 
 def test_a_change() -> None:
-    """Added, changed and removed are told apart; what stays is in the request and not in the difference."""
+    """Added, changed and removed are told apart; what stays is in the request and not in the
+    difference.
+    """
     ours = {FLAVOR: "infiniband", SPEED: "2800G", LEAF: "L90.1.3"}
     found = planned(node(ours), {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"})
     assert found.added == {IB_SPEED: "3200G"}
@@ -190,7 +200,9 @@ def test_age_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
 
 
 def test_an_old_annotation_that_cannot_be_renewed() -> None:
-    """Where nothing was fully observed since, an old annotation is no reason to write the same again."""
+    """Where nothing was fully observed since, an old annotation is no reason to write the same
+    again.
+    """
     old = replace(TOLD, time=NOW - 9000)
     assert not planned(node({FLAVOR: "roce"}, observed=old), {FLAVOR: "roce"}, observed=old).due
 
@@ -218,7 +230,9 @@ def test_foreign_labels_stay_out() -> None:
 
 
 def test_labels_of_ours_outside_the_table() -> None:
-    """What stands under our name without being in the table is carried along: leaving it out would remove it."""
+    """What stands under our name without being in the table is carried along: leaving it out would
+    remove it.
+    """
     ours = {FLAVOR: "roce", EXPECTED: "3200G", "old.example/flavor": "roce"}
     found = planned(node(ours), {FLAVOR: "roce"})
     assert labels_of(found) == ours
@@ -237,7 +251,9 @@ def test_labels_of_ours_outside_the_table() -> None:
     ],
 )
 def test_labels_that_are_not_ours_to_write(key: str, value: str, word: str) -> None:
-    """A foreign key, one that is too long and a value that is none are refused in words, and change nothing."""
+    """A foreign key, one that is too long and a value that is none are refused in words, and change
+    nothing.
+    """
     found = planned(node({SPEED: "1G"}), {SPEED: "1G", key: value})
     assert labels_of(found) == {SPEED: "1G"}
     assert word in found.problems[0].text
@@ -250,19 +266,23 @@ def test_an_accelerator_of_others() -> None:
         node({}, {"gpu-feature-discovery": {ACCELERATOR_KEY: "b.2"}}), {ACCELERATOR_KEY: "a.1"}
     )
     assert labels_of(found) == {}
-    assert found.left_alone == (Held(ACCELERATOR_KEY, "b.2", "a.1", ("gpu-feature-discovery",)),)
+    assert found.left_alone == (
+        ForeignField(ACCELERATOR_KEY, "b.2", "a.1", ("gpu-feature-discovery",)),
+    )
     assert not found.due
 
 
 def test_an_accelerator_of_the_same_value() -> None:
-    """Where others say the same, the accelerator's key is ours, too; when it ends it stays theirs."""
+    """Where others say the same, the accelerator's key is ours, too; when it ends it stays
+    theirs.
+    """
     theirs = {"nfd": {ACCELERATOR_KEY: "a.1"}}
     assert labels_of(planned(node({}, theirs), {ACCELERATOR_KEY: "a.1"})) == {
         ACCELERATOR_KEY: "a.1"
     }
     found = planned(node({ACCELERATOR_KEY: "a.1"}, theirs), {})
     assert (found.removed, found.due) == ({}, True)
-    assert found.left_alone == (Held(ACCELERATOR_KEY, "a.1", None, ("nfd",)),)
+    assert found.left_alone == (ForeignField(ACCELERATOR_KEY, "a.1", None, ("nfd",)),)
 
 
 def test_drift() -> None:
@@ -305,7 +325,9 @@ def test_the_body() -> None:
 
 
 def test_cleanup() -> None:
-    """Cleanup lets go of the owned labels and the annotation, and of nothing else under our name."""
+    """Cleanup lets go of the owned labels and the annotation, and of nothing else under our
+    name.
+    """
     found = removal(
         node({FLAVOR: "roce", "old.example/flavor": "roce"}, {"site": {EXPECTED: "1G"}}), KEYS
     )
@@ -373,7 +395,9 @@ some_labels = st.dictionaries(
 def test_nobody_elses_key(
     ours: dict[str, str], theirs: dict[str, str], wanted: dict[str, str]
 ) -> None:
-    """A request holds keys of the table, and what stood under our name before; applied, there is nothing to do."""
+    """A request holds keys of the table, and what stood under our name before; applied, there is
+    nothing to do.
+    """
     wanted = {key: value for key, value in wanted.items() if KEYS.family(Field(LABEL, key))}
     found = planned(node(ours, {"other": theirs}), wanted)
     assert all(one in found.held or KEYS.family(one) for one in found.wanted)
@@ -388,7 +412,7 @@ def test_nobody_elses_key(
 def test_the_annotation_is_small() -> None:
     """Sixteen interfaces fit into two kilobytes."""
     text = render(
-        Observed(NOW, "b" * 36, tuple((f"mlx5_{i}", f"0000:{i:02x}:00.0") for i in range(16)))
+        Annotation(NOW, "b" * 36, tuple((f"mlx5_{i}", f"0000:{i:02x}:00.0") for i in range(16)))
     )
     assert len(text) < 2048
     assert json.loads(text)["time"] == "2027-01-15T08:00:00Z"

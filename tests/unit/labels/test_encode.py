@@ -1,4 +1,6 @@
-"""Label values and keys, against the published hash vectors and the limits of Kubernetes written anew."""
+"""Label values and keys, against the published hash vectors and the limits of Kubernetes written
+anew.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ GO = [
     ("\u00e9" * 64, "x88ecaff1e854825"),  # bytes of UTF-8, not code points
     ("\u00e9" * 40, "xb455665747c74705"),  # and bytes are counted: 80 of them
     ("\u4ea4\u6362\u673a" * 22, "x3b6f73313e23df3"),
-    # Topograph's own test of a long name: pkg/translate/output.go and pkg/engines/k8s/labeler_test.go.
+    # Topograph's own test of a long name: pkg/translate/output.go and
+    # pkg/engines/k8s/labeler_test.go.
     ("S3very-very-long-id-to-check-label-value-limits-of-63-characters", "xf946c4acef2d5939"),
 ]
 
@@ -113,7 +116,9 @@ def test_hash_is_the_published_one(data: bytes, digest: int) -> None:
 
 @pytest.mark.parametrize(("raw", "text"), GO)
 def test_too_long_names_are_what_go_prints(raw: str, text: str) -> None:
-    """A hash is written without zero padding, so that another program's name for the same switch is equal."""
+    """A hash is written without zero padding, so that another program's name for the same switch is
+    equal.
+    """
     assert encode.value(raw) == text
 
 
@@ -125,7 +130,9 @@ def test_values(raw: str, text: str) -> None:
 
 @given(st.text(st.characters(), max_size=80) | st.text("a-._/\u00e9", max_size=80))
 def test_any_text_is_a_label_value_or_nothing(raw: str) -> None:
-    """Whatever a neighbour calls itself, Kubernetes takes it, and encoding it again changes nothing."""
+    """Whatever a neighbour calls itself, Kubernetes takes it, and encoding it again changes
+    nothing.
+    """
     text = encode.value(raw)
     assert len(text) <= 63
     assert LABEL_VALUE.match(text)
@@ -134,7 +141,9 @@ def test_any_text_is_a_label_value_or_nothing(raw: str) -> None:
 
 @given(st.text(st.characters(codec="utf-8"), min_size=64))
 def test_a_long_name_is_its_hash(raw: str) -> None:
-    """The hash is over all UTF-8 bytes, so that names that differ only at the end stay different."""
+    """The hash is over all UTF-8 bytes, so that names that differ only at the end stay
+    different.
+    """
     step = reduce(
         lambda state, byte: (state ^ byte) * (2**40 + 0x1B3) % 2**64,
         raw.encode(),
@@ -157,7 +166,9 @@ def test_keys(key: str) -> None:
 
 @pytest.mark.parametrize("key", NO_KEYS)
 def test_keys_that_kubernetes_refuses(key: str) -> None:
-    """A key that the API server refuses, or that is not ours to write, has its fault named in one short line."""
+    """A key that the API server refuses, or that is not ours to write, has its fault named in one
+    short line.
+    """
     fault = encode.key_fault(key)
     assert fault
     assert fault.isprintable()
@@ -165,7 +176,9 @@ def test_keys_that_kubernetes_refuses(key: str) -> None:
 
 
 def test_kubernetes_own_names_are_no_prefix_but_their_likeness_is() -> None:
-    """kubernetes.io and its subdomains belong to Kubernetes; a domain that merely ends in these letters does not."""
+    """kubernetes.io and its subdomains belong to Kubernetes; a domain that merely ends in these
+    letters does not.
+    """
     assert encode.prefix_fault("node.kubernetes.io")
     assert encode.prefix_fault("my-kubernetes.io") is None
     assert encode.prefix_fault("kubernetes.io.example.com") is None
@@ -176,7 +189,9 @@ def test_kubernetes_own_names_are_no_prefix_but_their_likeness_is() -> None:
     | st.from_regex(r"[a-zA-Z0-9_.-]{0,70}/[a-zA-Z0-9_./-]{0,70}")
 )
 def test_a_key_without_fault_is_one_that_kubernetes_takes(key: str) -> None:
-    """What passes has a DNS name in front of one slash and a qualified name of at most 63 characters behind it."""
+    """What passes has a DNS name in front of one slash and a qualified name of at most 63
+    characters behind it.
+    """
     if encode.key_fault(key) is None:
         prefix, slash, name = key.partition("/")
         assert KEY_NAME.match(name if slash else prefix)

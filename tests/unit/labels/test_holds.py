@@ -1,4 +1,6 @@
-"""How long labels outlive what they say, over random histories and against a clerk who knows the rules by heart."""
+"""How long labels outlive what they say, over random histories and against a clerk who knows the
+rules by heart.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def never(_key: str) -> bool:
 def look(
     holds: Holds, now: float, sees: dict[str, str | None], lent: frozenset[str] = frozenset()
 ) -> dict[str, str]:
-    """Render as labels.py does, over keys alone: a text is seen, None cannot be seen, what is missing is absent."""
+    """Render as labels.py does, over keys alone: a text is seen, None cannot be seen, what is
+    missing is absent.
+    """
     previous = holds.previous(now, lent.__contains__)
     held = tuple(key for key, text in sees.items() if text is None and key in previous)
     labels = {key: text for key, text in sees.items() if text is not None} | {

@@ -102,7 +102,9 @@ def test_absence_removes() -> None:
 
 @pytest.mark.parametrize("previous", [ON_IB, ON_ROCE, {SPEED: "0G"}, {}])
 def test_failure_holds(previous: dict[str, str]) -> None:
-    """When the class cannot be read our labels stay as they are, and nobody else's are taken for ours."""
+    """When the class cannot be read our labels stay as they are, and nobody else's are taken for
+    ours.
+    """
     held = rendered(FAILED, previous | FOREIGN)
     assert held.labels == previous
     assert sorted(held.held) == sorted(previous)
@@ -130,7 +132,9 @@ UNSURE = {
 
 @pytest.mark.parametrize("devices", UNSURE.values(), ids=UNSURE)
 def test_an_unsure_sum_keeps_the_one_before(devices: list[RdmaDevice]) -> None:
-    """What cannot be read may still be there: the published sum stays; the flavor is plain to see."""
+    """What cannot be read may still be there: the published sum stays; the flavor is plain to
+    see.
+    """
     held = rendered(
         Seen(tuple(devices)), {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3100G"} | FOREIGN
     )
@@ -156,7 +160,9 @@ def test_what_does_not_count_does_not_make_the_sum_unsure() -> None:
 
 
 def test_a_blind_spot_may_hide_the_infiniband() -> None:
-    """Ethernet is all that is seen, but a device that blocks may be InfiniBand: an InfiniBand Node stays one."""
+    """Ethernet is all that is seen, but a device that blocks may be InfiniBand: an InfiniBand Node
+    stays one.
+    """
     assert labels(*at(400_000, 400_000), SICK, previous=ON_IB) == ON_IB
     assert labels(*at(400_000, 400_000), SICK) == ON_ROCE
     assert labels(SICK, previous=ON_IB) == ON_IB
@@ -171,7 +177,9 @@ def test_a_change_of_flavor_removes_the_family() -> None:
 
 @pytest.mark.parametrize("rdma", [Seen(tuple(rail(8))), FAILED])
 def test_prefixes_are_the_operators(rdma: Seen[tuple[RdmaDevice, ...]] | Failed) -> None:
-    """Under other prefixes the labels are the same, and those under the default ones are not ours."""
+    """Under other prefixes the labels are the same, and those under the default ones are not
+    ours.
+    """
     ours = {"net.example/flavor": "infiniband", "net.example/speed.current": "3200G"}
     family = {"ib.example/speed.current": "3200G"}
     previous = ours | family | ON_IB
@@ -201,7 +209,9 @@ def test_labels_are_sorted() -> None:
 
 
 def test_every_row_says_when_it_is_absent() -> None:
-    """The table is what the documentation is held against: no cell is empty and no key is named twice."""
+    """The table is what the documentation is held against: no cell is empty and no key is named
+    twice.
+    """
     assert all(
         row.key.startswith(("P/", "IB/", "ACC")) and row.value and row.absent for row in LABELS
     )
@@ -218,7 +228,9 @@ def test_every_row_says_when_it_is_absent() -> None:
 def test_hold_is_either_or(
     previous: dict[str, str], states: list[str | None], layer: str | None
 ) -> None:
-    """A label is what was published before or what is seen now; only our own keys are ever written."""
+    """A label is what was published before or what is seen now; only our own keys are ever
+    written.
+    """
     devices = tuple(plain(ib(f"x{n}", n), state=s, link_layer=layer) for n, s in enumerate(states))
     now, fresh = rendered(Seen(devices), previous), labels(*devices)
     assert set(now.labels) <= set(ON_IB)

@@ -158,7 +158,9 @@ def test_without_the_infiniband_prefix_its_family_is_off() -> None:
     ],
 )
 def test_values_are_encoded(raw: str, text: str | None) -> None:
-    """What is too long is hashed, what is no letter replaced, and what is empty then is no label."""
+    """What is too long is hashed, what is no letter replaced, and what is empty then is no
+    label.
+    """
     found = rendered(nics("mlx5_0"), lldp=seen(roce_link("mlx5_0", raw, raw, raw)))
     assert neighbors(found) == about("mlx5_0", text, text, text)
 

@@ -1,4 +1,6 @@
-"""The LLDP decoder against a table, against every way to spoil a frame, against scapy and against tshark."""
+"""The LLDP decoder against a table, against every way to spoil a frame, against scapy and against
+tshark.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def test_nothing_behind_the_end_is_looked_at(case: Case) -> None:
 
 @every_case
 def test_a_frame_that_is_cut_tells_nothing_else(case: Case) -> None:
-    """A frame cut inside a TLV is malformed; cut between two, which 802.1AB allows, it says less, but nothing else."""
+    """A frame cut inside a TLV is malformed; cut between two, which 802.1AB allows, it says less,
+    but nothing else.
+    """
     _, end = lldpdu(case)
     between = boundaries(case)
     for cut in range(end):
@@ -94,7 +98,9 @@ def test_a_frame_that_is_cut_tells_nothing_else(case: Case) -> None:
 
 
 def says_no_more(part: LldpNeighbor, whole: LldpNeighbor) -> bool:
-    """Each field of a neighbour is as in the whole one, or unsaid, or the beginning of the list there."""
+    """Each field of a neighbour is as in the whole one, or unsaid, or the beginning of the list
+    there.
+    """
     addresses = part.management_addresses
     return addresses == whole.management_addresses[: len(addresses)] and all(
         value in {None, getattr(whole, name)} or name == "management_addresses"
@@ -234,7 +240,9 @@ def test_a_ttl_may_be_longer_than_it_needs_to_be() -> None:
 
 
 def test_management_addresses_of_any_family_are_text() -> None:
-    """IPv4, IPv6 and MAC addresses in their usual form, with and without an OID part; the rest as it comes."""
+    """IPv4, IPv6 and MAC addresses in their usual form, with and without an OID part; the rest as
+    it comes.
+    """
     without_oid = tlv(8, IPV4[2:-1])
     addresses = (
         without_oid + management(MAC, 6) + management(b"leaf-1.example", 16) + management(b"abc", 2)
@@ -248,7 +256,9 @@ groups = st.sampled_from([b"\0\0", b"\0\0", b"\0\x01", b"\x10\0", b"\xff\xff", b
 
 @given(st.lists(groups, min_size=8, max_size=8).map(b"".join))
 def test_ipv6_addresses_are_as_rfc_5952_has_them(address: bytes) -> None:
-    """The same text as Python's ipaddress gives, but for IPv4-mapped addresses, where its versions differ."""
+    """The same text as Python's ipaddress gives, but for IPv4-mapped addresses, where its versions
+    differ.
+    """
     [found] = decode(ethernet(PLAIN + management(address, 2) + END)).management_addresses
     assume(not IPv6Address(address).ipv4_mapped)
     assert found == str(IPv6Address(address))
@@ -340,7 +350,7 @@ def scapy_frame(roll: random.Random) -> bytes:
 @pytest.fixture(scope="module")
 def scapy_frames() -> list[bytes]:
     """Two hundred frames, the same in every run."""
-    roll = random.Random(8021)  # noqa: S311 - the same frames every time
+    roll = random.Random(8021)
     return [scapy_frame(roll) for _ in range(200)]
 
 
@@ -420,7 +430,9 @@ def pcap(frames: Iterable[bytes]) -> bytes:
 
 
 def tshark(folder: Path, frames: list[bytes]) -> list[dict[str, list[str]]]:
-    """What tshark reads out of frames: values by field name, for each frame; one run, since it starts slowly."""
+    """What tshark reads out of frames: values by field name, for each frame; one run, since it
+    starts slowly.
+    """
     require(None if shutil.which("tshark") else "tshark is not installed: apt-get install tshark")
     capture = folder / "frames.pcap"
     capture.write_bytes(pcap(frames))

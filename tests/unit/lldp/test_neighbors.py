@@ -20,7 +20,7 @@ NEAREST, NON_TPMR, CUSTOMER = "0180c200000e", "0180c2000003", "0180c2000000"
 LEAF, OTHER = "001c73000001", "001c73000002"
 
 
-def said(  # noqa: PLR0913 - each is a TLV
+def said(
     name: str | None = "leaf-1",
     port: bytes = b"\x05swp1",
     *,
@@ -86,7 +86,9 @@ def test_a_port_that_nobody_spoke_on_is_silent() -> None:
 
 @pytest.mark.parametrize(("grace", "last"), [(0, 220), (30, 250)])
 def test_a_neighbor_counts_until_its_ttl_and_the_grace_are_over(grace: float, last: float) -> None:
-    """Heard at 100 with a TTL of 120 s: there at 220 (and 30 s more in the daemon), expired right after."""
+    """Heard at 100 with a TTL of 120 s: there at 220 (and 30 s more in the daemon), expired right
+    after.
+    """
     port = Port(Table(grace=grace))
     port.hear(100, said())
     assert port.names(last) == ["leaf-1"]
@@ -174,7 +176,9 @@ def test_a_goodbye_of_a_stranger_leaves_the_neighbor_alone() -> None:
 def test_a_goodbye_of_an_unknown_one_says_why_nobody_is_there(
     grace: float, before: str | None
 ) -> None:
-    """After a restart the goodbye may be all that is heard; the labels from before get their grace."""
+    """After a restart the goodbye may be all that is heard; the labels from before get their
+    grace.
+    """
     port = Port(Table(grace=grace))
     port.hear(100, goodbye())
     port.hear(120, goodbye())
@@ -240,7 +244,9 @@ def test_without_confirmation_the_last_frame_counts() -> None:
 
 
 def test_a_flapping_identity_never_settles() -> None:
-    """Two names by turns, from one address: the first stays, and a steady neighbour goes before it."""
+    """Two names by turns, from one address: the first stays, and a steady neighbour goes before
+    it.
+    """
     port = damped()
     for when in range(40):
         port.hear(when, said("x" if when % 2 == 0 else "y"))
@@ -338,7 +344,9 @@ def test_a_recabled_port_moves_once_it_is_sure() -> None:
 
 
 def test_a_cable_that_is_moved_between_two_looks() -> None:
-    """Nobody saw the link go down, but the kernel counted: the new leaf takes over; without a count it has to wait."""
+    """Nobody saw the link go down, but the kernel counted: the new leaf takes over; without a count
+    it has to wait.
+    """
     for counts, first in (((4, 6), "new"), ((4, 4), "old"), ((None, 6), "old"), ((4, None), "old")):
         port = damped()
         port.link(0, up=True, changes=counts[0])
@@ -453,7 +461,9 @@ def test_netdevs_are_strangers_to_each_other() -> None:
 
 @pytest.mark.parametrize("known", [False, True])
 def test_a_frame_that_makes_no_sense_changes_nothing(known: bool) -> None:
-    """It keeps nobody alive and nobody's name, wherever it is cut before its three mandatory TLVs are whole."""
+    """It keeps nobody alive and nobody's name, wherever it is cut before its three mandatory TLVs
+    are whole.
+    """
     port = Port()
     if known:
         port.hear(0, said())
@@ -472,7 +482,9 @@ def spoofed(number: int) -> str:
 @pytest.mark.parametrize("confirm", [1, 2])
 @pytest.mark.parametrize("looked", [True, False])
 def test_a_flood_leaves_the_selected_neighbor(confirm: int, looked: bool) -> None:
-    """Of 10,000 senders in a minute 32 are kept, among them the switch, which spoke before and in between."""
+    """Of 10,000 senders in a minute 32 are kept, among them the switch, which spoke before and in
+    between.
+    """
     port = Port(Table(grace=30, confirm=confirm))
     port.hear(0, said(enabled=BRIDGE))
     port.hear(1, said(enabled=BRIDGE))
@@ -515,7 +527,9 @@ class Touched(bytes):
 
 
 def test_an_unchanged_frame_costs_a_compare() -> None:
-    """Nothing of it is looked at but its source address, and what it told before is kept as it is."""
+    """Nothing of it is looked at but its source address, and what it told before is kept as it
+    is.
+    """
     port = Port()
     port.hear(0, said())
     before = port.table.at(PORT, 0)[0][0].known
@@ -527,7 +541,8 @@ def test_an_unchanged_frame_costs_a_compare() -> None:
     assert len(set(map(repr, notes))) > 1
 
 
-# An oracle that shares no code and no shape with the table: it keeps every event, and answers by searching them.
+# An oracle that shares no code and no shape with the table: it keeps every event, and answers by
+# searching them.
 
 SOURCES = (LEAF, OTHER)
 NAMES = ("x", "y")
@@ -631,7 +646,9 @@ steps = st.sampled_from((0.25, 1, 5, 10, 20, 29.75, 30, 50))
 def test_any_story_ends_as_its_whole_past_says(
     story: list[tuple[float, Said | bool | None]], grace: float, confirm: int
 ) -> None:
-    """Frames, goodbyes, links and looks in any order: the same senders are there under the same names."""
+    """Frames, goodbyes, links and looks in any order: the same senders are there under the same
+    names.
+    """
     port = Port(Table(grace=grace, confirm=confirm))
     now, past = 0.0, list[Event]()
     for step, event in story:

@@ -82,7 +82,9 @@ def test_why_there_is_no_value(gpus: tuple[Gpu, ...], reason: str) -> None:
 
 @pytest.mark.parametrize("unknown", [LOST, MALFORMED, JOINING, WAITING])
 def test_what_removes_outweighs_what_holds(unknown: Gpu) -> None:
-    """A GPU that is surely elsewhere, or surely refused, decides whatever another may turn out to be."""
+    """A GPU that is surely elsewhere, or surely refused, decides whatever another may turn out to
+    be.
+    """
     assert judge(unknown, GOOD, replace(GOOD, clique_id=1)).reason == "inconsistent"
     assert judge(unknown, SHORT).reason == "unhealthy"
 
@@ -107,7 +109,7 @@ def test_an_unhealthy_gpu_keeps_its_identity() -> None:
     """Every health bit set, and a summary that says so: reported, not removed."""
     sick = replace(GOOD, health=health(0x9255), health_summary="unhealthy")
     assert judge(sick, GOOD).value == f"{CLUSTER}.32766"
-    assert accelerator.ailments(sick) == (
+    assert accelerator.health_faults(sick) == (
         "degraded_bandwidth: true",
         "route_recovery: true",
         "route_unhealthy: true",
@@ -121,13 +123,15 @@ def test_an_unhealthy_gpu_keeps_its_identity() -> None:
 def test_a_healthy_or_silent_gpu_has_no_ailments() -> None:
     """Neither what is fine nor what is not supported is a complaint; no partition is one."""
     assert (
-        accelerator.ailments(replace(GOOD, health=health(0x51AA), health_summary="healthy")) == ()
+        accelerator.health_faults(replace(GOOD, health=health(0x51AA), health_summary="healthy"))
+        == ()
     )
     assert (
-        accelerator.ailments(replace(GOOD, health=health(0), health_summary="not-supported")) == ()
+        accelerator.health_faults(replace(GOOD, health=health(0), health_summary="not-supported"))
+        == ()
     )
-    assert accelerator.ailments(GOOD) == ()
-    assert accelerator.ailments(replace(GOOD, health=health(0x2000))) == (
+    assert accelerator.health_faults(GOOD) == ()
+    assert accelerator.health_faults(replace(GOOD, health=health(0x2000))) == (
         "partition_assigned: false",
     )
 

@@ -1,6 +1,7 @@
 """What leaves the house: the same labels, and no name in it that leads back.
 
-The originals are collected here in ways of our own: whatever looks like an address in any file or name of a machine.
+The originals are collected here in ways of our own: whatever looks like an address in any file or
+name of a machine.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def _pieces(folder: Path) -> Iterator[bytes]:
 
 
 def originals(folder: Path) -> set[str]:
-    """The hex digits of every GUID and MAC, and the other names of a machine as they are written, in lower case."""
+    """The hex digits of every GUID and MAC, and the other names of a machine as they are written,
+    in lower case.
+    """
     facts, meta = (json.loads((folder / name).read_bytes()) for name in ("host.json", "meta.json"))
     found = {
         facts["hostname"].lower(),
@@ -132,7 +135,9 @@ def unnamed(labels: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("machine", snapshots.MACHINES)
 def test_a_machine_keeps_its_labels_and_loses_its_names(tmp_path: Path, machine: str) -> None:
-    """Nothing of the originals is in any content, name or target, however spelled; all else is as it was."""
+    """Nothing of the originals is in any content, name or target, however spelled; all else is as
+    it was.
+    """
     folder = snapshots.FIXTURES / machine
     other = anonymized(str(folder), tmp_path / "other")
     found = everything(Path(other))
@@ -192,7 +197,9 @@ def test_two_machines_of_a_cluster_hide_each_others_names(tmp_path: Path) -> Non
 
 
 def test_names_in_paths_links_and_routes_go(tmp_path: Path) -> None:
-    """An interface named after its MAC, a route's gateway and source, a VPD's serial; the default route stays."""
+    """An interface named after its MAC, a route's gateway and source, a VPD's serial; the default
+    route stays.
+    """
     found = everything(Path(anonymized(lay(tmp_path / "node", OWNED), tmp_path / "other")))
     for name in (
         "0c42a1",

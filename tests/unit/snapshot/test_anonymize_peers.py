@@ -113,7 +113,9 @@ FRAMES = {
 def conversation(
     description: bytes, kind: int = 2, port: int = 3, guid: int = 0xB0CF0E0300D66C81
 ) -> list[dict[str, Any]]:
-    """What the helper tells of one far end, with an M_Key, a GID prefix, LIDs and the kernel's transaction IDs."""
+    """What the helper tells of one far end, with an M_Key, a GID prefix, LIDs and the kernel's
+    transaction IDs.
+    """
     asked = [smp.get(Attribute.NODE_INFO, 1, 1), smp.get(Attribute.NODE_DESCRIPTION, 2, 1)]
     asked.append(smp.get(Attribute.PORT_INFO, 3, 1, port if kind == 2 else 0))
     state = bytes.fromhex("feed5ec2e7000001" + "00000000000055aa" + "1234") + port_info(4)[18:]
@@ -190,7 +192,9 @@ def tree() -> dict[str, bytes]:
 
 
 def infiniband() -> dict[str, bytes]:
-    """A node with as many InfiniBand ports as there are descriptions, the first with the far end's GUID, as it were."""
+    """A node with as many InfiniBand ports as there are descriptions, the first with the far end's
+    GUID, as it were.
+    """
     files: dict[str, bytes] = {}
     for number in range(len(describing())):
         base = f"sys/class/infiniband/mlx5_{number}"
@@ -279,7 +283,9 @@ SAME = (
 
 @every_node
 def test_the_fabric_keeps_its_shape(node: str, tmp_path: Path) -> None:
-    """The same ports, rates, roles and reasons; equal names are equal still, and different ones different."""
+    """The same ports, rates, roles and reasons; equal names are equal still, and different ones
+    different.
+    """
     before = document(journal_of(node), tmp_path / "before")
     after = document(anonymize(journal_of(node)), tmp_path / "after")
     assert len(after["neighbors"]) == len(before["neighbors"]) > 4
@@ -390,7 +396,9 @@ def test_other_port_names_go(name: str) -> None:
 
 
 def test_equal_names_are_equal_everywhere() -> None:
-    """In System Names, chassis, port descriptions and NodeDescriptions; other names are other ones."""
+    """In System Names, chassis, port descriptions and NodeDescriptions; other names are other
+    ones.
+    """
     doors = doors_of(
         switch("leaf", b"\x05swp1", "host"),
         ethernet(identity(b"\x07leaf", b"\x07host") + END),
@@ -464,7 +472,9 @@ def test_factory_texts_stay(text: str) -> None:
 
 
 def test_replies_are_built_anew() -> None:
-    """GUIDs as in the rest of the snapshot, PortInfo only a state; no M_Key, no LID, no number of the kernel's."""
+    """GUIDs as in the rest of the snapshot, PortInfo only a state; no M_Key, no LID, no number of
+    the kernel's.
+    """
     (one,) = other_names([answer(0, conversation(b"MF0;leaf:MQM9700/U1"))]).answers.values()
     replies = [bytes.fromhex(exchange["reply"]) for exchange in one["exchanges"]]
     requests = [bytes.fromhex(exchange["request"]) for exchange in one["exchanges"]]
@@ -628,7 +638,9 @@ def test_no_word_of_a_description_survives(description: str) -> None:
     ids=lambda one: one.name,
 )
 def test_every_machine_keeps_its_shape(machine: Path, tmp_path: Path) -> None:
-    """Captured anew and anonymised, each of them has neighbours at the same ports, of the same kinds."""
+    """Captured anew and anonymised, each of them has neighbours at the same ports, of the same
+    kinds.
+    """
     original = report_on(observe(replay(str(machine))), Choices())
     journal, _ = capture.record(replay(str(machine)))
     found = document(anonymize(journal), tmp_path / "node")

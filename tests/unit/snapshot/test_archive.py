@@ -1,4 +1,6 @@
-"""Tars from strangers: accepted where they hold a snapshot, refused as a whole, early and in one line, where not."""
+"""Tars from strangers: accepted where they hold a snapshot, refused as a whole, early and in one
+line, where not.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_every_form_of_a_tar_says_what_the_folder_says(
 def test_a_tar_cut_at_any_block_is_refused_until_nothing_is_missing(
     tmp_path: Path, whole: str
 ) -> None:
-    """The zeros at the end are what tells a whole tar; data that is zeros as well does not pass for them."""
+    """The zeros at the end are what tells a whole tar; data that is zeros as well does not pass for
+    them.
+    """
     data = packed(SMALL | {f"{DEVICE}/zeros": bytes(4 * BLOCK), "zeros": bytes(4 * BLOCK)})
     end = len(data.rstrip(b"\0"))
     end = -(-end // BLOCK) * BLOCK + 4 * BLOCK  # the last member is zeros
@@ -85,7 +89,9 @@ def test_a_tar_cut_at_any_block_is_refused_until_nothing_is_missing(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_tar_cut_at_an_odd_place_is_refused(tmp_path: Path, whole: str, form: str) -> None:
-    """However little is missing, of whatever layer; only the zeros behind a plain tar's end may go."""
+    """However little is missing, of whatever layer; only the zeros behind a plain tar's end may
+    go.
+    """
     data = FORMS[form](packed(SMALL))
     needed = -(-len(data.rstrip(b"\0")) // BLOCK) * BLOCK + BLOCK if form == "plain" else len(data)
     for cut in [*range(1, len(data) - 1, 97), needed - 1, needed, len(data) - 1]:
@@ -93,7 +99,9 @@ def test_a_tar_cut_at_an_odd_place_is_refused(tmp_path: Path, whole: str, form: 
 
 
 def test_a_broken_header_in_the_middle_is_refused(tmp_path: Path) -> None:
-    """Every header has a checksum; a tar that goes on behind a broken one must not pass as a shorter one."""
+    """Every header has a checksum; a tar that goes on behind a broken one must not pass as a
+    shorter one.
+    """
     data = packed(SMALL)
     headers = [at for at in range(0, len(data), BLOCK) if data[at + 257 : at + 262] == b"ustar"]
     assert len(headers) == len(SMALL)
@@ -188,7 +196,9 @@ BAD: dict[str, tuple[Callable[[], Members], str]] = {
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_bad_member_refuses_the_archive(tmp_path: Path, bad: str) -> None:
-    """In one line that names the member, within a bounded time and memory, sound members beside it or not."""
+    """In one line that names the member, within a bounded time and memory, sound members beside it
+    or not.
+    """
     make, named = BAD[bad]
     path = tar(tmp_path / "bad.tar", [*GOOD, *make(), *members({"sys/last": b""})])
     assert named in complaint(bwagent("probe", "--replay", path))
@@ -214,7 +224,9 @@ def test_a_zstd_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
 
 
 def test_any_garbage_is_refused(tmp_path: Path) -> None:
-    """Headers whose fields are noise under a right checksum: whatever tarfile makes of them is one kind of error."""
+    """Headers whose fields are noise under a right checksum: whatever tarfile makes of them is one
+    kind of error.
+    """
     state = 1
     for round_ in range(400):
         state = zlib.crc32(state.to_bytes(8, "big"))

@@ -1,4 +1,6 @@
-"""A capture replays as the node was seen, whatever failed meanwhile; and it is written as a whole or not at all."""
+"""A capture replays as the node was seen, whatever failed meanwhile; and it is written as a whole
+or not at all.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ class Stuck:
 
 
 def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
-    """As ETIMEDOUT, so that the replay says what the node said; what it answers later is too late."""
+    """As ETIMEDOUT, so that the replay says what the node said; what it answers later is too
+    late.
+    """
     two = SMALL | {
         path.replace("ibp0", "ibp1"): data
         for path, data in SMALL.items()
@@ -144,7 +148,9 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
     ("folder", "words"), [("", "no name"), ("no/such/place", "No such file"), ("file/x", "Not a d")]
 )
 def test_a_place_that_cannot_be_is_refused(tmp_path: Path, folder: str, words: str) -> None:
-    """An empty name, a parent that does not exist, a parent that is a file: nothing comes into being."""
+    """An empty name, a parent that does not exist, a parent that is a file: nothing comes into
+    being.
+    """
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     root = lay(tmp_path / "node", SMALL) + "/sys"

@@ -1,4 +1,6 @@
-"""Capture files: what is written is read again, in all shapes that other tools write; nothing else comes through."""
+"""Capture files: what is written is read again, in all shapes that other tools write; nothing else
+comes through.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def enhanced(packet: Packet, order: str, ticks: int = 10**6, number: int = 0) ->
 def pcapng_file(
     packets: list[Packet], *, order: str = "<", nano: bool = False, link_type: int = 1
 ) -> bytes:
-    """A file as in draft-ietf-opsawg-pcapng: a section, an interface, packets, and statistics as dumpcap adds them."""
+    """A file as in draft-ietf-opsawg-pcapng: a section, an interface, packets, and statistics as
+    dumpcap adds them.
+    """
     head = section(order) + interface(order, 9 if nano else None, link_type)
     body = b"".join(enhanced(packet, order, 10**9 if nano else 10**6) for packet in packets)
     return head + body + block(5, bytes(12), order)
@@ -183,7 +187,9 @@ def test_a_frame_check_sequence_does_not_hide_the_link_type() -> None:
 def test_a_file_that_was_cut_short_tells_what_came_before(
     kind: str, order: str, nano: bool
 ) -> None:
-    """Cut at every place: whole frames only, and where it breaks off; a cut header is no file at all."""
+    """Cut at every place: whole frames only, and where it breaks off; a cut header is no file at
+    all.
+    """
     packets = [(WHEN, LEAF), (WHEN + 10**9, CASES[0].data)]
     parts = [MAKERS[kind](packets[:count], order=order, nano=nano) for count in range(3)]
     whole = parts[-1]

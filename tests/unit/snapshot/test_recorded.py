@@ -140,7 +140,9 @@ def test_what_is_saved_is_loaded_again(
 
 
 def test_nothing_heard_is_nothing_written(tmp_path: Path) -> None:
-    """A node without neighbours has no folders for them, and a snapshot without folders has none."""
+    """A node without neighbours has no folders for them, and a snapshot without folders has
+    none.
+    """
     save(Doors(), tmp_path)
     assert list(tmp_path.iterdir()) == []
     save(Doors(listened=True), tmp_path)
@@ -185,7 +187,9 @@ def test_two_files_of_one_netdev_are_both_read() -> None:
     "path", ["lldp/README", "lldp/eth0.txt", "lldp/eth0.pcap/file", "lldp", "smp"]
 )
 def test_other_files_are_passed_over(path: str) -> None:
-    """Notes beside the frames, folders with the name of a capture, a file where a folder belongs."""
+    """Notes beside the frames, folders with the name of a capture, a file where a folder
+    belongs.
+    """
     assert load(entry(path, b"whatever"), {}) == Doors(listened=path.startswith("lldp/"))
 
 

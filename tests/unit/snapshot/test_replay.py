@@ -1,4 +1,6 @@
-"""Snapshots as strangers make them: whole, copied in part, broken, hostile; labels as far as possible or one line."""
+"""Snapshots as strangers make them: whole, copied in part, broken, hostile; labels as far as
+possible or one line.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,9 @@ def test_notes_that_are_links_are_not_read(tmp_path: Path) -> None:
 
 
 def copied(tmp_path: Path, machine: Snapshot, *how: str) -> str:
-    """What `cp` makes of a machine's class folder; it complains about the loops that sysfs is full of."""
+    """What `cp` makes of a machine's class folder; it complains about the loops that sysfs is full
+    of.
+    """
     source = lay(tmp_path / "machine", machine)
     subprocess.run(
         ["cp", *how, f"{source}/{CLASS}", str(tmp_path / "copy")], check=False, capture_output=True
@@ -168,7 +172,9 @@ def copied(tmp_path: Path, machine: Snapshot, *how: str) -> str:
 
 @pytest.mark.parametrize("uevent", [UEVENT, None])
 def test_a_class_copied_with_its_devices_has_labels(tmp_path: Path, uevent: bytes | None) -> None:
-    """`cp -rL` turns links into folders; `device/uevent` tells what the links told, where it was copied."""
+    """`cp -rL` turns links into folders; `device/uevent` tells what the links told, where it was
+    copied.
+    """
     machine = SMALL | ({f"{FUNCTION}/uevent": uevent} if uevent else {})
     found = snapshots.report(copied(tmp_path, machine, "-rL"))
     assert found["labels"] == snapshots.report(str(tmp_path / "machine"))["labels"]
@@ -193,7 +199,9 @@ def test_a_real_class_copied_with_its_devices_has_its_labels(tmp_path: Path, mac
 
 
 def test_a_class_copied_without_its_devices_is_refused(tmp_path: Path) -> None:
-    """`cp -r` leaves links to nowhere: there is nothing to see, and the line says how to copy better."""
+    """`cp -r` leaves links to nowhere: there is nothing to see, and the line says how to copy
+    better.
+    """
     with pytest.raises(Malformed, match=r"copy: .*cp -rL"):
         replay(copied(tmp_path, SMALL, "-r"))
 

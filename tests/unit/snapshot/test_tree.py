@@ -1,4 +1,6 @@
-"""A folder from a stranger: nothing outside it is opened, nothing in it is waited for, every oddity is named."""
+"""A folder from a stranger: nothing outside it is opened, nothing in it is waited for, every oddity
+is named.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def ask(tree: Tree, verb: str, path: str) -> bytes | list[str] | str:
 
 
 def test_links_are_followed_inside(grow: Grow) -> None:
-    """Relative links, also by way of other links, and `..` behind a link means the folder that it leads to."""
+    """Relative links, also by way of other links, and `..` behind a link means the folder that it
+    leads to.
+    """
     tree = grow(
         {
             "sys/a/b/x": b"1",

@@ -102,14 +102,18 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
     ("devices", "chosen"), [row[1:] for row in CHOSEN], ids=[row[0] for row in CHOSEN]
 )
 def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> None:
-    """InfiniBand first; else without the front end, the largest, then fastest, then first kind of Ethernet NIC."""
+    """InfiniBand first; else without the front end, the largest, then fastest, then first kind of
+    Ethernet NIC.
+    """
     roles = assign(devices)
     assert backend(roles) == chosen
     assert all(role.reason for role in roles)
 
 
 def test_a_front_end_does_not_stand_in_for_what_is_hidden() -> None:
-    """Where others cannot be seen it is what it was: the backend's labels tell; where all can, it is all there is."""
+    """Where others cannot be seen it is what it was: the backend's labels tell; where all can, it
+    is all there is.
+    """
     devices = [front("a", 1), replace(eth("b", 2), failure="blocks", ports=())]
     assert backend(assign(devices, before=("b",))) == []
     assert backend(assign(devices, before=("a", "b"))) == ["a"]
@@ -177,5 +181,7 @@ COUNTED: list[tuple[RdmaPort, list[float | None]]] = [
 
 @pytest.mark.parametrize(("one", "counted"), COUNTED)
 def test_what_counts(one: RdmaPort, counted: list[float | None]) -> None:
-    """Only what is ACTIVE counts, at its netdev's speed where Ethernet knows it; unknown is neither 0 nor a guess."""
+    """Only what is ACTIVE counts, at its netdev's speed where Ethernet knows it; unknown is neither
+    0 nor a guess.
+    """
     assert [role.counted_gbps for role in assign([ib("x0", 1, one)])] == counted

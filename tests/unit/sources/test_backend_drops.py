@@ -1,4 +1,6 @@
-"""Which ports are no host data ports: each rule with a machine that would come out otherwise without it."""
+"""Which ports are no host data ports: each rule with a machine that would come out otherwise
+without it.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ def smi(name: str, parent: RdmaDevice) -> RdmaDevice:
 CX8 = plain(ib("ibp0", 1), has_smi=False)
 FIRST, SECOND = ib("sd0", 1), plain(ib("sd1", 2, sys_image_guid=f"{1:016x}"), has_smi=False)
 
-# Each of these would beat the one Ethernet NIC beside it, by being InfiniBand or by number, if its rule were not asked
-# first: (word of the reason, what is dropped).
+# Each of these would beat the one Ethernet NIC beside it, by being InfiniBand or by number, if its
+# rule were not asked first: (word of the reason, what is dropped).
 DROPPED = [
     ("virtual function", [ib("vf0", 1, virtual_function=True)]),
     (
@@ -44,7 +46,9 @@ DROPPED = [
 
 @pytest.mark.parametrize(("word", "dropped"), DROPPED)
 def test_what_is_no_data_port_is_dropped_first(word: str, dropped: list[RdmaDevice]) -> None:
-    """It neither makes the node an InfiniBand node nor wins by number, and the reason says what it is."""
+    """It neither makes the node an InfiniBand node nor wins by number, and the reason says what it
+    is.
+    """
     roles = assign([*dropped, eth("roce0", 9, board_id="other")])
     assert backend(roles) == ["roce0"]
     assert set(reasons(roles)) == {device.name for device in dropped}
@@ -69,13 +73,17 @@ def test_a_vpd_that_cannot_be_read_drops_nothing(unread: bool | None) -> None:
 
 @pytest.mark.parametrize("parent", [ib("ibp0", 1), CX8, plain(ib("ibp0", 1), has_smi=None)])
 def test_an_smi_device_is_its_parents(parent: RdmaDevice) -> None:
-    """It is dropped by its name or by its SMI, whatever the parent's own has_smi says; the parent counts."""
+    """It is dropped by its name or by its SMI, whatever the parent's own has_smi says; the parent
+    counts.
+    """
     roles = assign([parent, smi("smi0", parent)])
     assert (backend(roles), reasons(roles)) == (["ibp0"], {"smi0": "SMI sub-device of ibp0"})
 
 
 def test_an_smi_device_under_another_name() -> None:
-    """Renamed by udev, it is still told from a parent without SMI; by another function or port it is no sub-device."""
+    """Renamed by udev, it is still told from a parent without SMI; by another function or port it
+    is no sub-device.
+    """
     assert backend(assign([CX8, smi("rdma1", CX8)])) == ["ibp0"]
     assert backend(assign([CX8, replace(smi("rdma1", CX8), pci="0000:02:00.0")])) == [
         "rdma1"
@@ -86,7 +94,9 @@ def test_an_smi_device_under_another_name() -> None:
 
 
 def test_an_smi_device_alone_counts() -> None:
-    """A name is no proof: without a parent nothing is dropped, nor where the PCI function is not known."""
+    """A name is no proof: without a parent nothing is dropped, nor where the PCI function is not
+    known.
+    """
     assert backend(assign([ib("smi0", 1)])) == ["smi0"]
     assert backend(assign([smi("smi0", CX8), smi("smi1", CX8)])) == ["smi0", "smi1"]
     assert backend(assign([replace(CX8, pci=None), replace(smi("smi0", CX8), pci=None)])) == [
@@ -96,7 +106,9 @@ def test_an_smi_device_alone_counts() -> None:
 
 
 def test_socket_direct_is_one_cable() -> None:
-    """The second PCI function of the card has no SMI and shares the system image GUID: it is not counted."""
+    """The second PCI function of the card has no SMI and shares the system image GUID: it is not
+    counted.
+    """
     roles = assign([FIRST, SECOND])
     assert backend(roles) == ["sd0"]
     assert "Socket-Direct card of sd0" in reasons(roles)["sd1"]
@@ -143,7 +155,9 @@ def test_the_second_function_counts_when_the_first_could_not_be_read() -> None:
 
 
 def test_a_plane_without_netdev_is_no_data_port() -> None:
-    """Such ports are dropped where a sibling has a netdev; a device whose netdevs are all lent keeps its ports."""
+    """Such ports are dropped where a sibling has a netdev; a device whose netdevs are all lent
+    keeps its ports.
+    """
     planes = [
         port(number, netdev=netdev(f"eth{number}") if number % 3 == 0 else None)
         for number in range(1, 13)

@@ -1,4 +1,6 @@
-"""The InfiniBand source over a simulated helper: each port has its neighbour or its reason, whatever it answers."""
+"""The InfiniBand source over a simulated helper: each port has its neighbour or its reason,
+whatever it answers.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,9 @@ def test_a_switch_is_known_by_its_name() -> None:
     ],
 )
 def test_the_device_is_a_name_or_a_guid(description: bytes | None, kind: int, device: str) -> None:
-    """A factory's text, an empty or an unanswered description leave the node GUID; the far end may be no switch."""
+    """A factory's text, an empty or an unanswered description leave the node GUID; the far end may
+    be no switch.
+    """
     link, problems = link_of(exchanges=exchanges(description, kind))
     assert link.neighbors[0].device == device
     assert problems == []
@@ -314,7 +318,9 @@ def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
     ids=lambda changes: str(changes)[:40],
 )
 def test_a_port_whose_answer_makes_no_sense_is_alone_with_it(changes: dict[str, Any]) -> None:
-    """It is held, its problem is told in printable words, and its neighbour's port has a neighbour."""
+    """It is held, its problem is told in printable words, and its neighbour's port has a
+    neighbour.
+    """
     links, problems = look(helper(answer(**changes), answer("ibp1")), ib("ibp0", 0), ib("ibp1", 1))
     assert (links["ibp0"].missing, links["ibp0"].hold) == ("malformed", True)
     assert links["ibp1"].neighbors

@@ -37,7 +37,7 @@ def netdev(name: str, operstate: str | None = "up") -> Netdev:
     return Netdev(name, 100_000, operstate, None, default_route=False)
 
 
-def role(  # noqa: PLR0913 - what a port is told by
+def role(
     device: str = "mlx5_0",
     number: int = 1,
     of: Netdev | None = None,
@@ -248,7 +248,9 @@ def test_unavailable_for_another_reason(cause: OSError | None) -> None:
 
 
 def test_not_listened() -> None:
-    """A snapshot without frames, in which nobody had listened, proves nothing; a link that is down is down."""
+    """A snapshot without frames, in which nobody had listened, proves nothing; a link that is down
+    is down.
+    """
     node = Node()
     deaf = replace(node.host(), frames=None)
     outcome = lldp.read(deaf, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
@@ -308,7 +310,9 @@ def test_deaf_ears_prove_no_silence() -> None:
     ],
 )
 def test_blocked_by_firmware(flags: dict[str, Any], reason: str) -> None:
-    """Firmware that eats the frames, as the driver's private flags tell; the switch may be there."""
+    """Firmware that eats the frames, as the driver's private flags tell; the switch may be
+    there.
+    """
     node = Node()
     node.flags["eth0"] = flags
     link = node.link(ETH0)

@@ -1,4 +1,6 @@
-"""The netdev behind each port, its bond, and whether the rest of the world is reached through it."""
+"""The netdev behind each port, its bond, and whether the rest of the world is reached through
+it.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def test_an_empty_gid_is_no_problem() -> None:
 
 
 def test_facts_of_a_netdev() -> None:
-    """Speed and state are its own files'; a speed that is not known is None, be it -1, 0 or EINVAL."""
+    """Speed and state are its own files'; a speed that is not known is None, be it -1, 0 or
+    EINVAL.
+    """
     known = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", speed="100000", operstate="dormant")))[
         1
     ].netdev
@@ -210,14 +214,18 @@ def test_a_leg_without_a_link_is_on_standby(
 
 
 def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
-    """A member whose PCI function has another RDMA device is that one's, also when nothing of it can be read."""
+    """A member whose PCI function has another RDMA device is that one's, also when nothing of it
+    can be read.
+    """
     devices = [hca("x0", A, "Ethernet"), hca("x1", B, "Ethernet")]
     root = Kernel(*devices, *LEGS, bond("e0", "e1"), errors={f"{CLASS}/x1/ports": EIO})
     assert ports(root)[1].legs == ()
 
 
 def test_a_netdev_lent_to_a_pod_is_not_found_under_its_name_here() -> None:
-    """The GIDs of a function without a netdev may name the one inside the pod, and ours of that name is another."""
+    """The GIDs of a function without a netdev may name the one inside the pod, and ours of that
+    name is another.
+    """
     root = Kernel(hca("x0", A, "Ethernet", {1: "eth0"}), netdev("eth0", B))
     assert ports(root)[1].netdev is None
 
@@ -289,7 +297,9 @@ ROUTES += [
     ("parts", "carries"), [row[1:] for row in ROUTES], ids=[row[0] for row in ROUTES]
 )
 def test_who_carries_the_default_route(parts: list[Entries], carries: bool) -> None:
-    """A netdev does, or whatever stands on top of it: bond, bridge, VLAN, and these on each other."""
+    """A netdev does, or whatever stands on top of it: bond, bridge, VLAN, and these on each
+    other.
+    """
     found = ports(Kernel(hca("x0", A, "Ethernet"), *parts))[1].netdev
     assert found
     assert found.default_route is carries
@@ -305,7 +315,9 @@ def test_netdevs_that_stand_on_each_other_in_a_circle_end() -> None:
 
 @pytest.mark.parametrize("target", ["../\x1b[2J", "../\udcff", "..", "../a\nb", "../" + "m" * 16])
 def test_a_master_has_a_netdevs_name(target: str) -> None:
-    """A link's target is no more trusted than a file: what is no name is reported, and no path is made of it."""
+    """A link's target is no more trusted than a file: what is no name is reported, and no path is
+    made of it.
+    """
     link: Entries = {f"{HOME}/{A}/net/e0/master": target}
     root = Kernel(hca("x0", A, "Ethernet"), net("e0"), link)
     problems = read(host(root)).problems

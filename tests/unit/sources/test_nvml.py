@@ -81,7 +81,9 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_a_node_without_gpus_is_not_asked(machine: Machine) -> None:
-    """A console's VGA, an NVIDIA sound function and a BlueField-3 are no GPUs; no child is started."""
+    """A console's VGA, an NVIDIA sound function and a BlueField-3 are no GPUs; no child is
+    started.
+    """
     machine.add("0000:01:00.0", vendor="0x1a03", code="0x030000").add(
         "0000:02:00.1", code="0x040300"
     )
@@ -123,7 +125,7 @@ def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
     """Like every read that times out in the kernel."""
 
     class Blocked(LiveRoot):
-        def read(self, path: str, limit: int) -> bytes:  # noqa: ARG002 - the Root protocol's
+        def read(self, path: str, limit: int) -> bytes:
             raise TimeoutError(errno.ETIMEDOUT, "timed out", path)
 
     top = str(machine.add("0008:01:00.0").sys)
@@ -224,7 +226,9 @@ def test_an_answer_survives_its_snapshot(machine: Machine) -> None:
     ],
 )
 def test_machines(repository: Path, name: str, reason: str | None) -> None:
-    """What each machine's GPUs said, and why it has an accelerator label or none; nothing of it is a problem."""
+    """What each machine's GPUs said, and why it has an accelerator label or none; nothing of it is
+    a problem.
+    """
     snapshot = repository / "sysfs_fixtures" / name
     said = json.loads((snapshot / "nvml.json").read_text())
     reading = nvml.read(Host(replay(str(snapshot)).root, lambda: 0.0, gpus=lambda: said))

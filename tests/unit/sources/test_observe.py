@@ -1,4 +1,6 @@
-"""The whole way from a tree of kernel files to labels and JSON, over trees that no kernel would make."""
+"""The whole way from a tree of kernel files to labels and JSON, over trees that no kernel would
+make.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +135,9 @@ def printable(text: str) -> bool:
 def test_no_tree_breaks_the_agent(
     changes: dict[str, Any], errors: dict[str, int], gone: set[str]
 ) -> None:
-    """Whatever stands in the tree, every label is valid, the report is JSON, and all of it can be printed."""
+    """Whatever stands in the tree, every label is valid, the report is JSON, and all of it can be
+    printed.
+    """
     check(kernel(changes, errors, gone))
 
 

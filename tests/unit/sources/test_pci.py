@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from click import BadParameter
 
-from agent.kube.annotation import Observed, observed
+from agent.kube.annotation import Annotation, observed
 from agent.kube.managed_fields import keys_of
 from agent.labels.table import Naming, render
 from agent.model import Absent, Failed, Seen
@@ -30,7 +30,9 @@ LABELLED = {"ibp0": A, "ibp1": B}
 
 
 def test_the_labels_of_a_driver_that_reloads_stay() -> None:
-    """Speed and neighbour as they were, with a word about it; without the annotation nobody would know."""
+    """Speed and neighbour as they were, with a word about it; without the annotation nobody would
+    know.
+    """
     seen = observe(host(Kernel(WITHOUT)), labelled=LABELLED)
     assert seen.unbound == ("ibp1",)
     assert any(
@@ -45,7 +47,9 @@ def test_the_labels_of_a_driver_that_reloads_stay() -> None:
 
 
 def test_a_roce_node_whose_driver_is_away_keeps_its_flavor() -> None:
-    """The class is missing, no InfiniBand controller is on the bus, but the function that had the labels is."""
+    """The class is missing, no InfiniBand controller is on the bus, but the function that had the
+    labels is.
+    """
     tree = {
         path: entry
         for path, entry in (hca("mlx5_0", A, "Ethernet") | netdev("eth0", A)).items()
@@ -74,7 +78,9 @@ def test_a_front_end_does_not_take_the_place_of_infiniband_whose_driver_is_away(
 
 
 def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
-    """Neither its speed nor its flavor are the node's, while the others' functions are on the bus."""
+    """Neither its speed nor its flavor are the node's, while the others' functions are on the
+    bus.
+    """
     front = hca("mlx5_9", B, "Ethernet") | netdev("eth9", B) | routes("eth9")
     seen = observe(
         host(Kernel(front, {f"{BUS}/{A}": f"../../../devices/pci0000:00/{A}"})),
@@ -87,7 +93,7 @@ def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
 def test_it_stays_in_the_annotation() -> None:
     """Though no label names it any more."""
     seen = observe(host(Kernel(WITHOUT)), labelled=LABELLED)
-    told = observed(seen, (), keys_of(Naming()), Observed(1, "b", tuple(LABELLED.items())))
+    told = observed(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELLED.items())))
     assert dict(told.interfaces) == LABELLED
 
 
@@ -99,7 +105,7 @@ def test_a_class_that_fails_forgets_nobody() -> None:
         unbound=(),
         ports=(),
     )
-    told = observed(seen, (), keys_of(Naming()), Observed(1, "b", tuple(LABELLED.items())))
+    told = observed(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELLED.items())))
     assert dict(told.interfaces) == LABELLED
 
 
@@ -126,7 +132,9 @@ def test_a_function_that_is_away_takes_its_labels_along(gone: dict[str, str]) ->
 
 
 def test_who_is_there_is_not_missed() -> None:
-    """Under another name, sick, excluded, or as one of several ports; and a class that failed accuses nobody."""
+    """Under another name, sick, excluded, or as one of several ports; and a class that failed
+    accuses nobody.
+    """
     root = host(Kernel(BOTH))
     renamed = ib("mlx5_1", 0x19)
     sick = replace(ib("ibp1", 0x19), pci=None, failure="blocks", ports=())

@@ -1,4 +1,6 @@
-"""The RDMA source over trees in memory: what it sees, what it only guesses at, and what it leaves alone."""
+"""The RDMA source over trees in memory: what it sees, what it only guesses at, and what it leaves
+alone.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_a_populated_class_is_read_whole() -> None:
 
 
 def test_a_tree_that_lost_its_links_tells_by_uevent() -> None:
-    """A device copied with its folders in place of links has address and driver in `device/uevent`."""
+    """A device copied with its folders in place of links has address and driver in
+    `device/uevent`.
+    """
     facts = {f"{CLASS}/x0/device/uevent": f"DRIVER=irdma\nPCI_SLOT_NAME={B}\n".encode()}
     copied = seen(Kernel({f"{CLASS}/x0/ports": None}, facts))["x0"]
     assert (copied.pci, copied.driver) == (B, "irdma")
@@ -107,7 +111,9 @@ def test_devices_come_in_natural_order() -> None:
 
 @pytest.mark.parametrize("nothing", [{}, EMPTY])
 def test_no_hardware_is_absent(nothing: Entries) -> None:
-    """Neither a device nor an InfiniBand controller on the bus: there is none, and that is no problem."""
+    """Neither a device nor an InfiniBand controller on the bus: there is none, and that is no
+    problem.
+    """
     words = "is empty" if nothing else "is not there"
     assert read(host(Kernel(LO, nothing))) == Reading(Absent(f"no RDMA device: /{CLASS} {words}"))
     for other in (
@@ -158,7 +164,9 @@ def test_no_sys_is_a_failure() -> None:
 @pytest.mark.parametrize("path", [CLASS, f"{NET}", f"{BUS}/{A}/class", "proc/net/route"])
 @pytest.mark.parametrize("number", [EIO, ETIMEDOUT])
 def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> None:
-    """Not being able to look is not the same as seeing nothing; a route table that is missing is no reason."""
+    """Not being able to look is not the same as seeing nothing; a route table that is missing is no
+    reason.
+    """
     full = path == "proc/net/route"
     parts = (hca("ibp0", A),) if full else (LO, controller(b"0x020000\n"))
     outcome = read(host(Kernel(*parts, errors={path: number}))).outcome
@@ -166,7 +174,9 @@ def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> N
 
 
 def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
-    """During firmware recovery the folder is there and does not list; the other device is not touched by it."""
+    """During firmware recovery the folder is there and does not list; the other device is not
+    touched by it.
+    """
     devices = seen(Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/ports": EIO}))
     assert (devices["ibp0"].failure, devices["ibp0"].ports) == ("its ports cannot be listed", ())
     assert (devices["ibp0"].board_id, devices["ibp1"].failure) == ("MT_0000000838", None)
@@ -209,7 +219,9 @@ def test_a_device_that_blocks_costs_only_itself() -> None:
     "attribute", ["ports", "ports/1/state", "device/vpd", "fw_ver", "device/net", "device/physfn"]
 )
 def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
-    """The kernel gave up at one attribute: nothing else of the device is asked, and nothing read before is kept."""
+    """The kernel gave up at one attribute: nothing else of the device is asked, and nothing read
+    before is kept.
+    """
     root = Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/{attribute}": ETIMEDOUT})
     devices = seen(root)
     assert devices["ibp0"] == RdmaDevice("ibp0", failure="blocks")
@@ -245,7 +257,9 @@ VPDS = [
 def test_counters_of_what_may_manage_nvswitches_are_not_read(
     part: Entries, errors: dict[str, int], found: bool | None
 ) -> None:
-    """Every read of them would write to the kernel log, so they are read only where the VPD says no."""
+    """Every read of them would write to the kernel log, so they are read only where the VPD says
+    no.
+    """
     root = Kernel(hca("ibp0", A), part, errors=errors)
     device = seen(root)["ibp0"]
     assert device.nvswitch_management is found

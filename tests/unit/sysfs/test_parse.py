@@ -1,4 +1,6 @@
-"""Texts of kernel files and what they mean; each table row is one text and its value, everything else is Malformed."""
+"""Texts of kernel files and what they mean; each table row is one text and its value, everything
+else is Malformed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from agent.sysfs import parse as kernel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# drivers/infiniband/core/sysfs.c, rate_show: the speeds of ib_port_attr.active_speed, per lane in Gb/s as printed.
+# drivers/infiniband/core/sysfs.c, rate_show: the speeds of ib_port_attr.active_speed, per lane in
+# Gb/s as printed.
 SPEEDS = {
     "SDR": 2.5,
     "DDR": 5.0,
@@ -71,7 +74,8 @@ NO_RATES = [
     "٤٠٠ Gb/sec",
 ]
 
-# Other parsers: the values of include/rdma/ib_verbs.h as the kernel prints them, and what it never prints.
+# Other parsers: the values of include/rdma/ib_verbs.h as the kernel prints them, and what it never
+# prints.
 VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
     (kernel.enumeration, "0: NOP", "NOP"),
     (kernel.enumeration, "1: DOWN", "DOWN"),
@@ -227,7 +231,9 @@ def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any]) -> Non
 
 
 def test_default_routes_are_those_that_are_up() -> None:
-    """Neither a subnet, half of the world, a rejecting route nor one that is down is a default route."""
+    """Neither a subnet, half of the world, a rejecting route nor one that is down is a default
+    route.
+    """
     assert kernel.ipv4_default_netdevs(ROUTES) == {"default0", "direct0"}
     assert kernel.ipv6_default_netdevs(ROUTES6) == {"default0"}
 

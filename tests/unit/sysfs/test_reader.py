@@ -1,4 +1,6 @@
-"""The one reader of kernel files: what is silent, what is a problem, and what it never waits for."""
+"""The one reader of kernel files: what is silent, what is a problem, and what it never waits
+for.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ ODD = sorted(set(errno.errorcode) - NOT_AVAILABLE - {errno.ETIMEDOUT})
 
 
 class DictRoot:
-    """A Root over a dict: bytes are files, lists are folders, text is a link, a number is an errno."""
+    """A Root over a dict: bytes are files, lists are folders, text is a link, a number is an
+    errno.
+    """
 
     def __init__(self, entries: Mapping[str, bytes | list[str] | str | int]) -> None:
         self.asked: list[tuple[str, int]] = []
@@ -95,7 +99,9 @@ def test_every_other_errno_is_a_problem(read: Callable[[Reader], object]) -> Non
 
 @every_read
 def test_a_read_that_timed_out_ends_the_reading(read: Callable[[Reader], object]) -> None:
-    """A blocked device is not asked for its next attribute; the error names the one that blocked."""
+    """A blocked device is not asked for its next attribute; the error names the one that
+    blocked.
+    """
     with pytest.raises(Unavailable, match=f"^/{FILE}: .*timed out"):
         read(reader(errno.ETIMEDOUT))
 
@@ -144,7 +150,9 @@ def test_text_has_no_white_space_around_it(data: bytes, text: str | None) -> Non
     "data", [b"\xff\xfe", b"a\0b", b"a\x1b[2Jb", b"a\rb", "a\u202eb".encode(), b"x" * (PAGE + 1)]
 )
 def test_what_is_no_text_is_a_problem(data: bytes) -> None:
-    """Bytes that are no UTF-8, cannot be printed or do not end are refused whole, and not repeated."""
+    """Bytes that are no UTF-8, cannot be printed or do not end are refused whole, and not
+    repeated.
+    """
     subject = reader(data)
     assert subject.text(FILE) is None
     (problem,) = subject.problems
@@ -162,7 +170,9 @@ def test_reads_are_bounded() -> None:
 
 
 def test_a_value_that_makes_no_sense_is_a_problem() -> None:
-    """What a parser refuses is None, and a problem at the file's path; what is not there is not parsed."""
+    """What a parser refuses is None, and a problem at the file's path; what is not there is not
+    parsed.
+    """
 
     def parse(text: str) -> int:
         raise Malformed(f"{text!r} is nonsense")
@@ -185,7 +195,9 @@ def test_names_are_printable_and_in_natural_order() -> None:
 
 
 def test_a_link_is_its_target() -> None:
-    """A copied tree has a folder where the kernel has a link: there is something, and it leads nowhere."""
+    """A copied tree has a folder where the kernel has a link: there is something, and it leads
+    nowhere.
+    """
     assert reader("../../x", LINK).link(LINK) == "../../x"
     assert reader([], LINK).link(LINK) == ""
     assert reader([], FOLDER).link(LINK) is None
@@ -193,7 +205,9 @@ def test_a_link_is_its_target() -> None:
 
 @given(data=st.binary(max_size=64) | st.text(max_size=20).map(str.encode))
 def test_any_bytes_are_printable_text_or_a_problem(data: bytes) -> None:
-    """What comes out of the reader can be shown; what does not come out is reported, unless it was blank."""
+    """What comes out of the reader can be shown; what does not come out is reported, unless it was
+    blank.
+    """
     subject = reader(data)
     text = subject.text(FILE)
     assert text is None or (
@@ -225,7 +239,9 @@ def test_sys_may_stand_elsewhere(live: LiveRoot, tmp_path: Path) -> None:
 
 
 def test_a_fifo_does_not_block(live: LiveRoot, tmp_path: Path) -> None:
-    """Nobody writes into it, and the reader does not wait for somebody; nor for one who says nothing."""
+    """Nobody writes into it, and the reader does not wait for somebody; nor for one who says
+    nothing.
+    """
     os.mkfifo(tmp_path / "sys/fifo")
     assert live.read("sys/fifo", PAGE) == b""
     writer = os.open(tmp_path / "sys/fifo", os.O_RDWR | os.O_NONBLOCK)
@@ -256,7 +272,9 @@ def test_a_folder_is_no_file_and_a_file_no_folder(live: LiveRoot, tmp_path: Path
 
 
 def test_a_table_of_the_kernel_is_read_whole() -> None:
-    """A procfs table comes in pieces of up to a page; all of them are read, to the last mapping of this process."""
+    """A procfs table comes in pieces of up to a page; all of them are read, to the last mapping of
+    this process.
+    """
     last = Path("/proc/self/maps").read_text().splitlines()[-1]
     data = LiveRoot().read("proc/self/smaps", TABLE)
     assert len(data) > 2 * PAGE

@@ -25,7 +25,9 @@ PLENTY = 30.0  # for what does not
 
 
 class Gate:
-    """Items named in `shut` block until the test is over; every call is noted with its thread and its time."""
+    """Items named in `shut` block until the test is over; every call is noted with its thread and
+    its time.
+    """
 
     def __init__(self, *shut: int) -> None:
         self.started: dict[int, float] = {}
@@ -176,7 +178,9 @@ def test_an_exception_surfaces(error: BaseException) -> None:
 
 
 def test_late_work_does_not_spoil_the_next_look() -> None:
-    """What ends after its deadline is dropped, without an error in its thread and without touching the result."""
+    """What ends after its deadline is dropped, without an error in its thread and without touching
+    the result.
+    """
     with gate(0) as work:
         results = run_each(work, range(2), 0.3, patience=0.05)
         work.opened.set()

@@ -147,7 +147,9 @@ def test_notes_and_details() -> None:
 
 @given(ANY, ANY, ANY)
 def test_any_text_is_one_line(before: str, after: str, why: str) -> None:
-    """No control character, no second line, at most what a pipe takes as a whole; in both formats."""
+    """No control character, no second line, at most what a pipe takes as a whole; in both
+    formats.
+    """
     line = Line(AT, "info", "x", before, after, why)
     for form in (as_text, as_json):
         data = form(line)
@@ -187,7 +189,9 @@ def test_a_name_forges_nothing(name: str, shown: str) -> None:
 
 
 def test_a_subject_that_flaps_ends_with_the_truth() -> None:
-    """A few lines at once, then one in a while, the last of them the latest, with the number of those in between."""
+    """A few lines at once, then one in a while, the last of them the latest, with the number of
+    those in between.
+    """
     desk = Desk()
     for number in range(100):
         desk.log.change("speed", str(number), str(number + 1))
@@ -205,7 +209,9 @@ def test_a_subject_that_flaps_ends_with_the_truth() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 100)), max_size=200))
 def test_every_subject_is_told_of_and_bounded(steps: list[tuple[int, float]]) -> None:
-    """Over any history: no more lines than its share, and after enough silence its last value is in the log."""
+    """Over any history: no more lines than its share, and after enough silence its last value is in
+    the log.
+    """
     desk, values = Desk("json"), dict.fromkeys("0123", 0)
     for subject, pause in steps:
         desk.now += pause

@@ -136,7 +136,9 @@ def test_numbers_are_short_and_exact(number: float, text: str) -> None:
 
 
 def test_a_port() -> None:
-    """What it is, its state as an enumeration, its rates in bytes per second, what the HCA counted."""
+    """What it is, its state as an enumeration, its rates in bytes per second, what the HCA
+    counted.
+    """
     metrics = fed(
         look(
             [
@@ -284,7 +286,9 @@ LINKS = st.builds(
 
 @given(st.lists(LINKS, max_size=3))
 def test_hostile_neighbors_change_names_only(links: list[Link]) -> None:
-    """Whatever they call themselves, it parses, and there are at most 32 a port and no series of another kind."""
+    """Whatever they call themselves, it parses, and there are at most 32 a port and no series of
+    another kind.
+    """
     devices = [eth("mlx5_0", 1), eth("mlx5_1", 2)]
     found = series(fed(look(devices, lldp=Seen(tuple(links)))).text())
     infos = [dict(labels) for name, labels in found if name == "bwagent_neighbor_info"]
@@ -297,7 +301,9 @@ def test_hostile_neighbors_change_names_only(links: list[Link]) -> None:
 
 
 def test_the_accelerator() -> None:
-    """The domain, or one reason of all; how many GPUs are in which state, and how many are unwell."""
+    """The domain, or one reason of all; how many GPUs are in which state, and how many are
+    unwell.
+    """
     uuid = "12345678-0000-0000-0000-000000000001"
     fine = Gpu(0, state="completed", status="success", cluster_uuid=uuid, clique_id=7)
     sick = replace(fine, index=1, health_mask=1, health=(("degraded_bandwidth", "true"),))
@@ -305,7 +311,7 @@ def test_the_accelerator() -> None:
     assert of(metrics, "bwagent_accelerator_info") == {(f"{uuid}.7",): 1}
     assert not any(of(metrics, "bwagent_accelerator_missing").values())
     assert of(metrics, "bwagent_gpus")[("completed",)] == 2
-    assert of(metrics, "bwagent_gpus_unwell") == {(): 1}
+    assert of(metrics, "bwagent_gpus_unhealthy") == {(): 1}
     waiting = fed(look([], nvml=Seen((replace(fine, state="in-progress"),))))
     reasons = of(waiting, "bwagent_accelerator_missing")
     assert {reason for (reason,), value in reasons.items() if value} == {"in-progress"}
@@ -313,7 +319,9 @@ def test_the_accelerator() -> None:
 
 
 def test_sources() -> None:
-    """A source that failed keeps the time of its last success; one that was not asked changes nothing."""
+    """A source that failed keeps the time of its last success; one that was not asked changes
+    nothing.
+    """
     metrics = fed(look([]), rdma=0.01, lldp=0.002)
     broken = look(
         [], time=1060.0, rdma=Failed("gone"), problems=(Problem("rdma", "x", None, "gone"),)
@@ -344,7 +352,7 @@ def test_what_the_loop_counts() -> None:
     assert of(metrics, "bwagent_labels") == {(): 1}
     assert of(metrics, "bwagent_labels_held") == {(): 0}
     assert of(metrics, "bwagent_labels_expired_total") == {(): 3}
-    assert of(metrics, "bwagent_keys_unwritable") == {(): 0}
+    assert of(metrics, "bwagent_keys_too_long") == {(): 0}
     assert of(metrics, "bwagent_api_requests_total") == {("200",): 2, ("409",): 1, ("none",): 3}
     assert of(metrics, "bwagent_keys_refused") == {(): 1}
     assert of(metrics, "bwagent_last_applied_timestamp_seconds") == {(): 1234.5}
