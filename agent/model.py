@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Self
 
 T = TypeVar("T")
 
@@ -62,6 +66,57 @@ class Reading(NamedTuple, Generic[T]):
 
     outcome: Seen[T] | Absent | Failed
     problems: tuple[Problem, ...] = ()
+
+
+class Reason(StrEnum):
+    """A word of the JSON document, its text for people, and whether it holds labels.
+
+    A member is the word itself: it compares equal to it, and `json` writes it.
+    """
+
+    text: str
+    holds: bool
+
+    def __new__(cls, word: str, text: str, holds: bool) -> Self:
+        member = str.__new__(cls, word)
+        member._value_, member.text, member.holds = word, text, holds
+        return member
+
+
+class NeighborReason(Reason):
+    """Why a backend port has no neighbor (`missing_neighbors` of the JSON document)."""
+
+    LINK_DOWN = "link-down", "no link", False
+    EXPIRED = "expired", "LLDP TTL expired", False
+    SHUTDOWN = "shutdown", "LLDP shutdown received (TTL 0)", False
+    SILENT = "silent", "no LLDP frame received (switches send one every 30 s)", True
+    NOT_LISTENED = "not-listened", "LLDP was not listened for", True
+    BLOCKED_BY_FIRMWARE = "blocked-by-firmware", "the NIC's firmware consumes LLDP frames", True
+    NOT_PERMITTED = (
+        "not-permitted",
+        "not permitted (LLDP needs CAP_NET_RAW, InfiniBand /dev/infiniband/umad*)",
+        True,
+    )
+    NO_NETDEV = "no-netdev", "no network device in this namespace: lent to a pod", True
+    NO_ANSWER = "no-answer", "no answer to subnet management packets", True
+    NO_UMAD = "no-umad", "no libibumad, or no umad device (module ib_umad)", True
+    REFUSED = "refused", "the port has no subnet management interface", True
+    SEND_FAILED = "send-failed", "the subnet management packet could not be sent", True
+    MALFORMED = "malformed", "malformed answer", True
+    NOT_RECORDED = "not-recorded", "the snapshot has no answer for this port", True
+    UNAVAILABLE = "unavailable", "the packet socket could not be opened", True
+
+
+class AcceleratorReason(Reason):
+    """Why there is no accelerator label (`accelerator.reason` of the JSON document)."""
+
+    NOT_FOUND = "not-found", "no NVIDIA GPU on the PCI bus", False
+    UNSUPPORTED = "unsupported", "no NVLink fabric, or a cluster UUID of zeros", False
+    UNHEALTHY = "unhealthy", "fabric registration completed without success", False
+    INCONSISTENT = "inconsistent", "the GPUs report different domains", False
+    NOT_STARTED = "not-started", "fabric registration has not started", True
+    IN_PROGRESS = "in-progress", "fabric registration is in progress", True
+    FAILED = "failed", "the GPUs could not be queried", True
 
 
 @dataclass(frozen=True, slots=True)
