@@ -1,4 +1,4 @@
-"""`nox` checks and tests as a contributor and CI do; the packages come from pyproject.toml's dependency groups."""
+"""Checks and tests, as contributors and CI run them; packages come from pyproject.toml."""
 
 import nox
 
@@ -36,8 +36,7 @@ def lint(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Every test, with branch coverage; real components where they are installed."""
     install(session, "test")
-    # Most of the real components are waited for; whatever a file needs of them is made once, in one of the workers.
-    # They come first, in the order of the folders, since they take longest.
+    # Real components are made once per file, in one of the workers.
     workers = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
     session.run("pytest", *workers, "--cov", "--cov-fail-under=95", *session.posargs)
 

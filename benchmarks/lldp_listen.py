@@ -1,7 +1,7 @@
 """What listening costs: eight sockets while nothing comes, and while switches repeat themselves.
 Prints medians.
 
-    python -m benchmarks.lldp_listen        as root: it makes eight veth pairs, and takes them away again
+    python -m benchmarks.lldp_listen        as root: it makes and removes eight veth pairs
 
 A switch sends every 30 s, so eight ports hear 960 frames an hour, nearly all of them the one
 before.

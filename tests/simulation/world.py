@@ -39,11 +39,11 @@ QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; and an
 METRICS_EVERY = 8  # seeds: a third of all time goes into writing metrics
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818 - it is no error
     """The agent is no more."""
 
 
-class Finished(Exception):
+class Finished(Exception):  # noqa: N818 - nor is this
     """The scenario is over."""
 
 
@@ -52,7 +52,7 @@ class World:
 
     def __init__(self, node: Node, seed: int, variant: Variant | None = None) -> None:
         self.time, self.suspended, self.wall_offset = 0.0, 0.0, 0.0
-        self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)
+        self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)  # noqa: S311
         self.metrics = Metrics if seed % METRICS_EVERY == 0 else Unwritten
         self.sysfs = Sysfs(node, self._pass_time)
         self.api = ApiServer(lambda: self.time)

@@ -139,7 +139,7 @@ class World:
 
     def _agent(
         self, sources: tuple[str, ...] = (), dry_run: bool = False, **times: float
-    ) -> Runtime:
+    ) -> Runtime:  # noqa: FBT002
         clock = AwakeClock(lambda: self.time)
         table, keys, settings = Table(30.0, 2), keys_of(Naming()), Settings(**times)
         ears = FrameInbox(self.listener, table, clock)

@@ -95,7 +95,7 @@ class Fleet:
         self.tally = Tally()
         self.wrong: set[Agent] = set()  # agents whose Nodes do not say what is so
         self._wire, self.clock, self._settings = wire, clock, settings or Settings()
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - a simulation
         self._coming: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._answers: queue.SimpleQueue[tuple[Agent, Result | BaseException]] = queue.SimpleQueue()
@@ -216,7 +216,7 @@ class Fleet:
         self.tally.late = max(self.tally.late, self.clock() - asked)
         try:
             self._answers.put((agent, agent.speaker.attempt(agent.node, wish)))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to
             self._answers.put((agent, error))
 
     def _answered(self, agent: Agent, attempt: Result | BaseException) -> None:

@@ -87,7 +87,7 @@ def test_nothing_is_lost_while_nobody_has_spoken_since_the_restart() -> None:
     world = with_leaves(IB).run(30)
     before = dict(world.api.labels)
     del world.smp
-    world.smp = World._no_smp
+    world.smp = World._no_smp  # noqa: SLF001 - the switch that never answers
     world.start_again()
     world.run(500)
     assert world.api.labels == before
@@ -427,7 +427,7 @@ def test_signals() -> None:
     assert len(world.looks) >= looks + 2
     before = dict(world.api.labels)
     world.at(0.0, Event("signal", "SIGTERM"))
-    world._end = math.inf
+    world._end = math.inf  # noqa: SLF001 - the loop's own end is tested
     world.runtime.run()
     assert world.api.labels == before
 

@@ -350,7 +350,7 @@ def scapy_frame(roll: random.Random) -> bytes:
 @pytest.fixture(scope="module")
 def scapy_frames() -> list[bytes]:
     """Two hundred frames, the same in every run."""
-    roll = random.Random(8021)
+    roll = random.Random(8021)  # noqa: S311 - the same frames every time
     return [scapy_frame(roll) for _ in range(200)]
 
 

@@ -20,7 +20,7 @@ NEAREST, NON_TPMR, CUSTOMER = "0180c200000e", "0180c2000003", "0180c2000000"
 LEAF, OTHER = "001c73000001", "001c73000002"
 
 
-def said(
+def said(  # noqa: PLR0913 - each is a TLV
     name: str | None = "leaf-1",
     port: bytes = b"\x05swp1",
     *,

@@ -37,7 +37,7 @@ def netdev(name: str, operstate: str | None = "up") -> Netdev:
     return Netdev(name, 100_000, operstate, None, default_route=False)
 
 
-def role(
+def role(  # noqa: PLR0913 - what a port is told by
     device: str = "mlx5_0",
     number: int = 1,
     of: Netdev | None = None,
