@@ -181,8 +181,10 @@ def test_nvml_from_the_host(image: Image, tmp_path: Path) -> None:
     require(stand_in_nvml.missing())
     stand_in_nvml.build(tmp_path)
     place = f"/host/usr/lib/{os.uname().machine}-linux-gnu"
-    code = "from agent.helper.process import call; "
+    code = (
+        "from agent.helper.process import call; "
         "print(call('nvml', {'library': None}, 10)['library'])"
+    )
     assert image.python(code, user="0", mounts={tmp_path: place}) == f"{place}/libnvidia-ml.so.1\n"
 
 
