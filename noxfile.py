@@ -7,6 +7,7 @@ GROUPS = PROJECT["dependency-groups"]
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
 nox.options.sessions = ["lint", "tests"]
 
@@ -41,7 +42,14 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", *workers, "--cov", "--cov-fail-under=95", *session.posargs)
 
 
-@nox.session(python=nox.project.python_versions(PROJECT), tags=["fast"])
+@nox.session(tags=["fast"])
+def unit(session: nox.Session) -> None:
+    """The unit tests, which need no real component and no root."""
+    install(session, "test")
+    session.run("pytest", "-q", "-n", "3", "tests/unit", *session.posargs)
+
+
+@nox.session(python=nox.project.python_versions(PROJECT))
 def versions(session: nox.Session) -> None:
     """The tests that need no real component, on every supported Python that is here."""
     install(session, "test")
