@@ -97,14 +97,27 @@ def _bond_members(reader: Reader, name: str) -> list[str]:
 def _read_facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
     path = f"{NET}/{name}"
     operstate = reader.text(f"{path}/operstate")
+    is_member = _master(reader, name) is not None
     return Netdev(
         name,
         speed_mbps=reader.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
         operstate=operstate,
-        bond_state=_bond_state(reader, path, operstate) if _master(reader, name) else None,
+        bond_state=_bond_state(reader, path, operstate) if is_member else None,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
         carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
+        addresses=_addresses(reader, path, is_member=is_member),
     )
+
+
+def _addresses(reader: Reader, path: str, *, is_member: bool) -> tuple[str, ...]:
+    """Read the MAC address of a netdev and, of a bond member, its permanent one.
+
+    A bond gives its own address to its members; the firmware of a member keeps the permanent one,
+    `bonding_slave/perm_hwaddr` (drivers/net/bonding/bond_sysfs_slave.c).
+    """
+    files = ("address", "bonding_slave/perm_hwaddr") if is_member else ("address",)
+    found = [reader.value(f"{path}/{file}", kernel.mac_address) for file in files]
+    return tuple(dict.fromkeys(address for address in found if address))
 
 
 def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:

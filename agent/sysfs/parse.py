@@ -22,6 +22,7 @@ _WORD = re.compile(r"[A-Za-z]{1,32}")
 _GROUPS = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4})*")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NETDEV = re.compile(r"[^/:\s]+")
+_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.IGNORECASE)
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})")
 _RTF_UP, _RTF_REJECT = 0x0001, 0x0200  # include/uapi/linux/route.h
 
@@ -129,6 +130,13 @@ def netdev_name(text: str) -> str:
 def netdev_names(text: str) -> list[str]:
     """Parse `bonding/slaves`: netdev names separated by spaces."""
     return [netdev_name(name) for name in text.split()]
+
+
+def mac_address(text: str) -> str:
+    """Parse `address` or `bonding_slave/perm_hwaddr`: `a0:88:c2:ab:cd:ef` in lower case."""
+    if not _MAC.fullmatch(text):
+        raise Malformed(f"{text[:64]!r} is not a MAC address")
+    return text.lower()
 
 
 def ipv4_default_netdevs(text: str) -> set[str]:
