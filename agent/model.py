@@ -131,6 +131,8 @@ class Netdev:
     carrier_changes: int | None = (
         None  # carrier_changes: how often the link has gone down or come up
     )
+    # address and, of a bond member, bonding_slave/perm_hwaddr; in lower case, without duplicates
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
