@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,4 +45,6 @@ class Host:
     # The SMP helper's answer for these ports (agent/helper/main.py).
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # NVML's answer (agent/nvml/library.py, look)
-    neighbors: Table = field(default_factory=Table)  # what LLDP frames have told so far
+    neighbors: NeighborTable = field(
+        default_factory=NeighborTable
+    )  # what LLDP frames have told so far

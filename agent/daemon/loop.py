@@ -132,7 +132,7 @@ class Runtime:
         if step.look or (step.speak and self._is_settled()):
             return 0.0
         helpers = self._doors.gpus.next_due() - now, self._doors.smps.next_due() - now
-        waits = [BEAT, *helpers, self._doors.voice.pause(), self._doors.ears.rest() or BEAT]
+        waits = [BEAT, *helpers, self._doors.voice.pause(), self._doors.ears.pause() or BEAT]
         waits.append(POLL if step.speak or self._is_busy() else step.wait)
         return max(min(waits), 0.0)
 
@@ -200,7 +200,7 @@ class Runtime:
     def _heed(self, wake: Event) -> None:
         now = self._doors.clock()
         if wake.kind == "frames":
-            news, repeated = self._doors.ears.hear()
+            news, repeated = self._doors.ears.receive()
             self._doors.voice.heard(repeated)
             self._doors.pacer.put_off(now, self._doors.watch.until())
             if news:

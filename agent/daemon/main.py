@@ -26,7 +26,7 @@ from agent.kube.reconcile import Reconciler
 from agent.kube.transport import door
 from agent.live_host import live_host, polled_gpus
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
 from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
@@ -92,7 +92,7 @@ def _assemble(
 ) -> tuple[Runtime, Reporter]:
     clock = AwakeClock()
     keys = keys_of(configuration.naming)
-    table = Table(GRACE, CONFIRM)
+    table = NeighborTable(GRACE, CONFIRM)
     ears = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
     wakeups = Monitors(frames=ears.filenos, ports=ports, signals=(signal.SIGHUP, *STOP))

@@ -105,7 +105,7 @@ class Observer:
         return min(
             self._holds.next_end(now),
             self._grace.next_end(now),
-            self._host.neighbors.next_end(self._netdevs),
+            self._host.neighbors.next_expiry(self._netdevs),
         )
 
     def _interface(self, key: str) -> str | None:

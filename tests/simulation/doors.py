@@ -23,7 +23,7 @@ from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.sysfs.guard import StuckGuard
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -67,7 +67,11 @@ def assemble(world: World, life: int) -> Runtime:
     """A new agent."""
     variant = world.variant
     world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
-    table, keys, helpers = Table(variant.grace, variant.confirm), keys_of(Naming()), _Helpers(world)
+    table, keys, helpers = (
+        NeighborTable(variant.grace, variant.confirm),
+        keys_of(Naming()),
+        _Helpers(world),
+    )
     ears = FrameInbox(_Listener(world), table, clock)
     gpus = NvmlPoller(helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml")))
     smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp")))

@@ -68,14 +68,14 @@ def test_nothing_grows(fabric: str) -> None:
 
 def test_the_marks_can_tell() -> None:
     """What the agent's code allocates and keeps is seen."""
-    from agent.lldp.neighbors import Table
+    from agent.lldp.neighbors import NeighborTable
 
     tracemalloc.start(1)
     try:
         before = mark()
-        table = Table()
+        table = NeighborTable()
         for number in range(2000):
-            table.link(f"eth{number}", 0.0, up=True)
+            table.set_link(f"eth{number}", 0.0, up=True)
         after = mark()
     finally:
         tracemalloc.stop()

@@ -21,7 +21,7 @@ from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -141,7 +141,7 @@ class World:
         self, sources: tuple[str, ...] = (), dry_run: bool = False, **times: float
     ) -> Runtime:  # noqa: FBT002
         clock = AwakeClock(lambda: self.time)
-        table, keys, settings = Table(30.0, 2), keys_of(Naming()), Settings(**times)
+        table, keys, settings = NeighborTable(30.0, 2), keys_of(Naming()), Settings(**times)
         ears = FrameInbox(self.listener, table, clock)
         gpus, smps = (
             NvmlPoller(self._ask_nvml, aside=BackgroundTask(self._now)),
