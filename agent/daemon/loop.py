@@ -51,8 +51,8 @@ class Monitors(Protocol):
     """Where reasons come from."""
 
     @property
-    def deaf(self) -> dict[str, str]:
-        """Which ears cannot be built, and why."""
+    def unavailable(self) -> dict[str, str]:
+        """The monitors that could not be opened, with the error of the last attempt."""
 
     def wait(self, timeout: float) -> Iterable[Event]:
         """The reasons, when there are some or time is up."""
@@ -158,7 +158,9 @@ class Runtime:
             self._doors.pacer.want(look.state)
         self._aim(look.observation)
         took = {poller.source: poller.took for poller in self._doors.pollers}
-        self._doors.voice.looked(look, took, self._doors.wakeups.deaf, self._doors.ears.dropped)
+        self._doors.voice.looked(
+            look, took, self._doors.wakeups.unavailable, self._doors.ears.dropped
+        )
 
     def _aim(self, seen: Observation) -> None:
         """Hear of the backend's netdevs and sweep its InfiniBand ports from now on."""

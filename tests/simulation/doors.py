@@ -33,7 +33,7 @@ from tests.simulation import fabric
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agent.events.monitor import Event
+    from agent.events.event import Event
     from tests.simulation.apiserver import Reply
     from tests.simulation.world import World
 

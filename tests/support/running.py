@@ -14,7 +14,7 @@ from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.errors import Unavailable
-from agent.events.monitor import Event
+from agent.events.event import Event
 from agent.host import Host
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
 from agent.kube.reconcile import Reconciler
@@ -109,10 +109,10 @@ class World:
     pass.
     """
 
-    deaf: dict[str, str]
+    unavailable: dict[str, str]
 
     def __init__(self, *trees: Entries, api: Api | None = None, **changes: Any) -> None:
-        self.time, self.wall_offset, self.deaf = 1000.0, 0.0, {}
+        self.time, self.wall_offset, self.unavailable = 1000.0, 0.0, {}
         self.slow = 0.0  # seconds that a request takes
         self.entries: Entries = dict(BOOT)
         for tree in trees:

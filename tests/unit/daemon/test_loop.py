@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.daemon.schedule import LOOK
 from agent.errors import Unavailable
-from agent.events.monitor import Event
+from agent.events.event import Event
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
 from tests.support.running import Api, World
 from tests.unit.sources.test_ib import exchanges
