@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
-from agent.daemon.loop import Doors, Runtime
+from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
@@ -137,9 +137,7 @@ class World:
         """Kill the agent, and start another on the same node."""
         self.runtime = self._agent(**changes)
 
-    def _agent(
-        self, sources: tuple[str, ...] = (), dry_run: bool = False, **times: float
-    ) -> Runtime:
+    def _agent(self, sources: tuple[str, ...] = (), dry_run: bool = False, **times: float) -> Loop:
         clock = AwakeClock(lambda: self.time)
         table, keys, settings = Table(30.0, 2), keys_of(Naming()), Settings(**times)
         ears = FrameInbox(self.listener, table, clock)
@@ -152,8 +150,8 @@ class World:
         voice = Reporter(
             log, Metrics(), self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
-        return Runtime(
-            Doors(
+        return Loop(
+            Components(
                 clock, self, _Ports(self), ears, (gpus, smps),
                 Observer(host, Naming(), sources, settings.hold, self._wall),
                 Reconciler(self.api, "n1", keys, dry_run),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.daemon.background import BackgroundTask
-from agent.daemon.clock import SLACK, AwakeClock
+from agent.daemon.clock import MAX_LATENESS, AwakeClock
 from agent.daemon.pollers import AGAIN, FIRST_RETRY, GAP, NvmlPoller, SmpPoller
 from agent.errors import Unavailable
 from agent.lldp.frame import Frame
@@ -312,7 +312,7 @@ def test_time_that_nobody_could_use_is_left_out() -> None:
     """A suspension is; a wait that is a little late is not."""
     raw = [100.0]
     clock = AwakeClock(lambda: raw[0])
-    raw[0] = 100.0 + 20 + SLACK
+    raw[0] = 100.0 + 20 + MAX_LATENESS
     assert (clock.waited(100.0, 20.0), clock()) == (False, raw[0])
     since = clock()
     raw[0] += 20 + 28_800.0
