@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
-from agent.daemon.loop import Doors, Runtime
+from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
@@ -33,7 +33,7 @@ from tests.simulation import fabric
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agent.events.monitor import Event
+    from agent.events.event import Event
     from tests.simulation.apiserver import Reply
     from tests.simulation.world import World
 
@@ -63,7 +63,7 @@ class Variant:
     gpus: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
 
 
-def assemble(world: World, life: int) -> Runtime:
+def assemble(world: World, life: int) -> Loop:
     """A new agent."""
     variant = world.variant
     world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
@@ -84,21 +84,20 @@ def assemble(world: World, life: int) -> Runtime:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
     log = Log(write=helpers.log, clock=wall, steady=clock)
-    return Runtime(
-        Doors(
+    return Loop(
+        Components(
             clock=clock,
-            wakeups=world,
-            ports=_Ports(),
-            ears=ears,
-            gpus=gpus,
-            smps=smps,
-            watch=Observer(host, Naming(), (), variant.hold, wall),
-            speaker=Reconciler(helpers.kube, "n1", keys),
-            pacer=Schedule(variant.settings, clock(), random.Random(life).random),
-            voice=Reporter(
+            monitors=world,
+            port_states=_Ports(),
+            inbox=ears,
+            pollers=(gpus, smps),
+            observer=Observer(host, Naming(), (), variant.hold, wall),
+            reconciler=Reconciler(helpers.kube, "n1", keys),
+            schedule=Schedule(variant.settings, clock(), random.Random(life).random),
+            reporter=Reporter(
                 log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
             ),
-            aside=lambda: BackgroundTask(_attempts(world)),
+            background=lambda: BackgroundTask(_attempts(world)),
         )
     )
 

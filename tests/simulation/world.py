@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.daemon.clock import AwakeClock
-from agent.events.monitor import Event
+from agent.events.event import Event
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
 from tests.simulation.apiserver import ApiServer
@@ -256,7 +256,7 @@ class World:
         """What the wake-ups are wanted of."""
 
     @property
-    def deaf(self) -> dict[str, str]:
+    def unavailable(self) -> dict[str, str]:
         return self.deafness
 
     def _pass_time(self, seconds: float) -> None:

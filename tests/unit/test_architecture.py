@@ -24,6 +24,8 @@ IO = {
     "events.monitor",
     "events.port_states",
     "events.rtnetlink",
+    "events.signals",
+    "events.uevents",
     "helper.bare",
     "helper.forkserver",
     "helper.main",
@@ -72,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
 EDGE = {"cli"}
 THIRD_PARTY = {
     "cli",
-    "events.monitor",
+    "events.uevents",
     "kube.client",
     "options",
     "output.formats",

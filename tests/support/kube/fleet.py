@@ -141,7 +141,7 @@ class Fleet:
         for agent in agents:
             agent.labels = become(agent)
             self._judge(agent)
-            agent.pacer.stir(self.clock())
+            agent.pacer.trigger(self.clock())
             self._wake(agent, self.clock())
 
     def at(self, after: float, happens: Callable[[], None]) -> None:
@@ -187,8 +187,8 @@ class Fleet:
         now = self.clock()
         self.tally.late = max(self.tally.late, now - due)
         step = agent.pacer.step(now)
-        while step.look or step.speak:
-            if step.look:
+        while step.observe or step.apply:
+            if step.observe:
                 self._look(agent, now)
             else:
                 self._speak(agent, now, resync=step.resync)
@@ -199,16 +199,16 @@ class Fleet:
     def _look(self, agent: Agent, now: float) -> None:
         told = agent.told
         agent.seen = agent.labels, Annotation(int(EPOCH + now), told.boot_id, told.interfaces)
-        agent.pacer.looked(now)
+        agent.pacer.observed(now)
         if agent.seeded:
-            agent.pacer.want(_state(*agent.seen))
+            agent.pacer.set_desired(_state(*agent.seen))
 
     def _speak(self, agent: Agent, now: float, *, resync: bool) -> None:
         wish = None
         if agent.seeded and agent.seen:
             agent.speaking = _state(*agent.seen)
             wish = Wish(*agent.seen, agent.pacer.backed_off(now), always=resync)
-        agent.pacer.speaking(now)
+        agent.pacer.apply_started(now)
         self.tally.attempts += 1
         self._pool.submit(self._attempt, agent, wish, now)
 
@@ -227,13 +227,13 @@ class Fleet:
         if failure := attempt.failure:
             self.tally.failures[failure.kind] = self.tally.failures.get(failure.kind, 0) + 1
             agent.said = None
-            pacer.failed(now, failure.retry_after)
+            pacer.apply_failed(now, failure.retry_after)
         elif not agent.seeded:
             agent.seeded = True
-            pacer.seeded(now, _age(agent.node or {}, now))
+            pacer.node_read(now, _age(agent.node or {}, now))
         else:
             refused = attempt.outcome.back_off if attempt.outcome else ()
-            pacer.accepted(
+            pacer.apply_succeeded(
                 now, agent.speaking, refused, requests=len(attempt.codes) if attempt.outcome else 0
             )
             agent.said = agent.speaking

@@ -161,7 +161,7 @@ def test_wakeups(image: Image) -> None:
     """Link messages and uevents are heard in the image: pyudev finds libudev, and nothing else is
     missing.
     """
-    code = "from agent.events.monitor import Wakeups; print(Wakeups().deaf)"
+    code = "from agent.events.monitor import Monitors; print(Monitors().unavailable)"
     assert image.python(code, user="0") == "{}\n"
 
 
