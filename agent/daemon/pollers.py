@@ -1,7 +1,7 @@
 """Whom it costs something to ask, asked now and then: the doors to NVML and to SMPs, with a memory.
 
 The law of this module: a look is for free and may come at any time, a child process is not. So a look finds the last
-answer behind these doors and never waits for one; the loop sees to it that there are new ones (`begin`, `finish`).
+answer behind these doors and never waits for one; the loop sees to it that there are new ones (`start_due`, `collect`).
 What a look did not ask about is not asked about: a node without GPUs starts no child, a port that is down sends no
 packet, and when it is up again nothing is known of it.
 
@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.nvml.domain import SLOW, Pace, Verdict
+from agent.nvml.domain import SLOW, Pace, Verdict, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from agent.model import Observation
 
     Answer = dict[str, Any]
     Address = tuple[str, int]
@@ -32,8 +34,46 @@ AGAIN = 3600.0  # seconds after which a switch is asked again that nothing was h
 NOT_YET = "not asked yet"
 
 
+class Poller(Protocol):
+    """A source that a helper process polls; an observation reads the cached result.
+
+    The loop calls `begin_cycle` before an observation and `observed` after it, `start_due` and
+    `collect` once a turn. Times are seconds of the loop's clock.
+    """
+
+    source: ClassVar[str]  # name of the source (agent/sources/observe.py)
+
+    @property
+    def busy(self) -> bool:
+        """True while a poll is under way."""
+
+    @property
+    def took(self) -> float:
+        """Duration of the last poll in seconds."""
+
+    def begin_cycle(self) -> None:
+        """Forget which queries the previous observation needed."""
+
+    def observed(self, observation: Observation) -> None:
+        """Choose the next poll's time by what was observed."""
+
+    def trigger(self, now: float) -> None:
+        """Poll early: an event happened."""
+
+    def start_due(self, now: float) -> None:
+        """Start a poll if one is due."""
+
+    def collect(self, now: float) -> bool:
+        """Take a finished poll's result; True if an observation should read it."""
+
+    def next_due(self) -> float:
+        """Time at which `start_due` has something to start; infinity if none is needed."""
+
+
 class NvmlPoller:
     """The door to NVML: `ask` takes its time or raises Unavailable, calling this does neither but the latter."""
+
+    source: ClassVar[str] = "nvml"
 
     def __init__(
         self,
@@ -55,9 +95,22 @@ class NvmlPoller:
             raise Unavailable(str(self._answer))
         return self._answer
 
-    def expect(self) -> None:
-        """A look begins."""
+    @property
+    def busy(self) -> bool:
+        return self.aside.busy
+
+    @property
+    def took(self) -> float:
+        return self.aside.took
+
+    def begin_cycle(self) -> None:
         self._wanted = False
+
+    def observed(self, observation: Observation) -> None:
+        self.judged(verdict(observation.nvml))
+
+    def trigger(self, now: float) -> None:
+        """Keep the pace: no event says anything about GPUs."""
 
     def judged(self, found: Verdict) -> None:
         """What a look made of the answer."""
@@ -65,13 +118,11 @@ class NvmlPoller:
         if self._answered is not None:
             self._pace, self._answered = self._pace.after(found, self._answered), None
 
-    def begin(self, now: float) -> None:
-        """Ask, if it is time."""
+    def start_due(self, now: float) -> None:
         if self.next_due() <= now:
             self.aside.start(self._ask)
 
-    def finish(self, now: float) -> bool:
-        """Take in the answer, if one has come; whether it is another than the last."""
+    def collect(self, now: float) -> bool:
         answer = self.aside.take()
         if answer is None:
             return False
@@ -82,7 +133,6 @@ class NvmlPoller:
         return not same
 
     def next_due(self) -> float:
-        """When to `begin`; infinity while an answer is awaited, or nobody wants one."""
         idle = self._wanted and not self.aside.busy and self._answered is None
         return self._pace.due if idle else math.inf
 
@@ -106,6 +156,8 @@ class _Port:
 class SmpPoller:
     """The door to SMPs: `ask` takes its time or raises Unavailable; see Host.ask_smp for what both give."""
 
+    source: ClassVar[str] = "ib"
+
     def __init__(
         self,
         ask: Callable[[Sequence[Address]], Answer],
@@ -126,17 +178,25 @@ class SmpPoller:
             raise Unavailable(self._failure)
         return {"ports": [port.answer for port in self._ports.values()]}
 
-    def expect(self) -> None:
-        """A look begins; what it does not ask for is forgotten."""
+    @property
+    def busy(self) -> bool:
+        return self.aside.busy
+
+    @property
+    def took(self) -> float:
+        return self.aside.took
+
+    def begin_cycle(self) -> None:
         self._before, self._ports = self._ports, {}
 
-    def again(self, now: float) -> None:
-        """There is a reason to ask all of them."""
+    def observed(self, observation: Observation) -> None:
+        """Keep the times: they depend on the answers alone."""
+
+    def trigger(self, now: float) -> None:
         for port in self._ports.values():
             port.due, port.tries = min(port.due, max(now, port.asked + GAP)), 0
 
-    def begin(self, now: float) -> None:
-        """Ask those whose time has come."""
+    def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
         self._asked = sorted(address for address, port in self._ports.items() if port.due <= now)
@@ -145,8 +205,7 @@ class SmpPoller:
             self._ports[address].asked = now
         self.aside.start(lambda: self._ask(asked))
 
-    def finish(self, now: float) -> bool:
-        """Take in the answers, if they have come; whether they have."""
+    def collect(self, now: float) -> bool:
         answer = self.aside.take()
         if answer is None:
             return False
@@ -158,7 +217,6 @@ class SmpPoller:
         return True
 
     def next_due(self) -> float:
-        """When to `begin`; infinity while answers are awaited."""
         return (
             math.inf
             if self.aside.busy
