@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.kube.annotation import parse
-from agent.kube.managed_fields import ANNOTATION, Field, owned, state_of
+from agent.kube.annotation import annotation_of
+from agent.kube.managed_fields import owned_labels, state_of
 from agent.kube.reconcile import Wish
 from agent.nvml.domain import verdict
 
@@ -195,7 +195,7 @@ class Runtime:
         fresh = resync and self._doors.speaker.dry_run  # nothing that we said tells how the Node is
         node = self._node.node if self._node and not fresh else None
         self._doors.pacer.speaking(now)
-        self._api.start(partial(self._doors.speaker.attempt, node, wish))
+        self._api.start(partial(self._doors.speaker.reconcile, node, wish))
 
     def _heed(self, wake: Event) -> None:
         now = self._doors.clock()
@@ -251,10 +251,8 @@ class Runtime:
     def _seed(self, attempt: Result, now: float) -> None:
         """The Node was seen for the first time: what it says of us is where we begin."""
         keys, node = self._doors.speaker.keys, attempt.node or {}
-        told, problem = parse(
-            state_of(node).fields.get(Field(ANNOTATION, keys.annotation)), keys.annotation
-        )
-        self._doors.watch.seed(owned(node, keys), told)
+        told, problem = annotation_of(state_of(node), keys)
+        self._doors.watch.seed(owned_labels(node, keys), told)
         self._doors.voice.seeded(told, problem)
         self._seeded_at = now
         self._doors.pacer.seeded(now, self._doors.voice.age(told))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import observed
+from agent.kube.annotation import annotate
 from agent.kube.managed_fields import keys_of
 from agent.labels.holds import Grace, Holds, lent
 from agent.labels.table import render
@@ -91,7 +91,7 @@ class Observer:
             seen, self._naming, self._holds.previous(now, lambda key: self._interface(key) in away)
         )
         expired = self._holds.rendered(rendered, now, lambda key: self._interface(key) in away)
-        self._told = observed(seen, rendered.labels, self._keys, self._told)
+        self._told = annotate(seen, rendered.labels, self._keys, self._told)
         uneasy = isinstance(seen.rdma, Failed) or any(
             self._interface(key) not in away for key in rendered.held
         )
