@@ -121,9 +121,9 @@ def _node_name(flags: dict[str, Any]) -> str:
 def _target(flags: dict[str, Any]) -> Target:
     """The Node, looked at before anything else is done."""
     from agent.kube.commands import target
-    from agent.kube.transport import door
+    from agent.kube.transport import connect
 
-    return target(door(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
+    return target(connect(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
 
 
 def _publish(
@@ -187,14 +187,14 @@ def run(
 @naming_options
 def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     """Remove every label and annotation that the agent owns on its Node."""
-    from agent.kube.commands import clean, leftovers
+    from agent.kube.commands import clean_up, plan_cleanup
     from agent.kube.diff import planned
-    from agent.kube.transport import door
+    from agent.kube.transport import connect
 
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: add --yes")
-    kube = door(flags["kubeconfig"], flags["context"])
-    todo = leftovers(kube, None if everywhere else _node_name(flags), _naming(flags))
+    kube = connect(flags["kubeconfig"], flags["context"])
+    todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
     for plan in todo:
         click.echo("\n".join(planned(plan)))
     if not todo:
@@ -202,7 +202,7 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     elif yes or click.confirm(
         f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True
     ):
-        faults = [fault for plan in todo if (fault := clean(kube, plan, click.echo))]
+        faults = [fault for plan in todo if (fault := clean_up(kube, plan, click.echo))]
         for fault in faults[:-1]:
             _complain(f"bwagent: {fault}", 1)
         if faults:

@@ -21,8 +21,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from agent.kube.apply import apply, get_node
 from agent.kube.plan import Desired, plan
-from agent.kube.requests import apply, look
 from agent.kube.response import Failure
 from benchmarks.server_meter import Meter
 from tests.support.kube.agents import install
@@ -90,14 +90,14 @@ class Bench:
 
     def get(self, wire: Wire) -> Callable[[int], object]:
         """The agent's look at its Node."""
-        return lambda _number: look(wire.door(self.member.token), self.member.name)
+        return lambda _number: get_node(wire.door(self.member.token), self.member.name)
 
     def patch(self, wire: Wire, *, changes: bool = True) -> Callable[[int], object]:
         """The agent's apply, with other labels each time, or with another time in the annotation
         only.
         """
         kube = wire.door(self.member.token)
-        node = look(kube, self.member.name)
+        node = get_node(kube, self.member.name)
 
         def once(number: int) -> None:
             nonlocal node

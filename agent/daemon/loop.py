@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.kube.annotation import parse
-from agent.kube.managed_fields import ANNOTATION, Field, owned, state_of
+from agent.kube.annotation import annotation_of
+from agent.kube.managed_fields import owned_labels, state_of
 from agent.kube.reconcile import Wish
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Loop:
         reread = resync and self._parts.reconciler.dry_run
         node = self._node.node if self._node and not reread else None
         self._schedule.apply_started(now)
-        self._request.start(partial(self._parts.reconciler.attempt, node, wish))
+        self._request.start(partial(self._parts.reconciler.reconcile, node, wish))
 
     def _handle(self, event: Event) -> None:
         if event.kind == "frames":
@@ -260,9 +260,8 @@ class Loop:
     def _seed(self, result: Result, now: float) -> None:
         """Start from the labels and the annotation of the Node, which was read the first time."""
         keys, node = self._parts.reconciler.keys, result.node or {}
-        text = state_of(node).fields.get(Field(ANNOTATION, keys.annotation))
-        annotation, problem = parse(text, keys.annotation)
-        self._parts.observer.seed(owned(node, keys), annotation)
+        annotation, problem = annotation_of(state_of(node), keys)
+        self._parts.observer.seed(owned_labels(node, keys), annotation)
         self._reporter.seeded(annotation, problem)
         self._node_read_at = now
         self._schedule.node_read(now, self._reporter.age(annotation))

@@ -24,7 +24,7 @@ from agent.events.monitor import Monitors
 from agent.events.port_states import PortStateSweep
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
-from agent.kube.transport import door
+from agent.kube.transport import connect
 from agent.live_host import live_host, polled_gpus
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
@@ -122,7 +122,7 @@ def _assemble(
         pollers=(gpus, smps),
         observer=Observer(host, configuration.naming, configuration.sources, hold, time.time),
         reconciler=Reconciler(
-            door(configuration.kubeconfig, configuration.context),
+            connect(configuration.kubeconfig, configuration.context),
             configuration.node,
             keys,
             configuration.dry_run,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import observed
+from agent.kube.annotation import annotate
 from agent.kube.managed_fields import keys_of
 from agent.labels.holds import Grace, Holds, lent
 from agent.labels.table import render
@@ -83,7 +83,7 @@ class Observer:
         now = self._host.clock()
         observation = self._grace.damp(replace(observation, time=self._wall()), now)
         rendered, expired = self._render(observation, now)
-        self._annotation = observed(observation, rendered.labels, self._keys, self._annotation)
+        self._annotation = annotate(observation, rendered.labels, self._keys, self._annotation)
         links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
         self._netdevs = tuple(link.netdev for link in links if link.netdev)
         degraded = self._is_degraded(observation, rendered)

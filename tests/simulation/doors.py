@@ -17,9 +17,9 @@ from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
-from agent.kube import reply as kube
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
+from agent.kube.reply import read_node
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
@@ -249,4 +249,4 @@ def _told(reply: Reply) -> Mapping[str, Any]:
     """What the helper says of a reply: statuses below zero are its own, for what is no HTTP."""
     if reply.status < 0:
         return {"error": reply.body.decode(), "message": "it is simulated"}
-    return kube.one(reply.status, reply.headers, reply.body)
+    return read_node(reply.status, reply.headers, reply.body)

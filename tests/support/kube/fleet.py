@@ -23,8 +23,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from agent.daemon.schedule import Schedule, Settings
-from agent.kube.annotation import Annotation, parse
-from agent.kube.managed_fields import ANNOTATION, Field, keys_of, state_of
+from agent.kube.annotation import Annotation, annotation_of
+from agent.kube.managed_fields import keys_of, state_of
 from agent.kube.reconcile import Reconciler, Wish
 from agent.labels.table import Naming
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
+    from agent.kube.apply import Json
     from agent.kube.reconcile import Result
-    from agent.kube.requests import Told
     from tests.support.kube.clock import Clock
     from tests.support.kube.population import Member
     from tests.support.kube.wire import Wire
@@ -53,7 +53,7 @@ class Agent:
     whole: Mapping[str, str]  # the labels of its node when nothing is broken
     told: Annotation
     labels: Mapping[str, str]  # what a look would find now
-    node: Told | None = None
+    node: Json | None = None
     seeded: bool = False
     seen: tuple[Mapping[str, str], Annotation] | None = None  # by the last look
     speaking: object = None  # what the attempt under way says
@@ -71,9 +71,9 @@ def _state(labels: Mapping[str, str], told: Annotation) -> tuple[object, ...]:
     return tuple(labels.items()), told.boot_id, told.interfaces
 
 
-def _age(node: Told, now: float) -> float:
+def _age(node: Json, now: float) -> float:
     """Seconds since the labels were last true, by the annotation; 0 where there is none yet."""
-    told, _ = parse(state_of(node).fields.get(Field(ANNOTATION, KEYS.annotation)), KEYS.annotation)
+    told, _ = annotation_of(state_of(node), KEYS)
     return EPOCH + now - told.time if told and told.time else 0.0
 
 
@@ -215,7 +215,7 @@ class Fleet:
     def _attempt(self, agent: Agent, wish: Wish | None, asked: float) -> None:
         self.tally.late = max(self.tally.late, self.clock() - asked)
         try:
-            self._answers.put((agent, agent.speaker.attempt(agent.node, wish)))
+            self._answers.put((agent, agent.speaker.reconcile(agent.node, wish)))
         except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to
             self._answers.put((agent, error))
 

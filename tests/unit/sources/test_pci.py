@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from click import BadParameter
 
-from agent.kube.annotation import Annotation, observed
+from agent.kube.annotation import Annotation, annotate
 from agent.kube.managed_fields import keys_of
 from agent.labels.table import Naming, render
 from agent.model import Absent, Failed, Seen
@@ -93,7 +93,7 @@ def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
 def test_it_stays_in_the_annotation() -> None:
     """Though no label names it any more."""
     seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
-    told = observed(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
+    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
     assert dict(told.interfaces) == LABELED
 
 
@@ -105,7 +105,7 @@ def test_a_class_that_fails_forgets_nobody() -> None:
         unbound=(),
         ports=(),
     )
-    told = observed(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
+    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
     assert dict(told.interfaces) == LABELED
 
 
