@@ -114,7 +114,7 @@ class Runtime:
         for wake in wakes:
             self._heed(wake)
         self._collect(self._doors.clock())
-        self._doors.voice.turned()
+        self._doors.voice.heartbeat()
 
     def _act(self) -> None:
         step = self._doors.pacer.step(self._doors.clock())
@@ -161,7 +161,7 @@ class Runtime:
             self._doors.pacer.want(look.state)
         self._aim(look.observation)
         took = {"nvml": self._doors.gpus.aside.took, "ib": self._doors.smps.aside.took}
-        self._doors.voice.looked(look, took, self._doors.wakeups.deaf, self._doors.ears.dropped)
+        self._doors.voice.observed(look, took, self._doors.wakeups.deaf, self._doors.ears.dropped)
 
     def _aim(self, seen: Observation) -> None:
         """Hear of the backend's netdevs and sweep its InfiniBand ports from now on."""
@@ -201,13 +201,13 @@ class Runtime:
         now = self._doors.clock()
         if wake.kind == "frames":
             news, repeated = self._doors.ears.hear()
-            self._doors.voice.heard(repeated)
+            self._doors.voice.frames_repeated(repeated)
             self._doors.pacer.put_off(now, self._doors.watch.until())
             if news:
                 self._doors.pacer.stir(now)
             return
         if wake.kind == "signal":
-            self._doors.voice.signal(wake.subject)
+            self._doors.voice.signal_received(wake.subject)
             self._stopped |= wake.subject != "SIGHUP"
         self._doors.smps.again(now)
         self._doors.pacer.stir(now)
@@ -226,7 +226,7 @@ class Runtime:
             self._answered(result, now)
 
     def _answered(self, attempt: Result, now: float) -> None:
-        self._doors.voice.answered(attempt, self._told)
+        self._doors.voice.reconciled(attempt, self._told)
         self._node = attempt if attempt.node is not None else None
         if attempt.failure:
             if attempt.failure.kind == "configuration" and self._seeded_at is None:
@@ -255,6 +255,6 @@ class Runtime:
             state_of(node).fields.get(Field(ANNOTATION, keys.annotation)), keys.annotation
         )
         self._doors.watch.seed(owned(node, keys), told)
-        self._doors.voice.seeded(told, problem)
+        self._doors.voice.node_read(told, problem)
         self._seeded_at = now
-        self._doors.pacer.seeded(now, self._doors.voice.age(told))
+        self._doors.pacer.seeded(now, self._doors.voice.annotation_age(told))

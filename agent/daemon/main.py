@@ -33,7 +33,7 @@ from agent.sysfs.reader import LiveRoot
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, own_process, process_text
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.server import Server, State
+from agent.telemetry.server import Server, Status
 
 if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
@@ -72,14 +72,14 @@ class Configuration:
 def run(configuration: Configuration) -> None:
     """Run until SIGTERM; Unavailable where that is not possible."""
     with ExitStack() as stack:
-        state = State()
+        state = Status()
         runtime, voice = _assemble(configuration, state, stack)
         voice.started()
         if configuration.metrics_address:
             process = own_process()
             server = Server(configuration.metrics_address, state, lambda: process_text(process))
             stack.callback(server.close)
-            voice.serves(server.fault)
+            voice.server_started(server.fault)
         gc.freeze()  # what was imported stays until the end
         try:
             runtime.run()
@@ -88,7 +88,7 @@ def run(configuration: Configuration) -> None:
 
 
 def _assemble(
-    configuration: Configuration, state: State, stack: ExitStack
+    configuration: Configuration, state: Status, stack: ExitStack
 ) -> tuple[Runtime, Reporter]:
     clock = AwakeClock()
     keys = keys_of(configuration.naming)
