@@ -117,7 +117,7 @@ class Loop:
         for event in events:
             self._handle(event)
         self._collect(self._clock())
-        self._reporter.turned()
+        self._reporter.heartbeat()
 
     def _act(self) -> None:
         """Observe or apply, whichever is due, and start the polls that are due."""
@@ -172,7 +172,7 @@ class Loop:
         self._watch(cycle.observation)
         took = {poller.source: poller.took for poller in self._parts.pollers}
         unavailable = self._parts.monitors.unavailable
-        self._reporter.looked(cycle, took, unavailable, self._parts.inbox.dropped)
+        self._reporter.observed(cycle, took, unavailable, self._parts.inbox.dropped)
 
     def _watch(self, observation: Observation) -> None:
         """Watch the backend's netdevs, and sweep its InfiniBand ports, from now on.
@@ -211,7 +211,7 @@ class Loop:
             self._receive()
             return
         if event.kind == "signal":
-            self._reporter.signal(event.subject)
+            self._reporter.signal_received(event.subject)
             self._is_stopped |= event.subject != "SIGHUP"
         now = self._clock()
         for poller in self._parts.pollers:
@@ -222,7 +222,7 @@ class Loop:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
         now = self._clock()
         has_new, repeated = self._parts.inbox.receive()
-        self._reporter.heard(repeated)
+        self._reporter.frames_repeated(repeated)
         self._schedule.extend(now, self._parts.observer.expires_at())
         if has_new:
             self._schedule.trigger(now)
@@ -242,7 +242,7 @@ class Loop:
 
     def _finished(self, result: Result, now: float) -> None:
         """Handle the result of a request: a failure, the Node as first read, or an apply."""
-        self._reporter.answered(result, self._applying)
+        self._reporter.reconciled(result, self._applying)
         self._node = result if result.node is not None else None
         if result.failure:
             if result.failure.kind == "configuration" and self._node_read_at is None:
@@ -262,9 +262,9 @@ class Loop:
         keys, node = self._parts.reconciler.keys, result.node or {}
         annotation, problem = annotation_of(state_of(node), keys)
         self._parts.observer.seed(owned_labels(node, keys), annotation)
-        self._reporter.seeded(annotation, problem)
+        self._reporter.node_read(annotation, problem)
         self._node_read_at = now
-        self._schedule.node_read(now, self._reporter.age(annotation))
+        self._schedule.node_read(now, self._reporter.annotation_age(annotation))
 
     def _applied(self, result: Result, now: float) -> None:
         """Record that the Node has the state of the cycle applied, but for what was refused."""

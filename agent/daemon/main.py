@@ -34,7 +34,7 @@ from agent.sysfs.reader import LiveRoot
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, own_process, process_text
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.server import Server, State
+from agent.telemetry.server import Server, Status
 
 if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
@@ -73,14 +73,14 @@ class Configuration:
 def run(configuration: Configuration) -> None:
     """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run."""
     with ExitStack() as stack:
-        state = State()
-        loop, reporter = _assemble(configuration, state, stack)
+        status = Status()
+        loop, reporter = _assemble(configuration, status, stack)
         reporter.started()
         if configuration.metrics_address:
             process = own_process()
-            server = Server(configuration.metrics_address, state, lambda: process_text(process))
+            server = Server(configuration.metrics_address, status, lambda: process_text(process))
             stack.callback(server.close)
-            reporter.serves(server.fault)
+            reporter.server_started(server.fault)
         gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()
@@ -89,7 +89,7 @@ def run(configuration: Configuration) -> None:
 
 
 def _assemble(
-    configuration: Configuration, state: State, stack: ExitStack
+    configuration: Configuration, status: Status, stack: ExitStack
 ) -> tuple[Loop, Reporter]:
     clock = AwakeClock()
     keys = keys_of(configuration.naming)
@@ -106,7 +106,7 @@ def _assemble(
     reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
-        state,
+        status,
         keys,
         configuration.node,
         hold,

@@ -185,10 +185,10 @@ class Served:
         self.is_ready = False
         self.text = ""
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         """The loop turns."""
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         self.is_ready = True
 
     def publish(self, text: str) -> None:

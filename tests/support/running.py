@@ -94,10 +94,10 @@ class Silence:
         self.is_ready = False
         self.text = ""
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         pass
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         self.is_ready = True
 
     def publish(self, text: str) -> None:
