@@ -15,14 +15,15 @@ import click
 from agent import __version__
 from agent.errors import BwagentError, Rejected, Unavailable
 from agent.options import (
+    AllAtOnce,
     cluster_options,
     device_options,
     naming_options,
     not_empty,
+    run_options,
     source_options,
     wait_options,
 )
-from agent.run_options import AllAtOnce, run_options
 
 if TYPE_CHECKING:
     from agent.host import Host

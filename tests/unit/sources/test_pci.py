@@ -11,7 +11,7 @@ from agent.kube.annotation import Annotation, observed
 from agent.kube.managed_fields import keys_of
 from agent.labels.table import Naming, render
 from agent.model import Absent, Failed, Seen
-from agent.run_options import duration
+from agent.options import duration
 from agent.sources.observe import observe
 from agent.sources.pci import unbound
 from tests.support.devices import ib
