@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import observed
 from agent.kube.managed_fields import keys_of
-from agent.labels.holds import Grace, Holds, lent
-from agent.labels.table import render
+from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
+from agent.labels.render import render
 from agent.model import Absent, Failed, Seen
 from agent.sources.observe import observe
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.kube.annotation import Annotation
-    from agent.labels.table import Naming, Rendered
+    from agent.labels.render import Rendered
+    from agent.labels.table import Naming
     from agent.model import Observation
 
 OFF = Absent("switched off by --source")
@@ -69,7 +70,7 @@ class Observer:
         )
         self._keys = keys_of(naming)
         self._told: Annotation | None = None
-        self._grace = Grace()
+        self._grace = LinkDownGrace()
         self._netdevs: tuple[str, ...] = ()  # whose neighbours were looked at
         self._holds = Holds(hold, {}, host.clock())
 
@@ -85,12 +86,12 @@ class Observer:
         labelled = dict(self._told.interfaces) if self._told else {}
         seen = observe(self._host, self._sources, labelled, took)
         now = self._host.clock()
-        seen = self._grace.damp(_without(seen, self._wall()), now)
-        away = lent(seen)
+        seen = self._grace.apply(_without(seen, self._wall()), now)
+        away = lent_interfaces(seen)
         rendered = render(
             seen, self._naming, self._holds.previous(now, lambda key: self._interface(key) in away)
         )
-        expired = self._holds.rendered(rendered, now, lambda key: self._interface(key) in away)
+        expired = self._holds.update(rendered, now, lambda key: self._interface(key) in away)
         self._told = observed(seen, rendered.labels, self._keys, self._told)
         uneasy = isinstance(seen.rdma, Failed) or any(
             self._interface(key) not in away for key in rendered.held

@@ -9,7 +9,8 @@ from click import BadParameter
 
 from agent.kube.annotation import Annotation, observed
 from agent.kube.managed_fields import keys_of
-from agent.labels.table import Naming, render
+from agent.labels.render import render
+from agent.labels.table import Naming
 from agent.model import Absent, Failed, Seen
 from agent.options import duration
 from agent.sources.observe import observe
