@@ -15,19 +15,21 @@ import click
 from agent import __version__
 from agent.errors import BwagentError, Rejected, Unavailable
 from agent.options import (
+    AllAtOnce,
     cluster_options,
     device_options,
     naming_options,
     not_empty,
+    run_options,
     source_options,
     wait_options,
 )
-from agent.run_options import AllAtOnce, run_options
 
 if TYPE_CHECKING:
     from agent.host import Host
     from agent.kube.commands import Target
-    from agent.labels.table import Naming, Rendered
+    from agent.labels.render import Rendered
+    from agent.labels.table import Naming
     from agent.lldp.wait import LldpWait
     from agent.model import Observation
 
@@ -75,7 +77,7 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     """Observe this node once, print its labels, and apply them to its Node unless --dry-run."""
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff goes with --dry-run, and not with --replay")
-    from agent.labels.table import render
+    from agent.labels.render import render
     from agent.output.formats import Choices, report_on, show
     from agent.snapshot.replay import replay as replayed
     from agent.sources.observe import observe

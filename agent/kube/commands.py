@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from agent.kube.apply import Json, Kube, Outcome
     from agent.kube.managed_fields import Keys
     from agent.kube.plan import Plan
-    from agent.labels.table import Naming, Rendered
+    from agent.labels.render import Rendered
+    from agent.labels.table import Naming
     from agent.model import Observation
 
 

@@ -67,8 +67,7 @@ ALLOWED: dict[str, set[str]] = {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
     },
-    "options": {"labels"},
-    "run_options": {"daemon", "options", "telemetry"},
+    "options": {"daemon", "labels", "telemetry"},
 }
 # The modules that put the parts together.
 EDGE = {"cli"}
@@ -78,7 +77,6 @@ THIRD_PARTY = {
     "kube.client",
     "options",
     "output.formats",
-    "run_options",
     "snapshot.archive",
     "snapshot.pcap",
     "telemetry.metrics",

@@ -9,9 +9,10 @@ from click import BadParameter
 
 from agent.kube.annotation import Annotation, annotate
 from agent.kube.managed_fields import keys_of
-from agent.labels.table import Naming, render
+from agent.labels.render import render
+from agent.labels.table import Naming
 from agent.model import Absent, Failed, Seen
-from agent.run_options import duration
+from agent.options import duration
 from agent.sources.observe import observe
 from agent.sources.pci import unbound
 from tests.support.devices import ib
