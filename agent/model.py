@@ -253,7 +253,7 @@ class Neighbor(NamedTuple):
     device: str
     port_id: str
     port_name: str | None
-    told: LldpNeighbor | IbNeighbor
+    facts: LldpNeighbor | IbNeighbor
     age: float | None = None  # seconds since its last LLDP frame; None: read by SMP
 
 

@@ -191,7 +191,7 @@ def _one_of(words: tuple[str, ...], word: str | None, interface: str) -> Iterabl
 
 
 def _neighbor(neighbor: Neighbor) -> tuple[str | None, ...]:
-    told = neighbor.told
+    told = neighbor.facts
     if isinstance(told, IbNeighbor):
         return "smp", neighbor.device, neighbor.port_id, neighbor.port_name, told.node_guid
     return "lldp", neighbor.device, neighbor.port_id, neighbor.port_name, told.chassis_id

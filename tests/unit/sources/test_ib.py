@@ -112,7 +112,7 @@ def test_a_switch_is_known_by_its_name() -> None:
         None,
         None,
     )
-    assert neighbor.told == LEAF
+    assert neighbor.facts == LEAF
 
 
 @pytest.mark.parametrize(
