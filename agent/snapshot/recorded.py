@@ -1,6 +1,6 @@
 """The recorded I/O of a snapshot: LLDP frames, SMP answers, NVML's answer, private flags.
 
-    lldp/<netdev>.pcap or .pcapng      frames, with their times (agent/snapshot/pcap.py)
+    lldp/<netdev>.pcap or .pcapng      frames, with their times (agent/lldp/pcap.py)
     smp/<device>-<port>.json           requests and replies of one port, in hex (agent/helper)
     nvml.json                          NVML's answer (agent/nvml/library.py, look)
     host.json, "private_flags"         of the netdevs that were asked
@@ -112,7 +112,7 @@ def save(io: RecordedIo, folder: Path) -> None:
     """Write frames and answers into a snapshot."""
     if io.listened:
         (folder / LLDP).mkdir()
-    from agent.snapshot import pcap
+    from agent.lldp import pcap
 
     for netdev, frames in io.heard.items():
         try:
@@ -160,7 +160,7 @@ def _bytes(store: Store, path: str, limit: int) -> bytes:
 
 
 def _load_frames(io: RecordedIo, netdev: str, store: Store, path: str) -> None:
-    from agent.snapshot import (
+    from agent.lldp import (
         pcap,  # with it comes the decoder, which a snapshot without frames does not need
     )
 

@@ -78,7 +78,7 @@ THIRD_PARTY = {
     "output.formats",
     "run_options",
     "snapshot.archive",
-    "snapshot.pcap",
+    "lldp.pcap",
     "telemetry.metrics",
 }
 

@@ -15,7 +15,8 @@ from agent.host import Host
 from agent.infiniband import smp
 from agent.lldp.frame import Frame
 from agent.output.formats import Choices, report_on
-from agent.snapshot import capture, pcap
+from agent.lldp import pcap
+from agent.snapshot import capture
 from agent.snapshot.recorded import RecordedIo, load, recording, save
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
+from agent.lldp import pcap
 from agent.lldp.frame import Frame
-from agent.snapshot import pcap
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 
 pytest.importorskip("scapy")

@@ -126,7 +126,7 @@ def _seconds(meta: Any, *, nano: bool) -> float:
 
 
 def _scapy() -> tuple[Any, type[Exception]]:
-    """scapy's module for capture files, and the exception that it raises."""
+    """Scapy's module for capture files, and the exception that it raises."""
     try:
         from scapy import error, utils
     except ImportError:
