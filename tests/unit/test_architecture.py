@@ -78,7 +78,7 @@ THIRD_PARTY = {
     "options",
     "output.formats",
     "snapshot.archive",
-    "snapshot.pcap",
+    "lldp.pcap",
     "telemetry.metrics",
 }
 
