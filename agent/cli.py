@@ -78,7 +78,8 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff goes with --dry-run, and not with --replay")
     from agent.labels.render import render
-    from agent.output.formats import Choices, report_on, show
+    from agent.output.document import Choices, document
+    from agent.output.formats import show
     from agent.snapshot.replay import replay as replayed
     from agent.sources.observe import observe
 
@@ -97,7 +98,7 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
         *(hearing.notes() if hearing else ()),
         *(target.problems(observation) if target else ()),
     ]
-    show(report_on(observation, choices, notes, rendered), output)
+    show(document(observation, choices, notes, rendered), output)
     _fail_if_blind(observation)
     if target:
         _publish(target, observation, rendered, apply=not dry_run, aside=output != "table")
