@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import agent
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.model import Failed, IbNeighbor, Problem, Seen
+from agent.model import AcceleratorReason, Failed, IbNeighbor, Problem, Seen
 from agent.nvml.domain import health_faults, verdict
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _accelerator_hints(observation: Observation) -> Iterable[Problem]:
     if not isinstance(observation.nvml, Seen):
         return
     found = verdict(observation.nvml)
-    if found.text and found.reason != "unsupported":
+    if found.text and found.reason != AcceleratorReason.UNSUPPORTED:
         yield Problem("nvml", "accelerator", None, f"{found.reason}: {found.text}")
     for gpu in observation.nvml.value:
         if faults := health_faults(gpu):

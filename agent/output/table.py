@@ -2,7 +2,8 @@
 
 One line for each port, then the labels, then what is missing and why. The table is made from the
 JSON document, so it shows nothing that JSON does not have. Lines have 80 columns at most, but for
-words that are longer. Color only repeats what the words say.
+words that are longer. Color only repeats what the words say. Text of the document may be a
+stranger's (a neighbor's name, a snapshot's reason), so all of it is made printable first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+from agent.model import AcceleratorReason, NeighborReason
+from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 MAX_NAMES = 12  # interfaces listed in one line
 MIN_COLUMN_WIDTH = 6
+MAX_TEXT = 1000  # characters of one text of the document
 LINKS = {"InfiniBand": "IB", "Ethernet": "Eth"}
 COLORS = {"good": 32, "bad": 31, "dim": 2}  # SGR parameters (ECMA-48, 8.3.117)
 
@@ -37,24 +42,6 @@ STATES = {
 # Drivers report "Disabled" or "Polling" for any Ethernet port without a link.
 NO_LINK = "no link: cable, transceiver, the port over there, or the interface is not up"
 
-# The reasons for a missing neighbor.
-SILENCE = {
-    "not-listened": "not listened for",
-    "silent": "no neighbour has spoken (switches do so every 30 s)",
-    "expired": "the neighbour has fallen silent for longer than it promised",
-    "shutdown": "the neighbour said goodbye",
-    "blocked-by-firmware": "the NIC's firmware keeps LLDP to itself",
-    "not-permitted": "not permitted (LLDP needs CAP_NET_RAW, InfiniBand /dev/infiniband/umad*)",
-    "no-netdev": "its network device is not here: lent to a pod",
-    "no-answer": "the far end does not answer management packets",
-    "no-umad": "no libibumad, or no umad device (module ib_umad)",
-    "refused": "the port takes no management packets",
-    "send-failed": "the management packet could not be sent",
-    "malformed": "the answer makes no sense",
-    "not-recorded": "the snapshot holds no answer of its neighbour",
-    "unavailable": "could not be listened to",
-}
-
 COLUMNS: tuple[tuple[str, Callable[[Port], str]], ...] = (
     ("INTERFACE", lambda port: str(port["interface"])),
     ("ROLE", lambda port: str(port["role"])),
@@ -68,6 +55,7 @@ COLUMNS: tuple[tuple[str, Callable[[Port], str]], ...] = (
 
 def render(document: dict[str, Any], *, color: bool) -> str:
     """Return the table and the sections below it as text."""
+    document = _printable(document)
     paint = _paint if color else _plain
     sections = (
         [_headline(document)],
@@ -80,6 +68,17 @@ def render(document: dict[str, Any], *, color: bool) -> str:
         _section("Problems", _problems(document["problems"])),
     )
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _printable(value: Any) -> Any:
+    """Return a copy of a JSON value in which every string is printable."""
+    if isinstance(value, str):
+        return visible(value, MAX_TEXT)
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_printable(item) for item in value]
+    return value
 
 
 def _headline(document: dict[str, Any]) -> str:
@@ -168,11 +167,11 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
     """Yield the NVLink domain, or the reason for its absence, if the node has GPUs."""
     gpus, reason = len(accelerator["gpus"]), accelerator["reason"]
     if not gpus:
-        if reason == "failed":
-            yield "the GPUs could not be queried"
+        if reason == AcceleratorReason.FAILED:
+            yield AcceleratorReason.FAILED.text
         return
     domain = accelerator["value"] or f"no domain ({reason})"
-    if reason == "unsupported":  # the other reasons are among the problems
+    if reason == AcceleratorReason.UNSUPPORTED:  # the other reasons are among the problems
         domain = f"{domain}: {accelerator['text']}"
     yield f"{gpus} GPU{'s' * (gpus != 1)}: {domain}"
 
@@ -189,7 +188,7 @@ def _labels(labels: dict[str, str]) -> list[str]:
 def _not_counting(document: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each backend port without a rate; lent ports are in another section."""
     missing = document["missing_neighbors"]
-    lent = {row["interface"] for row in missing if row["reason"] == "no-netdev"}
+    lent = {row["interface"] for row in missing if row["reason"] == NeighborReason.NO_NETDEV}
     for port in document["ports"]:
         if port["role"] != "backend" or port["counted_gbps"] or port["interface"] in lent:
             continue
@@ -214,15 +213,23 @@ def _missing_and_ambiguous(document: dict[str, Any]) -> Iterator[str]:
 
     Ports whose link is down are left out: they are among those that do not count.
     """
-    missing = [row for row in document["missing_neighbors"] if row["reason"] != "link-down"]
-    for reason, rows in _grouped(missing, "reason"):
-        yield f"{_listed(rows)}: {SILENCE.get(reason, reason)}"
+    for reason, rows in _grouped(document["missing_neighbors"], "reason"):
+        if reason != NeighborReason.LINK_DOWN:
+            yield f"{_listed(rows)}: {_text_of(reason)}"
     for interface, group in groupby(document["neighbors"], key=lambda row: row["interface"]):
         selected, *others = group
         if others:
             names = [f"{row['device']} {row['port_name'] or row['port_id']}" for row in others]
             first = selected["device"]
             yield f"{interface}: several neighbors: {first} selected, also {', '.join(names)}"
+
+
+def _text_of(reason: str) -> str:
+    """Return the text of a NeighborReason; a snapshot's unknown reason is its own text."""
+    try:
+        return NeighborReason(reason).text
+    except ValueError:
+        return reason
 
 
 def _ignored(ports: list[Port]) -> Iterator[str]:

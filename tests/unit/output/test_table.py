@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.model import NeighborReason
 from agent.output.table import MAX_NAMES, WIDTH, render
 
 PORT: dict[str, Any] = {
@@ -117,6 +118,28 @@ def test_missing_neighbors_are_grouped_by_reason() -> None:
     lines = below("Neighbors", table(missing_neighbors=reasons))
     assert [line.partition(":")[0] for line in lines] == ["ibp1", "ibp4", "ibp0, ibp2"]
     assert lines[1] == "ibp4: of-a-later-version"
+
+
+@pytest.mark.parametrize("reason", NeighborReason)
+def test_every_reason_has_its_text(reason: NeighborReason) -> None:
+    """A link that is down is among the ports that do not count."""
+    text = " ".join(below("Neighbors", table(missing_neighbors=missing(reason))))
+    assert text == ("" if reason is NeighborReason.LINK_DOWN else f"ibp0: {reason.text}")
+
+
+def test_a_strangers_text_is_made_printable() -> None:
+    """Names of neighbors, reasons of snapshots, the host name: no escape sequence, one line."""
+    evil = "a\x1b[2J\n\u202eb"
+    lines = table(
+        PORT,
+        node=evil,
+        neighbors=[NEIGHBOR | {"device": evil}],
+        missing_neighbors=missing(evil),
+        problems=[{"source": "rdma", "subject": evil, "error": None, "text": evil}],
+        labels={"key": evil},
+    )
+    assert all(line.isprintable() for line in lines)
+    assert sum(r"a\x1b[2J\n\u202eb" in line for line in lines) == 5
 
 
 def test_long_lists_of_interfaces_are_cut() -> None:
