@@ -20,11 +20,11 @@ from agent.model import (
     Link,
     LldpNeighbor,
     Neighbor,
+    NeighborReason,
     Observation,
     Problem,
     Seen,
 )
-from agent.output.table import SILENCE
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
 from agent.sources.observe import SOURCES, observe
@@ -33,9 +33,9 @@ from agent.telemetry import samples
 from agent.telemetry.exposition import LONGEST, family
 from agent.telemetry.metrics import Metric, Metrics, own_process, process_text
 from tests.support.devices import eth, ib, netdev, port
+from tests.support.documents import between
 from tests.support.machines import MACHINES
 from tests.support.real_parts import require
-from tests.unit.test_docs import between
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -384,7 +384,7 @@ def test_the_process() -> None:
 def test_the_words_are_those_of_the_sources() -> None:
     """A new source, or a new reason for a missing neighbour, has its word here."""
     assert tuple(name for name, _ in SOURCES) == samples.SOURCES
-    assert set(samples.MISSING) == {*SILENCE, "link-down"}
+    assert set(samples.MISSING) == set(NeighborReason)
 
 
 def test_names_follow_the_conventions() -> None:
@@ -403,7 +403,8 @@ def test_the_document_has_the_table(repository: Path, update_golden: bool) -> No
     begin = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
     path = repository / "docs/metrics.md"
     assert between(path, begin, "\n`reason` of", truth, update=update_golden) == truth
-    words = SILENCE | {"link-down": "the port has no link", samples.OTHER: "none of these"}
+    words = {str(reason): reason.text for reason in NeighborReason}
+    words[samples.OTHER] = "none of these"
     truth = "".join(f"| `{word}` | {words[word]} |\n" for word in (*samples.MISSING, samples.OTHER))
     assert (
         between(path, "| reason | |\n|---|---|\n", "\n## What", truth, update=update_golden)
