@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agent.sources.table import NAMES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -100,7 +102,7 @@ device_options = options(
 source_options = options(
     click.option(
         "--source",
-        type=click.Choice(["rdma", "lldp", "ib", "nvml"]),
+        type=click.Choice(NAMES),
         multiple=True,
         help="Ask only these sources. Repeatable.",
     ),

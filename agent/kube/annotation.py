@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import agent
 from agent.errors import Malformed
 from agent.model import Failed, Problem, Seen
+from agent.sources.table import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +49,7 @@ def observed(
     observation: Observation, labels: Iterable[str], keys: Keys, previous: Annotation | None = None
 ) -> Annotation:
     """What to write beside these labels; `previous` knows what cannot be seen now."""
-    outcomes = (observation.rdma, observation.lldp, observation.ib, observation.nvml)
+    outcomes = [getattr(observation, name) for name in NAMES]
     full = not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
     time, boot_id = (previous.time, previous.boot_id) if previous else (None, None)
     if full:

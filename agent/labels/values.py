@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.model import Failed, Seen, natural
 from agent.nvml.domain import verdict
+from agent.sources.table import NEIGHBOR_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -110,7 +111,7 @@ def _unseen(observation: Observation) -> Iterable[Claim]:
     """What a failed source would have told of: the ports of its link layer; one that is switched off, of any other."""
     if isinstance(observation.rdma, Failed):
         yield Claim(None)
-    for name, link_layer in (("lldp", "Ethernet"), ("ib", "InfiniBand")):
+    for name, link_layer in NEIGHBOR_SOURCES:
         if not isinstance(getattr(observation, name), Failed):
             continue
         backend = {
