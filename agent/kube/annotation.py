@@ -20,6 +20,7 @@ import agent
 from agent.errors import Malformed
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.model import Failed, Problem, Seen
+from agent.sources.table import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +65,7 @@ def annotate(
 
 def _is_full(observation: Observation) -> bool:
     """Return True if no source failed and none is switched off."""
-    outcomes = (observation.rdma, observation.lldp, observation.ib, observation.nvml)
+    outcomes = [getattr(observation, name) for name in NAMES]
     return not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 

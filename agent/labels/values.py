@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.model import Failed, Seen, natural
 from agent.nvml.domain import verdict
+from agent.sources.table import NEIGHBOR_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.model import Link, Neighbor, Observation
-
-# The sources of neighbors: fields of Observation, and the link layer whose ports each one covers.
-NEIGHBOR_SOURCES = (("lldp", "Ethernet"), ("ib", "InfiniBand"))
 
 
 class Value(NamedTuple):

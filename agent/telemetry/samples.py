@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from agent.model import AcceleratorReason, Failed, IbNeighbor, Seen
 from agent.nvml import domain as accelerator
 from agent.output import document as report
+from agent.sources import table as sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from agent.model import Gpu, Link, Neighbor, Observation, PortRole
     from agent.telemetry.exposition import Sample
 
-SOURCES = ("rdma", "lldp", "ib", "nvml")
+SOURCES = sources.NAMES
 PROBLEMS = (*SOURCES, "host", "labels")
 PORT_STATES = (
     "DOWN",

@@ -61,13 +61,13 @@ ALLOWED: dict[str, set[str]] = {
     "labels": {"nvml", "sources"},
     "output": {"labels", "nvml"},
     "snapshot": {"host", "infiniband", "lldp", "nvml", "sources", "sysfs"},
-    "kube": {"helper", "labels", "nvml"},
+    "kube": {"helper", "labels", "nvml", "sources"},
     "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
     "daemon": {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
     },
-    "options": {"daemon", "labels", "telemetry"},
+    "options": {"daemon", "labels", "sources", "telemetry"},
 }
 # The modules that put the parts together.
 EDGE = {"cli"}

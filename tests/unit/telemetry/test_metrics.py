@@ -27,7 +27,8 @@ from agent.model import (
 )
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
-from agent.sources.observe import SOURCES, observe
+from agent.sources.observe import observe
+from agent.sources.table import SOURCES
 from agent.telemetry import metrics as table
 from agent.telemetry import samples
 from agent.telemetry.exposition import LONGEST, family
@@ -383,7 +384,7 @@ def test_the_process() -> None:
 
 def test_the_words_are_those_of_the_sources() -> None:
     """A new source, or a new reason for a missing neighbour, has its word here."""
-    assert tuple(name for name, _ in SOURCES) == samples.SOURCES
+    assert tuple(source.name for source in SOURCES) == samples.SOURCES
     assert set(samples.MISSING) == set(NeighborReason)
 
 
