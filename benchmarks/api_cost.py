@@ -89,13 +89,13 @@ class Bench:
 
     def get(self, wire: Wire) -> Callable[[int], object]:
         """The agent's look at its Node."""
-        return lambda _number: get_node(wire.door(self.member.token), self.member.name)
+        return lambda _number: get_node(wire.connect(self.member.token), self.member.name)
 
     def patch(self, wire: Wire, *, changes: bool = True) -> Callable[[int], object]:
         """The agent's apply, with other labels each time, or with another time in the annotation
         only.
         """
-        kube = wire.door(self.member.token)
+        kube = wire.connect(self.member.token)
         node = get_node(kube, self.member.name)
 
         def once(number: int) -> None:

@@ -124,7 +124,7 @@ class Fleet:
         ]
 
     def _start(self, member: Member, at: float) -> Agent:
-        speaker = Reconciler(self._wire.door(member.token), member.name, KEYS)
+        speaker = Reconciler(self._wire.connect(member.token), member.name, KEYS)
         agent = Agent(
             speaker,
             Schedule(self._settings, at, self._random.random),

@@ -185,7 +185,7 @@ def test_the_requests_are_the_childs(
     (tmp_path / "config").write_text(json.dumps(config))
     request = {"node": "n1", **operation}
     child = handle({"kubeconfig": str(tmp_path / "config"), **request})
-    ours = Wire(url, None, Clock()).door("t")(request)
+    ours = Wire(url, None, Clock()).connect("t")(request)
     assert ours == {key: value for key, value in child.items() if key != "server"}
     assert ours["retry_after"] == 7
     first, second = Recorder.asked
