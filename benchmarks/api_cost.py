@@ -102,7 +102,7 @@ class Bench:
             nonlocal node
             assert not isinstance(node, Failure), node
             labels = with_speed(self.member, f"{number + 1}G" if changes else "3200G")
-            outcome = apply(kube, plan(node, Desired(labels, self._told(number)), KEYS, 0.0))
+            outcome = apply(kube, plan(node, Desired(labels, self._told(number)), KEYS))
             assert outcome.node, outcome
             node = outcome.node
 

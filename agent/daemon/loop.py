@@ -19,7 +19,7 @@ from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
 from agent.kube.annotation import annotation_of
 from agent.kube.managed_fields import owned_labels, state_of
-from agent.kube.reconcile import Wish
+from agent.kube.plan import Desired
 from agent.nvml.domain import verdict
 
 if TYPE_CHECKING:
@@ -186,16 +186,14 @@ class Runtime:
     def _speak(self, *, resync: bool) -> None:
         """Begin an attempt to make the Node say what the last look found."""
         now = self._doors.clock()
-        wish = None
+        desired = None
         if self._seeded_at is not None and self._look:
             look = self._told = self._look
-            wish = Wish(
-                look.rendered.labels, look.told, self._doors.pacer.backed_off(now), always=resync
-            )
+            desired = Desired(look.rendered.labels, look.told, self._doors.pacer.backed_off(now))
         fresh = resync and self._doors.speaker.dry_run  # nothing that we said tells how the Node is
         node = self._node.node if self._node and not fresh else None
         self._doors.pacer.speaking(now)
-        self._api.start(partial(self._doors.speaker.reconcile, node, wish))
+        self._api.start(partial(self._doors.speaker.reconcile, node, desired, always=resync))
 
     def _heed(self, wake: Event) -> None:
         now = self._doors.clock()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.kube.apply import Json, Kube
+    from agent.kube.transport import Kube, Request
     from tests.support.kube.clock import Clock
 
     Reply = tuple[int, Mapping[str, str], bytes]
@@ -65,14 +65,14 @@ class Wire:
         """Return a function that sends requests with this token."""
         return lambda request: self._ask(request, token)
 
-    def _ask(self, request: Json, token: str) -> dict[str, Any]:
+    def _ask(self, request: Request, token: str) -> dict[str, Any]:
         began, operation = self._clock(), request["operation"]
         answer = self._answer(request, token)
         result = answer.get("error") or answer["status"]
         self.asked.append(Asked(began, self._clock() - began, operation, result))
         return answer
 
-    def _answer(self, request: Json, token: str) -> dict[str, Any]:
+    def _answer(self, request: Request, token: str) -> dict[str, Any]:
         method, url, headers, document, _ = serialize(self._api, request)
         body = json.dumps(document).encode() if document else None
         try:
