@@ -135,7 +135,7 @@ def test_a_child_that_cannot_be_killed_is_left_behind_and_stays_the_only_one(
     """No second of its kind while it is stuck; another kind may run; when it is gone, so may this
     one.
     """
-    monkeypatch.setattr(child, "DYING", 0.05)
+    monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
     texts = {"stuck": "import time; time.sleep(60)", "other": "print({})"}
     started: list[Unkillable] = []
 
@@ -167,7 +167,7 @@ def test_a_child_that_cannot_be_killed_is_left_behind_and_stays_the_only_one(
         ("", "no JSON object"),
         (
             "import sys; print('{'); print('one\\ntwo\\033', file=sys.stderr)",
-            r"no JSON object: two\?$",
+            r"no JSON object: two\\x1b$",
         ),
         ("raise SystemExit('gone wrong')", "ended with status 1: gone wrong$"),
         ("1/0", "ended with status 1: ZeroDivisionError: division by zero$"),
