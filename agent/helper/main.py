@@ -1,8 +1,9 @@
 """Run one verb in a process of its own: `python -m agent.helper.main VERB [SECONDS [PARENT]]`.
 
 A verb is a callable from one JSON object (stdin) to another (stdout). SECONDS is the alarm that
-ends the process, PARENT the process ID whose end ends it too. `serve_forks` is the other entry point: a
-process that stays and runs a verb in a fork for each line of stdin (agent/helper/forkserver.py).
+ends the process, PARENT the process ID whose end ends it too. `serve_forks` is the other entry
+point: a process that stays and runs a verb in a fork for each line of stdin
+(agent/helper/forkserver.py).
 
 Invariants:
 - Code that may crash, hang or leave something mapped runs here, and ends with the process.
@@ -13,24 +14,16 @@ Invariants:
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import json
 import os
+import signal
 import sys
-from _signal import (  # type: ignore[import-not-found]  # those of signal, which would import enum
-    SIG_BLOCK,
-    SIGCHLD,
-    SIGKILL,
-    alarm,
-    pthread_sigmask,
-    sigtimedwait,
-)
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from agent.helper.terse import dumps
-
-TYPE_CHECKING = False  # importing typing would be a tenth of the shortest child's life
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, NoReturn
 
     from agent.infiniband.query import PortQuery
 
@@ -104,9 +97,6 @@ def kube(payload: dict[str, Any]) -> dict[str, Any]:
     "message"}], "retry_after"}, or {"error": kind, "message"} with a kind of
     `agent.kube.response.KINDS`.
     """
-    from agent.helper.bare import leave_out
-
-    leave_out("kubernetes", "kubernetes.config", "kubernetes.utils")
     from agent.kube.client import handle
 
     return handle(payload)
@@ -120,13 +110,13 @@ def main(arguments: list[str]) -> int:
     """Run one verb and return the exit code."""
     verb, seconds = arguments[0], int(arguments[1]) if arguments[1:] else 0
     # SIGALRM ends the process inside a C library too, if the parent does not live to kill it.
-    alarm(seconds)
+    signal.alarm(seconds)
     if arguments[2:]:
         _die_with(int(arguments[2]))
     answer = _redirect_stdout()
-    result = VERBS[verb](_payload(sys.stdin.buffer.read()))
+    result = VERBS[verb](json.loads(sys.stdin.buffer.read()))
     with os.fdopen(answer, "wb") as out:
-        out.write(dumps(result).encode())
+        out.write(json.dumps(result).encode())
     return 0
 
 
@@ -141,9 +131,9 @@ def serve_forks(arguments: list[str]) -> int:
     for module in PRELOADED[verb]:
         __import__(module)
     gc.disable()  # a collection would copy pages, and a fork lives for a moment
-    pthread_sigmask(SIG_BLOCK, (SIGCHLD,))
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
     for line in sys.stdin.buffer:
-        payload = _payload(line.strip())
+        payload = json.loads(line)
         fork = os.fork()
         if not fork:
             _run_in_fork(parent, answers, VERBS[verb], payload)
@@ -153,11 +143,11 @@ def serve_forks(arguments: list[str]) -> int:
 
 def _wait_for(fork: int, seconds: float) -> bytes:
     """Wait for a fork and return its end; kill it after `seconds`."""
-    late = sigtimedwait((SIGCHLD,), seconds) is None
+    late = signal.sigtimedwait((signal.SIGCHLD,), seconds) is None
     if late:
-        os.kill(fork, SIGKILL)
+        os.kill(fork, signal.SIGKILL)
     _, status = os.waitpid(fork, 0)
-    sigtimedwait((SIGCHLD,), 0)  # the pending SIGCHLD of a killed fork
+    signal.sigtimedwait((signal.SIGCHLD,), 0)  # the pending SIGCHLD of a killed fork
     return b"late" if late else b"%d" % os.waitstatus_to_exitcode(status)
 
 
@@ -166,7 +156,7 @@ def _run_in_fork(parent: int, answers: int, verb: Verb, payload: dict[str, Any])
     code = 1
     try:
         _die_with(parent)
-        os.write(answers, dumps(verb(payload)).encode())
+        os.write(answers, json.dumps(verb(payload)).encode())
         code = 0
     except BaseException:  # noqa: BLE001 - nothing may reach the fork server's loop
         sys.excepthook(*sys.exc_info())
@@ -179,19 +169,9 @@ def _die_with(parent: int) -> None:
 
     A request of an agent that has died must not reach the API server after the next agent's GET.
     """
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("the parent has ended")
-
-
-def _payload(text: bytes) -> dict[str, Any]:
-    if text == b"{}":
-        return {}  # NVML's payload, once a minute
-    from json import loads
-
-    return dict(loads(text))
 
 
 def _redirect_stdout() -> int:

@@ -235,7 +235,8 @@ def test_a_child_whose_parent_is_gone_ends_by_itself(library: str) -> None:
 ASK = """
 import sys
 from agent.helper import process as child
-child.call("kube", {"operation": "get", "node": "n", "kubeconfig": sys.argv[1], "timeout_s": 60}, 60)
+request = {"operation": "get", "node": "n", "kubeconfig": sys.argv[1], "timeout_s": 60}
+child.call("kube", request, 60)
 """
 
 
@@ -267,4 +268,4 @@ def test_the_helper_runs_as_a_module_too() -> None:
         capture_output=True,
         check=True,
     )
-    assert run.stdout == b'{"ports":[]}'
+    assert json.loads(run.stdout) == {"ports": []}
