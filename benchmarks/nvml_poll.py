@@ -45,7 +45,7 @@ STANDBY, CHILD = "run: a fork of a bare process", "probe: -I -S, ctypes"
 ROOT = str(Path(agent.__file__).parents[1])
 BARE = (
     f"import sys; sys.path.append({ROOT!r}); "
-    "from agent.nvml.library import look; print(look(sys.argv[1]))"
+    "from agent.nvml.library import query; print(query(sys.argv[1]))"
 )
 
 

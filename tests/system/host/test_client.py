@@ -463,9 +463,7 @@ EXEC = {
 
 
 def test_a_credential_plugin_through_a_child(tmp_path: Path) -> None:
-    """The child leaves out most of the client; what a kubeconfig may ask for is there all the
-    same.
-    """
+    """A kubeconfig's exec plugin runs in the helper, and its token is sent."""
     said = tmp_path / "credential"
     said.write_text(
         json.dumps(
