@@ -31,9 +31,11 @@ from agent.lldp.packet_socket import Listener
 from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics, own_process, process_text
+from agent.telemetry.collector import registry
+from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.server import Server, Status
+from agent.telemetry.server import Server
+from agent.telemetry.status import Status
 
 if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
@@ -76,8 +78,7 @@ def run(configuration: Configuration) -> None:
         runtime, voice = _assemble(configuration, state, stack)
         voice.started()
         if configuration.metrics_address:
-            process = own_process()
-            server = Server(configuration.metrics_address, state, lambda: process_text(process))
+            server = Server(configuration.metrics_address, registry(voice.metrics), state)
             stack.callback(server.close)
             voice.server_started(server.fault)
         gc.freeze()  # what was imported stays until the end
