@@ -31,10 +31,12 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
 from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
+from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics, own_process, process_text
+from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.server import Server, Status
+from agent.telemetry.server import Server
+from agent.telemetry.status import Status
 
 if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
@@ -77,8 +79,7 @@ def run(configuration: Configuration) -> None:
         loop, reporter = _assemble(configuration, status, stack)
         reporter.started()
         if configuration.metrics_address:
-            process = own_process()
-            server = Server(configuration.metrics_address, status, lambda: process_text(process))
+            server = Server(configuration.metrics_address, registry(reporter.metrics), status)
             stack.callback(server.close)
             reporter.server_started(server.fault)
         gc.freeze()  # modules stay until the process ends: do not scan them

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from agent.host import Host
-    from agent.model import PortRole, Reading
+    from agent.metric import Metric
+    from agent.model import Observation, PortRole, Reading
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
@@ -65,6 +66,13 @@ class Source(NamedTuple):
     read: Read  # reads a Host and the port roles (none yet for the first row); never raises
     link_layer: str | None = None  # link layer of the ports whose neighbors it reads
     snapshot: SnapshotPart | None = None  # None: it reads files only
+    metrics: Callable[[], tuple[Metric[Observation], ...]] = tuple  # rows of its own
+
+
+def _nvml_metrics() -> tuple[Metric[Observation], ...]:
+    from agent.nvml.metrics import METRICS
+
+    return METRICS
 
 
 # The first row reads the RDMA devices, which give the others their ports.
@@ -86,6 +94,7 @@ SOURCES = (
         "nvml",
         nvml.read,
         snapshot=SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
+        metrics=_nvml_metrics,
     ),
 )
 NAMES = tuple(source.name for source in SOURCES)

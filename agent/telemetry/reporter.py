@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
     Change = tuple[str, str | None, str | None]  # key, before, after
 
-RARELY = (
-    60.0  # seconds between two expositions when only ages have changed: as often as anybody scrapes
-)
-
 
 class Status(Protocol):
     """What is served to others (agent/telemetry/server.py)."""
@@ -40,9 +36,6 @@ class Status(Protocol):
 
     def mark_ready(self) -> None:
         """The first observation was applied."""
-
-    def publish(self, text: str) -> None:
-        """The metrics."""
 
 
 @dataclass(slots=True)
@@ -60,11 +53,9 @@ class Reporter:
     dry_run: bool = False
     _lasting: list[Problem] = field(default_factory=list)  # what the API server would not have
     _seen: list[Problem] = field(default_factory=list)
-    _published: float = -math.inf
     _pretended: dict[str, tuple[str | None, str | None]] = field(
         default_factory=dict
     )  # on the Node, and said, by key
-    _stale: bool = False  # ages have changed since
     _failing: bool = False
 
     def started(self) -> None:
@@ -82,14 +73,11 @@ class Reporter:
         """The loop has turned: say what is to be said now."""
         self.state.heartbeat()
         self.log.flush()
-        if self._stale and self.clock() - self._published >= RARELY:
-            self._publish()
 
     def pause(self) -> float:
         """Seconds until there is something to say."""
         wait = self.log.flush()
-        ages = max(self._published + RARELY - self.clock(), 0.0) if self._stale else math.inf
-        return min(math.inf if wait is None else wait, ages)
+        return math.inf if wait is None else wait
 
     def observed(
         self,
@@ -120,14 +108,12 @@ class Reporter:
         found = (*look.observation.problems, *rendered.problems, *deafness)
         self._seen = [problem for problem in found if not problem.text.endswith(NOT_YET)]
         self.log.problems([*self._seen, *self._lasting])
-        self._publish()
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Neighbours that are known have spoken again."""
         now = self.wall()
         for netdev in netdevs:
             self.metrics.frame_repeated(netdev, now)
-            self._stale = True
 
     def signal_received(self, name: str) -> None:
         """A signal has come."""
@@ -147,7 +133,6 @@ class Reporter:
                 self.log.change(key, before, after, words or None)
         self._lasting = [*_unwelcome(attempt)] if attempt.plan else self._lasting
         self.log.problems([*self._seen, *self._lasting])
-        self._publish()
 
     def node_read(self, told: Annotation | None, problem: Problem | None) -> None:
         """The Node was seen for the first time."""
@@ -158,16 +143,13 @@ class Reporter:
     def applied(self, refused: Sized) -> None:
         """The Node says what it should, but for these."""
         self._recovered()
-        self.metrics.applied(self.wall())
-        self.metrics.refused(refused)
+        self.metrics.applied(self.wall(), refused)
         self.state.mark_ready()
-        self._publish()
 
     def failed(self, text: str) -> None:
         """An attempt came to nothing."""
         self._failing = True
         self.log.note(f"Node {self.node}", text.removeprefix(f"Node {self.node}: "), "warning")
-        self._publish()
 
     def annotation_age(self, told: Annotation | None) -> float:
         """Seconds since the labels were last true, by the annotation; 0 where the first request brings it."""
@@ -195,10 +177,6 @@ class Reporter:
         if self._failing:
             self.log.note(f"Node {self.node}", "reached again")
         self._failing = False
-
-    def _publish(self) -> None:
-        self._stale, self._published = False, self.clock()
-        self.state.publish(self.metrics.text())
 
 
 def _differences(plan: Plan | None) -> list[Change]:

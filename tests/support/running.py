@@ -92,16 +92,12 @@ class Silence:
 
     def __init__(self) -> None:
         self.is_ready = False
-        self.text = ""
 
     def heartbeat(self) -> None:
         pass
 
     def mark_ready(self) -> None:
         self.is_ready = True
-
-    def publish(self, text: str) -> None:
-        self.text = text
 
 
 class World:
@@ -151,9 +147,10 @@ class World:
             SmpPoller(self._ask_smp, aside=BackgroundTask(self._now)),
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
+        self.metrics = Metrics()
         log = Log(write=self._write, clock=self._wall, steady=lambda: self.time)
         voice = Reporter(
-            log, Metrics(), self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
+            log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
         return Loop(
             Components(

@@ -480,7 +480,7 @@ def test_work_that_cannot_be_begun_is_tried_again() -> None:
 def test_metrics_and_health_are_told() -> None:
     """After the first request they are there."""
     world = with_leaves(IB).run(60)
-    assert 'bwagent_api_requests_total{code="200"} 2' in world.state.text
+    assert world.metrics.snapshot.requests == {"200": 2}
     assert world.ports == {("ibp0", 1), ("ibp1", 1)}
 
 
