@@ -15,19 +15,21 @@ import click
 from agent import __version__
 from agent.errors import BwagentError, Rejected, Unavailable
 from agent.options import (
+    AllAtOnce,
     cluster_options,
     device_options,
     naming_options,
     not_empty,
+    run_options,
     source_options,
     wait_options,
 )
-from agent.run_options import AllAtOnce, run_options
 
 if TYPE_CHECKING:
     from agent.host import Host
     from agent.kube.commands import Target
-    from agent.labels.table import Naming, Rendered
+    from agent.labels.render import Rendered
+    from agent.labels.table import Naming
     from agent.lldp.wait import LldpWait
     from agent.model import Observation
 
@@ -75,7 +77,7 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     """Observe this node once, print its labels, and apply them to its Node unless --dry-run."""
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff goes with --dry-run, and not with --replay")
-    from agent.labels.table import render
+    from agent.labels.render import render
     from agent.output.formats import Choices, report_on, show
     from agent.snapshot.replay import replay as replayed
     from agent.sources.observe import observe
@@ -121,9 +123,9 @@ def _node_name(flags: dict[str, Any]) -> str:
 def _target(flags: dict[str, Any]) -> Target:
     """The Node, looked at before anything else is done."""
     from agent.kube.commands import target
-    from agent.kube.transport import door
+    from agent.kube.transport import connect
 
-    return target(door(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
+    return target(connect(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
 
 
 def _publish(
@@ -187,14 +189,14 @@ def run(
 @naming_options
 def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     """Remove every label and annotation that the agent owns on its Node."""
-    from agent.kube.commands import clean, leftovers
+    from agent.kube.commands import clean_up, plan_cleanup
     from agent.kube.diff import planned
-    from agent.kube.transport import door
+    from agent.kube.transport import connect
 
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: add --yes")
-    kube = door(flags["kubeconfig"], flags["context"])
-    todo = leftovers(kube, None if everywhere else _node_name(flags), _naming(flags))
+    kube = connect(flags["kubeconfig"], flags["context"])
+    todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
     for plan in todo:
         click.echo("\n".join(planned(plan)))
     if not todo:
@@ -202,7 +204,7 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     elif yes or click.confirm(
         f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True
     ):
-        faults = [fault for plan in todo if (fault := clean(kube, plan, click.echo))]
+        faults = [fault for plan in todo if (fault := clean_up(kube, plan, click.echo))]
         for fault in faults[:-1]:
             _complain(f"bwagent: {fault}", 1)
         if faults:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,4 +47,6 @@ class Host:
     # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py)
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
-    neighbors: Table = field(default_factory=Table)  # LLDP neighbors known from earlier frames
+    neighbors: NeighborTable = field(
+        default_factory=NeighborTable
+    )  # LLDP neighbors known from earlier frames

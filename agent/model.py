@@ -133,6 +133,8 @@ class Netdev:
     bond_state: str | None  # bonding_slave/state: "active" | "backup"; None: not in a bond
     default_route: bool  # this netdev, or a device stacked on it, has a default route
     carrier_changes: int | None = None  # carrier_changes: number of carrier losses and gains
+    # address and, of a bond member, bonding_slave/perm_hwaddr; in lower case, no duplicates
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from agent.nvml.domain import health_faults, verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.labels.table import Rendered
+    from agent.labels.render import Rendered
     from agent.model import Absent, Gpu, Link, LldpNeighbor, Observation, PortRole
 
 SCHEMA = 1

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.labels import encode
-from agent.labels.table import Naming, render
+from agent.labels.render import render
+from agent.labels.table import Naming
 from agent.model import Problem, Seen
 from agent.output import document as report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.labels.table import Rendered
+    from agent.labels.render import Rendered
     from agent.model import Observation
 
 

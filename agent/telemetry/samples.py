@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from agent.model import Failed, IbNeighbor, Seen
+from agent.model import AcceleratorReason, Failed, IbNeighbor, Seen
 from agent.nvml import domain as accelerator
 from agent.output import document as report
 from agent.sources import table as sources
@@ -55,7 +55,7 @@ MISSING = (
     ),
 )
 OTHER = "other"  # a word that stands in no list
-MOST_NEIGHBORS = 32  # of one port
+MAX_NEIGHBORS = 32  # of one port
 GIGABIT = 1e9 / 8  # in bytes, which is Prometheus' base unit
 
 
@@ -74,7 +74,7 @@ def success(seen: Observation, source: str) -> bool | None:
     return None if source in seen.off else not isinstance(getattr(seen, source), Failed)
 
 
-def heard(seen: Observation, link: Link) -> float | None:
+def last_frame_at(seen: Observation, link: Link) -> float | None:
     """When a neighbour of that port last spoke, in seconds since the epoch."""
     return max((seen.time - (neighbor.age or 0) for neighbor in link.neighbors), default=None)
 
@@ -138,7 +138,7 @@ def neighbors(seen: Observation) -> Iterable[Sample]:
 def neighbor_info(seen: Observation) -> Iterable[Sample]:
     """Their names; the selected one is the one that labels are made of."""
     for link in links(seen):
-        for rank, neighbor in enumerate(link.neighbors[:MOST_NEIGHBORS]):
+        for rank, neighbor in enumerate(link.neighbors[:MAX_NEIGHBORS]):
             yield (link.interface, *_neighbor(neighbor), "false" if rank else "true"), 1
 
 
@@ -160,7 +160,7 @@ def accelerator_missing(seen: Observation) -> Iterable[Sample]:
     if "nvml" in seen.off:
         return []
     reason = accelerator.verdict(seen.nvml).reason
-    return [((word,), word == reason) for word in accelerator.REASONS]
+    return [((one.value,), one is reason) for one in AcceleratorReason]
 
 
 def gpus(seen: Observation) -> Iterable[Sample]:

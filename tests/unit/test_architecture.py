@@ -24,6 +24,8 @@ IO = {
     "events.monitor",
     "events.port_states",
     "events.rtnetlink",
+    "events.signals",
+    "events.uevents",
     "helper.bare",
     "helper.forkserver",
     "helper.main",
@@ -58,25 +60,23 @@ ALLOWED: dict[str, set[str]] = {
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
     "labels": {"nvml", "sources"},
     "output": {"labels", "nvml"},
-    "snapshot": {"host", "infiniband", "lldp", "nvml", "sources", "sysfs"},
+    "snapshot": {"host", "sources", "sysfs"},
     "kube": {"helper", "labels", "nvml", "sources"},
     "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
     "daemon": {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
     },
-    "options": {"labels", "sources"},
-    "run_options": {"daemon", "options", "telemetry"},
+    "options": {"daemon", "labels", "sources", "telemetry"},
 }
 # The modules that put the parts together.
 EDGE = {"cli"}
 THIRD_PARTY = {
     "cli",
-    "events.monitor",
+    "events.uevents",
     "kube.client",
     "options",
     "output.formats",
-    "run_options",
     "snapshot.archive",
     "lldp.pcap",
     "telemetry.metrics",

@@ -207,7 +207,7 @@ def test_the_text_is_of_the_last_observation() -> None:
     links = (Link("mlx5_0", "eth0", (neighbor(),)),)
     metrics = fed(look([eth("mlx5_0", 0)], lldp=Seen(links)))
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
-    metrics.heard("eth0", 1234.0)
+    metrics.frame_repeated("eth0", 1234.0)
     assert of(metrics, "bwagent_neighbor_last_heard_timestamp_seconds") == {("mlx5_0",): 1234.0}
     metrics.observed(look([ib("ibp0", 1)]), {})
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
@@ -226,10 +226,10 @@ def test_flaps_are_counted_when_a_port_leaves_active() -> None:
 def test_flaps_are_not_remembered_for_ever() -> None:
     """Names that come and go are forgotten when there are too many."""
     metrics = Metrics()
-    for number in range(3 * table.MOST_PORTS):
+    for number in range(3 * table.MAX_PORTS):
         metrics.observed(look([ib(f"rxe{number}", 1)]), {})
-    assert len(metrics.active) <= table.MOST_PORTS
-    assert len(metrics.flaps) <= table.MOST_PORTS
+    assert len(metrics.active) <= table.MAX_PORTS
+    assert len(metrics.flaps) <= table.MAX_PORTS
 
 
 def test_neighbors() -> None:
@@ -255,9 +255,9 @@ def test_neighbors() -> None:
     assert of(metrics, "bwagent_neighbor_missing") == {("mlx5_1", "silent"): 1}
     heard = "bwagent_neighbor_last_heard_timestamp_seconds"
     assert of(metrics, heard) == {("mlx5_0",): 999.5, ("ibp0",): 1000.0}
-    metrics.heard("eth1", 1030.0)
-    metrics.heard("eth2", 1030.0)  # nobody that is known yet
-    metrics.heard("eth9", 1030.0)
+    metrics.frame_repeated("eth1", 1030.0)
+    metrics.frame_repeated("eth2", 1030.0)  # nobody that is known yet
+    metrics.frame_repeated("eth9", 1030.0)
     assert of(metrics, heard) == {("mlx5_0",): 1030.0, ("ibp0",): 1000.0}
 
 
@@ -293,7 +293,7 @@ def test_hostile_neighbors_change_names_only(links: list[Link]) -> None:
     devices = [eth("mlx5_0", 1), eth("mlx5_1", 2)]
     found = series(fed(look(devices, lldp=Seen(tuple(links)))).text())
     infos = [dict(labels) for name, labels in found if name == "bwagent_neighbor_info"]
-    assert len(infos) <= samples.MOST_NEIGHBORS * len(links)
+    assert len(infos) <= samples.MAX_NEIGHBORS * len(links)
     assert all(len(value) <= LONGEST for info in infos for value in info.values())
     words = {dict(labels)["reason"] for name, labels in found if name == "bwagent_neighbor_missing"}
     assert words <= {*samples.MISSING, samples.OTHER}
@@ -343,13 +343,13 @@ def test_sources() -> None:
 def test_what_the_loop_counts() -> None:
     """Labels, requests and frames; a status that is none is no series of its own."""
     metrics = Metrics()
-    metrics.rendered({"a": "1", "b": "2"}, ["a"], expired=2, unwritable=1)
+    metrics.rendered({"a": "1", "b": "2"}, ["a"], expired=2, keys_too_long=1)
     metrics.rendered({"a": "1"}, expired=1)
     for code in (200, 200, 409, None, 0, 99999):
-        metrics.api(code)
+        metrics.request(code)
     metrics.refused(["b"])
     metrics.applied(1234.5)
-    metrics.listener({"own": 3})
+    metrics.frames_dropped({"own": 3})
     assert of(metrics, "bwagent_labels") == {(): 1}
     assert of(metrics, "bwagent_labels_held") == {(): 0}
     assert of(metrics, "bwagent_labels_expired_total") == {(): 3}
@@ -436,7 +436,7 @@ def test_promtool_has_no_complaint() -> None:
     metrics = fed(look(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
     metrics.rendered({"a": "b"})
     metrics.applied(1.0)
-    metrics.listener({"own": 1})
+    metrics.frames_dropped({"own": 1})
     text = metrics.text() + process_text(own_process())
     assert {name for name, _ in series(text)} == {row.name for row in ROWS}
     done = subprocess.run(
