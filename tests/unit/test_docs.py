@@ -10,20 +10,11 @@ from typing import TYPE_CHECKING
 from agent.cli import cli
 from agent.labels.table import LABELS
 from agent.output.table import render
+from tests.support.documents import between
 from tests.support.machines import report
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def between(path: Path, begin: str, end: str, truth: str, *, update: bool) -> str:
-    """What a document says between two marks; with `update` it is made to say the truth first."""
-    before, mark, rest = path.read_text().partition(begin)
-    said, closing, behind = rest.partition(end)
-    if update:
-        path.write_text(before + mark + truth + closing + behind)
-        return truth
-    return said
 
 
 def test_label_table(repository: Path, update_golden: bool) -> None:

@@ -34,9 +34,9 @@ from agent.telemetry import samples
 from agent.telemetry.exposition import LONGEST, family
 from agent.telemetry.metrics import Metric, Metrics, own_process, process_text
 from tests.support.devices import eth, ib, netdev, port
+from tests.support.documents import between
 from tests.support.machines import MACHINES
 from tests.support.real_parts import require
-from tests.unit.test_docs import between
 
 if TYPE_CHECKING:
     from pathlib import Path
