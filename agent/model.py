@@ -86,6 +86,11 @@ class Reason(StrEnum):
         member._value_, member.text, member.holds = word, text, holds
         return member
 
+    @classmethod
+    def of(cls, word: str) -> Self | None:
+        """Return the reason with this word; None if there is none (in a stranger's snapshot)."""
+        return next((reason for reason in cls if reason == word), None)
+
 
 class NeighborReason(Reason):
     """Reasons for a backend port without neighbor (`missing_neighbors` in the JSON document)."""

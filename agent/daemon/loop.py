@@ -21,7 +21,7 @@ from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
 from agent.kube.annotation import annotation_of
 from agent.kube.managed_fields import owned_labels, state_of
-from agent.kube.reconcile import Wish
+from agent.kube.plan import Desired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -195,16 +195,17 @@ class Loop:
     def _apply(self, *, resync: bool) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
         now = self._clock()
-        wish = None
+        desired = None
         if self._node_read_at is not None and self._cycle:
             cycle = self._applying = self._cycle
             backed_off = self._schedule.backed_off(now)
-            wish = Wish(cycle.rendered.labels, cycle.annotation, backed_off, always=resync)
+            desired = Desired(cycle.rendered.labels, cycle.annotation, backed_off)
         # A dry run never applies, so the Node it knows grows old: read it again at each resync.
         reread = resync and self._parts.reconciler.dry_run
         node = self._node.node if self._node and not reread else None
         self._schedule.apply_started(now)
-        self._request.start(partial(self._parts.reconciler.reconcile, node, wish))
+        reconcile = partial(self._parts.reconciler.reconcile, node, desired, always=resync)
+        self._request.start(reconcile)
 
     def _handle(self, event: Event) -> None:
         if event.kind == "frames":

@@ -90,15 +90,12 @@ def nvml(payload: dict[str, Any]) -> dict[str, Any]:
 def kube(payload: dict[str, Any]) -> dict[str, Any]:
     """Ask the API server for a Node or for a page of them, or apply to one.
 
-    In: {"operation": "get" | "apply" | "list", "node", "body", "force", "continue", "limit", "kubeconfig", "context",
+    In: {"operation": "get" | "apply" | "list", "node", "body", "force", "continue", "kubeconfig", "context",
     "service_account": folder, "timeout_s"}; get and apply want `node`, apply wants `body`, the rest may be null.
     Out: "server", its address, and, where it went well, "status" and "node": {"metadata"}, or "nodes" and "continue".
     Where it did not: {"status", "reason", "message", "causes": [{"reason", "field", "message"}], "retry_after"},
     or {"error": kind, "message"} with a kind of `agent.kube.response.KINDS`.
     """
-    from agent.helper.bare import leave_out
-
-    leave_out("kubernetes", "kubernetes.config", "kubernetes.utils")
     from agent.kube.client import handle
 
     return handle(payload)

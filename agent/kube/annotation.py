@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agent.model import Observation
 
 SCHEMA = 1
+RESYNC = 3600.0  # seconds, the greatest age of the annotation
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512
 
@@ -121,6 +122,16 @@ def render(annotation: Annotation) -> str:
 def annotation_of(state: State, keys: Keys) -> tuple[Annotation | None, Problem | None]:
     """Return the annotation that a Node carries, or what is wrong with it; see `parse`."""
     return parse(state.fields.get(Field(ANNOTATION, keys.annotation)), keys.annotation)
+
+
+def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
+    """Return True if the annotation is older than `resync` seconds, from the future or missing.
+
+    `now` is in seconds since the epoch.
+    """
+    if annotation is None or annotation.time is None:
+        return True
+    return not 0 <= now - annotation.time < resync
 
 
 def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None]:

@@ -1,4 +1,4 @@
-"""Parts of documents that are generated from the code."""
+"""Parts of Markdown documents that are generated from the code."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def between(path: Path, begin: str, end: str, truth: str, *, update: bool) -> str:
-    """What a document says between two marks; with `update` it is made to say the truth first."""
+    """Return the text between two marks of a document; with `update` replace it by `truth`."""
     before, mark, rest = path.read_text().partition(begin)
-    said, closing, behind = rest.partition(end)
+    found, closing, behind = rest.partition(end)
     if update:
         path.write_text(before + mark + truth + closing + behind)
         return truth
-    return said
+    return found

@@ -21,13 +21,14 @@ from agent.kube.response import Failure
 from agent.kube.transport import connect
 from tests.support.kube.cluster import APPLY, MERGE
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from agent.kube.apply import Outcome
+    from agent.kube.transport import Kube, Request
     from tests.support.kube.cluster import Cluster
 
 ACCOUNT = "appliers"
@@ -43,7 +44,7 @@ class Applier:
 
     cluster: Cluster
     node: str
-    kube: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    kube: Kube
     known: Mapping[str, Any] = field(default_factory=dict)  # the Node as it was seen last
 
     def get_node(self) -> Mapping[str, Any]:
@@ -55,7 +56,7 @@ class Applier:
     def apply(self, labels: Mapping[str, str], **changes: Any) -> Outcome:
         """Apply to the Node as it was seen last, which may be long ago."""
         outcome = apply(
-            self.kube, plan(self.known or self.get_node(), desired(labels, **changes), KEYS, NOW)
+            self.kube, plan(self.known or self.get_node(), desired(labels, **changes), KEYS)
         )
         self.known = outcome.node or self.known
         return outcome
@@ -114,7 +115,7 @@ def test_a_fresh_node(applier: Applier) -> None:
     found = applier.get_node()
     assert owned_labels(found, KEYS) == ALL
     assert parse(found["metadata"]["annotations"][KEYS.annotation], KEYS.annotation)[1] is None
-    assert not plan(found, desired(ALL), KEYS, NOW).due
+    assert not plan(found, desired(ALL), KEYS).due
 
 
 def test_what_comes_back(applier: Applier) -> None:
@@ -125,7 +126,7 @@ def test_what_comes_back(applier: Applier) -> None:
     assert outcome.node is not None
     assert outcome.node["metadata"]["labels"] == applier.labels()
     assert outcome.node["metadata"]["labels"][EXPECTED] == "3200G"
-    assert not plan(outcome.node, desired(ALL), KEYS, NOW).due
+    assert not plan(outcome.node, desired(ALL), KEYS).due
 
 
 def test_others_stay(applier: Applier) -> None:
@@ -170,7 +171,7 @@ def test_two_managers(applier: Applier, kind: str) -> None:
     assert outcome.left_alone == (ForeignField(ACC, "b.2", "a.1", ("nfd-master",)),)
     assert outcome.removed == ()
     assert applier.labels() == {**ALL, ACC: "b.2", "site.example/rack": "1", EXPECTED: "3200G"}
-    again = plan(applier.get_node(), desired(ALL), KEYS, NOW)
+    again = plan(applier.get_node(), desired(ALL), KEYS)
     assert (again.due, again.left_alone) == (False, outcome.left_alone)
 
 
@@ -269,7 +270,7 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
     assert (labels[FLAVOR], labels[LEAF], labels[ACC]) == ("roce", "L1", "a.1")
     assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
     assert all(message in refusal.text for refusal in outcome.refused)
-    again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS, NOW)
+    again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
     assert (again.due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
 
 
@@ -287,7 +288,7 @@ def test_a_rotated_token(
     tokens = ["run-out", good, good]
     behind = connect(service_account=str(tmp_path))
 
-    def kube(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def kube(request: Request) -> Mapping[str, Any]:
         (tmp_path / "token").write_text(tokens.pop(0) + "\n" if tokens else "run-out")
         return behind(request)
 
@@ -296,7 +297,7 @@ def test_a_rotated_token(
     assert applier.apply(ALL).failure is None
     failure = applier.apply({}).failure
     assert failure is not None
-    assert failure.text.endswith("does not accept our token: Unauthorized")
+    assert failure.text.endswith("rejected the token: Unauthorized")
     assert applier.labels()[FLAVOR] == "infiniband"
 
 

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.apply import FAMILIES, Outcome, Refusal, Request, Taken, run_negotiation
+from agent.kube.apply import FAMILIES, Outcome, Refusal, Taken, run_negotiation
 from agent.kube.commands import removal
 from agent.kube.diff import done, planned
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
 from agent.kube.plan import ForeignField, Plan, plan
 from agent.kube.response import KINDS, Answer, Cause, answer_of, failure_of, one_line
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired, node
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired, node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from agent.kube.transport import Request
 
 ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
 MOST_REQUESTS = 80  # a server that refuses each key by its own, and conflicts all the time
@@ -44,9 +46,9 @@ class Server:
         self.requests.append(request)
         if self.first:
             return self.first.pop(0)
-        asked = {**request.labels, **request.annotations}
+        asked = labels_in(request) | annotations_in(request)
         conflicts = [key for key, value in asked.items() if self.others.get(key, value) != value]
-        if conflicts and not request.force:
+        if conflicts and not request["force"]:
             return conflict(*conflicts)
         changes = {
             key for key in asked.keys() | self.ours.keys() if asked.get(key) != self.ours.get(key)
@@ -66,6 +68,14 @@ class Server:
         )
 
 
+def labels_in(request: Request) -> dict[str, str]:
+    return dict(request["body"]["metadata"].get("labels", {}))
+
+
+def annotations_in(request: Request) -> dict[str, str]:
+    return dict(request["body"]["metadata"].get("annotations", {}))
+
+
 def conflict(*keys: str, manager: str = "kubectl-edit") -> Answer:
     causes = (
         Cause(
@@ -83,7 +93,7 @@ def denial(message: str, status: int = 422) -> Answer:
 
 
 def a_plan(ours: Mapping[str, str], wanted: Mapping[str, str], **changes: Any) -> Plan:
-    return plan(node(ours, observed=None), desired(wanted, **changes), KEYS, NOW)
+    return plan(node(ours, observed=None), desired(wanted, **changes), KEYS)
 
 
 def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
@@ -102,7 +112,7 @@ def test_accepted() -> None:
     outcome = settle(server, ALL)
     assert labels(server) == ALL
     assert (outcome.applied, outcome.removed) == (dict(sorted(ALL.items())), (LEAF,))
-    assert [request.force for request in server.requests] == [False]
+    assert [request["force"] for request in server.requests] == [False]
     assert outcome.node is not None
 
 
@@ -118,7 +128,7 @@ def test_a_key_of_ours_is_taken() -> None:
     server = Server({}, {FLAVOR: "x"})
     outcome = settle(server, {FLAVOR: "roce"})
     assert labels(server) == {FLAVOR: "roce"}
-    assert [request.force for request in server.requests] == [False, True]
+    assert [request["force"] for request in server.requests] == [False, True]
     assert outcome.taken == (Taken(FLAVOR, "kubectl-edit"),)
 
 
@@ -127,7 +137,7 @@ def test_the_accelerator_is_left() -> None:
     server = Server({}, {ACC: "b.2"})
     outcome = settle(server, {FLAVOR: "roce", ACC: "a.1"})
     assert labels(server) == {FLAVOR: "roce"}
-    assert not any(request.force for request in server.requests)
+    assert not any(request["force"] for request in server.requests)
     assert outcome.left_alone == (ForeignField(ACC, None, "a.1", ("kubectl-edit",)),)
     assert outcome.removed == ()
 
@@ -240,7 +250,9 @@ def test_a_denial_that_names_none() -> None:
     assert outcome.applied == {ACC: "a.1"}
     assert outcome.failure is None
     assert outcome.requests == 5
-    assert all(LEAF in request.labels for request in server.requests[1:] if request.labels.get(ACC))
+    assert all(
+        LEAF in labels_in(request) for request in server.requests[1:] if ACC in labels_in(request)
+    )
 
 
 def test_a_denial_that_names_everything() -> None:
@@ -260,7 +272,7 @@ def labels_after(server: Server) -> dict[str, str]:
 def test_a_denial_of_one_family() -> None:
     """Where only one family changes there is nothing to try."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
-    found = plan(node(ours), desired({**ours, SPEED: "1G"}), KEYS, NOW)
+    found = plan(node(ours), desired({**ours, SPEED: "1G"}), KEYS)
     outcome = run_negotiation(found, lambda _: denial("no"))
     assert (set(outcome.back_off), outcome.requests) == ({"P"}, 1)
 
@@ -270,7 +282,7 @@ def test_a_denial_key_by_key() -> None:
     said: list[str] = []
 
     def one_by_one(request: Request) -> Answer:
-        refused = sorted(key for key in request.labels if key.startswith(PREFIX))
+        refused = sorted(key for key in labels_in(request) if key.startswith(PREFIX))
         said.extend(refused[:1])
         return denial(f"not {refused[0]}") if refused else server(request)
 
@@ -284,7 +296,7 @@ def test_a_denial_key_by_key() -> None:
 
 def test_a_denial_of_nothing() -> None:
     """Where nothing is to change, a denial is a failure and no key's."""
-    kept = plan(node(ALL), desired(ALL), KEYS, NOW)
+    kept = plan(node(ALL), desired(ALL), KEYS)
     outcome = run_negotiation(kept, lambda _: denial("no writes today"))
     assert (outcome.refused, outcome.failure and outcome.failure.kind) == ((), "refused")
 
@@ -404,7 +416,7 @@ def test_the_difference() -> None:
     refused was.
     """
     before = node({SPEED: "2800G", LEAF: "a"}, {"nfd": {ACC: "b.2"}})
-    found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS, NOW)
+    found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
     assert planned(found) == [
         "Node n1: 1 added, 1 changed, 1 removed",
         f"+ {FLAVOR}=roce",
@@ -482,10 +494,10 @@ def test_whatever_the_server_does(  # noqa: PLR0913, PLR0917 - the parts of a se
     wanted = {key: value for key, value in wanted.items() if KEYS.family(Field(LABEL, key))}
     theirs = {key: value for key, value in theirs.items() if ours.get(key, value) == value}
     server = Server(dict(ours), dict(theirs), denied.__contains__, names, list(first))
-    found = plan(node(ours, {"other": theirs}, None), desired(wanted), KEYS, NOW)
+    found = plan(node(ours, {"other": theirs}, None), desired(wanted), KEYS)
     outcome = run_negotiation(found, server)
     assert outcome.requests == len(server.requests) <= MOST_REQUESTS
-    sent = {Field(LABEL, key) for request in server.requests for key in request.labels}
+    sent = {Field(LABEL, key) for request in server.requests for key in labels_in(request)}
     assert all(one in found.managed or KEYS.family(one) in FAMILIES for one in sent)
     gone = ours.keys() - server.ours.keys()
     given_up = {held.key for held in outcome.left_alone}
@@ -511,5 +523,5 @@ def test_annotations_go_where_they_belong() -> None:
     """The annotation is sent as an annotation."""
     server = Server()
     settle(server, ALL)
-    assert server.requests[0].annotations.keys() == {KEYS.annotation}
+    assert annotations_in(server.requests[0]).keys() == {KEYS.annotation}
     assert Field(ANNOTATION, KEYS.annotation) in a_plan({}, ALL).wanted

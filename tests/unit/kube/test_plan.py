@@ -20,6 +20,7 @@ from agent.kube.plan import ForeignField, Plan, body, plan
 from agent.labels.table import LABELS, Naming
 from tests.support.nodes import (
     ACCELERATOR_KEY,
+    ANNOTATED,
     FLAVOR,
     IB_PREFIX,
     IB_SPEED,
@@ -28,7 +29,6 @@ from tests.support.nodes import (
     NOW,
     PREFIX,
     SPEED,
-    TOLD,
     desired,
     entry,
     node,
@@ -63,7 +63,7 @@ def labels_of(found: Plan) -> dict[str, str]:
 
 
 def planned(a_node: dict[str, Any], labels: dict[str, str], **changes: Any) -> Plan:
-    return plan(a_node, desired(labels, **changes), KEYS, NOW)
+    return plan(a_node, desired(labels, **changes), KEYS)
 
 
 @pytest.mark.parametrize("row", LABELS, ids=lambda row: row.key)
@@ -182,35 +182,27 @@ def test_nothing_to_do() -> None:
 @pytest.mark.parametrize(
     ("before", "due"),
     [
-        ({"time": NOW - 3599}, False),
-        ({"time": NOW - 3600}, True),
-        ({"time": NOW + 5}, True),
+        ({"time": NOW - 90_000}, False),
+        ({"time": NOW + 5}, False),
         ({"time": None}, True),
         ({"time": NOW - 60, "boot_id": "another"}, True),
         ({"time": NOW - 60, "interfaces": ()}, True),
         ({"time": NOW - 60, "agent": "0.0.9"}, False),
     ],
 )
-def test_age_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
-    """The annotation is refreshed by the hour, after a reboot, and when interfaces come or go."""
-    assert (
-        planned(node({FLAVOR: "roce"}, observed=replace(TOLD, **before)), {FLAVOR: "roce"}).due
-        == due
-    )
-
-
-def test_an_old_annotation_that_cannot_be_renewed() -> None:
-    """Where nothing was fully observed since, an old annotation is no reason to write the same
-    again.
+def test_facts_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
+    """A reboot and a change of interfaces are written; the age of the annotation is the caller's
+    concern.
     """
-    old = replace(TOLD, time=NOW - 9000)
-    assert not planned(node({FLAVOR: "roce"}, observed=old), {FLAVOR: "roce"}, annotation=old).due
+    found = planned(node({FLAVOR: "roce"}, observed=replace(ANNOTATED, **before)), {FLAVOR: "roce"})
+    assert (found.due, found.updates_annotation) == (due, True)
 
 
-def test_a_shorter_resync() -> None:
-    """The hour is the caller's to jitter."""
-    before = node({FLAVOR: "roce"}, observed=replace(TOLD, time=NOW - 3000))
-    assert planned(before, {FLAVOR: "roce"}, resync=2900).due
+def test_an_annotation_that_cannot_be_renewed() -> None:
+    """Without a full observation since, an old annotation is no reason to write the same again."""
+    old = replace(ANNOTATED, time=NOW - 9000)
+    found = planned(node({FLAVOR: "roce"}, observed=old), {FLAVOR: "roce"}, annotation=old)
+    assert (found.due, found.updates_annotation) == (False, False)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 60000, "7", '{"schema":2}', "x" * 70000])
@@ -312,12 +304,12 @@ def test_the_annotation_refused_lately() -> None:
 def test_the_body() -> None:
     """The request names the Node and its uid, and claims no empty map."""
     found = planned(node(), {FLAVOR: "roce"})
-    assert body(found, {FLAVOR: "roce"}, {}) == {
+    assert body(found, {Field(LABEL, FLAVOR): "roce"}) == {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": "n1", "uid": "u-1", "labels": {FLAVOR: "roce"}},
     }
-    assert body(found, {}, {"a/b": "c"})["metadata"] == {
+    assert body(found, {Field(ANNOTATION, "a/b"): "c"})["metadata"] == {
         "name": "n1",
         "uid": "u-1",
         "annotations": {"a/b": "c"},

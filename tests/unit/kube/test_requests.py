@@ -8,7 +8,7 @@ from agent.errors import Unavailable
 from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.plan import plan
 from agent.kube.response import Failure
-from tests.support.nodes import FLAVOR, KEYS, NOW, desired, node
+from tests.support.nodes import FLAVOR, KEYS, desired, node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,7 +61,7 @@ def test_a_shut_door() -> None:
 def test_what_is_applied() -> None:
     """An apply carries the whole body, and says whether it may take from others."""
     asked, kube = door(GOOD)
-    found = plan(node(observed=None), desired({FLAVOR: "roce"}), KEYS, NOW)
+    found = plan(node(observed=None), desired({FLAVOR: "roce"}), KEYS)
     assert apply(kube, found).applied == {FLAVOR: "roce"}
     (request,) = asked
     assert (request["operation"], request["node"], request["force"]) == ("apply", "n1", False)

@@ -18,7 +18,8 @@ from agent.infiniband.anonymize import FACTORY
 from agent.infiniband.smp import Attribute
 from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices
+from agent.output.document import document as document_of
 from agent.snapshot import capture
 from agent.snapshot.anonymize import anonymize
 from agent.snapshot.names import INTERFACE, Names
@@ -241,7 +242,7 @@ def record_of(node: str) -> Record:
 def document(captured: Record, folder: Path) -> dict[str, Any]:
     """The report of a record, by way of a snapshot."""
     capture.write(captured, str(folder))
-    return report_on(observe(replay(str(folder))), Choices())
+    return document_of(observe(replay(str(folder))), Choices())
 
 
 @every_node
@@ -658,7 +659,7 @@ def test_every_machine_keeps_its_shape(machine: Path, tmp_path: Path) -> None:
     """Captured anew and anonymised, each of them has neighbours at the same ports, of the same
     kinds.
     """
-    original = report_on(observe(replay(str(machine))), Choices())
+    original = document_of(observe(replay(str(machine))), Choices())
     captured, _ = capture.record(replay(str(machine)))
     found = document(anonymize(captured), tmp_path / "node")
     assert found["missing_neighbors"] == original["missing_neighbors"]

@@ -19,7 +19,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices, document
 from agent.snapshot.capture import Record, Recorder, record, summary, write
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
@@ -105,8 +105,8 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
     notes = json.loads((tmp_path / "stuck/errors.json").read_text())
     assert notes["errors"] == {f"{CLASS}/ibp1/ports/1/state": "ETIMEDOUT"}
     assert f"not read: /{CLASS}/ibp1/ports/1/state (ETIMEDOUT)" in summary(captured)
-    assert snapshots.report(str(tmp_path / "stuck")) == report_on(observation, Choices())
-    assert report_on(observation, Choices())["labels"][SPEED] == "400G"
+    assert snapshots.report(str(tmp_path / "stuck")) == document(observation, Choices())
+    assert document(observation, Choices())["labels"][SPEED] == "400G"
 
 
 def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from agent.host import Host
 from agent.infiniband import smp
 from agent.lldp import pcap
 from agent.lldp.frame import Frame
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices, document
 from agent.snapshot import capture
 from agent.snapshot.recorded import recording
 from agent.snapshot.replay import replay
@@ -98,7 +98,7 @@ def answering(*answers: dict[str, Any]) -> Any:
 
 
 def report(of: Host) -> dict[str, Any]:
-    return report_on(observe(of), Choices())
+    return document(observe(of), Choices())
 
 
 def entry(path: str, data: bytes | str) -> MemoryStore:

@@ -20,11 +20,11 @@ from agent.model import (
     Link,
     LldpNeighbor,
     Neighbor,
+    NeighborReason,
     Observation,
     Problem,
     Seen,
 )
-from agent.output.table import SILENCE
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
 from agent.sources.observe import observe
@@ -385,7 +385,7 @@ def test_the_process() -> None:
 def test_the_words_are_those_of_the_sources() -> None:
     """A new source, or a new reason for a missing neighbour, has its word here."""
     assert tuple(source.name for source in SOURCES) == samples.SOURCES
-    assert set(samples.MISSING) == {*SILENCE, "link-down"}
+    assert set(samples.MISSING) == set(NeighborReason)
 
 
 def test_names_follow_the_conventions() -> None:
@@ -404,7 +404,8 @@ def test_the_document_has_the_table(repository: Path, update_golden: bool) -> No
     begin = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
     path = repository / "docs/metrics.md"
     assert between(path, begin, "\n`reason` of", truth, update=update_golden) == truth
-    words = SILENCE | {"link-down": "the port has no link", samples.OTHER: "none of these"}
+    words = {str(reason): reason.text for reason in NeighborReason}
+    words[samples.OTHER] = "none of these"
     truth = "".join(f"| `{word}` | {words[word]} |\n" for word in (*samples.MISSING, samples.OTHER))
     assert (
         between(path, "| reason | |\n|---|---|\n", "\n## What", truth, update=update_golden)
