@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
     "labels": {"nvml", "sources"},
     "output": {"labels", "nvml"},
-    "snapshot": {"host", "infiniband", "lldp", "nvml", "sources", "sysfs"},
+    "snapshot": {"host", "sources", "sysfs"},
     "kube": {"helper", "labels", "nvml", "sources"},
     "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
     "daemon": {
