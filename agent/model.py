@@ -187,9 +187,7 @@ class LldpNeighbor(NamedTuple):
     ttl: int  # Time To Live TLV, 8.5.4, seconds; 0 is a goodbye
     port_description: str | None = None  # 8.5.5
     system_name: str | None = None  # 8.5.6
-    system_description: str | None = None  # 8.5.7
     capabilities: int | None = None  # System Capabilities TLV, 8.5.8: the enabled ones
-    management_addresses: tuple[str, ...] = ()  # 8.5.9
 
 
 @dataclass(frozen=True, slots=True)
