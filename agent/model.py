@@ -131,6 +131,7 @@ class Netdev:
     carrier_changes: int | None = (
         None  # carrier_changes: how often the link has gone down or come up
     )
+    addresses: tuple[str, ...] = ()  # address, bonding_slave/perm_hwaddr
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,14 @@ def _facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
         bond_state=_bond_state(reader, path, operstate) if _master(reader, name) else None,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
         carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
+        addresses=_addresses(reader, path),
     )
+
+
+def _addresses(reader: Reader, path: str) -> tuple[str, ...]:
+    """Return the MAC address of a netdev; of a bond's leg, the bond's address and its own."""
+    files = ("address", "bonding_slave/perm_hwaddr")
+    return tuple(text.lower() for file in files if (text := reader.text(f"{path}/{file}")))
 
 
 def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
