@@ -38,7 +38,7 @@ class Host:
     deadline: float = 5.0  # seconds that one device may take
     # The LLDP frames that have come on these netdevs (name -> whether it has a link), and why some cannot be heard.
     # None: nobody listens.
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None = (
+    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None = (
         lambda _netdevs: ([], {})
     )
     private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # of a netdev's driver

@@ -24,7 +24,7 @@ def live_host(
     sysfs_root: str,
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None,
+    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None,
     nvml_library: str | None,
 ) -> Host:
     """The host, with `frames` as its door to LLDP."""

@@ -25,9 +25,12 @@ from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.transport import door
 from agent.live_host import live_host, polled_gpus
+from agent.lldp.driver_flags import DriverFlags
+from agent.lldp.ethtool import private_flags
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
+from agent.lldp.rtnl_worker import RtnlWorker
 from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
 from agent.telemetry.log import Log
@@ -93,13 +96,16 @@ def _assemble(
     clock = AwakeClock()
     keys = keys_of(configuration.naming)
     table = NeighborTable(GRACE, CONFIRM)
-    ears = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
+    worker = RtnlWorker()
+    listener = Listener(clock, openvswitch=configuration.openvswitch, run=worker.submit)
+    flags = DriverFlags(private_flags, worker.submit)
+    ears = FrameInbox(listener, table, clock, flags)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
     wakeups = Monitors(frames=ears.filenos, ports=ports, signals=(signal.SIGHUP, *STOP))
     stack.callback(wakeups.close)
     host = _host(configuration, ears)
     gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)
-    host = replace(host, clock=clock, neighbors=table, gpus=gpus, ask_smp=smps)
+    host = replace(host, clock=clock, neighbors=table, private_flags=flags, gpus=gpus, ask_smp=smps)
     voice = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),

@@ -72,11 +72,11 @@ def recording(host: Host) -> tuple[Host, Doors]:
     listen = host.frames
     doors.listened = listen is not None
 
-    def frames(netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str]]:
+    def frames(netdevs: Mapping[str, bool]) -> tuple[list[Frame], Mapping[str, str | None]]:
         found, refused = listen(netdevs) if listen else ([], {})
         for frame in found:
             doors.heard.setdefault(frame.netdev, []).append(frame)
-        doors.refused.update(refused)
+        doors.refused.update({netdev: text for netdev, text in refused.items() if text})
         return found, refused
 
     def ask_smp(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -59,17 +59,23 @@ def _receive(
     if host.frames is None:
         return dict.fromkeys(netdevs, NeighborReason.NOT_LISTENED), []
     try:
-        frames, errors = host.frames(netdevs)
+        frames, missing = host.frames(netdevs)
     except Unavailable as error:
         permitted = not isinstance(error.__cause__, PermissionError)
         reason = NeighborReason.UNAVAILABLE if permitted else NeighborReason.NOT_PERMITTED
         return dict.fromkeys(netdevs, reason), [Problem(SOURCE, SOURCE, None, str(error))]
     problems = [
         Problem(SOURCE, netdev, None, f"no packet socket for LLDP: {text}")
-        for netdev, text in errors.items()
+        for netdev, text in missing.items()
+        if text is not None
     ]
     problems += dict.fromkeys(filter(None, (_take_in(host, frame, own) for frame in frames)))
-    return dict.fromkeys(errors, NeighborReason.UNAVAILABLE), problems
+    # A socket that is being opened has received nothing yet.
+    reasons = {
+        netdev: NeighborReason.SILENT if text is None else NeighborReason.UNAVAILABLE
+        for netdev, text in missing.items()
+    }
+    return reasons, problems
 
 
 def _take_in(host: Host, frame: Frame, own: Collection[str]) -> Problem | None:
