@@ -200,9 +200,7 @@ class LldpNeighbor(NamedTuple):
     ttl: int  # Time To Live TLV, 8.5.4, seconds; 0 is a shutdown LLDPDU
     port_description: str | None = None  # 8.5.5
     system_name: str | None = None  # 8.5.6
-    system_description: str | None = None  # 8.5.7
     capabilities: int | None = None  # System Capabilities TLV, 8.5.8: enabled capabilities
-    management_addresses: tuple[str, ...] = ()  # 8.5.9
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,6 +201,7 @@ class _Listener:
 
     def __init__(self, world: World) -> None:
         self.dropped: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
         self._world = world
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:

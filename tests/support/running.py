@@ -70,6 +70,7 @@ class FakeListener:
 
     frames: list[Frame] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
         self.watched = set(netdevs)
