@@ -72,6 +72,7 @@ THIRD_PARTY = {
     "cli",
     "events.monitor",
     "kube.client",
+    "nvml.library",
     "options",
     "output.formats",
     "run_options",
