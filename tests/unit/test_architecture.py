@@ -73,6 +73,7 @@ THIRD_PARTY = {
     "cli",
     "events.uevents",
     "kube.client",
+    "nvml.library",
     "options",
     "output.formats",
     "snapshot.archive",
