@@ -83,7 +83,7 @@ def assemble(world: World, life: int) -> Runtime:
     def wall() -> float:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
-    log = Log(write=helpers.log, clock=wall, steady=clock)
+    log = Log(write=helpers.log, clock=clock)
     return Runtime(
         Doors(
             clock=clock,

@@ -80,6 +80,7 @@ THIRD_PARTY = {
     "snapshot.archive",
     "snapshot.pcap",
     "telemetry.collector",
+    "telemetry.log",
     "telemetry.server",
 }
 
