@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 PORTS = 16
 SCRAPES_AN_HOUR = 240
 BUDGET_KB, BUDGET_MS = 2560, 3.0
-BASE = "agent.cli, agent.sources.observe, agent.output.document, agent.snapshot.capture, agent.helper.process, agent.lldp.packet_socket, threading"
+BASE = (
+    "agent.cli, agent.sources.observe, agent.output.document, agent.snapshot.capture, "
+    "agent.helper.process, agent.lldp.packet_socket, threading"
+)
 IMPORTS = {
     "agent.telemetry.metrics": "agent.telemetry.metrics",
     "agent.telemetry.server": "agent.telemetry.server",

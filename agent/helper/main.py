@@ -46,11 +46,11 @@ def smp(payload: dict[str, Any]) -> dict[str, Any]:
     "error": word | null, "text": sentence | null}]}. The port's `error` says why there is no neighbour: a reason of
     `umad.Shut`, or `malformed`; where it is null, `agent.infiniband.smp.replay` reads the neighbour out of the exchanges.
     """
-    from agent.infiniband.query import sweep
+    from agent.infiniband.query import query_ports
     from agent.infiniband.umad import LIBRARY, Umad
 
     library = payload.get("library", LIBRARY)
-    talks = sweep(
+    talks = query_ports(
         lambda device, port: Umad(library).open(device, port),
         [(device, port) for device, port in payload["ports"]],
         payload.get("timeout_ms", TIMEOUT_MS),

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.snapshot.anonymize_peers import anonymize_doors
+from agent.snapshot.anonymize_peers import anonymize_io
 
 if TYPE_CHECKING:
     from agent.snapshot.capture import Record
@@ -108,27 +108,25 @@ class _Names:
         return self.given.setdefault(text.lower(), f"{_MADE_UP_UUID}{len(self.given) + 1:012x}")
 
 
-def anonymize(journal: Record) -> Record:
+def anonymize(record: Record) -> Record:
     """The record under other names, none of the originals left in it."""
-    names = _Names(_host_names(journal))
-    for path, data in journal.files.items():  # first all that is told by its form
+    names = _Names(_host_names(record))
+    for path, data in record.files.items():  # first all that is told by its form
         names.text(path)
         _content(names, path, data)
     return replace(
-        journal,
+        record,
         files={
             names.text(path): _content(names, path, data)
-            for path, data in sorted(journal.files.items())
+            for path, data in sorted(record.files.items())
         },
-        links={names.text(path): names.text(target) for path, target in journal.links.items()},
-        folders={names.text(path) for path in journal.folders},
-        errors={names.text(path): error for path, error in journal.errors.items()},
-        facts=_everywhere(names, journal.facts)
-        | ({"hostname": _OTHER_HOST} if journal.facts.get("hostname") else {}),
-        meta=_everywhere(names, journal.meta) | {"anonymized": ANONYMIZED},
-        doors=replace(
-            anonymize_doors(journal.doors, names.text), nvml=_gpus(names, journal.doors.nvml)
-        ),
+        links={names.text(path): names.text(target) for path, target in record.links.items()},
+        folders={names.text(path) for path in record.folders},
+        errors={names.text(path): error for path, error in record.errors.items()},
+        facts=_everywhere(names, record.facts)
+        | ({"hostname": _OTHER_HOST} if record.facts.get("hostname") else {}),
+        meta=_everywhere(names, record.meta) | {"anonymized": ANONYMIZED},
+        io=replace(anonymize_io(record.io, names.text), nvml=_gpus(names, record.io.nvml)),
     )
 
 
@@ -143,11 +141,11 @@ def _gpus(names: _Names, value: Any) -> Any:
     return names.text(value) if isinstance(value, str) else value
 
 
-def _host_names(journal: Record) -> tuple[str, ...]:
+def _host_names(record: Record) -> tuple[str, ...]:
     """The host name and its first part; not one that is a word of the kernel's own, such as `node`, `net` or `1`."""
-    host = journal.facts.get("hostname") or ""
+    host = record.facts.get("hostname") or ""
     kernels = _STATES.union(
-        *(_WORDS.findall(path) for path in (*journal.files, *journal.links, *journal.folders))
+        *(_WORDS.findall(path) for path in (*record.files, *record.links, *record.folders))
     )
     return tuple(name for name in (host, host.partition(".")[0]) if name and name not in kernels)
 

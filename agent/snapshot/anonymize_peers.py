@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.model import LldpNeighbor
-    from agent.snapshot.recorded import Doors
+    from agent.snapshot.recorded import RecordedIo
 
 # swp1s0, Ethernet1/1, Gi1/0/4, et-0/0/4:1, etp1a, 25GE1/0/4, enp193s0f0np0, TwentyFiveGigE1/0/1; 513 is an ifIndex.
 INTERFACE = re.compile(
@@ -54,23 +54,23 @@ _NODE_INFO = 40  # octets
 _STATE = 32  # the octet of PortState in PortInfo (14.2.5.6)
 
 
-def anonymize_doors(doors: Doors, text: Callable[[str], str]) -> Doors:
+def anonymize_io(io: RecordedIo, text: Callable[[str], str]) -> RecordedIo:
     """Frames and answers under other names; `text` renames the addresses, GUIDs and interfaces in a text.
 
     Frames that make no sense are dropped; of an answer that makes none only the word "malformed" is left.
     """
     peers = _Peers(text)
     return replace(
-        doors,
+        io,
         heard={
             text(netdev): list(filter(None, map(peers.frame, frames)))
-            for netdev, frames in doors.heard.items()
+            for netdev, frames in io.heard.items()
         },
-        refused={text(netdev): text(reason) for netdev, reason in doors.refused.items()},
+        refused={text(netdev): text(reason) for netdev, reason in io.refused.items()},
         answers={
-            (text(device), port): peers.answer(one) for (device, port), one in doors.answers.items()
+            (text(device), port): peers.answer(one) for (device, port), one in io.answers.items()
         },
-        flags={text(netdev): flags for netdev, flags in doors.flags.items()},
+        flags={text(netdev): flags for netdev, flags in io.flags.items()},
     )
 
 

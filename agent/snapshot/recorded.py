@@ -1,11 +1,11 @@
-"""What the other doors gave, in a snapshot: LLDP frames, SMP answers, a driver's private flags.
+"""The recorded I/O of a snapshot: LLDP frames, SMP answers, NVML's answer, private flags.
 
-    lldp/<netdev>.pcap or .pcapng      frames, with their times (agent/snapshot/pcap.py)
-    smp/<device>-<port>.json           requests and replies of one port, in hex (agent/helper/main.py, verb smp)
+    lldp/<netdev>.pcap or .pcapng      frames, with their times (agent/lldp/pcap.py)
+    smp/<device>-<port>.json           requests and replies of one port, in hex (agent/helper)
     nvml.json                          NVML's answer (agent/nvml/library.py, look)
     host.json, "private_flags"         of the netdevs that were asked
 
-Frames of a netdev whose file cannot be read are refused like a netdev that cannot be listened to: with the reason.
+A frame file that cannot be read fails its netdev, as a packet socket that cannot be opened does.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LLDP, SMP, NVML = "lldp", "smp", "nvml.json"
 
 
 @dataclass(slots=True)
-class Doors:
-    """What came through the doors while recording, and the doors that give it again."""
+class RecordedIo:
+    """The results recorded from a Host's I/O, and the I/O of a Host that replays them."""
 
     heard: dict[str, list[Frame]] = field(default_factory=dict)  # by netdev
     refused: dict[str, str] = field(default_factory=dict)
@@ -65,32 +65,32 @@ class Doors:
         return max((frame.time for frames in self.heard.values() for frame in frames), default=None)
 
 
-def recording(host: Host) -> tuple[Host, Doors]:
-    """The host with doors that remember what they give."""
-    doors = Doors()
+def recording(host: Host) -> tuple[Host, RecordedIo]:
+    """Return the host with I/O that is recorded, and the record."""
+    io = RecordedIo()
 
     listen = host.frames
-    doors.listened = listen is not None
+    io.listened = listen is not None
 
     def frames(netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str]]:
         found, refused = listen(netdevs) if listen else ([], {})
         for frame in found:
-            doors.heard.setdefault(frame.netdev, []).append(frame)
-        doors.refused.update(refused)
+            io.heard.setdefault(frame.netdev, []).append(frame)
+        io.refused.update(refused)
         return found, refused
 
     def ask_smp(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
         answer = host.ask_smp(ports)
-        doors.answers.update(_by_port(answer))
+        io.answers.update(_by_port(answer))
         return answer
 
     def private_flags(netdev: str) -> dict[str, bool]:
-        doors.flags[netdev] = host.private_flags(netdev)
-        return doors.flags[netdev]
+        io.flags[netdev] = host.private_flags(netdev)
+        return io.flags[netdev]
 
     def gpus() -> dict[str, Any]:
-        doors.nvml = host.gpus()
-        return doors.nvml
+        io.nvml = host.gpus()
+        return io.nvml
 
     return replace(
         host,
@@ -98,7 +98,7 @@ def recording(host: Host) -> tuple[Host, Doors]:
         ask_smp=ask_smp,
         private_flags=private_flags,
         gpus=gpus,
-    ), doors
+    ), io
 
 
 def _by_port(answer: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
@@ -108,23 +108,23 @@ def _by_port(answer: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
         return {}  # whoever asked will say so
 
 
-def save(doors: Doors, folder: Path) -> None:
+def save(io: RecordedIo, folder: Path) -> None:
     """Write frames and answers into a snapshot."""
-    if doors.listened:
+    if io.listened:
         (folder / LLDP).mkdir()
-    from agent.snapshot import pcap
+    from agent.lldp import pcap
 
-    for netdev, frames in doors.heard.items():
+    for netdev, frames in io.heard.items():
         try:
             _write(folder / LLDP / f"{netdev}.pcap", pcap.write(frames))
         except Unavailable as error:
-            doors.left_out = str(error)
-    for (device, port), answer in doors.answers.items():
+            io.left_out = str(error)
+    for (device, port), answer in io.answers.items():
         _write(
             folder / SMP / f"{device}-{port}.json", json.dumps(answer, indent=2).encode() + b"\n"
         )
-    if doors.nvml is not None:
-        _write(folder / NVML, json.dumps(doors.nvml, indent=2).encode() + b"\n")
+    if io.nvml is not None:
+        _write(folder / NVML, json.dumps(io.nvml, indent=2).encode() + b"\n")
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -132,19 +132,19 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def load(store: Store, flags: Any) -> Doors:
-    """The doors that a snapshot gives; Malformed: an answer or the flags make no sense."""
-    doors = Doors(flags=_flags(flags), listened=store.kind(LLDP) == "folder")
+def load(store: Store, flags: Any) -> RecordedIo:
+    """Load the recorded I/O; raises Malformed for malformed answers or flags."""
+    io = RecordedIo(flags=_flags(flags), listened=store.kind(LLDP) == "folder")
     for name in _files(store, LLDP):
         netdev, _, kind = name.rpartition(".")
         if kind in {"pcap", "pcapng"}:
-            _load_frames(doors, netdev, store, f"{LLDP}/{name}")
+            _load_frames(io, netdev, store, f"{LLDP}/{name}")
     for name in _files(store, SMP):
         answer = _answer(name, _bytes(store, f"{SMP}/{name}", TABLE))
-        doors.answers[answer["device"], answer["port"]] = answer
+        io.answers[answer["device"], answer["port"]] = answer
     if store.kind(NVML) == "file":
-        doors.nvml = _object(NVML, _bytes(store, NVML, TABLE))
-    return doors
+        io.nvml = _object(NVML, _bytes(store, NVML, TABLE))
+    return io
 
 
 def _files(store: Store, folder: str) -> list[str]:
@@ -159,18 +159,18 @@ def _bytes(store: Store, path: str, limit: int) -> bytes:
     return data
 
 
-def _load_frames(doors: Doors, netdev: str, store: Store, path: str) -> None:
-    from agent.snapshot import (
+def _load_frames(io: RecordedIo, netdev: str, store: Store, path: str) -> None:
+    from agent.lldp import (
         pcap,  # with it comes the decoder, which a snapshot without frames does not need
     )
 
     try:
-        frames, fault = pcap.read(netdev, _bytes(store, path, pcap.LONGEST_FILE))
+        frames, fault = pcap.read(netdev, _bytes(store, path, pcap.MAX_FILE_SIZE))
     except Malformed as error:
         frames, fault = [], str(error).removeprefix(f"{path}: ")
-    doors.heard.setdefault(netdev, []).extend(frames)
+    io.heard.setdefault(netdev, []).extend(frames)
     if fault:
-        doors.refused[netdev] = f"{path}: {fault}"
+        io.refused[netdev] = f"{path}: {fault}"
 
 
 def _answer(name: str, data: bytes) -> dict[str, Any]:

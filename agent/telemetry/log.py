@@ -3,7 +3,7 @@
     2026-05-04T10:00:00.250Z info label changed key=P/speed.current from=3200G to=2800G
     {"time": "2026-05-04T10:00:00.250Z", "level": "info", "msg": "label changed", "key": ...}
 
-A record passes through: Printable, RateLimitHandler, one of the two formatters, LineHandler.
+A record passes through: Stamp, Printable, RateLimitHandler, one of the two formatters, LineHandler.
 
 Invariants:
 - A record is one line, whatever text a neighbor or a server chose. Field values are made printable
@@ -46,7 +46,8 @@ class Log:
     The value of the first field is the subject of the line, by which lines are limited; a line
     without fields has its message as subject. A field with the value None is left out.
 
-    `write` takes the bytes of one line and returns False if it could not write them at once.
+    `write` takes the bytes of one line and returns False if it could not write them at once;
+    `clock` is monotonic, `wall` in seconds since the epoch.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Log:
         verbose: bool = False,
         write: Callable[[bytes], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.lines = LineHandler(write or write_stderr)
         self.lines.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
@@ -63,6 +65,7 @@ class Log:
         # getLogger() would make one logger for all agents of a process (the simulation has many).
         level = logging.DEBUG if verbose else logging.INFO
         self._logger = logging.Logger("bwagent", level)  # noqa: LOG001 - one per agent, see above
+        self._logger.addFilter(Stamp(wall))
         self._logger.addFilter(Printable())
         self._logger.addHandler(self._limit)
 
@@ -86,6 +89,19 @@ class Log:
         given = {name: value for name, value in fields.items() if value is not None}
         subject = str(next(iter(given.values()), message))
         self._logger.log(level, message, extra={"fields": given, "subject": subject})
+
+
+class Stamp(logging.Filter):
+    """Gives records the time of the agent's own clock, which is simulated in tests."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        super().__init__()
+        self._wall = wall
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.created = self._wall()  # seconds since the epoch
+        record.msecs = int(record.created * 1000) % 1000
+        return True
 
 
 class Printable(logging.Filter):

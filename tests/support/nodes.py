@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.kube import MANAGER
 from agent.kube.annotation import Annotation, render
-from agent.kube.managed_fields import MANAGER, keys_of
+from agent.kube.managed_fields import keys_of
 from agent.kube.plan import Desired
 from agent.labels.table import Naming
 
@@ -24,7 +25,7 @@ TOLD = Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
 
 def desired(labels: Mapping[str, str], **changes: Any) -> Desired:
     """These labels beside an annotation of now."""
-    return Desired(labels, **{"observed": TOLD, **changes})
+    return Desired(labels, **{"annotation": TOLD, **changes})
 
 
 def node(

@@ -24,6 +24,8 @@ IO = {
     "events.monitor",
     "events.port_states",
     "events.rtnetlink",
+    "events.signals",
+    "events.uevents",
     "helper.bare",
     "helper.forkserver",
     "helper.main",
@@ -65,20 +67,18 @@ ALLOWED: dict[str, set[str]] = {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
     },
-    "options": {"labels"},
-    "run_options": {"daemon", "options", "telemetry"},
+    "options": {"daemon", "labels", "telemetry"},
 }
 # The modules that put the parts together.
 EDGE = {"cli"}
 THIRD_PARTY = {
     "cli",
-    "events.monitor",
+    "events.uevents",
     "kube.client",
     "options",
     "output.formats",
-    "run_options",
     "snapshot.archive",
-    "snapshot.pcap",
+    "lldp.pcap",
     "telemetry.collector",
     "telemetry.log",
     "telemetry.server",

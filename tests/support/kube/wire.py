@@ -18,15 +18,15 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from agent.kube import MANAGER
 from agent.kube.client import APPLY, METADATA_ONLY, OPERATIONS, TIMEOUT
-from agent.kube.reply import MANAGER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from agent.kube.apply import Json, Kube
     from agent.kube.client import Request
-    from agent.kube.requests import Kube, Told
     from tests.support.kube.clock import Clock
 
     Reply = tuple[int, Mapping[str, str], bytes]
@@ -62,13 +62,13 @@ class Wire:
 
     def door(self, token: str) -> Kube:
         """The door of an agent that has this token."""
-        return lambda told: self._ask(told, token)
+        return lambda request: self._ask(request, token)
 
-    def _ask(self, told: Told, token: str) -> dict[str, Any]:
-        request, began = OPERATIONS[told["operation"]](told), self._clock()
-        answer = self._answer(request, token)
+    def _ask(self, request: Json, token: str) -> dict[str, Any]:
+        began, operation = self._clock(), request["operation"]
+        answer = self._answer(OPERATIONS[operation](request), token)
         result = answer.get("error") or answer["status"]
-        self.asked.append(Asked(began, self._clock() - began, told["operation"], result))
+        self.asked.append(Asked(began, self._clock() - began, operation, result))
         return answer
 
     def _answer(self, request: Request, token: str) -> dict[str, Any]:

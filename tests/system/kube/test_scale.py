@@ -147,7 +147,7 @@ class Recorder(BaseHTTPRequestHandler):
         self.send_header("Retry-After", "7")
         self.end_headers()
 
-    do_PATCH = do_GET
+    do_PATCH = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         pass

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.annotation import Annotation, observed, parse, render
+from agent.kube.annotation import Annotation, annotate, parse, render
 from agent.model import Absent, Failed, Observation, PortRole, RdmaDevice, RdmaPort, Seen
 from tests.support.nodes import BOOT, FLAVOR, KEYS, LEAF, NOW, TOLD
 
@@ -43,7 +43,7 @@ def test_both_ways() -> None:
 
 def test_a_full_observation() -> None:
     """Time, boot ID and the backend's PCI addresses are those of the observation."""
-    told = observed(observation(("ibp1", "0000:2a:00.0"), ("ibp0", "0000:18:00.0")), [], KEYS)
+    told = annotate(observation(("ibp1", "0000:2a:00.0"), ("ibp0", "0000:18:00.0")), [], KEYS)
     assert told == Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0")))
 
 
@@ -53,22 +53,22 @@ def test_a_full_observation() -> None:
 def test_an_observation_that_is_not_full(change: dict[str, Any]) -> None:
     """Time and boot ID stay those of the last full observation, together."""
     before = Annotation(NOW - 60, "another-boot")
-    told = observed(observation(boot_id=BOOT, **change), [], KEYS, before)
+    told = annotate(observation(boot_id=BOOT, **change), [], KEYS, before)
     assert (told.time, told.boot_id) == (NOW - 60, "another-boot")
-    told = observed(observation(**change), [], KEYS)
+    told = annotate(observation(**change), [], KEYS)
     assert (told.time, told.boot_id) == (None, None)
 
 
 def test_interfaces_that_are_held() -> None:
     """The address of an interface that cannot be seen stays as long as it has labels."""
     before = Annotation(NOW - 60, BOOT, (("ibp0", "0000:18:00.0"), ("ibp9", "0000:99:00.0")))
-    told = observed(observation(("ibp1", "0000:2a:00.0")), [FLAVOR, LEAF], KEYS, before)
+    told = annotate(observation(("ibp1", "0000:2a:00.0")), [FLAVOR, LEAF], KEYS, before)
     assert told.interfaces == (("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0"))
 
 
 def test_nothing_is_written_that_would_not_be_read() -> None:
     """Names and addresses of an odd form are left out, so that the annotation is understood."""
-    told = observed(
+    told = annotate(
         observation(("ibp0", None), ("a b", "0000:18:00.0"), ("ibp1", "x"), boot_id="a b"), [], KEYS
     )
     assert told == Annotation(NOW, None)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.kube.annotation import Annotation, render
-from agent.kube.cleanup import removal, removals
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of
-from agent.kube.plan import ForeignField, Plan, body, owned, plan
+from agent.kube.commands import removal, removals
+from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, owned_labels
+from agent.kube.plan import ForeignField, Plan, body, plan
 from agent.labels.table import LABELS, Naming
 from tests.support.nodes import (
     ACCELERATOR_KEY,
@@ -89,7 +89,7 @@ def test_the_other_keys() -> None:
 def test_keys_of_the_site(key: str) -> None:
     """What shares a prefix with our keys is not ours for that, even under our manager's name."""
     assert KEYS.family(Field(LABEL, key)) is None
-    assert owned(node({key: "x", FLAVOR: "roce"}), KEYS) == {FLAVOR: "roce"}
+    assert owned_labels(node({key: "x", FLAVOR: "roce"}), KEYS) == {FLAVOR: "roce"}
 
 
 def test_an_empty_family() -> None:
@@ -111,7 +111,7 @@ def test_owned_by_managed_fields() -> None:
         {**entry("bwagent", "Apply", {SPEED: "1G"}), "subresource": "status"},
     ]
     managed += [entry("bwagent", "Apply", {LEAF: "gone from the labels"})]
-    assert owned(found, KEYS) == {FLAVOR: "roce"}
+    assert owned_labels(found, KEYS) == {FLAVOR: "roce"}
 
 
 @pytest.mark.parametrize("part", ["managedFields", "labels", "annotations"])
@@ -141,7 +141,7 @@ def test_odd_managed_fields(path: str, odd: object) -> None:
             inside[name] = odd
             break
         inside = inside[name]
-    assert owned(odd_one, KEYS) == {}
+    assert owned_labels(odd_one, KEYS) == {}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_an_old_annotation_that_cannot_be_renewed() -> None:
     again.
     """
     old = replace(TOLD, time=NOW - 9000)
-    assert not planned(node({FLAVOR: "roce"}, observed=old), {FLAVOR: "roce"}, observed=old).due
+    assert not planned(node({FLAVOR: "roce"}, observed=old), {FLAVOR: "roce"}, annotation=old).due
 
 
 def test_a_shorter_resync() -> None:
@@ -400,7 +400,7 @@ def test_nobody_elses_key(
     """
     wanted = {key: value for key, value in wanted.items() if KEYS.family(Field(LABEL, key))}
     found = planned(node(ours, {"other": theirs}), wanted)
-    assert all(one in found.held or KEYS.family(one) for one in found.wanted)
+    assert all(one in found.managed or KEYS.family(one) for one in found.wanted)
     assert {key for key in ours if not KEYS.family(Field(LABEL, key))} <= labels_of(found).keys()
     left = {held.key: held.value for held in found.left_alone if held.value is not None}
     again = {

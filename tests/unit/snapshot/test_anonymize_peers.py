@@ -17,11 +17,12 @@ from agent.infiniband import smp
 from agent.infiniband.smp import Attribute
 from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices
+from agent.output.document import document as document_of
 from agent.snapshot import capture
 from agent.snapshot.anonymize import anonymize
-from agent.snapshot.anonymize_peers import FACTORY, INTERFACE, anonymize_doors
-from agent.snapshot.recorded import Doors
+from agent.snapshot.anonymize_peers import FACTORY, INTERFACE, anonymize_io
+from agent.snapshot.recorded import RecordedIo
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
@@ -232,22 +233,22 @@ NODES = {"roce": tree(), "infiniband": infiniband()}
 every_node = pytest.mark.parametrize("node", NODES)
 
 
-def journal_of(node: str) -> Record:
+def record_of(node: str) -> Record:
     return capture.record(host(NODES[node]))[0]
 
 
-def document(journal: Record, folder: Path) -> dict[str, Any]:
+def document(captured: Record, folder: Path) -> dict[str, Any]:
     """The report of a record, by way of a snapshot."""
-    capture.write(journal, str(folder))
-    return report_on(observe(replay(str(folder))), Choices())
+    capture.write(captured, str(folder))
+    return document_of(observe(replay(str(folder))), Choices())
 
 
 @every_node
 def test_nothing_of_the_originals_is_left(node: str, tmp_path: Path) -> None:
     """In no file of the snapshot: not as text, not as octets, not in hex, whole or in groups."""
     before, after = tmp_path / "before", tmp_path / "after"
-    capture.write(journal_of(node), str(before))
-    capture.write(anonymize(journal_of(node)), str(after))
+    capture.write(record_of(node), str(before))
+    capture.write(anonymize(record_of(node)), str(after))
     assert found_in(before)  # the search finds what it looks for
     assert found_in(after) == []
 
@@ -286,8 +287,8 @@ def test_the_fabric_keeps_its_shape(node: str, tmp_path: Path) -> None:
     """The same ports, rates, roles and reasons; equal names are equal still, and different ones
     different.
     """
-    before = document(journal_of(node), tmp_path / "before")
-    after = document(anonymize(journal_of(node)), tmp_path / "after")
+    before = document(record_of(node), tmp_path / "before")
+    after = document(anonymize(record_of(node)), tmp_path / "after")
     assert len(after["neighbors"]) == len(before["neighbors"]) > 4
     for old, new in zip(before["neighbors"], after["neighbors"], strict=True):
         assert [new[key] for key in SAME] == [old[key] for key in SAME]
@@ -307,13 +308,13 @@ def test_the_fabric_keeps_its_shape(node: str, tmp_path: Path) -> None:
             assert after["labels"][key] == before["labels"][key]
 
 
-def doors_of(*frames: bytes) -> Doors:
-    return Doors({"eth0": [Frame("eth0", 1.0, data) for data in frames]})
+def io_of(*frames: bytes) -> RecordedIo:
+    return RecordedIo({"eth0": [Frame("eth0", 1.0, data) for data in frames]})
 
 
 def renamed(*frames: bytes) -> list[bytes]:
     """The frames under other names; an address gets its octets turned round."""
-    after = anonymize_doors(doors_of(*frames), turned)
+    after = anonymize_io(io_of(*frames), turned)
     return [frame.data for frame in after.heard["eth0"]]
 
 
@@ -399,14 +400,14 @@ def test_equal_names_are_equal_everywhere() -> None:
     """In System Names, chassis, port descriptions and NodeDescriptions; other names are other
     ones.
     """
-    doors = doors_of(
+    io = io_of(
         switch("leaf", b"\x05swp1", "host"),
         ethernet(identity(b"\x07leaf", b"\x07host") + END),
         switch("other", b"\x05swp1", "leaf"),
     )
-    doors.answers["mlx5_0", 1] = answer(0, conversation(b"MF0;leaf:MQM9700/U2"))
-    doors.answers["mlx5_1", 1] = answer(1, conversation(b"host mlx5_3", kind=1))
-    after = anonymize_doors(doors, turned)
+    io.answers["mlx5_0", 1] = answer(0, conversation(b"MF0;leaf:MQM9700/U2"))
+    io.answers["mlx5_1", 1] = answer(1, conversation(b"host mlx5_3", kind=1))
+    after = anonymize_io(io, turned)
     first, second, third = (lldp.decode(frame.data) for frame in after.heard["eth0"])
     assert first.system_name == second.chassis_id == third.port_description
     assert first.port_description == second.port_id
@@ -418,24 +419,24 @@ def test_equal_names_are_equal_everywhere() -> None:
     ]
 
 
-def described(doors: Doors, number: int) -> str | None:
-    return smp.replay(exchanges_of(doors, number)).node_description
+def described(io: RecordedIo, number: int) -> str | None:
+    return smp.replay(exchanges_of(io, number)).node_description
 
 
-def exchanges_of(doors: Doors, number: int) -> list[smp.Exchange]:
+def exchanges_of(io: RecordedIo, number: int) -> list[smp.Exchange]:
     return [
         smp.Exchange(
             bytes.fromhex(one["request"]),
             one["reply"] and bytes.fromhex(one["reply"]),
             one["error"],
         )
-        for one in doors.answers[f"mlx5_{number}", 1]["exchanges"]
+        for one in io.answers[f"mlx5_{number}", 1]["exchanges"]
     ]
 
 
-def other_names(answers: list[dict[str, Any]]) -> Doors:
-    return anonymize_doors(
-        Doors(answers={(one["device"], one["port"]): one for one in answers}), turned
+def other_names(answers: list[dict[str, Any]]) -> RecordedIo:
+    return anonymize_io(
+        RecordedIo(answers={(one["device"], one["port"]): one for one in answers}), turned
     )
 
 
@@ -505,11 +506,11 @@ def test_replies_are_built_anew() -> None:
 
 def test_guids_and_addresses_are_those_of_sysfs(tmp_path: Path) -> None:
     """One table for all: a looped cable leads to this node still, and one chassis is one."""
-    after = document(anonymize(journal_of("infiniband")), tmp_path / "ib")
+    after = document(anonymize(record_of("infiniband")), tmp_path / "ib")
     assert (
         after["neighbors"][0]["node_guid"] == after["ports"][0]["node_guid"] != "b0cf0e0300d66c81"
     )
-    roce = document(anonymize(journal_of("roce")), tmp_path / "roce")
+    roce = document(anonymize(record_of("roce")), tmp_path / "roce")
     assert {row["chassis_id"] for row in roce["neighbors"] if row["interface"] == "mlx5_0"} == {
         row["chassis_id"] for row in roce["neighbors"] if row["interface"] == "mlx5_1"
     }
@@ -517,13 +518,13 @@ def test_guids_and_addresses_are_those_of_sysfs(tmp_path: Path) -> None:
 
 def test_interfaces_named_after_addresses_are_renamed_with_them() -> None:
     """Everywhere: in the frames, the refusals, the answers, the flags."""
-    doors = Doors(
+    io = RecordedIo(
         {"enx:a:b": [Frame("enx:a:b", 1.0, CASES[0].data)]},
         {"aa:bb": "lldp/aa:bb.pcap: no pcap"},
         {("cc:dd", 1): answer(0, []) | {"device": "cc:dd", "text": "cc:dd port 1"}},
         {"ee:ff": {"flag": True}},
     )
-    after = anonymize_doors(doors, turned)
+    after = anonymize_io(io, turned)
     assert after.refused == {"bb:aa": "lldp/bb:aa.pcap: no pcap"}
     assert after.answers["dd:cc", 1]["device"] == "dd:cc"
     assert after.answers["dd:cc", 1]["text"] == "dd:cc port 1"
@@ -641,9 +642,9 @@ def test_every_machine_keeps_its_shape(machine: Path, tmp_path: Path) -> None:
     """Captured anew and anonymised, each of them has neighbours at the same ports, of the same
     kinds.
     """
-    original = report_on(observe(replay(str(machine))), Choices())
-    journal, _ = capture.record(replay(str(machine)))
-    found = document(anonymize(journal), tmp_path / "node")
+    original = document_of(observe(replay(str(machine))), Choices())
+    captured, _ = capture.record(replay(str(machine)))
+    found = document(anonymize(captured), tmp_path / "node")
     assert found["missing_neighbors"] == original["missing_neighbors"]
     rows = [
         [

@@ -45,9 +45,9 @@ from agent.telemetry.collector import (
 )
 from agent.telemetry.metrics import MAX_PORTS, Metrics
 from tests.support.devices import eth, ib, netdev, port
+from tests.support.documents import between
 from tests.support.machines import MACHINES
 from tests.support.real_parts import require
-from tests.unit.test_docs import between
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.events.monitor import Event
+from agent.events.event import Event
 from tests.support.kernel_tree import HOME, hca
 from tests.support.running import Api, World
 
@@ -66,13 +66,13 @@ def test_a_problem_begins_changes_and_ends() -> None:
 def test_events_that_are_unavailable() -> None:
     """A line at the beginning and at the end."""
     world = World(IB)
-    world.deaf["links"] = "no netlink"
+    world.unavailable["links"] = "no netlink"
     world.run(30)
     [begin] = lines(world, "events")
     assert begin == (
         'warning events unavailable, polling instead monitor=links reason="no netlink"'
     )
-    world.deaf.clear()
+    world.unavailable.clear()
     world.at(0, HUP)
     world.run(10)
     assert lines(world, "events") == ["info events available again monitor=links"]
