@@ -11,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agent import __version__
-from agent.daemon.pollers import NOT_YET
 from agent.kube.response import DENIALS
 from agent.telemetry.reasons import reason_of
 
@@ -109,8 +108,7 @@ class Reporter:
         self.metrics.frames_dropped(dropped)
         for key, value in cycle.expired.items():
             self.log.warning("label expired", key=key, value=value, hold=f"{self.hold:g}s")
-        found = [*cycle.observation.problems, *rendered.problems]
-        problems = [problem for problem in found if not problem.text.endswith(NOT_YET)]
+        problems = [*cycle.observation.problems, *rendered.problems]
         monitors = [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
         self._observed = [*_conditions(problems), *monitors]
         self._log_conditions()

@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "output": {"labels", "nvml"},
     "snapshot": {"host", "infiniband", "lldp", "nvml", "sources", "sysfs"},
     "kube": {"helper", "labels", "nvml"},
-    "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
+    "telemetry": {"kube", "labels", "nvml", "output", "sources"},
     "daemon": {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
