@@ -54,6 +54,7 @@ class Failed:
     """The source could not be read: its published labels are held (agent/labels/holds.py)."""
 
     reason: str
+    pending: bool = False  # a background query has not had its first answer yet: no problem
 
 
 class Problem(NamedTuple):

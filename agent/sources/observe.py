@@ -94,14 +94,17 @@ def _read(name: str, read: Read, host: Host, ports: tuple[PortRole, ...]) -> Rea
 def _problems(name: str, reading: Reading[Any]) -> list[Problem]:
     """Return a source's problems, and the reason of its outcome where that is a problem.
 
-    The absence of RDMA hardware is one; the absence of InfiniBand ports or GPUs is not.
+    The absence of RDMA hardware is one; the absence of InfiniBand ports or GPUs is not, nor is a
+    background query without its first answer.
     """
     if reading is SWITCHED_OFF:
         return []
-    outcome = reading.outcome
     problems = list(reading.problems)
-    if isinstance(outcome, Failed) or (isinstance(outcome, Absent) and name == rdma.SOURCE):
-        problems.append(Problem(name, name, None, outcome.reason))
+    match reading.outcome:
+        case Failed(reason, pending=False):
+            problems.append(Problem(name, name, None, reason))
+        case Absent(reason) if name == rdma.SOURCE:
+            problems.append(Problem(name, name, None, reason))
     return problems
 
 

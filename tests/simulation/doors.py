@@ -87,7 +87,7 @@ def assemble(world: World, life: int) -> Loop:
     def wall() -> float:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
-    log = Log(write=helpers.log, clock=wall, steady=clock)
+    log = Log(write=helpers.log, clock=clock, wall=wall)
     return Loop(
         Components(
             clock=clock,

@@ -149,7 +149,7 @@ class World:
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
         self.metrics = Metrics()
-        log = Log(write=self._write, clock=self._wall, steady=lambda: self.time)
+        log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
         voice = Reporter(
             log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )

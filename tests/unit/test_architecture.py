@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "output": {"labels", "nvml"},
     "snapshot": {"host", "sources", "sysfs"},
     "kube": {"helper", "labels", "nvml", "sources"},
-    "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
+    "telemetry": {"kube", "labels", "nvml", "output", "sources"},
     "daemon": {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
@@ -79,6 +79,7 @@ THIRD_PARTY = {
     "snapshot.archive",
     "lldp.pcap",
     "telemetry.collector",
+    "telemetry.log",
     "telemetry.server",
 }
 

@@ -134,7 +134,7 @@ def test_a_dry_run_says_what_it_would_do(cluster: Cluster, tmp_path: Path, two: 
         agent.until(lambda: '"400G"' in agent.log.read_text())
         assert agent.labels() == {}
         lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
-        assert [line["to"] for line in lines if line["what"] == f"{P}/speed.current"] == [
+        assert [line["to"] for line in lines if line.get("key") == f"{P}/speed.current"] == [
             "800G",
             "400G",
         ]

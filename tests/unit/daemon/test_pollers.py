@@ -19,7 +19,7 @@ from agent.daemon.pollers import (
     NvmlPoller,
     SmpPoller,
 )
-from agent.errors import Unavailable
+from agent.errors import Pending, Unavailable
 from agent.model import AcceleratorReason
 from agent.nvml.domain import Verdict
 from agent.sources import rdma
@@ -73,7 +73,7 @@ def test_nvml_is_asked_at_its_pace_and_looked_at_for_free() -> None:
     gpus = NvmlPoller(lambda: {"n": 0}, 60.0, BackgroundTask(at_once))
     gpus.start_due(0.0)
     assert not gpus.aside.busy
-    with pytest.raises(Unavailable, match="not asked yet"):
+    with pytest.raises(Pending, match="not asked yet"):
         gpus()
     gpus.start_due(0.0)
     assert gpus.collect(0.1)
