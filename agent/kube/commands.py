@@ -91,7 +91,7 @@ def _fault(outcome: Outcome) -> str | None:
     if outcome.failure:
         return outcome.failure.text
     if outcome.refused:
-        return f"{len(outcome.refused)} keys refused, the first is {outcome.refused[0].key}"
+        return f"keys refused: {len(outcome.refused)}, the first is {outcome.refused[0].key}"
     return None
 
 
