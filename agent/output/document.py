@@ -113,8 +113,8 @@ def is_suspect(role: PortRole) -> bool:
 
 def _unpublished(rendered: Rendered) -> Iterable[Problem]:
     """Report the labels that were held, and those that Kubernetes would refuse."""
-    for key in rendered.held:
-        yield Problem("labels", key, None, "kept as it was: it cannot be seen now")
+    for key, reason in rendered.held.items():
+        yield Problem("labels", key, None, f"label kept: {reason.text}")
     yield from rendered.problems
 
 

@@ -11,6 +11,7 @@ from agent.model import (
     Absent,
     Failed,
     Gpu,
+    HoldReason,
     IbNeighbor,
     Link,
     LldpNeighbor,
@@ -96,10 +97,11 @@ def test_a_modern_hca_at_sdr_is_suspect(device: RdmaDevice, suspect: bool) -> No
 def test_held_and_refused_labels_are_problems() -> None:
     """After the notes of the caller, before the problems of the sources."""
     note, refused, failed = (Problem("labels", name, None, "x") for name in ("n", "r", "f"))
-    rendered = Rendered({"k": "v"}, held=("k",), problems=(refused,))
+    rendered = Rendered({"k": "v"}, held={"k": HoldReason.LENT}, problems=(refused,))
     observation = observed(problems=(failed,))
     found = document(observation, Choices(), [note], rendered)["problems"]
     assert [problem["subject"] for problem in found] == ["n", "k", "r", "f"]
+    assert found[1]["text"] == f"label kept: {HoldReason.LENT.text}"
 
 
 def test_neighbors_keep_their_facts_unaltered() -> None:
