@@ -269,7 +269,7 @@ class Neighbor(NamedTuple):
     device: str
     port_id: str
     port_name: str | None
-    told: LldpNeighbor | IbNeighbor
+    facts: LldpNeighbor | IbNeighbor
     age: float | None = None  # seconds since it was last heard; None: it was asked just now
 
 

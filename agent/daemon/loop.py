@@ -20,14 +20,13 @@ from agent.errors import Unavailable
 from agent.kube.annotation import parse
 from agent.kube.managed_fields import ANNOTATION, Field, owned, state_of
 from agent.kube.reconcile import Wish
-from agent.nvml.domain import verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from agent.daemon.clock import AwakeClock
     from agent.daemon.observer import Cycle, Observer
-    from agent.daemon.pollers import NvmlPoller, SmpPoller
+    from agent.daemon.pollers import Poller
     from agent.daemon.schedule import Schedule
     from agent.kube.reconcile import Reconciler, Result
     from agent.lldp.inbox import FrameInbox
@@ -77,8 +76,7 @@ class Doors:
     wakeups: Monitors
     ports: Ports
     ears: FrameInbox
-    gpus: NvmlPoller
-    smps: SmpPoller
+    pollers: Sequence[Poller]
     watch: Observer
     speaker: Reconciler
     pacer: Schedule
@@ -122,8 +120,8 @@ class Runtime:
             self._look_again()
         elif step.speak and self._is_settled():
             self._speak(resync=step.resync)
-        self._doors.gpus.begin(self._doors.clock())
-        self._doors.smps.begin(self._doors.clock())
+        for poller in self._doors.pollers:
+            poller.start_due(self._doors.clock())
 
     def _pause(self) -> float:
         """For how many seconds there is nothing to do."""
@@ -131,36 +129,35 @@ class Runtime:
         step = self._doors.pacer.step(now)
         if step.look or (step.speak and self._is_settled()):
             return 0.0
-        helpers = self._doors.gpus.next_due() - now, self._doors.smps.next_due() - now
-        waits = [BEAT, *helpers, self._doors.voice.pause(), self._doors.ears.rest() or BEAT]
+        polls = [poller.next_due() - now for poller in self._doors.pollers]
+        waits = [BEAT, *polls, self._doors.voice.pause(), self._doors.ears.rest() or BEAT]
         waits.append(POLL if step.speak or self._is_busy() else step.wait)
         return max(min(waits), 0.0)
 
     def _is_busy(self) -> bool:
-        return self._api.busy or self._doors.gpus.aside.busy or self._doors.smps.aside.busy
+        return self._api.busy or any(poller.busy for poller in self._doors.pollers)
 
     def _is_settled(self) -> bool:
         """Those asked aside have answered once, or have had their time."""
         now = self._doors.clock()
         if self._seeded_at is None or now - self._seeded_at >= SETTLE:
             return True
-        asking = self._doors.gpus.aside.busy or self._doors.smps.aside.busy
-        return (
-            not (asking or self._news)
-            and min(self._doors.gpus.next_due(), self._doors.smps.next_due()) > now
+        return not self._news and not any(
+            poller.busy or poller.next_due() <= now for poller in self._doors.pollers
         )
 
     def _look_again(self) -> None:
         self._news = False
-        self._doors.gpus.expect()
-        self._doors.smps.expect()
+        for poller in self._doors.pollers:
+            poller.begin_cycle()
         look = self._look = self._doors.watch.look()
-        self._doors.gpus.judged(verdict(look.observation.nvml))
+        for poller in self._doors.pollers:
+            poller.observed(look.observation)
         self._doors.pacer.looked(self._doors.clock(), look.until, uneasy=look.uneasy)
         if self._seeded_at is not None:
             self._doors.pacer.want(look.state)
         self._aim(look.observation)
-        took = {"nvml": self._doors.gpus.aside.took, "ib": self._doors.smps.aside.took}
+        took = {poller.source: poller.took for poller in self._doors.pollers}
         self._doors.voice.looked(look, took, self._doors.wakeups.deaf, self._doors.ears.dropped)
 
     def _aim(self, seen: Observation) -> None:
@@ -209,12 +206,13 @@ class Runtime:
         if wake.kind == "signal":
             self._doors.voice.signal(wake.subject)
             self._stopped |= wake.subject != "SIGHUP"
-        self._doors.smps.again(now)
+        for poller in self._doors.pollers:
+            poller.trigger(now)
         self._doors.pacer.stir(now)
 
     def _collect(self, now: float) -> None:
         """Take in what was asked aside."""
-        news = [self._doors.gpus.finish(now), self._doors.smps.finish(now)]
+        news = [poller.collect(now) for poller in self._doors.pollers]
         if any(news):
             self._news = True
             self._doors.pacer.stir(now)

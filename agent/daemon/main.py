@@ -116,8 +116,7 @@ def _assemble(
         wakeups=wakeups,
         ports=ports,
         ears=ears,
-        gpus=gpus,
-        smps=smps,
+        pollers=(gpus, smps),
         watch=Observer(
             host,
             configuration.naming,

@@ -1,53 +1,100 @@
-"""Whom it costs something to ask, asked now and then: the doors to NVML and to SMPs, with a memory.
+"""Background pollers for NVML and SMP queries; an observation reads the cached result.
 
-The law of this module: a look is for free and may come at any time, a child process is not. So a look finds the last
-answer behind these doors and never waits for one; the loop sees to it that there are new ones (`begin`, `finish`).
-What a look did not ask about is not asked about: a node without GPUs starts no child, a port that is down sends no
-packet, and when it is up again nothing is known of it.
+Invariants:
+- An observation may come at any time and never waits: a poller returns its last answer, or raises
+  Unavailable. The loop starts polls and collects their results (`start_due`, `collect`).
+- Nothing is queried that the last observation did not ask for. A node without GPUs starts no helper
+  process, a port that is down sends no packet, and its cached answer is dropped.
 
-NVML has its pace (agent/nvml/domain.py). SMPs have reasons: a port that is new or has come up, a link event, the hour.
-Who does not answer (an M_Key keeps its switch silent) is asked again later and later, until a reason comes.
+NVML is polled at the intervals of agent/nvml/domain.py. A port is queried when it is new or has
+come up, after a link event, and once in REFRESH_INTERVAL. A far end that does not answer (an M_Key
+can silence a switch) is queried again with exponential back-off, until an event resets it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.nvml.domain import SLOW, Pace, Verdict
+from agent.model import AcceleratorReason, NeighborReason
+from agent.nvml.domain import POLL_INTERVAL, Pace, Verdict, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from agent.model import Observation
+
     Answer = dict[str, Any]
     Address = tuple[str, int]
 
-GAP = 5.0  # seconds between two questions to one port, whatever the reasons
-FIRST_RETRY, LONGEST_RETRY = 10.0, 4 * 3600.0  # seconds
-BROKEN = 300.0  # seconds between two tries where nobody could be asked at all: that says nothing of the switch
-AGAIN = 3600.0  # seconds after which a switch is asked again that nothing was heard of: it may have been renamed
+MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
+REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: switches get renamed
+RETRY_INTERVAL = 10.0  # seconds, doubled with each try
+MAX_RETRY_INTERVAL = 4 * 3600.0  # seconds, for a far end that does not answer
+MAX_FAILURE_INTERVAL = 300.0  # seconds, for a helper process that fails: the switch may be fine
 NOT_YET = "not asked yet"
 
 
+class Poller(Protocol):
+    """A source that a helper process polls; an observation reads the cached result.
+
+    The loop calls `begin_cycle` before an observation and `observed` after it, `start_due` and
+    `collect` once a turn. Times are seconds of the loop's clock.
+    """
+
+    source: ClassVar[str]  # name of the source (agent/sources/observe.py)
+
+    @property
+    def busy(self) -> bool:
+        """True while a poll is under way."""
+
+    @property
+    def took(self) -> float:
+        """Duration of the last poll in seconds."""
+
+    def begin_cycle(self) -> None:
+        """Forget which queries the previous observation needed."""
+
+    def observed(self, observation: Observation) -> None:
+        """Choose the next poll's time by what was observed."""
+
+    def trigger(self, now: float) -> None:
+        """Poll early: an event happened."""
+
+    def start_due(self, now: float) -> None:
+        """Start a poll if one is due."""
+
+    def collect(self, now: float) -> bool:
+        """Take a finished poll's result; True if an observation should read it."""
+
+    def next_due(self) -> float:
+        """Time at which `start_due` has something to start; infinity if none is needed."""
+
+
 class NvmlPoller:
-    """The door to NVML: `ask` takes its time or raises Unavailable, calling this does neither but the latter."""
+    """Host.gpus with a cache: calling it returns the last answer or raises Unavailable.
+
+    `ask` queries NVML and may block for seconds.
+    """
+
+    source: ClassVar[str] = "nvml"
 
     def __init__(
         self,
         ask: Callable[[], Answer],
-        interval: float = SLOW,
+        interval: float = POLL_INTERVAL,
         aside: BackgroundTask[Answer] | None = None,
     ) -> None:
         self.aside = aside or BackgroundTask()
         self._ask = ask
         self._pace = Pace(interval=interval)
         self._answer: Answer | Exception = Unavailable(f"NVML was {NOT_YET}")
-        self._verdict = Verdict(None, "failed")
-        self._wanted = False  # the last look came by
-        self._answered: float | None = None  # when the answer came that no look has seen
+        self._verdict = Verdict(None, AcceleratorReason.FAILED)
+        self._wanted = False  # the last observation asked for it
+        self._answered: float | None = None  # arrival of an answer that is not observed yet
 
     def __call__(self) -> Answer:
         self._wanted = True
@@ -55,39 +102,49 @@ class NvmlPoller:
             raise Unavailable(str(self._answer))
         return self._answer
 
-    def expect(self) -> None:
-        """A look begins."""
+    @property
+    def busy(self) -> bool:
+        return self.aside.busy
+
+    @property
+    def took(self) -> float:
+        return self.aside.took
+
+    def begin_cycle(self) -> None:
         self._wanted = False
 
+    def observed(self, observation: Observation) -> None:
+        self.judged(verdict(observation.nvml))
+
+    def trigger(self, now: float) -> None:
+        """Keep the pace: no event concerns GPUs."""
+
     def judged(self, found: Verdict) -> None:
-        """What a look made of the answer."""
+        """Set the next poll's time by the verdict over the last answer."""
         self._verdict = found
         if self._answered is not None:
             self._pace, self._answered = self._pace.after(found, self._answered), None
 
-    def begin(self, now: float) -> None:
-        """Ask, if it is time."""
+    def start_due(self, now: float) -> None:
         if self.next_due() <= now:
             self.aside.start(self._ask)
 
-    def finish(self, now: float) -> bool:
-        """Take in the answer, if one has come; whether it is another than the last."""
+    def collect(self, now: float) -> bool:
         answer = self.aside.take()
         if answer is None:
             return False
-        same = _alike(answer, self._answer)
+        same = _equal(answer, self._answer)
         self._answer, self._answered = answer, now
         if same:
             self.judged(self._verdict)
         return not same
 
     def next_due(self) -> float:
-        """When to `begin`; infinity while an answer is awaited, or nobody wants one."""
         idle = self._wanted and not self.aside.busy and self._answered is None
         return self._pace.due if idle else math.inf
 
 
-def _alike(one: Answer | Exception, other: Answer | Exception) -> bool:
+def _equal(one: Answer | Exception, other: Answer | Exception) -> bool:
     if isinstance(one, Exception) or isinstance(other, Exception):
         return type(one) is type(other) and str(one) == str(other)
     return one == other
@@ -95,16 +152,21 @@ def _alike(one: Answer | Exception, other: Answer | Exception) -> bool:
 
 @dataclass(slots=True)
 class _Port:
-    """What is known of one port's far end."""
+    """The last answer of one port, and the time of its next query."""
 
     answer: Answer
     due: float = -math.inf
-    asked: float = -math.inf
+    queried: float = -math.inf
     tries: int = 0
 
 
 class SmpPoller:
-    """The door to SMPs: `ask` takes its time or raises Unavailable; see Host.ask_smp for what both give."""
+    """Host.ask_smp with a cache: calling it returns the last answers or raises Unavailable.
+
+    `ask` queries ports and may block for seconds.
+    """
+
+    source: ClassVar[str] = "ib"
 
     def __init__(
         self,
@@ -114,61 +176,74 @@ class SmpPoller:
         self.aside = aside or BackgroundTask()
         self._ask = ask
         self._ports: dict[Address, _Port] = {}
-        self._before: dict[Address, _Port] = {}  # as the look before had it
-        self._asked: list[Address] = []
-        self._failure: str | None = None  # why the last question came to nothing
+        self._previous: dict[Address, _Port] = {}  # those of the observation before
+        self._queried: list[Address] = []  # the poll under way
+        self._failure: str | None = None  # the error of the last poll
 
     def __call__(self, addresses: Sequence[Address]) -> Answer:
         self._ports = {
-            address: self._before.get(address) or _Port(_nothing(address)) for address in addresses
+            address: self._previous.get(address) or _Port(_unanswered(address))
+            for address in addresses
         }
         if self._failure:
             raise Unavailable(self._failure)
         return {"ports": [port.answer for port in self._ports.values()]}
 
-    def expect(self) -> None:
-        """A look begins; what it does not ask for is forgotten."""
-        self._before, self._ports = self._ports, {}
+    @property
+    def busy(self) -> bool:
+        return self.aside.busy
 
-    def again(self, now: float) -> None:
-        """There is a reason to ask all of them."""
+    @property
+    def took(self) -> float:
+        return self.aside.took
+
+    def begin_cycle(self) -> None:
+        self._previous, self._ports = self._ports, {}
+
+    def observed(self, observation: Observation) -> None:
+        """Keep the times: they depend on the answers alone."""
+
+    def trigger(self, now: float) -> None:
         for port in self._ports.values():
-            port.due, port.tries = min(port.due, max(now, port.asked + GAP)), 0
+            earliest = max(now, port.queried + MIN_QUERY_INTERVAL)
+            port.due, port.tries = min(port.due, earliest), 0
 
-    def begin(self, now: float) -> None:
-        """Ask those whose time has come."""
+    def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
-        self._asked = sorted(address for address, port in self._ports.items() if port.due <= now)
-        asked = tuple(self._asked)
-        for address in asked:
-            self._ports[address].asked = now
-        self.aside.start(lambda: self._ask(asked))
+        self._queried = sorted(address for address, port in self._ports.items() if port.due <= now)
+        addresses = tuple(self._queried)
+        for address in addresses:
+            self._ports[address].queried = now
+        self.aside.start(lambda: self._ask(addresses))
 
-    def finish(self, now: float) -> bool:
-        """Take in the answers, if they have come; whether they have."""
+    def collect(self, now: float) -> bool:
         answer = self.aside.take()
         if answer is None:
             return False
         answers = _by_address(answer)
-        self._failure = str(answers) if isinstance(answers, Exception) else None
-        for address in self._asked:
+        failed = isinstance(answers, Exception)
+        self._failure = str(answers) if failed else None
+        for address in self._queried:
             if port := self._ports.get(address):
-                _take(port, None if isinstance(answers, Exception) else answers.get(address), now)
+                _update(port, None if isinstance(answers, Exception) else answers.get(address), now)
         return True
 
     def next_due(self) -> float:
-        """When to `begin`; infinity while answers are awaited."""
-        return (
-            math.inf
-            if self.aside.busy
-            else min((port.due for port in self._ports.values()), default=math.inf)
-        )
+        if self.aside.busy:
+            return math.inf
+        return min((port.due for port in self._ports.values()), default=math.inf)
 
 
-def _nothing(address: Address) -> Answer:
+def _unanswered(address: Address) -> Answer:
     device, port = address
-    return {"device": device, "port": port, "exchanges": [], "error": "no-answer", "text": None}
+    return {
+        "device": device,
+        "port": port,
+        "exchanges": [],
+        "error": NeighborReason.NO_ANSWER,
+        "text": None,
+    }
 
 
 def _by_address(answer: Answer | Exception) -> dict[Address, Answer] | Exception:
@@ -177,16 +252,15 @@ def _by_address(answer: Answer | Exception) -> dict[Address, Answer] | Exception
     try:
         return {(one["device"], one["port"]): one for one in answer["ports"]}
     except (KeyError, TypeError) as error:
-        return Unavailable(f"the answer about InfiniBand neighbours makes no sense: {error!r}")
+        return Unavailable(f"malformed answer of the SMP helper: {error!r}")
 
 
-def _take(port: _Port, answer: Answer | None, now: float) -> None:
-    """A neighbour stays what it is until there is a reason; no neighbour is worth another try."""
+def _update(port: _Port, answer: Answer | None, now: float) -> None:
+    """Cache the answer, or keep the last one if there is none; set the time of the next query."""
     port.answer = answer or port.answer
     if answer and not answer.get("error"):
-        port.due, port.tries = now + AGAIN, 0
+        port.due, port.tries = now + REFRESH_INTERVAL, 0
         return
-    port.due = now + min(
-        FIRST_RETRY * 2.0 ** min(port.tries, 16), LONGEST_RETRY if answer else BROKEN
-    )
+    longest = MAX_RETRY_INTERVAL if answer else MAX_FAILURE_INTERVAL
+    port.due = now + min(RETRY_INTERVAL * 2.0 ** min(port.tries, 16), longest)
     port.tries += 1

@@ -204,14 +204,14 @@ def _neighbors(link: Link) -> Iterable[dict[str, Any]]:
     for number, neighbor in enumerate(link.neighbors):
         yield {
             "interface": link.interface,
-            "via": "smp" if isinstance(neighbor.told, IbNeighbor) else "lldp",
+            "via": "smp" if isinstance(neighbor.facts, IbNeighbor) else "lldp",
             "netdev": link.netdev,
             "device": neighbor.device,
             "port_id": neighbor.port_id,
             "port_name": neighbor.port_name,
             "selected": number == 0,
             "ambiguous": len(link.neighbors) > 1,
-            **_facts(neighbor.told),
+            **_facts(neighbor.facts),
             "age_s": neighbor.age,
         }
 

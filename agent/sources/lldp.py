@@ -118,7 +118,7 @@ def _neighbor(heard: Sender, now: float) -> Neighbor:
         device=told.system_name or told.chassis_id,
         port_id=told.port_id,
         port_name=_port_name(told),
-        told=told,
+        facts=told,
         age=round(max(now - heard.last, 0.0), 1),
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from agent.model import Failed, IbNeighbor, Seen
+from agent.model import AcceleratorReason, Failed, IbNeighbor, Seen
 from agent.nvml import domain as accelerator
 from agent.output import document as report
 
@@ -159,7 +159,7 @@ def accelerator_missing(seen: Observation) -> Iterable[Sample]:
     if "nvml" in seen.off:
         return []
     reason = accelerator.verdict(seen.nvml).reason
-    return [((word,), word == reason) for word in accelerator.REASONS]
+    return [((one.value,), one is reason) for one in AcceleratorReason]
 
 
 def gpus(seen: Observation) -> Iterable[Sample]:
@@ -191,7 +191,7 @@ def _one_of(words: tuple[str, ...], word: str | None, interface: str) -> Iterabl
 
 
 def _neighbor(neighbor: Neighbor) -> tuple[str | None, ...]:
-    told = neighbor.told
+    told = neighbor.facts
     if isinstance(told, IbNeighbor):
         return "smp", neighbor.device, neighbor.port_id, neighbor.port_name, told.node_guid
     return "lldp", neighbor.device, neighbor.port_id, neighbor.port_name, told.chassis_id

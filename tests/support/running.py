@@ -154,7 +154,7 @@ class World:
         )
         return Runtime(
             Doors(
-                clock, self, _Ports(self), ears, gpus, smps,
+                clock, self, _Ports(self), ears, (gpus, smps),
                 Observer(host, Naming(), sources, settings.hold, self._wall),
                 Reconciler(self.api, "n1", keys, dry_run),
                 Schedule(settings, clock(), random.Random(1).random),

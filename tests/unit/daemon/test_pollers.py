@@ -13,11 +13,18 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import SLACK, AwakeClock
-from agent.daemon.pollers import AGAIN, FIRST_RETRY, GAP, NvmlPoller, SmpPoller
+from agent.daemon.pollers import (
+    MIN_QUERY_INTERVAL,
+    REFRESH_INTERVAL,
+    RETRY_INTERVAL,
+    NvmlPoller,
+    SmpPoller,
+)
 from agent.errors import Unavailable
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import BURST, MOST_WAITING, FrameInbox
 from agent.lldp.neighbors import Table
+from agent.model import AcceleratorReason
 from agent.nvml.domain import Verdict
 from agent.sources import rdma
 from agent.sysfs.guard import StuckGuard
@@ -70,18 +77,18 @@ def _started(aside: BackgroundTask[str], work: Callable[[], str]) -> BackgroundT
 def test_nvml_is_asked_at_its_pace_and_looked_at_for_free() -> None:
     """Not before a look wants it, then each interval; an answer that is the same is no news."""
     gpus = NvmlPoller(lambda: {"n": 0}, 60.0, BackgroundTask(at_once))
-    gpus.begin(0.0)
+    gpus.start_due(0.0)
     assert not gpus.aside.busy
     with pytest.raises(Unavailable, match="not asked yet"):
         gpus()
-    gpus.begin(0.0)
-    assert gpus.finish(0.1)
+    gpus.start_due(0.0)
+    assert gpus.collect(0.1)
     assert gpus.next_due() == float("inf")
     assert gpus() == {"n": 0}
     gpus.judged(Verdict("x.1"))
     assert gpus.next_due() == pytest.approx(60.1)
-    gpus.begin(60.1)
-    assert not gpus.finish(60.2)
+    gpus.start_due(60.1)
+    assert not gpus.collect(60.2)
     assert gpus.next_due() == pytest.approx(120.2)
 
 
@@ -95,11 +102,11 @@ def test_an_nvml_that_hangs_says_why_to_every_look() -> None:
     for expected in (True, False):
         with pytest.raises(Unavailable):
             gpus()
-        gpus.begin(1000.0)
-        assert gpus.finish(1000.0) is expected
-        gpus.judged(Verdict(None, "failed"))
-        gpus.begin(2000.0)
-        gpus.finish(2000.0)
+        gpus.start_due(1000.0)
+        assert gpus.collect(1000.0) is expected
+        gpus.judged(Verdict(None, AcceleratorReason.FAILED))
+        gpus.start_due(2000.0)
+        gpus.collect(2000.0)
     with pytest.raises(Unavailable, match="within 30 s"):
         gpus()
 
@@ -123,28 +130,28 @@ class Fabric:
         }
 
     def look(self, *addresses: tuple[str, int]) -> list[str | None]:
-        self.smps.expect()
+        self.smps.begin_cycle()
         return [one["error"] for one in self.smps(addresses)["ports"]]
 
     def round(self, now: float) -> bool:
-        self.smps.begin(now)
-        return self.smps.finish(now)
+        self.smps.start_due(now)
+        return self.smps.collect(now)
 
 
 def test_a_port_is_asked_when_it_is_new_and_when_there_is_a_reason() -> None:
-    """Reasons that come in storms ask once in GAP seconds."""
+    """Reasons that come in storms ask once in MIN_QUERY_INTERVAL seconds."""
     fabric = Fabric()
     assert fabric.look(("a", 1)) == ["no-answer"]
     assert fabric.round(0.0)
     assert fabric.look(("a", 1), ("b", 1)) == [None, "no-answer"]
     assert fabric.round(0.1)
     assert fabric.asked == [(("a", 1),), (("b", 1),)]
-    assert not fabric.round(AGAIN - 1)
+    assert not fabric.round(REFRESH_INTERVAL - 1)
     for now in (1.0, 1.1, 1.2):
-        fabric.smps.again(now)
+        fabric.smps.trigger(now)
         fabric.round(now)
     assert len(fabric.asked) == 2
-    assert fabric.round(GAP + 0.2)
+    assert fabric.round(MIN_QUERY_INTERVAL + 0.2)
     assert fabric.asked[-1] == (("a", 1), ("b", 1))
 
 
@@ -153,8 +160,8 @@ def test_a_switch_is_asked_again_after_an_hour() -> None:
     fabric = Fabric()
     fabric.look(("a", 1))
     fabric.round(0.0)
-    assert fabric.smps.next_due() == AGAIN
-    assert fabric.round(AGAIN)
+    assert fabric.smps.next_due() == REFRESH_INTERVAL
+    assert fabric.round(REFRESH_INTERVAL)
     assert fabric.asked == [(("a", 1),)] * 2
 
 
@@ -180,7 +187,7 @@ def test_who_does_not_answer_is_asked_later_and_later(error: str, longest: float
         assert fabric.round(now)
         waits.append(fabric.smps.next_due() - now)
         now = fabric.smps.next_due()
-    assert waits[:3] == [FIRST_RETRY, 2 * FIRST_RETRY, 4 * FIRST_RETRY]
+    assert waits[:3] == [RETRY_INTERVAL, 2 * RETRY_INTERVAL, 4 * RETRY_INTERVAL]
     assert waits[-1] == longest
 
 
@@ -188,9 +195,9 @@ def test_a_helper_that_talks_nonsense_fails_the_look() -> None:
     """As one that is killed does; the next good answer heals it."""
     smps = SmpPoller(lambda _addresses: {"ports": [1]}, BackgroundTask(at_once))
     smps([("a", 1)])
-    smps.begin(0.0)
-    smps.finish(0.0)
-    with pytest.raises(Unavailable, match="makes no sense"):
+    smps.start_due(0.0)
+    smps.collect(0.0)
+    with pytest.raises(Unavailable, match="malformed answer"):
         smps([("a", 1)])
 
 

@@ -112,7 +112,7 @@ def test_a_switch_is_known_by_its_name() -> None:
         None,
         None,
     )
-    assert neighbor.told == LEAF
+    assert neighbor.facts == LEAF
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
     """In words, not as an exception."""
     outcome = reading(lambda _ports: nonsense, ib("ibp0", 0)).outcome
     assert isinstance(outcome, Failed)
-    assert "makes no sense" in outcome.reason
+    assert "malformed answer" in outcome.reason
 
 
 @pytest.mark.parametrize(

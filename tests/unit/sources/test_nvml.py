@@ -154,7 +154,7 @@ def test_a_driver_that_does_not_fit_is_a_failure(machine: Machine) -> None:
 def test_no_gpu_with_success_is_a_failure(machine: Machine) -> None:
     """The bus shows one: somebody is wrong."""
     outcome = nvml.read(machine.add("0008:01:00.0").host(answer)).outcome
-    assert outcome == Failed("NVML counts no GPU, while one is on the PCI bus")
+    assert outcome == Failed("NVML reports no GPU, while one is on the PCI bus")
 
 
 @pytest.mark.parametrize(
