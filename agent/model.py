@@ -251,6 +251,19 @@ class Gpu:
     text: str | None = None  # the same in words
 
 
+class Verdict(NamedTuple):
+    """The NVLink domain of a node, or the reason why it has none with an explanation."""
+
+    value: str | None  # <ClusterUUID>.<CliqueID>, the value of the accelerator label
+    reason: AcceleratorReason | None = None
+    text: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """True if the last published label stays."""
+        return self.reason is not None and self.reason.holds
+
+
 class PortRole(NamedTuple):
     """A port, or one leg of a bonded port, with its name in label keys and its part in the backend network."""
 
@@ -297,6 +310,7 @@ class Observation:
     lldp: Seen[tuple[Link, ...]] | Absent | Failed  # Ethernet backend ports
     ib: Seen[tuple[Link, ...]] | Absent | Failed  # InfiniBand backend ports
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("NVML was not asked")
+    accelerator: Verdict = Verdict(None, AcceleratorReason.FAILED)  # over the GPUs of `nvml`
     off: frozenset[str] = frozenset()  # the sources that are switched off
     unbound: tuple[
         str, ...

@@ -17,6 +17,7 @@ from agent.kube.managed_fields import keys_of
 from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import render
 from agent.model import Absent, Failed, Seen
+from agent.nvml.domain import verdict
 from agent.sources.observe import observe
 
 if TYPE_CHECKING:
@@ -122,4 +123,6 @@ class Observer:
 def _without(seen: Observation, time: float) -> Observation:
     """The observation at this time, in which what is switched off is not there."""
     off: dict[str, Any] = dict.fromkeys(seen.off - {"rdma"}, OFF)
+    if "nvml" in off:
+        off["accelerator"] = verdict(OFF)
     return replace(seen, time=time, off=seen.off & {"rdma"}, **off)

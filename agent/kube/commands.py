@@ -19,7 +19,7 @@ from agent.kube.plan import Desired, plan
 from agent.kube.requests import apply, look, nodes
 from agent.kube.response import Failure
 from agent.model import Problem
-from agent.nvml.domain import PEER, disagreement, verdict
+from agent.nvml.domain import PEER, disagreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class Target:
     def problems(self, observation: Observation) -> list[Problem]:
         """What the Node says otherwise than we do."""
         peer = state_of(self.node).fields.get(Field(LABEL, PEER))
-        text = disagreement(verdict(observation.nvml), peer)
+        text = disagreement(observation.accelerator, peer)
         return [Problem("nvml", PEER, None, text)] if text else []
 
 

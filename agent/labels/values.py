@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.model import Failed, HoldReason, NeighborReason, Seen, natural
-from agent.nvml.domain import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -101,7 +100,7 @@ def ports(observation: Observation) -> Iterable[Value]:
 
 def accelerator(observation: Observation) -> Iterable[Value]:
     """Yield the NVLink domain that all GPUs of the node agree on."""
-    found = verdict(observation.nvml)
+    found = observation.accelerator
     if found.value:
         yield Value(found.value)
     elif found.holds:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
+from agent.nvml.domain import verdict
 from agent.sources import ib, lldp, nvml, pci, rdma
 from agent.sources.backend import assign
 from agent.sysfs.reader import Reader
@@ -67,6 +68,7 @@ def observe(
         node=host.name,
         boot_id=boot_id,
         ports=ports,
+        accelerator=verdict(outcomes[nvml.SOURCE]),
         off=frozenset(outcomes).difference(sources) if sources else frozenset(),
         problems=tuple(problems),
         unbound=unbound,

@@ -150,7 +150,7 @@ def neighbor_missing(seen: Observation) -> Iterable[Sample]:
 
 def accelerator_info(seen: Observation) -> Iterable[Sample]:
     """The value of the label, where there is one."""
-    value = accelerator.verdict(seen.nvml).value
+    value = seen.accelerator.value
     return [((value,), 1)] if value else []
 
 
@@ -158,7 +158,7 @@ def accelerator_missing(seen: Observation) -> Iterable[Sample]:
     """The reason why there is none; all zero where there is one."""
     if "nvml" in seen.off:
         return []
-    reason = accelerator.verdict(seen.nvml).reason
+    reason = seen.accelerator.reason
     return [((one.value,), one is reason) for one in AcceleratorReason]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.model import Failed, Seen
-from agent.nvml import domain as accelerator
 from agent.sources.backend import IN_USE
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def why(key: str, look: Cycle, keys: Keys, hold: float) -> str | None:
     if key in look.expired:
         return f"it could not be seen for {hold:g} s"
     if key == keys.accelerator:
-        found = accelerator.verdict(look.observation.nvml)
+        found = look.observation.accelerator
         return found.text or found.reason
     interface = keys.interface(key)
     return _of_link(look.observation, interface) if interface else _of_ports(look.observation)

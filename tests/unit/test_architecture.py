@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "host": {"lldp", "sysfs"},
     "live_host": {"helper", "host", "lldp", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
-    "labels": {"nvml", "sources"},
+    "labels": set(),
     "output": {"labels", "nvml"},
     "snapshot": {"host", "infiniband", "lldp", "nvml", "sources", "sysfs"},
     "kube": {"helper", "labels", "nvml"},

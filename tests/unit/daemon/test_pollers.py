@@ -24,8 +24,7 @@ from agent.errors import Unavailable
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import BURST, MOST_WAITING, FrameInbox
 from agent.lldp.neighbors import Table
-from agent.model import AcceleratorReason
-from agent.nvml.domain import Verdict
+from agent.model import AcceleratorReason, Verdict
 from agent.sources import rdma
 from agent.sysfs.guard import StuckGuard
 from tests.support.kernel_tree import CLASS, NET, Kernel, hca, host

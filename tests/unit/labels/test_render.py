@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
-from agent.model import Absent, Failed, HoldReason, Observation, RdmaDevice, Seen
+from agent.model import (
+    Absent,
+    AcceleratorReason,
+    Failed,
+    HoldReason,
+    Observation,
+    RdmaDevice,
+    Seen,
+    Verdict,
+)
 from agent.sources.backend import assign
 from tests.support.devices import eth, ib, netdev, plain, port
 
@@ -48,7 +57,13 @@ def rendered(
     roles = assign(rdma.value) if isinstance(rdma, Seen) else ()
     absent = Absent("not asked")
     observation = Observation(
-        0.0, "n1", None, ports=roles, rdma=rdma, lldp=absent, ib=absent, nvml=absent
+        *(0.0, "n1", None),
+        ports=roles,
+        rdma=rdma,
+        lldp=absent,
+        ib=absent,
+        nvml=absent,
+        accelerator=Verdict(None, AcceleratorReason.NOT_FOUND),
     )
     return render(observation, naming or Naming(), previous)
 

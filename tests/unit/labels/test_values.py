@@ -23,6 +23,7 @@ from agent.model import (
     RdmaDevice,
     Seen,
 )
+from agent.nvml.domain import verdict
 from agent.sources.backend import assign
 from tests.support.devices import eth, ib, netdev, port
 
@@ -84,6 +85,7 @@ def rendered(
         "ib": NONE,
         "nvml": NONE,
     } | outcomes
+    facts["accelerator"] = verdict(facts["nvml"])
     facts["ports"] = assign(devices) if isinstance(facts["rdma"], Seen) else ()
     observation = Observation(0.0, "n1", None, off=off, **facts)
     return render(observation, naming or Naming(), previous)
