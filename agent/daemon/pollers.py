@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Pending, Unavailable
-from agent.model import AcceleratorReason, NeighborReason
-from agent.nvml.domain import POLL_INTERVAL, Pace, Verdict, verdict
+from agent.model import AcceleratorReason, NeighborReason, Verdict
+from agent.nvml.domain import POLL_INTERVAL, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +115,7 @@ class NvmlPoller:
         self._wanted = False
 
     def observed(self, observation: Observation) -> None:
-        self.judged(verdict(observation.nvml))
+        self.judged(observation.accelerator)
 
     def trigger(self, now: float) -> None:
         """Keep the pace: no event concerns GPUs."""

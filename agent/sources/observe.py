@@ -42,13 +42,16 @@ def observe(
     ports: tuple[PortRole, ...] = ()
     unbound: tuple[str, ...] = ()
     outcomes: dict[str, Any] = {}
-    for name, read, *_ in SOURCES:
+    derived: dict[str, Any] = {}
+    for source in SOURCES:
+        name = source.name
         wanted = not sources or name in sources or name == rdma.SOURCE
         start = time.perf_counter()
-        reading = _read(name, read, host, ports) if wanted else SWITCHED_OFF
+        reading = _read(name, source.read, host, ports) if wanted else SWITCHED_OFF
         if took is not None and wanted:
             took[name] = time.perf_counter() - start
         outcomes[name] = reading.outcome
+        derived |= source.derived(reading.outcome)
         problems += _problems(name, reading)
         if name == rdma.SOURCE:
             unbound, more = pci.unbound(host, reading.outcome, labeled)
@@ -64,6 +67,7 @@ def observe(
         problems=tuple(problems),
         unbound=unbound,
         **outcomes,
+        **derived,
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from agent.infiniband import snapshot as smp_snapshot
 from agent.lldp import snapshot as lldp_snapshot
+from agent.nvml import domain
 from agent.nvml import snapshot as nvml_snapshot
 from agent.sources import ib, lldp, nvml, rdma
 
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.metric import Metric
-    from agent.model import Observation, PortRole, Reading
+    from agent.model import Absent, Failed, Observation, PortRole, Reading, Seen
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
     Read = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
+    Outcome = Seen[Any] | Absent | Failed
 
 
 class Recording(Protocol):
@@ -66,6 +68,8 @@ class Source(NamedTuple):
     read: Read  # reads a Host and the port roles (none yet for the first row); never raises
     link_layer: str | None = None  # link layer of the ports whose neighbors it reads
     snapshot: SnapshotPart | None = None  # None: it reads files only
+    # Returns further fields of Observation that follow from the outcome.
+    derived: Callable[[Outcome], dict[str, Any]] = lambda _outcome: {}
     metrics: Callable[[], tuple[Metric[Observation], ...]] = tuple  # rows of its own
 
 
@@ -94,6 +98,7 @@ SOURCES = (
         "nvml",
         nvml.read,
         snapshot=SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
+        derived=lambda outcome: {"accelerator": domain.verdict(outcome)},
         metrics=_nvml_metrics,
     ),
 )

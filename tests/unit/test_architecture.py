@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "host": {"lldp", "sysfs"},
     "live_host": {"helper", "host", "lldp", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
-    "labels": {"nvml", "sources"},
+    "labels": set(),
     "output": {"labels", "nvml"},
     "snapshot": {"host", "sources", "sysfs"},
     "kube": {"helper", "labels", "nvml", "sources"},

@@ -453,6 +453,17 @@ def test_a_source_that_is_switched_off_removes_its_labels() -> None:
     assert (DEVICE.format("ibp0") in world.labels, "speed.current" in world.labels) == (True, False)
 
 
+def test_nvml_that_is_switched_off_removes_the_accelerator_label() -> None:
+    """At once: it is not held as for a source that failed."""
+    world = World(GPU_TREE)
+    world.nvml = lambda: answer(GPU)
+    world.run(60)
+    assert ACCELERATOR in world.api.labels
+    world.start_again(sources=("rdma",))
+    world.run(30)
+    assert ACCELERATOR not in world.api.labels
+
+
 def test_a_dry_run_writes_nothing() -> None:
     """It says what it would do, once for each change."""
     world = with_leaves(IB, dry_run=True).run(60)

@@ -20,8 +20,7 @@ from agent.daemon.pollers import (
     SmpPoller,
 )
 from agent.errors import Pending, Unavailable
-from agent.model import AcceleratorReason
-from agent.nvml.domain import Verdict
+from agent.model import AcceleratorReason, Verdict
 from agent.sources import rdma
 from agent.sysfs.guard import StuckGuard
 from tests.support.kernel_tree import CLASS, NET, Kernel, hca, host

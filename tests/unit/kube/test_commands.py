@@ -20,7 +20,8 @@ from agent.kube.commands import (
     target,
 )
 from agent.kube.managed_fields import ANNOTATION, Field
-from agent.labels.table import Naming, Rendered
+from agent.labels.render import Rendered
+from agent.labels.table import Naming
 from tests.support.api_server import labels_in, replies
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, PREFIX, SPEED, node
 from tests.support.observations import observation
