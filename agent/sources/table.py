@@ -2,7 +2,7 @@
 
 A new source adds its row here, its field to Observation (agent/model.py), its rows to LABELS
 (agent/labels/table.py) and, for a new kind of I/O, one field to Host (agent/host.py). Everything
-else iterates over SOURCES: observation, snapshots, anonymization, the values of --source, holds.
+else iterates over SOURCES: observation, polling, snapshots, anonymization, holds, --source.
 
 A row imports the modules that an observation or a replay needs; other parts are imported when they
 are called, since every start pays for imports.
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
+    from agent.daemon.background import BackgroundTask
+    from agent.daemon.pollers import Poller
     from agent.host import Host
     from agent.model import PortRole, Reading
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
     Read = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
+    MakePoller = Callable[
+        [Host, Mapping[str, Any], BackgroundTask[Any]], tuple[Poller, dict[str, Any]]
+    ]
 
 
 class Recording(Protocol):
@@ -65,6 +70,25 @@ class Source(NamedTuple):
     read: Read  # reads a Host and the port roles (none yet for the first row); never raises
     link_layer: str | None = None  # link layer of the ports whose neighbors it reads
     snapshot: SnapshotPart | None = None  # None: it reads files only
+    # Makes the daemon's poller, and the fields of a Host that read its cache, from a Host that
+    # queries, the command line options by name, and a background task. None: reads are cheap.
+    poller: MakePoller | None = None
+
+
+def _smp_poller(
+    host: Host, options: Mapping[str, Any], task: BackgroundTask[Any]
+) -> tuple[Poller, dict[str, Any]]:
+    from agent.infiniband.poller import make
+
+    return make(host, options, task)
+
+
+def _nvml_poller(
+    host: Host, options: Mapping[str, Any], task: BackgroundTask[Any]
+) -> tuple[Poller, dict[str, Any]]:
+    from agent.nvml.poller import make
+
+    return make(host, options, task)
 
 
 # The first row reads the RDMA devices, which give the others their ports.
@@ -81,11 +105,13 @@ SOURCES = (
         ib.read,
         link_layer="InfiniBand",
         snapshot=SnapshotPart(smp_snapshot.record, smp_snapshot.load),
+        poller=_smp_poller,
     ),
     Source(
         "nvml",
         nvml.read,
         snapshot=SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
+        poller=_nvml_poller,
     ),
 )
 NAMES = tuple(source.name for source in SOURCES)

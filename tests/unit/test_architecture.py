@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "kube": {"helper", "labels", "nvml", "sources"},
     "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
     "daemon": {
-        *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
+        *("events", "host", "kube", "labels", "live_host", "lldp", "output", "sources"),
         *("sysfs", "telemetry"),
     },
     "options": {"daemon", "labels", "sources", "telemetry"},
@@ -87,7 +87,6 @@ NVML |= {
     "daemon.background",  # prose
     "daemon.loop",  # prose
     "daemon.main",  # options of a source reach live_host by the table
-    "daemon.pollers",  # the pollers stand in their protocols' folders
     "helper.forkserver",  # prose, and the verb's imports
     "kube.commands",  # the verdict is worked out once per observation
     "live_host",  # the helper's verb is called from the protocol's folder
