@@ -14,10 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
+from agent.daemon.pollers import pollers
 from agent.daemon.schedule import Schedule
 from agent.errors import Unavailable
 from agent.events.monitor import Monitors
@@ -108,8 +109,9 @@ def _assemble(
     monitors = Monitors(frames=inbox.filenos, ports=ports, signals=signals)
     stack.callback(monitors.close)
     host = _host(configuration, inbox)
-    gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)
-    host = replace(host, clock=clock, neighbors=table, private_flags=flags, gpus=gpus, ask_smp=smps)
+    options = {"gpu_interval": configuration.gpu_interval}
+    host = replace(host, clock=clock, neighbors=table, private_flags=flags)
+    host, polled = pollers(host, options, BackgroundTask)
     reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
@@ -126,7 +128,7 @@ def _assemble(
         monitors=monitors,
         port_states=ports,
         inbox=inbox,
-        pollers=(gpus, smps),
+        pollers=polled,
         observer=Observer(host, configuration.naming, configuration.sources, hold, time.time),
         reconciler=Reconciler(
             connect(configuration.kubeconfig, configuration.context),

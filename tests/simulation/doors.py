@@ -16,9 +16,9 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
+from agent.infiniband.poller import SmpPoller
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.reply import read_node
@@ -26,6 +26,7 @@ from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
+from agent.nvml.poller import NvmlPoller
 from agent.sysfs.guard import StuckGuard
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log

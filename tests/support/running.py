@@ -11,17 +11,19 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.host import Host
+from agent.infiniband.poller import SmpPoller
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
+from agent.nvml.domain import POLL_INTERVAL
+from agent.nvml.poller import NvmlPoller
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -144,7 +146,7 @@ class World:
         table, keys, settings = NeighborTable(30.0, 2), keys_of(Naming()), Settings(**times)
         ears = FrameInbox(self.listener, table, clock)
         gpus, smps = (
-            NvmlPoller(self._ask_nvml, aside=BackgroundTask(self._now)),
+            NvmlPoller(self._ask_nvml, POLL_INTERVAL, BackgroundTask(self._now)),
             SmpPoller(self._ask_smp, aside=BackgroundTask(self._now)),
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
