@@ -21,9 +21,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.events.monitor import Ear, Links, Monitors, Uevents
+from agent.events.monitor import Monitor, Monitors
 from agent.events.port_states import FILES, PortStateSweep
-from agent.events.rtnetlink import LinkSocket
+from agent.events.rtnetlink import LinkMonitor
+from agent.events.uevents import UeventMonitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,13 +48,13 @@ def tree(root: Path) -> str:
     return str(root)
 
 
-def idle(**ears: Callable[[set[str]], Ear]) -> Wait:
-    """Wait with these ears."""
-    return Monitors(["eth0"], ears=ears).wait
+def idle(**monitors: Callable[[set[str]], Monitor]) -> Wait:
+    """Wait with these monitors."""
+    return Monitors(["eth0"], monitors=monitors).wait
 
 
 def sweep() -> Wait:
-    """Wait with all ears and a sweep, whose first turn is over."""
+    """Wait with all monitors and a sweep, whose first turn is over."""
     with tempfile.TemporaryDirectory() as root:
         ports = PortStateSweep(sys=tree(Path(root)))
         ports.watch(PORTS)
@@ -76,8 +77,8 @@ def iproute() -> Wait:
 WAYS: dict[str, Callable[[], Wait]] = {
     "nothing": lambda: time.sleep,
     "signals": idle,
-    "links": lambda: idle(links=Links),
-    "links and uevents (pyudev)": lambda: idle(links=Links, uevents=Uevents),
+    "links": lambda: idle(links=LinkMonitor),
+    "links and uevents (pyudev)": lambda: idle(links=LinkMonitor, uevents=UeventMonitor),
     "all, and a sweep of 8 ports": sweep,
     "IPRoute (pyroute2)": iproute,
 }
@@ -99,18 +100,18 @@ def measure(way: str, seconds: float) -> None:
     print(json.dumps([time.process_time() - start, memory() - before]))
 
 
-def storm(name: str, ear: LinkSocket | Uevents, hear: Callable[[], object]) -> None:
+def storm(name: str, monitor: LinkMonitor | UeventMonitor) -> None:
     """Print what it costs to pass over messages about others."""
     lines = "link add pod0 type veth peer name pod1\nlink delete pod0\n"
     spent = 0.0
     for _ in range(STORM):
         subprocess.run(["ip", "-batch", "-"], input=lines, check=True, text=True)
         start = time.process_time()
-        while select.select([ear.fileno()], [], [], 0)[0]:
-            hear()
+        while select.select([monitor.fileno()], [], [], 0)[0]:
+            monitor.read()
         spent += time.process_time() - start
     print(f"{name}: {1e6 * spent / STORM:.0f} us for each pod that comes and goes")
-    ear.close()
+    monitor.close()
 
 
 def main(seconds: float) -> None:
@@ -126,9 +127,8 @@ def main(seconds: float) -> None:
     for name, child in children.items():
         cpu, size = json.loads(child.communicate()[0])
         print(f"{name:28} {cpu * HOUR / seconds:6.3f} CPU-s an hour   +{size / 2**20:4.1f} MB")
-    links, uevents = LinkSocket({"eth0"}), Uevents({"eth0"})
-    storm("links", links, links.changed)
-    storm("uevents", uevents, uevents.hear)
+    storm("links", LinkMonitor({"eth0"}))
+    storm("uevents", UeventMonitor({"eth0"}))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.events.port_states import INTERVAL as SWEEP
-from agent.events.rtnetlink import LinkSocket
+from agent.events.rtnetlink import LinkMonitor
 from benchmarks.idle import get
 from benchmarks.rack import PORTS, ethernet, infiniband
 from tests.support.kube.programs import free_ports
@@ -107,7 +107,7 @@ class Fabric:
     gbps: int
     port: int
     namespace: Namespace
-    links: LinkSocket | None = None
+    links: LinkMonitor | None = None
 
     def set(self, *, up: bool) -> None:
         """Its first link goes down or comes up."""
@@ -136,7 +136,7 @@ def fabrics(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> tup
         )
         for (name, tree), port in zip(trees.items(), ports, strict=True)
     )
-    links = rack.node.call(LinkSocket, set(rack.netdevs))
+    links = rack.node.call(LinkMonitor, set(rack.netdevs))
     stack.callback(links.close)
     return (
         Fabric("Ethernet", wired, 10, ports[0], rack.node, links),  # a veth says 10 Gb/s
@@ -156,7 +156,7 @@ def measure(
     time.sleep(SETTLED)
     found = []
     for up, one in [(up, one) for _ in range(rounds) for up in (False, True) for one in both]:
-        time.sleep(random.uniform(*PAUSE))
+        time.sleep(random.uniform(*PAUSE))  # noqa: S311 - no secret
         found.append(change(one, witness, up=up))
     return found
 
@@ -164,7 +164,7 @@ def measure(
 def change(one: Fabric, witness: Witness, *, up: bool) -> Change:
     """Change a link, and wait for the label."""
     if one.links:
-        one.links.changed()
+        one.links.read()
     began = time.time()
     one.set(up=up)
     heard = one.links and select.select([one.links.fileno()], [], [], PATIENCE)[0]

@@ -1,9 +1,14 @@
-"""Work that the loop does not wait for: one piece at a time, in a daemon thread, its result fetched later.
+"""Work in a background thread, one piece at a time, whose result the loop takes later.
 
-The law of this module: the loop never waits for a helper. A request to a dead API server takes 25 s and NVML may take
-30, while a link that goes down wants a look now. The work itself is a child process with a deadline
-(agent/helper/process.py), so a thread only waits; it is never joined, and Python does not wait for it at exit. Nothing is
-shared with the loop but the result, and a second piece does not begin before the first one's result was fetched.
+A request to an unreachable API server takes 25 s and an NVML query up to 30 s, while a link that
+goes down is to be observed at once. The work itself is a child process with a deadline
+(agent/helper/process.py), so the thread only waits for it.
+
+Invariants:
+- The loop never waits for the work. Threads are daemon threads, never joined: Python does not wait
+  for them at exit.
+- Only the result is shared with the loop.
+- The next piece starts after the result of the last one was taken.
 """
 
 from __future__ import annotations
@@ -21,40 +26,40 @@ T = TypeVar("T")
 
 
 def spawn(work: Callable[[], None]) -> None:
-    """Run it in a daemon thread."""
-    threading.Thread(target=work, name="aside", daemon=True).start()
+    """Run `work` in a daemon thread; RuntimeError if no thread can be started."""
+    threading.Thread(target=work, name="background", daemon=True).start()
 
 
 class BackgroundTask(Generic[T]):
-    """At most one piece of work; `spawn` is the door to threads."""
+    """At most one piece of work; `spawn` runs it elsewhere."""
 
     def __init__(self, spawn: Spawn = spawn) -> None:
-        self.busy = False
-        self.took = 0.0  # seconds, the last piece
+        self.busy = False  # from `start` until `take` returns the result
+        self.took = 0.0  # duration of the last piece in seconds
         self._spawn = spawn
         self._result: list[T | Exception] = []
 
     def start(self, work: Callable[[], T]) -> None:
-        """Begin; what goes wrong becomes the result."""
+        """Start `work`; an exception that it raises becomes the result."""
         self.busy = True
         try:
-            self._spawn(lambda: self._do(work))
-        except RuntimeError as error:  # no more threads
+            self._spawn(lambda: self._run(work))
+        except RuntimeError as error:  # no thread could be started
             self._result.append(error)
 
     def take(self) -> T | Exception | None:
-        """The result, once; None while there is none."""
+        """Return the result once; None while there is none."""
         if not self._result:
             return None
         self.busy = False
         return self._result.pop()
 
-    def _do(self, work: Callable[[], T]) -> None:
-        begun = time.monotonic()
+    def _run(self, work: Callable[[], T]) -> None:
+        started = time.monotonic()
         result: T | Exception
         try:
             result = work()
-        except Exception as error:  # noqa: BLE001 - a thread has nobody to raise to
+        except Exception as error:  # noqa: BLE001 - the loop handles it, from the result
             result = error
-        self.took = time.monotonic() - begun
+        self.took = time.monotonic() - started
         self._result.append(result)

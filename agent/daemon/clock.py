@@ -1,9 +1,10 @@
-"""A clock that counts the time in which the agent could have looked.
+"""A clock that leaves out the time in which the agent could not run.
 
-The law of this module: nothing expires while nobody could have renewed it. The wall clock jumps when NTP has its way,
-and even a clock that never goes back runs on while a machine is suspended or a container frozen: a neighbour's TTL and
-every hold would end in the moment of waking up, though the switch has spoken all the time. So what a wait took beyond
-what was asked of it, and beyond what a busy machine explains, is left out.
+Invariant: nothing expires while the agent could not have renewed it. The wall clock jumps when NTP
+steps it, and a monotonic clock runs on while a machine is suspended or a container is frozen: each
+neighbor's TTL and each hold would expire at the moment of waking up, though the switch has sent
+frames all the time. So the part of a wait that exceeds its timeout, by more than a busy machine
+explains, is left out.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SLACK = 30.0  # seconds that a wait may be late on a machine that is merely busy
+MAX_LATENESS = 30.0  # seconds by which a wait may exceed its timeout on a busy machine
 
 
 def _since_boot() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)  # which counts suspension, so that it is noticed
+    """Return CLOCK_BOOTTIME, which counts suspension, so that it can be detected."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class AwakeClock:
-    """Seconds; call it for the time. `clock` never goes back."""
+    """Seconds awake; call it for the time. `clock` is monotonic."""
 
     def __init__(self, clock: Callable[[], float] = _since_boot) -> None:
         self._clock = clock
@@ -31,10 +33,10 @@ class AwakeClock:
     def __call__(self) -> float:
         return self._clock() - self._left_out
 
-    def waited(self, since: float, asked: float) -> bool:
-        """A wait for `asked` seconds has ended that began at `since`; whether time was lost."""
-        surplus = self() - since - asked
-        if surplus <= SLACK:
+    def waited(self, since: float, timeout: float) -> bool:
+        """Leave out what a wait of `timeout` seconds, begun at `since`, lost; True if it did."""
+        lost = self() - since - timeout
+        if lost <= MAX_LATENESS:
             return False
-        self._left_out += surplus
+        self._left_out += lost
         return True

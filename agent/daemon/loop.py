@@ -1,12 +1,14 @@
-"""The loop: wait, look, speak, and never wait for anything but reasons.
+"""The loop of `bwagent run`: wait for events, observe, apply.
 
-    reasons (wake-ups, time, answers) -> Pacer -> look  -> labels as they should be ─┐
-                                            └──-> speak -> the Node as it should be <┘
+    events, timers, results -> Schedule -> observe -> desired labels ─┐
+                                   └────-> apply   -> the Node       <┘
 
-The law of this module: one thread has all the state, and it is never away for long. A look reads files, a device that
-blocks costs it a second once; NVML, SMPs and the API server are asked aside. While one of those is under way the loop
-turns every POLL seconds to see whether it is done, for the rest of the hour it sleeps. A signal ends it between two
-turns and changes no label.
+Invariants:
+- One thread owns all state and does not block. An observation reads files, and a device that
+  blocks delays it by one timeout. NVML, SMPs and the API server are queried in the background.
+- While such a query is under way the loop turns every POLL seconds to look for its result; else it
+  sleeps until an event or the next scheduled action.
+- A signal ends the loop between two turns and changes no label.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.kube.annotation import parse
-from agent.kube.managed_fields import ANNOTATION, Field, owned, state_of
-from agent.kube.reconcile import Wish
+from agent.kube.annotation import annotation_of
+from agent.kube.managed_fields import owned_labels, state_of
+from agent.kube.plan import Desired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,16 +32,16 @@ if TYPE_CHECKING:
     from agent.daemon.schedule import Schedule
     from agent.kube.reconcile import Reconciler, Result
     from agent.lldp.inbox import FrameInbox
-    from agent.model import Observation
+    from agent.model import Observation, PortRole
     from agent.telemetry.reporter import Reporter
 
-POLL = 0.05  # seconds between two turns while something is under way
-BEAT = 20.0  # the longest sleep: whoever asks whether the loop turns is told so
-SETTLE = 5.0  # seconds that the first request waits for GPUs and switches to be heard, so that there need be no second
+POLL = 0.05  # seconds between two turns while a result is awaited
+HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees the loop turn
+SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for results of NVML and SMPs
 
 
 class Event(Protocol):
-    """One reason to look (agent/events/monitor.py)."""
+    """An event (agent/events/event.py)."""
 
     @property
     def kind(self) -> str: ...
@@ -48,211 +50,240 @@ class Event(Protocol):
 
 
 class Monitors(Protocol):
-    """Where reasons come from."""
+    """The sources of events (agent/events/monitor.py)."""
 
     @property
-    def deaf(self) -> dict[str, str]:
-        """Which ears cannot be built, and why."""
+    def unavailable(self) -> dict[str, str]:
+        """The monitors that could not be opened, with the error of the last attempt."""
 
     def wait(self, timeout: float) -> Iterable[Event]:
-        """The reasons, when there are some or time is up."""
+        """Return the events so far, or wait up to `timeout` seconds for the first."""
 
     def watch(self, netdevs: Iterable[str]) -> None:
-        """What to hear of."""
+        """Report these netdevs from now on, and no others."""
 
 
-class Ports(Protocol):
-    """The sweep of port states."""
+class PortStates(Protocol):
+    """The sweep of port states (agent/events/port_states.py)."""
 
     def watch(self, ports: Iterable[tuple[str, int]]) -> None:
-        """What to sweep."""
+        """Sweep these ports (RDMA device, number) from now on, and no others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
-    """What the loop is made of."""
+class Components:
+    """The parts that the loop connects."""
 
     clock: AwakeClock
-    wakeups: Monitors
-    ports: Ports
-    ears: FrameInbox
+    monitors: Monitors
+    port_states: PortStates
+    inbox: FrameInbox
     pollers: Sequence[Poller]
-    watch: Observer
-    speaker: Reconciler
-    pacer: Schedule
-    voice: Reporter
-    aside: Callable[[], BackgroundTask[Result]] = BackgroundTask
+    observer: Observer
+    reconciler: Reconciler
+    schedule: Schedule
+    reporter: Reporter
+    background: Callable[[], BackgroundTask[Result]] = BackgroundTask
 
 
-class Runtime:
-    """An agent that runs until it is told to stop."""
+class Loop:
+    """An agent that runs until a signal stops it."""
 
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
-        self._api: BackgroundTask[Result] = doors.aside()
-        self._stopped = self._news = False  # answers have come that no look has seen
-        self._seeded_at: float | None = None
-        self._look: Cycle | None = None
-        self._node: Result | None = None  # the last one that says what the Node is
-        self._told: Cycle | None = None  # what the attempt under way says
+    def __init__(self, components: Components) -> None:
+        self._parts = components
+        self._clock, self._schedule = components.clock, components.schedule
+        self._reporter = components.reporter
+        self._request: BackgroundTask[Result] = components.background()
+        self._is_stopped = False
+        self._has_new_results = False  # of pollers, not observed yet
+        self._node_read_at: float | None = None
+        self._cycle: Cycle | None = None
+        self._applying: Cycle | None = None  # the cycle that the request under way applies
+        self._node: Result | None = None  # the last result that has the Node
         self._netdevs: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """Turn until a signal says stop; Unavailable where no Node can ever be reached."""
-        while not self._stopped:
+        """Turn until a signal stops the loop; Unavailable if no Node can ever be reached."""
+        while not self._is_stopped:
             self.turn()
 
     def turn(self) -> None:
-        """Do what is due, wait for the next reason, take in what has come."""
+        """Do what is due, wait for events, and collect results."""
         self._act()
-        since, asked = self._doors.clock(), self._pause()
-        wakes = self._doors.wakeups.wait(asked)
-        if self._doors.clock.waited(since, asked):
-            self._doors.pacer.resync(self._doors.clock())
-        for wake in wakes:
-            self._heed(wake)
-        self._collect(self._doors.clock())
-        self._doors.voice.turned()
+        since, timeout = self._clock(), self._timeout()
+        events = self._parts.monitors.wait(timeout)
+        if self._clock.waited(since, timeout):
+            self._schedule.resync(self._clock())
+        for event in events:
+            self._handle(event)
+        self._collect(self._clock())
+        self._reporter.heartbeat()
 
     def _act(self) -> None:
-        step = self._doors.pacer.step(self._doors.clock())
-        if step.look:
-            self._look_again()
-        elif step.speak and self._is_settled():
-            self._speak(resync=step.resync)
-        for poller in self._doors.pollers:
-            poller.start_due(self._doors.clock())
+        """Observe or apply, whichever is due, and start the polls that are due."""
+        step = self._schedule.step(self._clock())
+        if step.observe:
+            self._observe()
+        elif step.apply and self._is_settled():
+            self._apply(resync=step.resync)
+        for poller in self._parts.pollers:
+            poller.start_due(self._clock())
 
-    def _pause(self) -> float:
-        """For how many seconds there is nothing to do."""
-        now = self._doors.clock()
-        step = self._doors.pacer.step(now)
-        if step.look or (step.speak and self._is_settled()):
+    def _timeout(self) -> float:
+        """Return the seconds until something is due."""
+        now = self._clock()
+        step = self._schedule.step(now)
+        if step.observe or (step.apply and self._is_settled()):
             return 0.0
-        polls = [poller.next_due() - now for poller in self._doors.pollers]
-        waits = [BEAT, *polls, self._doors.voice.pause(), self._doors.ears.rest() or BEAT]
-        waits.append(POLL if step.speak or self._is_busy() else step.wait)
+        waits = [HEARTBEAT_INTERVAL, self._reporter.pause()]
+        waits += [poller.next_due() - now for poller in self._parts.pollers]
+        waits.append(self._parts.inbox.pause() or HEARTBEAT_INTERVAL)
+        waits.append(POLL if step.apply or self._is_busy() else step.wait)
         return max(min(waits), 0.0)
 
     def _is_busy(self) -> bool:
-        return self._api.busy or any(poller.busy for poller in self._doors.pollers)
+        return self._request.busy or any(poller.busy for poller in self._parts.pollers)
 
     def _is_settled(self) -> bool:
-        """Those asked aside have answered once, or have had their time."""
-        now = self._doors.clock()
-        if self._seeded_at is None or now - self._seeded_at >= SETTLE:
+        """Return True if an apply need not wait for the first results of NVML and SMPs.
+
+        Rule: the first apply waits until every poll that was due has returned and its result was
+        observed, or until SETTLE_TIMEOUT after the Node was read; so one apply carries all labels.
+        Example: the Node is read at 0.3 s, the SMPs of all ports are answered at 0.5 s and
+        observed; the first apply follows at once, neighbors included.
+        """
+        now = self._clock()
+        if self._node_read_at is None or now - self._node_read_at >= SETTLE_TIMEOUT:
             return True
-        return not self._news and not any(
-            poller.busy or poller.next_due() <= now for poller in self._doors.pollers
-        )
+        polling = any(poller.busy or poller.next_due() <= now for poller in self._parts.pollers)
+        return not polling and not self._has_new_results
 
-    def _look_again(self) -> None:
-        self._news = False
-        for poller in self._doors.pollers:
+    def _observe(self) -> None:
+        """Run an observation cycle and set the Node's desired state by it."""
+        self._has_new_results = False
+        for poller in self._parts.pollers:
             poller.begin_cycle()
-        look = self._look = self._doors.watch.look()
-        for poller in self._doors.pollers:
-            poller.observed(look.observation)
-        self._doors.pacer.looked(self._doors.clock(), look.until, uneasy=look.uneasy)
-        if self._seeded_at is not None:
-            self._doors.pacer.want(look.state)
-        self._aim(look.observation)
-        took = {poller.source: poller.took for poller in self._doors.pollers}
-        self._doors.voice.looked(look, took, self._doors.wakeups.deaf, self._doors.ears.dropped)
+        cycle = self._cycle = self._parts.observer.observe()
+        for poller in self._parts.pollers:
+            poller.observed(cycle.observation)
+        self._schedule.observed(self._clock(), cycle.expires_at, degraded=cycle.degraded)
+        if self._node_read_at is not None:
+            self._schedule.set_desired(cycle.state)
+        self._watch(cycle.observation)
+        took = {poller.source: poller.took for poller in self._parts.pollers}
+        unavailable = self._parts.monitors.unavailable
+        self._reporter.observed(cycle, took, unavailable, self._parts.inbox.dropped)
 
-    def _aim(self, seen: Observation) -> None:
-        """Hear of the backend's netdevs and sweep its InfiniBand ports from now on."""
-        backend = [role for role in seen.ports if role.backend]
-        found = [
-            netdev
-            for role in backend
-            for netdev in (role.port.netdev, role.leg, *role.port.legs)
-            if netdev
-        ]
-        # One that is away may come back under its name.
-        away = (
-            self._netdevs
-            if seen.unbound or not all(role.port.netdev for role in backend)
-            else frozenset()
-        )
-        self._netdevs = frozenset(netdev.name for netdev in found) | away
-        self._doors.wakeups.watch(self._netdevs)
+    def _watch(self, observation: Observation) -> None:
+        """Watch the backend's netdevs, and sweep its InfiniBand ports, from now on.
+
+        Rule: the netdevs of the backend ports are watched. While one of these ports has no netdev,
+        or a PCI function has no RDMA device, those watched before stay, since a netdev that has
+        gone may return under its name.
+        Example: eth0 moves to a pod's namespace, so mlx5_0 has no netdev. eth0 stays watched, and
+        its return is an event.
+        """
+        backend = [role for role in observation.ports if role.backend]
+        netdevs = _netdevs(backend)
+        if observation.unbound or any(role.port.netdev is None for role in backend):
+            netdevs |= self._netdevs
+        self._netdevs = netdevs
+        self._parts.monitors.watch(netdevs)
         infiniband = [role for role in backend if role.port.link_layer == "InfiniBand"]
-        self._doors.ports.watch((role.device.name, role.port.number) for role in infiniband)
+        self._parts.port_states.watch((role.device.name, role.port.number) for role in infiniband)
 
-    def _speak(self, *, resync: bool) -> None:
-        """Begin an attempt to make the Node say what the last look found."""
-        now = self._doors.clock()
-        wish = None
-        if self._seeded_at is not None and self._look:
-            look = self._told = self._look
-            wish = Wish(
-                look.rendered.labels, look.told, self._doors.pacer.backed_off(now), always=resync
-            )
-        fresh = resync and self._doors.speaker.dry_run  # nothing that we said tells how the Node is
-        node = self._node.node if self._node and not fresh else None
-        self._doors.pacer.speaking(now)
-        self._api.start(partial(self._doors.speaker.attempt, node, wish))
+    def _apply(self, *, resync: bool) -> None:
+        """Start a request: a GET until the Node was read, then an apply of the last cycle."""
+        now = self._clock()
+        desired = None
+        if self._node_read_at is not None and self._cycle:
+            cycle = self._applying = self._cycle
+            backed_off = self._schedule.backed_off(now)
+            desired = Desired(cycle.rendered.labels, cycle.annotation, backed_off)
+        # A dry run never applies, so the Node it knows grows old: read it again at each resync.
+        reread = resync and self._parts.reconciler.dry_run
+        node = self._node.node if self._node and not reread else None
+        self._schedule.apply_started(now)
+        reconcile = partial(self._parts.reconciler.reconcile, node, desired, always=resync)
+        self._request.start(reconcile)
 
-    def _heed(self, wake: Event) -> None:
-        now = self._doors.clock()
-        if wake.kind == "frames":
-            news, repeated = self._doors.ears.hear()
-            self._doors.voice.heard(repeated)
-            self._doors.pacer.put_off(now, self._doors.watch.until())
-            if news:
-                self._doors.pacer.stir(now)
+    def _handle(self, event: Event) -> None:
+        if event.kind == "frames":
+            self._receive()
             return
-        if wake.kind == "signal":
-            self._doors.voice.signal(wake.subject)
-            self._stopped |= wake.subject != "SIGHUP"
-        for poller in self._doors.pollers:
+        if event.kind == "signal":
+            self._reporter.signal_received(event.subject)
+            self._is_stopped |= event.subject != "SIGHUP"
+        now = self._clock()
+        for poller in self._parts.pollers:
             poller.trigger(now)
-        self._doors.pacer.stir(now)
+        self._schedule.trigger(now)
+
+    def _receive(self) -> None:
+        """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
+        now = self._clock()
+        has_new, repeated = self._parts.inbox.receive()
+        self._reporter.frames_repeated(repeated)
+        self._schedule.extend(now, self._parts.observer.expires_at())
+        if has_new:
+            self._schedule.trigger(now)
 
     def _collect(self, now: float) -> None:
-        """Take in what was asked aside."""
-        news = [poller.collect(now) for poller in self._doors.pollers]
-        if any(news):
-            self._news = True
-            self._doors.pacer.stir(now)
-        result = self._api.take()
+        """Take the results of finished polls and of a finished request."""
+        collected = [poller.collect(now) for poller in self._parts.pollers]
+        if any(collected):
+            self._has_new_results = True
+            self._schedule.trigger(now)
+        result = self._request.take()
         if isinstance(result, Exception):
             self._node = None
-            self._fail(str(result) or repr(result), None)
+            self._failed(str(result) or repr(result), None)
         elif result is not None:
-            self._answered(result, now)
+            self._finished(result, now)
 
-    def _answered(self, attempt: Result, now: float) -> None:
-        self._doors.voice.answered(attempt, self._told)
-        self._node = attempt if attempt.node is not None else None
-        if attempt.failure:
-            if attempt.failure.kind == "configuration" and self._seeded_at is None:
-                raise Unavailable(attempt.failure.text)
-            self._fail(attempt.failure.text, attempt.failure.retry_after)
-        elif self._seeded_at is None:
-            self._seed(attempt, now)
+    def _finished(self, result: Result, now: float) -> None:
+        """Handle the result of a request: a failure, the Node as first read, or an apply."""
+        self._reporter.reconciled(result, self._applying)
+        self._node = result if result.node is not None else None
+        if result.failure:
+            if result.failure.kind == "configuration" and self._node_read_at is None:
+                raise Unavailable(result.failure.text)
+            self._failed(result.failure.text, result.failure.retry_after)
+        elif self._node_read_at is None:
+            self._seed(result, now)
         else:
-            back_off, requests = (
-                (attempt.outcome.back_off, len(attempt.codes)) if attempt.outcome else ((), 0)
-            )
-            dry = int(self._doors.speaker.dry_run)
-            self._doors.pacer.accepted(
-                now, self._told and self._told.state, back_off, requests=requests or dry
-            )
-            self._doors.voice.applied(self._doors.pacer.backed_off(now))
+            self._applied(result, now)
 
-    def _fail(self, text: str, retry_after: float | None) -> None:
-        self._doors.voice.failed(text)
-        self._doors.pacer.failed(self._doors.clock(), retry_after)
+    def _failed(self, text: str, retry_after: float | None) -> None:
+        self._reporter.failed(text)
+        self._schedule.apply_failed(self._clock(), retry_after)
 
-    def _seed(self, attempt: Result, now: float) -> None:
-        """The Node was seen for the first time: what it says of us is where we begin."""
-        keys, node = self._doors.speaker.keys, attempt.node or {}
-        told, problem = parse(
-            state_of(node).fields.get(Field(ANNOTATION, keys.annotation)), keys.annotation
-        )
-        self._doors.watch.seed(owned(node, keys), told)
-        self._doors.voice.seeded(told, problem)
-        self._seeded_at = now
-        self._doors.pacer.seeded(now, self._doors.voice.age(told))
+    def _seed(self, result: Result, now: float) -> None:
+        """Start from the labels and the annotation of the Node, which was read the first time."""
+        keys, node = self._parts.reconciler.keys, result.node or {}
+        annotation, problem = annotation_of(state_of(node), keys)
+        self._parts.observer.seed(owned_labels(node, keys), annotation)
+        self._reporter.node_read(annotation, problem)
+        self._node_read_at = now
+        self._schedule.node_read(now, self._reporter.annotation_age(annotation))
+
+    def _applied(self, result: Result, now: float) -> None:
+        """Record that the Node has the state of the cycle applied, but for what was refused."""
+        state = self._applying.state if self._applying else None
+        refused = result.outcome.back_off if result.outcome else ()
+        requests = len(result.codes) if result.outcome else 0
+        if not requests and self._parts.reconciler.dry_run:
+            requests = 1  # a dry run keeps the pace of a real one
+        self._schedule.apply_succeeded(now, state, refused, requests=requests)
+        self._reporter.applied(self._schedule.backed_off(now))
+
+
+def _netdevs(roles: Iterable[PortRole]) -> frozenset[str]:
+    """Return the names of these ports' netdevs: a port's own, and all legs of its bond."""
+    found = [
+        netdev
+        for role in roles
+        for netdev in (role.port.netdev, role.leg, *role.port.legs)
+        if netdev
+    ]
+    return frozenset(netdev.name for netdev in found)

@@ -1,6 +1,7 @@
-"""`bwagent run`, put together: the doors of this node, the loop, and what serves it.
+"""`bwagent run`: constructs the host's I/O, the loop and the metrics server, and runs them.
 
-Everything is made before the loop begins, so that what is wrong stops the start and not the third hour.
+Everything is constructed before the loop starts, so that a wrong configuration ends the command at
+once rather than hours later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.daemon.clock import AwakeClock
-from agent.daemon.loop import Doors, Runtime
+from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule
@@ -23,27 +24,27 @@ from agent.events.monitor import Monitors
 from agent.events.port_states import PortStateSweep
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
-from agent.kube.transport import door
+from agent.kube.transport import connect
 from agent.live_host import live_host, polled_gpus
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
 from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, own_process, process_text
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.server import Server, State
+from agent.telemetry.server import Server, Status
 
 if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
     from agent.host import Host
     from agent.labels.table import Naming
 
-CONFIRM = 2  # frames in which a neighbour says who it is now, before a label that says otherwise is changed
-GRACE = 30.0  # seconds that a neighbour counts after its TTL, its goodbye or its link
-DEADLINE = 1.0  # seconds that one device may hold up a look; what is late is held, and read when it is done
-STOP = (signal.SIGTERM, signal.SIGINT)
+CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
+NEIGHBOR_GRACE = 30.0  # seconds that a neighbor outlives its TTL, its shutdown frame or its link
+DEVICE_TIMEOUT = 1.0  # seconds that an observation waits for one device; a late one is held
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,76 +71,71 @@ class Configuration:
 
 
 def run(configuration: Configuration) -> None:
-    """Run until SIGTERM; Unavailable where that is not possible."""
+    """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run."""
     with ExitStack() as stack:
-        state = State()
-        runtime, voice = _assemble(configuration, state, stack)
-        voice.started()
+        status = Status()
+        loop, reporter = _assemble(configuration, status, stack)
+        reporter.started()
         if configuration.metrics_address:
             process = own_process()
-            server = Server(configuration.metrics_address, state, lambda: process_text(process))
+            server = Server(configuration.metrics_address, status, lambda: process_text(process))
             stack.callback(server.close)
-            voice.serves(server.fault)
-        gc.freeze()  # what was imported stays until the end
+            reporter.server_started(server.fault)
+        gc.freeze()  # modules stay until the process ends: do not scan them
         try:
-            runtime.run()
+            loop.run()
         except OSError as error:
             raise Unavailable(f"the loop has ended: {error}") from error
 
 
 def _assemble(
-    configuration: Configuration, state: State, stack: ExitStack
-) -> tuple[Runtime, Reporter]:
+    configuration: Configuration, status: Status, stack: ExitStack
+) -> tuple[Loop, Reporter]:
     clock = AwakeClock()
     keys = keys_of(configuration.naming)
-    table = Table(GRACE, CONFIRM)
-    ears = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
+    hold = configuration.settings.hold
+    table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
+    inbox = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
-    wakeups = Monitors(frames=ears.filenos, ports=ports, signals=(signal.SIGHUP, *STOP))
-    stack.callback(wakeups.close)
-    host = _host(configuration, ears)
+    signals = (signal.SIGHUP, *STOP_SIGNALS)
+    monitors = Monitors(frames=inbox.filenos, ports=ports, signals=signals)
+    stack.callback(monitors.close)
+    host = _host(configuration, inbox)
     gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)
     host = replace(host, clock=clock, neighbors=table, gpus=gpus, ask_smp=smps)
-    voice = Reporter(
+    reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
-        state,
+        status,
         keys,
         configuration.node,
-        configuration.settings.hold,
+        hold,
         time.time,
         clock,
         dry_run=configuration.dry_run,
     )
-    doors = Doors(
+    components = Components(
         clock=clock,
-        wakeups=wakeups,
-        ports=ports,
-        ears=ears,
+        monitors=monitors,
+        port_states=ports,
+        inbox=inbox,
         pollers=(gpus, smps),
-        watch=Observer(
-            host,
-            configuration.naming,
-            configuration.sources,
-            configuration.settings.hold,
-            time.time,
-        ),
-        speaker=Reconciler(
-            door(configuration.kubeconfig, configuration.context),
+        observer=Observer(host, configuration.naming, configuration.sources, hold, time.time),
+        reconciler=Reconciler(
+            connect(configuration.kubeconfig, configuration.context),
             configuration.node,
             keys,
             configuration.dry_run,
         ),
-        pacer=Schedule(configuration.settings, clock(), random.SystemRandom().random),
-        voice=voice,
+        schedule=Schedule(configuration.settings, clock(), random.SystemRandom().random),
+        reporter=reporter,
     )
-    return Runtime(doors), voice
+    return Loop(components), reporter
 
 
-def _host(configuration: Configuration, ears: FrameInbox) -> Host:
+def _host(configuration: Configuration, inbox: FrameInbox) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
-    host = live_host(configuration.sysfs_root, *devices, ears, configuration.nvml_library)
+    host = live_host(configuration.sysfs_root, *devices, inbox, configuration.nvml_library)
+    root = StuckGuard(LiveRoot(configuration.sysfs_root))
     gpus = polled_gpus(configuration.nvml_library)
-    return replace(
-        host, root=StuckGuard(LiveRoot(configuration.sysfs_root)), gpus=gpus, deadline=DEADLINE
-    )
+    return replace(host, root=root, gpus=gpus, deadline=DEVICE_TIMEOUT)

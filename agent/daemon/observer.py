@@ -1,10 +1,11 @@
-"""What an agent that runs makes of its looks: the labels as they should be now, given what they were.
+"""Observation cycles: each observes the node and renders its labels, given the cycles before.
 
-The law of this module: a look alone does not know what to publish. What it cannot see is held (agent/labels/holds.py),
-what has just gone down is given grace, and whose device has gone is told by where it was. So every look is seen through
-the one before it, and the first through the Node.
+One observation does not determine the labels. The label of a port whose source fails is held
+(agent/labels/holds.py), a port that went down keeps its neighbor for a grace period, and a device
+that has gone is known by its PCI address. So each cycle starts from the one before, and the first
+from the Node's labels and annotation.
 
-A source that is switched off sees nothing, on purpose: its labels go.
+A source that is disabled by --source is absent: its labels are removed.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import observed
+from agent.kube.annotation import annotate
 from agent.kube.managed_fields import keys_of
-from agent.labels.holds import Grace, Holds, lent
-from agent.labels.table import render
+from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
+from agent.labels.render import render
 from agent.model import Absent, Failed, Seen
 from agent.sources.observe import observe
 
@@ -24,33 +25,34 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.kube.annotation import Annotation
-    from agent.labels.table import Naming, Rendered
+    from agent.labels.render import Rendered
+    from agent.labels.table import Naming
     from agent.model import Observation
 
-OFF = Absent("switched off by --source")
+DISABLED = Absent("switched off by --source")
+RDMA_ONLY_LABELS = frozenset({"flavor", "speed.current"})
 
 
 class Cycle(NamedTuple):
-    """One look, and what it means."""
+    """One observation with its labels."""
 
     observation: Observation
     rendered: Rendered
-    told: Annotation  # for the annotation
-    expired: Mapping[
-        str, str
-    ]  # labels that have just gone because their hold ran out, with their last values
+    annotation: Annotation
+    expired: Mapping[str, str]  # labels whose hold just expired, with their last values
     took: Mapping[str, float]  # seconds, by source
-    until: float  # when something runs out by itself
-    uneasy: bool  # something that was seen before cannot be seen
+    expires_at: float  # time at which a hold, a grace period or a neighbor's TTL expires
+    degraded: bool  # something that was observed before cannot be read
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What the Node is to say, but for the time."""
-        return tuple(self.rendered.labels.items()), self.told.boot_id, self.told.interfaces
+        """The desired state of the Node without the annotation's time; two are compared."""
+        labels = tuple(self.rendered.labels.items())
+        return labels, self.annotation.boot_id, self.annotation.interfaces
 
 
 class Observer:
-    """The looks of one agent; `wall` is the clock on the wall, in seconds since the epoch, for people only."""
+    """Runs the observation cycles of one agent; `wall` is in seconds since the epoch."""
 
     def __init__(
         self,
@@ -60,65 +62,80 @@ class Observer:
         hold: float,
         wall: Callable[[], float],
     ) -> None:
-        self._host, self._naming, self._sources, self._hold, self._wall = (
-            host,
-            naming,
-            sources,
-            hold,
-            wall,
-        )
+        self._host, self._naming, self._sources = host, naming, sources
+        self._hold, self._wall = hold, wall
         self._keys = keys_of(naming)
-        self._told: Annotation | None = None
-        self._grace = Grace()
-        self._netdevs: tuple[str, ...] = ()  # whose neighbours were looked at
+        self._annotation: Annotation | None = None
+        self._grace = LinkDownGrace()
+        self._netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
         self._holds = Holds(hold, {}, host.clock())
 
-    def seed(self, labels: Mapping[str, str], told: Annotation | None) -> None:
-        """Begin with what the Node says."""
-        kept = {key: value for key, value in labels.items() if not self._is_off(key)}
+    def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> None:
+        """Start from the labels and the annotation that the Node has."""
+        kept = {key: value for key, value in labels.items() if not self._is_disabled(key)}
         self._holds = Holds(self._hold, kept, self._host.clock())
-        self._told = told
+        self._annotation = annotation
 
-    def look(self) -> Cycle:
-        """Look once."""
+    def observe(self) -> Cycle:
+        """Run one cycle."""
         took: dict[str, float] = {}
-        labelled = dict(self._told.interfaces) if self._told else {}
-        seen = observe(self._host, self._sources, labelled, took)
+        interfaces = dict(self._annotation.interfaces) if self._annotation else {}
+        observation = _without_disabled(observe(self._host, self._sources, interfaces, took))
         now = self._host.clock()
-        seen = self._grace.damp(_without(seen, self._wall()), now)
-        away = lent(seen)
-        rendered = render(
-            seen, self._naming, self._holds.previous(now, lambda key: self._interface(key) in away)
-        )
-        expired = self._holds.rendered(rendered, now, lambda key: self._interface(key) in away)
-        self._told = observed(seen, rendered.labels, self._keys, self._told)
-        uneasy = isinstance(seen.rdma, Failed) or any(
-            self._interface(key) not in away for key in rendered.held
-        )
-        links = seen.lldp.value if isinstance(seen.lldp, Seen) else ()
+        observation = self._grace.apply(replace(observation, time=self._wall()), now)
+        rendered, expired = self._render(observation, now)
+        self._annotation = annotate(observation, rendered.labels, self._keys, self._annotation)
+        links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
         self._netdevs = tuple(link.netdev for link in links if link.netdev)
-        return Cycle(seen, rendered, self._told, expired, took, self.until(), uneasy)
+        degraded = self._is_degraded(observation, rendered)
+        return Cycle(
+            observation, rendered, self._annotation, expired, took, self.expires_at(), degraded
+        )
 
-    def until(self) -> float:
-        """When something that the last look saw runs out by itself; neighbours who repeat themselves put it off."""
+    def expires_at(self) -> float:
+        """Return the time at which a part of the last observation expires by itself.
+
+        A later frame of the same neighbor moves it on.
+        """
         now = self._host.clock()
         return min(
             self._holds.next_end(now),
             self._grace.next_end(now),
-            self._host.neighbors.next_end(self._netdevs),
+            self._host.neighbors.next_expiry(self._netdevs),
         )
 
-    def _interface(self, key: str) -> str | None:
-        return self._keys.interface(key)
+    def _render(self, observation: Observation, now: float) -> tuple[Rendered, Mapping[str, str]]:
+        """Render the labels, and return the labels whose hold has expired with them."""
+        away = lent_interfaces(observation)
 
-    def _is_off(self, key: str) -> bool:
-        """What only the RDMA source tells, which looks in any case; the others' absence says it for them."""
+        def is_lent(key: str) -> bool:
+            return self._keys.interface(key) in away
+
+        rendered = render(observation, self._naming, self._holds.previous(now, is_lent))
+        return rendered, self._holds.update(rendered, now, is_lent)
+
+    def _is_degraded(self, observation: Observation, rendered: Rendered) -> bool:
+        """Return True if RDMA devices cannot be read, or a label is held.
+
+        The label of a netdev that is lent to a pod is held as well; that is no degradation.
+        """
+        if isinstance(observation.rdma, Failed):
+            return True
+        away = lent_interfaces(observation)
+        return any(self._keys.interface(key) not in away for key in rendered.held)
+
+    def _is_disabled(self, key: str) -> bool:
+        """Return True for a label of the RDMA source if --source disables that.
+
+        The source runs in any case, since the others need its ports. The labels of another
+        disabled source are removed because the source is absent.
+        """
         if not self._sources or "rdma" in self._sources:
             return False
-        return key.rpartition("/")[2] in {"flavor", "speed.current"}
+        return key.rpartition("/")[2] in RDMA_ONLY_LABELS
 
 
-def _without(seen: Observation, time: float) -> Observation:
-    """The observation at this time, in which what is switched off is not there."""
-    off: dict[str, Any] = dict.fromkeys(seen.off - {"rdma"}, OFF)
-    return replace(seen, time=time, off=seen.off & {"rdma"}, **off)
+def _without_disabled(observation: Observation) -> Observation:
+    """Return the observation with each disabled source but "rdma" absent."""
+    absent: dict[str, Any] = dict.fromkeys(observation.off - {"rdma"}, DISABLED)
+    return replace(observation, off=observation.off & {"rdma"}, **absent)

@@ -1,23 +1,27 @@
-"""When to look, and when to speak: events, results and the clock in, what is due out.
+"""The schedule of observations and API requests: events, results and a clock in, what is due out.
 
-The law of this module: reasons are cheap and may come in storms; a look costs milliseconds and a request is felt by an
-API server that has ten thousand agents. So
+An observation costs milliseconds. A request is felt by an API server that has ten thousand agents.
 
-    a reason        is followed by a look at once and by another 100 ms later, for the kernel tells some things twice
-                    and late; in a storm there is a look each second
-    no reason       by a look every five minutes, since a reason may be lost, or when something runs out by itself
-    a change        by a request at once, and the next one `min_interval` later at the earliest, with the latest state
-    no change       by a request about once in `resync`, at a random moment, which refreshes the annotation, repairs
-                    what others did to the Node, and is the only one of an agent whose node is well
-    a failure       by another try after a time that doubles, is half random, has an end, and is never less than the
-                    server asked for
-    a refusal       of a key or a family by a minute without it, since the policy that allows it may be on its way, and
-                    where it is refused again then by an hour
+    trigger            an observation at once, and a recheck 100 ms later, since the kernel reports
+                       some changes late; in a storm of triggers one observation a second
+    no trigger         an observation every five minutes, since an event may be lost, every 30 s
+                       while degraded, and whenever something observed expires
+    state changed      an apply at once, with the latest state; at most one each `min_interval`
+    state unchanged    an apply about once in `resync`, jittered: it refreshes the annotation and
+                       repairs drift, and is the only request of an agent whose node is stable
+    apply failed       a retry with capped exponential back-off and jitter, never earlier than
+                       Retry-After
+    key refused        a retry without the key, or its family; the key is tried again after a
+                       minute, since the policy that allows it may be on its way, and refused once
+                       more, after an hour
 
-Nothing is due twice, and nothing that was asked for is forgotten: what is wanted while a request is under way is
-compared with what that request has said.
+Invariants:
+- Nothing is due twice.
+- No change is forgotten: the state desired while an apply is under way is compared with the state
+  that this apply carries.
 
-Pure: the time is told, in seconds of a clock that never jumps; chance is a door.
+Pure: times are seconds of a clock that never jumps (agent/daemon/clock.py), `random` returns a
+float in [0, 1).
 """
 
 from __future__ import annotations
@@ -29,21 +33,19 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-ECHO = 0.1  # seconds after which a reason is looked into once more
-STORM = 1.0  # seconds between two looks that reasons ask for
-LOOK = 300.0  # seconds between two looks that nobody asks for
-UNEASY = 30.0  # the same while something that was seen before cannot be seen
-FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0  # seconds
-REFUSED_ONCE, REFUSED = (
-    60.0,
-    3600.0,
-)  # seconds that a key is left in peace that was refused once, or again
-SOON = 60.0  # seconds within which an annotation is refreshed that is too old already
+# Seconds.
+RECHECK_DELAY = 0.1  # from an observation that a trigger caused to its recheck
+MIN_OBSERVE_INTERVAL = 1.0  # between two observations that triggers cause
+OBSERVE_INTERVAL = 300.0  # between two observations without a trigger
+DEGRADED_INTERVAL = 30.0  # the same, while something observed before cannot be read
+MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
+MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first refusal, and later
+OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator decides; seconds."""
+    """The operator's settings, in seconds."""
 
     hold: float = 600.0
     min_interval: float = 10.0
@@ -51,128 +53,147 @@ class Settings:
 
 
 class Step(NamedTuple):
-    """What is due now, or for how many seconds nothing is."""
+    """The actions that are due now; if none is, `wait` seconds until the next."""
 
     wait: float
-    look: bool = False
-    speak: bool = False  # to the API server
-    resync: bool = False  # the request is the one that comes without a change
+    observe: bool = False
+    apply: bool = False  # an API request: a GET until the Node was read, an apply from then on
+    resync: bool = False  # the apply is the periodic one: send it even if nothing changed
 
 
 class Schedule:
-    """The agent's sense of time."""
+    """Decides when to observe and when to apply."""
 
     def __init__(self, settings: Settings, now: float, random: Callable[[], float]) -> None:
         self._settings = settings
         self._random = random
-        self._look = now  # when the next one is due
-        self._until = math.inf  # when something runs out by itself
-        self._echo = math.inf
-        self._looked = -math.inf
-        self._stirred = True  # there was a reason since the last look
-        self._speak = now  # the earliest moment for the next request
-        self._resync = math.inf
-        self._seeded = self._speaking = False
+        self._triggered = True  # since the last observation, its recheck aside
+        self._observed_at = -math.inf
+        self._observe_at = now
+        self._recheck_at = math.inf
+        self._expires_at = math.inf
+        self._apply_at = now  # no request before this time
+        self._resync_at = math.inf
+        self._is_node_read = self._is_applying = False
         self._failures = 0
-        self._wanted: Hashable = None
-        self._said: Hashable = None  # None: we do not know what the Node says
-        self._refused: dict[str, float] = {}
+        self._desired: Hashable = None
+        self._applied: Hashable = None  # None: the Node's state is unknown
+        self._refused: dict[str, float] = {}  # by key or family: the time of the next attempt
 
-    def stir(self, now: float) -> None:
-        """There is a reason to look."""
-        self._stirred = True
-        self._look = min(self._look, max(now, self._looked + STORM))
+    def trigger(self, now: float) -> None:
+        """Observe as soon as MIN_OBSERVE_INTERVAL allows: an event happened."""
+        self._triggered = True
+        self._observe_at = min(self._observe_at, max(now, self._observed_at + MIN_OBSERVE_INTERVAL))
 
-    def looked(self, now: float, until: float = math.inf, *, uneasy: bool = False) -> None:
-        """A look was made. `until`: when something that was seen runs out; `uneasy`: something could not be seen."""
-        echo, self._echo = self._echo, math.inf
-        self._looked = now
-        # What has run out and is still there must not make the loop spin.
-        self._until = max(until, now + STORM)
-        if self._stirred and now >= echo:
-            return  # what came since the look that this one echoes gets a look and an echo of its own
-        if self._stirred:
-            self._echo = now + ECHO
-        self._stirred = False
-        self._look = now + (UNEASY if uneasy else LOOK)
+    def observed(self, now: float, expires_at: float = math.inf, *, degraded: bool = False) -> None:
+        """Record an observation; `expires_at` is the time at which a part of it expires.
 
-    def put_off(self, now: float, until: float) -> None:
-        """What was seen has been renewed, and runs out no earlier than `until`; what is due by now stays due."""
-        if now < self._until:
-            self._until = max(until, self._looked + STORM)
+        Rule: an observation that a trigger caused is rechecked RECHECK_DELAY later. A trigger
+        between the two is not served by the recheck; it gets an observation and a recheck.
+        Example: triggers at 0.00 s and 0.05 s cause observations at 0.0, 0.1, 1.0 and 1.1 s.
+        """
+        is_recheck = now >= self._recheck_at
+        self._recheck_at = math.inf
+        self._observed_at = now
+        # Something that has expired and is still there must not cause an endless loop.
+        self._expires_at = max(expires_at, now + MIN_OBSERVE_INTERVAL)
+        if self._triggered and is_recheck:
+            return
+        if self._triggered:
+            self._recheck_at = now + RECHECK_DELAY
+        self._triggered = False
+        self._observe_at = now + (DEGRADED_INTERVAL if degraded else OBSERVE_INTERVAL)
 
-    def seeded(self, now: float, age: float) -> None:
-        """The Node was looked at; its annotation is `age` seconds old."""
-        self._seeded, self._speaking, self._failures = True, False, 0
-        self._speak = now
-        self._resync = now + self._random() * max(
-            self._settings.resync - max(age, 0.0), self._soon()
-        )
-        self._stirred, self._look = True, now
+    def extend(self, now: float, expires_at: float) -> None:
+        """Postpone the expiry of what was observed; one that is due already stays due."""
+        if now < self._expires_at:
+            self._expires_at = max(expires_at, self._observed_at + MIN_OBSERVE_INTERVAL)
 
-    def want(self, state: Hashable) -> None:
-        """What the Node should say, as the last look has it; never None."""
-        self._wanted = state
+    def node_read(self, now: float, age: float) -> None:
+        """Record that the Node was read; its annotation is `age` seconds old."""
+        self._is_node_read, self._is_applying, self._failures = True, False, 0
+        self._apply_at = now
+        left = max(self._settings.resync - max(age, 0.0), self._overdue_interval())
+        self._resync_at = now + self._random() * left
+        self._triggered, self._observe_at = True, now
 
-    def speaking(self, now: float) -> None:
-        """A request is under way."""
-        self._speaking = True
-        self._speak = now + self._settings.min_interval
+    def set_desired(self, state: Hashable) -> None:
+        """Set the state that the Node should have by the last observation; never None."""
+        self._desired = state
 
-    def accepted(
-        self, now: float, said: Hashable, refused: Iterable[str] = (), *, requests: int = 1
+    def apply_started(self, now: float) -> None:
+        """Record that a request is under way; no other is due until it ends."""
+        self._is_applying = True
+        self._apply_at = now + self._settings.min_interval
+
+    def apply_succeeded(
+        self, now: float, state: Hashable, refused: Iterable[str] = (), *, requests: int = 1
     ) -> None:
-        """The Node says `said` now, but for what was refused; without a request where it had said so already."""
-        gathered, self._speaking, self._failures = self._failures > 0, False, 0
-        self._said = said
-        until = {key: now + (REFUSED if key in self._refused else REFUSED_ONCE) for key in refused}
-        self._refused = {key: end for key, end in self._refused.items() if end > now} | until
-        if not requests:
-            self._speak = now
-        elif now >= self._resync - self._soon():
-            # An earlier one leaves it where it is: those that were told the same moment would meet again each hour.
-            # So would those that an outage has gathered.
-            share = self._random() if gathered else 0.9 + 0.2 * self._random()
-            self._resync = now + self._settings.resync * share
+        """Record that the Node has `state`, without the keys and families in `refused`.
 
-    def failed(self, now: float, retry_after: float | None = None) -> None:
-        """It came to nothing, and who knows what the Node says now."""
-        self._speaking = False
-        self._said = None
-        delay = min(FIRST_RETRY * 2.0 ** min(self._failures, 16), LONGEST_RETRY) * (
-            0.5 + 0.5 * self._random()
-        )
+        `requests` is 0 if the Node had that state before; then the next change need not wait.
+        """
+        after_outage = self._failures > 0
+        self._is_applying, self._failures = False, 0
+        self._applied = state
+        self._refused = self._refusals(now, refused)
+        if not requests:
+            self._apply_at = now
+        elif now >= self._resync_at - self._overdue_interval():
+            # An apply earlier than that does not move the resync: agents that applied at the same
+            # moment would meet again each hour. After an outage the full interval spreads them.
+            share = self._random() if after_outage else 0.9 + 0.2 * self._random()
+            self._resync_at = now + self._settings.resync * share
+
+    def apply_failed(self, now: float, retry_after: float | None = None) -> None:
+        """Schedule a retry; the Node's state is unknown. `retry_after` is the server's, in s."""
+        self._is_applying = False
+        self._applied = None
+        backoff = min(MIN_RETRY_INTERVAL * 2.0 ** min(self._failures, 16), MAX_RETRY_INTERVAL)
         self._failures += 1
-        # They were all told the same moment: some come a little later.
-        asked = 0.0 if retry_after is None else retry_after * (1 + 0.25 * self._random())
-        self._speak = max(self._speak, now + max(delay, asked))
+        delay = backoff * (0.5 + 0.5 * self._random())
+        if retry_after is not None:
+            # All agents got the same Retry-After at the same moment, so it is jittered, too.
+            delay = max(delay, retry_after * (1 + 0.25 * self._random()))
+        self._apply_at = max(self._apply_at, now + delay)
 
     def resync(self, now: float) -> None:
-        """Time has passed that was not ours, or something was missed: look, and tell the Node again before long."""
-        self.stir(now)
-        self._resync = min(self._resync, now + self._soon() * self._random())
+        """Observe, and refresh the Node soon: time was lost, or changes of the Node were missed."""
+        self.trigger(now)
+        self._resync_at = min(self._resync_at, now + self._overdue_interval() * self._random())
 
     def backed_off(self, now: float) -> frozenset[str]:
-        """The keys and families that were refused, and are left in peace."""
+        """Return the keys and families that were refused and are not tried again yet."""
         return frozenset(key for key, until in self._refused.items() if until > now)
 
     def step(self, now: float) -> Step:
-        """What is due at `now`."""
-        following = min(self._look, self._until, self._echo)
-        look = now >= following
-        speak, due = self._speech(now)
-        if look or speak:
-            return Step(0.0, look, speak, resync=speak and now >= self._resync)
-        return Step(max(min(following, due) - now, 0.0))
+        """Return the actions that are due at `now`."""
+        observe_at = min(self._observe_at, self._expires_at, self._recheck_at)
+        apply_at = self._next_apply()
+        observe, apply = now >= observe_at, now >= apply_at
+        if observe or apply:
+            return Step(0.0, observe, apply, resync=apply and now >= self._resync_at)
+        return Step(max(min(observe_at, apply_at) - now, 0.0))
 
-    def _soon(self) -> float:
-        return min(SOON, self._settings.resync)
+    def _next_apply(self) -> float:
+        """Return the time of the next request; infinity if none is needed or one is under way."""
+        if self._is_applying or (self._is_node_read and self._desired is None):
+            return math.inf
+        if self._applied is None or self._desired != self._applied:
+            return self._apply_at
+        retry_refused_at = min(self._refused.values(), default=math.inf)
+        return max(self._apply_at, min(self._resync_at, retry_refused_at))
 
-    def _speech(self, now: float) -> tuple[bool, float]:
-        """Whether a request is due, and else when one will be."""
-        if self._speaking or (self._seeded and self._wanted is None):
-            return False, math.inf
-        unsaid = self._said is None or self._wanted != self._said
-        again = min(self._refused.values(), default=math.inf)
-        due = max(self._speak, -math.inf if unsaid else min(self._resync, again))
-        return now >= due, due
+    def _refusals(self, now: float, refused: Iterable[str]) -> dict[str, float]:
+        """Return the time of the next attempt for each key that is, or was just, refused.
+
+        A key that was tried again and refused again (it is still listed) waits the longer time.
+        """
+        refusals = {key: until for key, until in self._refused.items() if until > now}
+        for key in refused:
+            again = key in self._refused
+            refusals[key] = now + (MAX_REFUSAL_INTERVAL if again else MIN_REFUSAL_INTERVAL)
+        return refusals
+
+    def _overdue_interval(self) -> float:
+        return min(OVERDUE_RESYNC_INTERVAL, self._settings.resync)

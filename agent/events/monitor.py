@@ -1,146 +1,61 @@
-"""Everything that says "look again", behind one object for a single-threaded loop.
+"""Supervision of the monitors, behind one poll(2) for a single-threaded loop.
 
-The law of this module: a wake-up is a hint and never a fact. It names what may have changed, and the sources read the
-root; so two that say the same cost one look, and one too many costs little. What must not happen is that one is lost
-unsaid. An ear whose buffer overflowed or whose socket died is built anew, and only then is everything to be looked at
-again ("resync"); while it cannot be built each try says "resync", so that deafness becomes a slow poll.
-
-Memory is bounded whatever storm comes: an ear hands out what a burst of messages names, the others have their turn, and
-the rest waits in the kernel's buffer, which drops what does not fit and says so.
-
-Uevents come through pyudev but from the kernel itself. Those of udevd come after its rules, and in a container that
-does not see /run/udev never, without an error. The kernel sends a device's uevents to its network namespace, hence to a
-pod with hostNetwork, and never into a user namespace.
+Invariants:
+- An event is a hint. It names what may have changed; the state is read from sysfs. A duplicate
+  costs little, so monitors may report more than has changed.
+- No event is lost without notice. A monitor whose buffer overflowed (ENOBUFS) or whose socket
+  failed is closed and reopened, and "resync" follows. While it cannot be reopened each attempt
+  yields "resync", so that the loop polls slowly instead.
+- Memory is bounded. A monitor reads a limited number of messages at a time; the rest stays in the
+  kernel's socket buffer, which drops what does not fit and reports that by ENOBUFS.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import select
 import signal
-import socket
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agent.errors import Unavailable
-from agent.events.rtnetlink import BURST, RECEIVE_BUFFER, LinkSocket, enlarge
+from agent.events.event import Event
+from agent.events.rtnetlink import LinkMonitor
+from agent.events.signals import SignalMonitor
+from agent.events.uevents import UeventMonitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from agent.events.port_states import PortStateSweep
 
-RETRY, LONGEST_RETRY = 1.0, 300.0  # seconds between two tries to build an ear
-BEAT = 5.0  # seconds; the longest sleep while a sweep of ports has to be looked after
-STOP, LOOK_NOW = signal.SIGTERM, signal.SIGHUP
+    Open = Callable[[set[str]], "Monitor"]
+
+MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 1.0, 300.0  # seconds between two attempts to reopen
+SUPERVISION_INTERVAL = 5.0  # seconds, while port states are swept
 
 
-class Event(NamedTuple):
-    """One reason to look again.
-
-    "link" NETDEV, "device" RDMA_DEVICE, "port" DEVICE/NUMBER: it may have changed, come or gone. "frames" "": LLDP
-    frames wait to be received. "signal" NAME. "resync" EAR: that ear may have missed anything.
-    """
-
-    kind: str
-    subject: str
-
-
-class Ear(Protocol):
-    """What has reasons; an OSError out of `hear` means that it missed some and is of no use any more."""
+class Monitor(Protocol):
+    """A source of events. An OSError from `read` means that events were lost: close and reopen."""
 
     def fileno(self) -> int:
-        """Readable when `hear` has something to do."""
+        """Return a descriptor that is readable when `read` has something to return."""
 
-    def hear(self) -> set[Event]:
-        """The reasons so far; never waits."""
-
-    def close(self) -> None:
-        """Give back what it holds."""
-
-
-class Links(LinkSocket):
-    """The kernel's link messages of the netdevs in `names`."""
-
-    def hear(self) -> set[Event]:
-        """A reason for each netdev."""
-        return {Event("link", name) for name in self.changed()}
-
-
-class Uevents:
-    """The kernel's uevents of RDMA devices and of the netdevs in `names`; Unavailable without pyudev and libudev."""
-
-    def __init__(self, names: set[str], receive_buffer: int = RECEIVE_BUFFER) -> None:
-        self._names = names
-        try:
-            import pyudev  # type: ignore[import-untyped]
-
-            self._monitor: Any = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
-        except ImportError as error:  # also what pyudev says when there is no libudev
-            raise Unavailable(f"uevents: {error}") from error
-        for subsystem in ("infiniband", "net"):
-            self._monitor.filter_by(subsystem)
-        # pyudev's own way needs CAP_NET_ADMIN.
-        with socket.socket(fileno=os.dup(self._monitor.fileno())) as sock:
-            enlarge(sock, receive_buffer)
-        self._monitor.start()
-
-    def fileno(self) -> int:
-        return int(self._monitor.fileno())
-
-    def hear(self) -> set[Event]:
-        found = set()
-        for _ in range(BURST):
-            if (device := self._monitor.poll(0)) is None:
-                break
-            old = (
-                device.properties.get("DEVPATH_OLD", "") if device.action == "move" else ""
-            )  # a rename
-            names = {device.sys_name, old.rpartition("/")[2]} - {""}
-            if device.subsystem == "infiniband":
-                found |= {Event("device", name) for name in names}
-            else:
-                found |= {Event("link", name) for name in names & self._names}
-        return found
+    def read(self) -> set[Event]:
+        """Return the events so far; never blocks."""
 
     def close(self) -> None:
-        self._monitor = None  # libudev closes the socket with the last reference
+        """Release the descriptors."""
 
 
-class Signals:
-    """Signals as reasons, instead of what they would do; for the main thread only."""
-
-    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
-        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._descriptor = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, lambda *_: None) for number in numbers}
-
-    def fileno(self) -> int:
-        return self._reader
-
-    def hear(self) -> set[Event]:
-        return {
-            Event("signal", signal.Signals(number).name)
-            for number in os.read(self._reader, 1 << 16)
-        }
-
-    def close(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._descriptor)
-        os.close(self._reader)
-        os.close(self._writer)
-
-
-EARS: Mapping[str, Callable[[set[str]], Ear]] = {"links": Links, "uevents": Uevents}
+MONITORS: Mapping[str, Open] = {"links": LinkMonitor, "uevents": UeventMonitor}
 
 
 class Monitors:
-    """All reasons to look again at `netdevs`, the RDMA devices and the ports that `ports` sweeps.
+    """All events that concern `netdevs`, RDMA devices, and the ports that `ports` sweeps.
 
-    `frames` gives the descriptors at which LLDP frames come in (Listener.filenos). `deaf` says which ears cannot be
-    built, and why. `ears` and `signals` are doors.
+    `frames` returns the descriptors of the LLDP packet sockets. `monitors` maps the name of each
+    supervised monitor to its constructor, which takes the set of netdev names.
     """
 
     def __init__(
@@ -149,112 +64,116 @@ class Monitors:
         *,
         frames: Callable[[], Iterable[int]] = tuple,
         ports: PortStateSweep | None = None,
-        signals: Iterable[signal.Signals] = (LOOK_NOW, STOP),
-        ears: Mapping[str, Callable[[set[str]], Ear]] = EARS,
+        signals: Iterable[signal.Signals] = (signal.SIGHUP, signal.SIGTERM),
+        monitors: Mapping[str, Open] = MONITORS,
     ) -> None:
         self._names = set(netdevs)
         self._frames, self._ports = frames, ports
-        self._posts = {name: _Post(build) for name, build in ears.items()}
-        self._fixed: list[Ear] = [Signals(signals)] if signals else []
+        self._supervised = {name: _Supervised(build) for name, build in monitors.items()}
+        self._fixed: list[Monitor] = [SignalMonitor(signals)] if signals else []
         self._fixed += [ports] if ports else []
-        for post in self._posts.values():
-            post.man(self._names)
+        for one in self._supervised.values():
+            one.reopen(self._names)
 
     @property
-    def deaf(self) -> dict[str, str]:
-        """The ears that cannot be built now, with their reasons."""
-        return {name: post.reason for name, post in self._posts.items() if post.ear is None}
+    def unavailable(self) -> dict[str, str]:
+        """The monitors that could not be opened, with the error of the last attempt."""
+        return {name: one.error for name, one in self._supervised.items() if not one.monitor}
 
     def watch(self, netdevs: Iterable[str]) -> None:
-        """Hear of these netdevs and no others from now on, be they there or not; a change is followed by "resync"."""
+        """Report these netdevs from now on, present or not; "resync" follows if the set changed."""
         names = set(netdevs)
         if names != self._names:
             self._names = names
-            for post in self._posts.values():
-                post.dismiss()
+            for one in self._supervised.values():
+                one.restart()
 
     def wait(self, timeout: float) -> set[Event]:
-        """The reasons so far, or else the first to come within `timeout` seconds; empty when none has."""
+        """Return the events so far, or wait up to `timeout` seconds for the first; may be empty."""
         end = time.monotonic() + timeout
         while True:
-            found = self._revive()
-            found |= self._listen(0 if found else end - time.monotonic())
+            found = self._reopen_due()
+            found |= self._poll(0 if found else end - time.monotonic())
             if self._ports:
                 self._ports.relieve()
             if found or time.monotonic() >= end:
                 return found
 
     def close(self) -> None:
-        """Close all ears; signals do again what they did before."""
-        for ear in (*self._fixed, *(post.ear for post in self._posts.values() if post.ear)):
-            ear.close()
-        self._posts, self._fixed = {}, []
+        """Close all monitors and restore the signal handlers."""
+        opened = [one.monitor for one in self._supervised.values() if one.monitor]
+        for monitor in (*self._fixed, *opened):
+            monitor.close()
+        self._supervised, self._fixed = {}, []
 
-    def _revive(self) -> set[Event]:
-        lost = [
-            name
-            for name, post in self._posts.items()
-            if post.ear is None and time.monotonic() >= post.due
-        ]
-        for name in lost:
-            self._posts[name].man(self._names)
-        return {Event("resync", name) for name in lost}
-
-    def _listen(self, left: float) -> set[Event]:
-        waits = [post.due - time.monotonic() for post in self._posts.values() if post.ear is None]
-        longest = min(
-            [left, BEAT, *waits] if self._ports and self._ports.sweeping else [left, *waits]
-        )
-        posts = {post.ear.fileno(): post for post in self._posts.values() if post.ear}
-        fixed = {ear.fileno(): ear for ear in self._fixed}
-        poll = select.poll()
-        for fd in (*posts, *fixed, *self._frames()):
-            poll.register(fd, select.POLLIN)
-        ready = [fd for fd, _ in poll.poll(math.ceil(1000 * max(0, longest)))]
-        found: set[Event] = set()
-        for fd in ready:
-            if fd in posts:
-                found |= posts[fd].hear()
-            else:
-                found |= fixed[fd].hear() if fd in fixed else {Event("frames", "")}
+    def _reopen_due(self) -> set[Event]:
+        """Reopen each failed monitor whose time has come, and return a "resync" for each."""
+        found = set()
+        for name, one in self._supervised.items():
+            if not one.monitor and time.monotonic() >= one.due:
+                one.reopen(self._names)
+                found.add(Event("resync", name))
         return found
 
+    def _poll(self, timeout: float) -> set[Event]:
+        supervised = {one.fileno(): one for one in self._supervised.values() if one.monitor}
+        fixed = {monitor.fileno(): monitor for monitor in self._fixed}
+        poll = select.poll()
+        for fd in (*supervised, *fixed, *self._frames()):
+            poll.register(fd, select.POLLIN)
+        found: set[Event] = set()
+        for fd, _ in poll.poll(math.ceil(1000 * max(0, self._limited(timeout)))):
+            reader = supervised.get(fd) or fixed.get(fd)
+            found |= reader.read() if reader else {Event("frames", "")}
+        return found
 
-class _Post:
-    """The place of an ear: who is there, or why nobody is and from when on one may be built."""
+    def _limited(self, timeout: float) -> float:
+        """Shorten the timeout to the next attempt to reopen, and to the next supervision."""
+        now = time.monotonic()
+        waits = [one.due - now for one in self._supervised.values() if not one.monitor]
+        if self._ports and self._ports.sweeping:
+            waits.append(SUPERVISION_INTERVAL)
+        return min([timeout, *waits])
 
-    def __init__(self, build: Callable[[set[str]], Ear]) -> None:
-        self.ear: Ear | None = None
-        self.reason = ""
-        self.due = 0.0
+
+class _Supervised:
+    """Supervises one monitor: reopens it with exponential back-off and keeps the last error."""
+
+    def __init__(self, build: Open) -> None:
+        self.monitor: Monitor | None = None
+        self.error = ""
+        self.due = 0.0  # time of the next attempt, while there is no monitor
         self._build = build
-        self._delay = RETRY
+        self._delay = MIN_RETRY_INTERVAL
 
-    def man(self, names: set[str]) -> None:
-        """Put a new ear here."""
-        self._leave()
+    def reopen(self, names: set[str]) -> None:
+        """Close the monitor and open another; on failure keep the error and double the delay."""
+        self._close()
         try:
-            self.ear, self._delay = self._build(names), RETRY
+            self.monitor, self._delay = self._build(names), MIN_RETRY_INTERVAL
         except (OSError, Unavailable) as error:
-            self.reason, self._delay = str(error), min(2 * self._delay, LONGEST_RETRY)
+            self.error, self._delay = str(error), min(2 * self._delay, MAX_RETRY_INTERVAL)
         self.due = time.monotonic() + self._delay
 
-    def hear(self) -> set[Event]:
-        """What the ear says; it is sent away when it missed something."""
+    def fileno(self) -> int:
+        return self.monitor.fileno() if self.monitor else -1
+
+    def read(self) -> set[Event]:
+        """Return the monitor's events; close it if it has lost some."""
         try:
-            return self.ear.hear() if self.ear else set()
+            return self.monitor.read() if self.monitor else set()
         except OSError as error:
-            self._leave()
-            self.reason = str(error)
+            self._close()
+            self.error = str(error)
             return set()
 
-    def dismiss(self) -> None:
-        """Send a good ear away; another may come at once."""
-        if self.ear:
-            self._leave()
+    def restart(self) -> None:
+        """Close a working monitor, to be reopened at once; a failed one keeps its back-off."""
+        if self.monitor:
+            self._close()
             self.due = 0.0
 
-    def _leave(self) -> None:
-        if self.ear:
-            self.ear.close()
-        self.ear = None
+    def _close(self) -> None:
+        if self.monitor:
+            self.monitor.close()
+        self.monitor = None

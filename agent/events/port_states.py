@@ -26,7 +26,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agent.events.monitor import Event
+from agent.events.event import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -86,10 +86,10 @@ class PortStateSweep:
         return bool(self._devices)
 
     def fileno(self) -> int:
-        """Readable when `hear` has something to say."""
+        """Readable when `read` has something to say."""
         return self._reader
 
-    def hear(self) -> set[Event]:
+    def read(self) -> set[Event]:
         """The ports that have changed since; never waits."""
         with self._lock:
             with suppress(BlockingIOError):

@@ -1,12 +1,13 @@
 """Link messages of the kernel: which netdevs may have changed (man 7 netlink, man 7 rtnetlink).
 
-The socket is our own and not pyroute2's. Importing any part of pyroute2 0.9 imports all of it and asyncio: 23 MB in a
-bare interpreter, and still 12 MB where everything else that the agent needs is loaded, which brings that to 39.6 MB of
-the 40 that it may have. Its IPRoute queues without a bound, too, and never hears again after an ENOBUFS.
+The socket is our own rather than pyroute2's. Importing any part of pyroute2 0.9 imports all of it
+and asyncio: 23 MB in a bare interpreter, and still 12 MB on top of what the agent has loaded. Its
+IPRoute queues without a bound, and receives nothing any more after an ENOBUFS.
 
-Only the group RTMGRP_LINK is joined: others carry neighbours and routes. Nothing is filtered in the kernel: a filter
-knows interfaces by index, and would drop the message of one that is made again under another index. What is passed over
-here instead costs a tenth of a millisecond of CPU for each pod that comes and goes (benchmarks/idle_wakeups.py).
+Only the group RTMGRP_LINK is joined: others carry neighbors and routes. Nothing is filtered in the
+kernel: a socket filter knows interfaces by index, and would drop the message of one that is created
+again under another index. Skipping the messages of other netdevs here costs a tenth of a
+millisecond of CPU for each pod that comes and goes (benchmarks/idle_wakeups.py).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.events.event import Event
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BURST = 256  # messages taken at once, before others have their turn
-RECEIVE_BUFFER = (
-    1 << 20
-)  # octets, doubled by the kernel; a link message takes about 2.3 KiB of that
+MAX_MESSAGES = 256  # read at once, before the other monitors are polled again
+RECEIVE_BUFFER = 1 << 20  # octets; the kernel doubles it, and charges 2.3 KiB for a link message
 
 _RTMGRP_LINK = 1  # include/uapi/linux/rtnetlink.h
 _RTM_NEWLINK, _RTM_DELLINK = 16, 17
@@ -38,68 +39,68 @@ class LinkMessage(NamedTuple):
     """RTM_NEWLINK or RTM_DELLINK of an interface."""
 
     ifindex: int
-    name: str  # "" where it is missing
-    gone: bool
+    name: str  # "" if the message has no IFLA_IFNAME
+    gone: bool  # the netdev itself was deleted or moved to another namespace
 
 
-class LinkSocket:
-    """Link messages of the netdevs in `names`, a set that its owner may change; raises OSError."""
+class LinkMonitor:
+    """Reads link messages of the netdevs in `names`; raises OSError if no socket can be opened."""
 
     def __init__(self, names: set[str], receive_buffer: int = RECEIVE_BUFFER) -> None:
         self._names = names
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         self._sock = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
-        enlarge(self._sock, receive_buffer)
+        set_receive_buffer(self._sock, receive_buffer)
         self._sock.bind((0, _RTMGRP_LINK))
-        # A message tells the new name of what was renamed; by its index we know whom that concerns.
+        # The message of a rename carries the new name only; the index leads to the old one.
         self._known = {index: name for index, name in socket.if_nameindex() if name in names}
 
     def fileno(self) -> int:
-        """Readable when `changed` has something to do."""
         return self._sock.fileno()
 
-    def changed(self) -> set[str]:
-        """The netdevs that at most BURST messages were about; never waits.
+    def read(self) -> set[Event]:
+        """Return an event for each netdev that at most MAX_MESSAGES messages name.
 
-        An OSError says that messages were lost (ENOBUFS) or the socket is dead: close it, open another, look at all.
+        Raises OSError if messages were lost (ENOBUFS) or the socket has failed.
         """
-        return {
-            name
-            for data in self._received()
-            for message in parse(data)
-            for name in self._concerned(message)
-        }
+        names: set[str] = set()
+        for data in self._received():
+            for message in parse(data):
+                names |= self._concerned(message)
+        return {Event("link", name) for name in names}
 
     def close(self) -> None:
-        """Stop listening."""
         self._sock.close()
 
     def _received(self) -> Iterator[bytes]:
         with suppress(BlockingIOError):
-            for _ in range(BURST):
+            for _ in range(MAX_MESSAGES):
                 yield self._sock.recv(1 << 16)
 
     def _concerned(self, message: LinkMessage) -> set[str]:
-        known = self._known.pop(message.ifindex, message.name)
+        """Return the watched netdevs that the message is about: two for a rename, often none."""
+        old = self._known.pop(message.ifindex, message.name)
         if message.name in self._names and not message.gone:
             self._known[message.ifindex] = message.name
-        return {known, message.name} & self._names
+        return {old, message.name} & self._names
 
 
 def parse(data: bytes) -> Iterator[LinkMessage]:
-    """The link messages in a datagram from the kernel; what is cut short is passed over."""
+    """Yield the link messages of a datagram from the kernel; a truncated message is skipped."""
     at = 0
     while at + _NLMSGHDR.size + _IFINFOMSG.size <= len(data):
         length, kind, *_ = _NLMSGHDR.unpack_from(data, at)
-        if kind in (_RTM_NEWLINK, _RTM_DELLINK):
-            body = data[at + _NLMSGHDR.size : at + length]
-            if len(body) >= _IFINFOMSG.size:
-                family, _, ifindex, *_ = _IFINFOMSG.unpack_from(body)
-                # A bridge speaks in its own family when it lets go of a port that lives on.
-                yield LinkMessage(
-                    ifindex, _name(body), gone=kind == _RTM_DELLINK and family == socket.AF_UNSPEC
-                )
+        body = data[at + _NLMSGHDR.size : at + length]
+        if kind in (_RTM_NEWLINK, _RTM_DELLINK) and len(body) >= _IFINFOMSG.size:
+            yield _message(kind, body)
         at += max(_aligned(length), _NLMSGHDR.size)
+
+
+def _message(kind: int, body: bytes) -> LinkMessage:
+    family, _, ifindex, *_ = _IFINFOMSG.unpack_from(body)
+    # A bridge sends RTM_DELLINK with family AF_BRIDGE when a port leaves it; that netdev lives on.
+    gone = kind == _RTM_DELLINK and family == socket.AF_UNSPEC
+    return LinkMessage(ifindex, _name(body), gone)
 
 
 def _name(body: bytes) -> str:
@@ -116,8 +117,8 @@ def _aligned(length: int) -> int:
     return (length + 3) & ~3  # NLMSG_ALIGN and RTA_ALIGN
 
 
-def enlarge(sock: socket.socket, size: int) -> None:
-    """Ask for a receive buffer of `size` octets; without CAP_NET_ADMIN net.core.rmem_max is the limit."""
+def set_receive_buffer(sock: socket.socket, size: int) -> None:
+    """Set SO_RCVBUF to `size` octets; without CAP_NET_ADMIN net.core.rmem_max limits it."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
     except PermissionError:

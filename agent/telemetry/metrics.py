@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_PORTS = 1024  # whose flaps are remembered
+MAX_PORTS = 1024  # whose flaps are remembered
 
 
 class Process(Protocol):
@@ -61,8 +61,8 @@ class Metrics:
         self.succeeded: dict[str, float] = {}  # by source
         self.active: dict[str, bool] = {}  # by interface
         self.flaps: Counter[str] = Counter()  # by interface
-        self.heard_at: dict[str, float] = {}  # by interface
-        self.labels = self.held = self.expired = self.unwritable = self.keys_refused = 0
+        self.last_frame_at: dict[str, float] = {}  # by interface
+        self.labels = self.held = self.expired = self.keys_too_long = self.keys_refused = 0
         self.requests = Counter(
             {"200": 0}
         )  # by code; a counter that starts at 0 shows its first increase
@@ -81,24 +81,24 @@ class Metrics:
                 self.succeeded[source] = observation.time
         links = of.links(observation)
         self._interfaces = {link.netdev: link.interface for link in links if link.netdev}
-        self.heard_at = {
-            link.interface: at for link in links if (at := of.heard(observation, link))
+        self.last_frame_at = {
+            link.interface: at for link in links if (at := of.last_frame_at(observation, link))
         }
         self._count_flaps(observation)
 
-    def heard(self, netdev: str, at: float) -> None:
+    def frame_repeated(self, netdev: str, at: float) -> None:
         """A neighbour that is known spoke on this netdev, `at` seconds since the epoch: no new observation for that."""
-        if (interface := self._interfaces.get(netdev)) in self.heard_at:
-            self.heard_at[interface] = at
+        if (interface := self._interfaces.get(netdev)) in self.last_frame_at:
+            self.last_frame_at[interface] = at
 
     def rendered(
-        self, labels: Sized, held: Sized = (), expired: int = 0, unwritable: int = 0
+        self, labels: Sized, held: Sized = (), expired: int = 0, keys_too_long: int = 0
     ) -> None:
         """The labels that the Node should carry, those held of them; how many holds ran out since the last call."""
-        self.labels, self.held, self.unwritable = len(labels), len(held), unwritable
+        self.labels, self.held, self.keys_too_long = len(labels), len(held), keys_too_long
         self.expired += expired
 
-    def api(self, code: int | None) -> None:
+    def request(self, code: int | None) -> None:
         """A request was answered with this HTTP status, or not at all."""
         self.requests[str(code) if code and 100 <= code <= 599 else "none"] += 1
 
@@ -110,7 +110,7 @@ class Metrics:
         """The keys that the API server does not take at present."""
         self.keys_refused = len(keys)
 
-    def listener(self, dropped: Mapping[str, int]) -> None:
+    def frames_dropped(self, dropped: Mapping[str, int]) -> None:
         """How many frames were dropped since the start, by why."""
         self.dropped = dict(dropped)
 
@@ -140,7 +140,7 @@ class Metrics:
             name for name, active in present.items() if self.active.get(name) and not active
         )
         self.active |= present
-        if len(self.active) > MOST_PORTS:
+        if len(self.active) > MAX_PORTS:
             self.active = present
             self.flaps = Counter({name: self.flaps[name] for name in present})
 
@@ -279,7 +279,7 @@ COUNTED: tuple[Metric[Metrics], ...] = (
         G,
         "When a neighbour of the port last spoke.",
         PORT,
-        lambda m: _by(m.heard_at),
+        lambda m: _by(m.last_frame_at),
     ),
     Metric(
         "bwagent_source_duration_seconds",
@@ -318,7 +318,7 @@ COUNTED: tuple[Metric[Metrics], ...] = (
         G,
         "Keys that would be too long.",
         (),
-        lambda m: _one(m.unwritable),
+        lambda m: _one(m.keys_too_long),
     ),
     Metric(
         "bwagent_keys_refused",

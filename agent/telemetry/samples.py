@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from agent.model import AcceleratorReason, Failed, IbNeighbor, Seen
 from agent.nvml import domain as accelerator
 from agent.output import document as report
+from agent.sources import table as sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from agent.model import Gpu, Link, Neighbor, Observation, PortRole
     from agent.telemetry.exposition import Sample
 
-SOURCES = ("rdma", "lldp", "ib", "nvml")
+SOURCES = sources.NAMES
 PROBLEMS = (*SOURCES, "host", "labels")
 PORT_STATES = (
     "DOWN",
@@ -54,7 +55,7 @@ MISSING = (
     ),
 )
 OTHER = "other"  # a word that stands in no list
-MOST_NEIGHBORS = 32  # of one port
+MAX_NEIGHBORS = 32  # of one port
 GIGABIT = 1e9 / 8  # in bytes, which is Prometheus' base unit
 
 
@@ -73,7 +74,7 @@ def success(seen: Observation, source: str) -> bool | None:
     return None if source in seen.off else not isinstance(getattr(seen, source), Failed)
 
 
-def heard(seen: Observation, link: Link) -> float | None:
+def last_frame_at(seen: Observation, link: Link) -> float | None:
     """When a neighbour of that port last spoke, in seconds since the epoch."""
     return max((seen.time - (neighbor.age or 0) for neighbor in link.neighbors), default=None)
 
@@ -137,7 +138,7 @@ def neighbors(seen: Observation) -> Iterable[Sample]:
 def neighbor_info(seen: Observation) -> Iterable[Sample]:
     """Their names; the selected one is the one that labels are made of."""
     for link in links(seen):
-        for rank, neighbor in enumerate(link.neighbors[:MOST_NEIGHBORS]):
+        for rank, neighbor in enumerate(link.neighbors[:MAX_NEIGHBORS]):
             yield (link.interface, *_neighbor(neighbor), "false" if rank else "true"), 1
 
 

@@ -53,7 +53,7 @@ PHRASES = {
 HEAD = "HTTP/1.1 {} {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n"
 
 
-class State:
+class Status:
     """What is told to clients. The loop writes and the server's thread reads; every write is one assignment."""
 
     def __init__(
@@ -65,11 +65,11 @@ class State:
         self._ready = False
         self._text = ""
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         """The loop has turned; it has to say so every `alive_within` seconds, however little happens."""
         self._turned_at = self._clock()
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         """The first observation was applied; there is no way back."""
         self._ready = True
 
@@ -85,11 +85,11 @@ class State:
         return (
             (200, "ok\n")
             if still <= self._alive_within
-            else (503, f"the loop has not turned for {still:.0f} s\n")
+            else (503, f"no heartbeat of the loop for {still:.0f} s\n")
         )
 
     def readiness(self) -> tuple[int, str]:
-        return (200, "ok\n") if self._ready else (503, "no observation was applied yet\n")
+        return (200, "ok\n") if self._ready else (503, "no observation applied yet\n")
 
 
 class _Client(NamedTuple):
@@ -110,7 +110,7 @@ class Server:
     def __init__(
         self,
         address: tuple[str, int],
-        state: State,
+        state: Status,
         at_scrape: Callable[[], str] = str,
         patience: float = PATIENCE,
     ) -> None:

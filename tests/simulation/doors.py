@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
-from agent.daemon.loop import Doors, Runtime
+from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
-from agent.kube import reply as kube
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
+from agent.kube.reply import read_node
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.sysfs.guard import StuckGuard
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -33,7 +33,7 @@ from tests.simulation import fabric
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agent.events.monitor import Event
+    from agent.events.event import Event
     from tests.simulation.apiserver import Reply
     from tests.simulation.world import World
 
@@ -63,11 +63,15 @@ class Variant:
     gpus: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
 
 
-def assemble(world: World, life: int) -> Runtime:
+def assemble(world: World, life: int) -> Loop:
     """A new agent."""
     variant = world.variant
     world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
-    table, keys, helpers = Table(variant.grace, variant.confirm), keys_of(Naming()), _Helpers(world)
+    table, keys, helpers = (
+        NeighborTable(variant.grace, variant.confirm),
+        keys_of(Naming()),
+        _Helpers(world),
+    )
     ears = FrameInbox(_Listener(world), table, clock)
     gpus = NvmlPoller(helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml")))
     smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp")))
@@ -80,20 +84,20 @@ def assemble(world: World, life: int) -> Runtime:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
     log = Log(write=helpers.log, clock=wall, steady=clock)
-    return Runtime(
-        Doors(
+    return Loop(
+        Components(
             clock=clock,
-            wakeups=world,
-            ports=_Ports(),
-            ears=ears,
+            monitors=world,
+            port_states=_Ports(),
+            inbox=ears,
             pollers=(gpus, smps),
-            watch=Observer(host, Naming(), (), variant.hold, wall),
-            speaker=Reconciler(helpers.kube, "n1", keys),
-            pacer=Schedule(variant.settings, clock(), random.Random(life).random),
-            voice=Reporter(
+            observer=Observer(host, Naming(), (), variant.hold, wall),
+            reconciler=Reconciler(helpers.kube, "n1", keys),
+            schedule=Schedule(variant.settings, clock(), random.Random(life).random),
+            reporter=Reporter(
                 log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
             ),
-            aside=lambda: BackgroundTask(_attempts(world)),
+            background=lambda: BackgroundTask(_attempts(world)),
         )
     )
 
@@ -181,10 +185,10 @@ class Served:
         self.is_ready = False
         self.text = ""
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         """The loop turns."""
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         self.is_ready = True
 
     def publish(self, text: str) -> None:
@@ -245,4 +249,4 @@ def _told(reply: Reply) -> Mapping[str, Any]:
     """What the helper says of a reply: statuses below zero are its own, for what is no HTTP."""
     if reply.status < 0:
         return {"error": reply.body.decode(), "message": "it is simulated"}
-    return kube.one(reply.status, reply.headers, reply.body)
+    return read_node(reply.status, reply.headers, reply.body)

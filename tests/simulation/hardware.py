@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.events.monitor import Event
+from agent.events.event import Event
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO, Peer
 from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import CLASS, Fault

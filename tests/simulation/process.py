@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.events.monitor import Event
+from agent.events.event import Event
 from tests.simulation.sensors import lasting
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
-from agent.events.monitor import Event
+from agent.events.event import Event
 from tests.simulation.hardware import pick
 from tests.simulation.oracle import ASKED_ABOUT
 from tests.simulation.sysfs import BOOT_ID, BUS, CLASS, NET, Fault

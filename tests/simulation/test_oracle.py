@@ -19,7 +19,7 @@ from tests.simulation.scenario import run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.events.monitor import Event
+    from agent.events.event import Event
     from tests.simulation.catalogue import Fault
     from tests.simulation.world import World
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.daemon.clock import AwakeClock
-from agent.events.monitor import Event
+from agent.events.event import Event
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
 from tests.simulation.apiserver import ApiServer
@@ -39,11 +39,11 @@ QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; and an
 METRICS_EVERY = 8  # seeds: a third of all time goes into writing metrics
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818 - it is no error
     """The agent is no more."""
 
 
-class Finished(Exception):
+class Finished(Exception):  # noqa: N818 - nor is this
     """The scenario is over."""
 
 
@@ -52,7 +52,7 @@ class World:
 
     def __init__(self, node: Node, seed: int, variant: Variant | None = None) -> None:
         self.time, self.suspended, self.wall_offset = 0.0, 0.0, 0.0
-        self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)
+        self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)  # noqa: S311
         self.metrics = Metrics if seed % METRICS_EVERY == 0 else Unwritten
         self.sysfs = Sysfs(node, self._pass_time)
         self.api = ApiServer(lambda: self.time)
@@ -256,7 +256,7 @@ class World:
         """What the wake-ups are wanted of."""
 
     @property
-    def deaf(self) -> dict[str, str]:
+    def unavailable(self) -> dict[str, str]:
         return self.deafness
 
     def _pass_time(self, seconds: float) -> None:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
-from agent.daemon.loop import Doors, Runtime
+from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.errors import Unavailable
-from agent.events.monitor import Event
+from agent.events.event import Event
 from agent.host import Host
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -94,10 +94,10 @@ class Silence:
         self.is_ready = False
         self.text = ""
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         pass
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         self.is_ready = True
 
     def publish(self, text: str) -> None:
@@ -109,10 +109,10 @@ class World:
     pass.
     """
 
-    deaf: dict[str, str]
+    unavailable: dict[str, str]
 
     def __init__(self, *trees: Entries, api: Api | None = None, **changes: Any) -> None:
-        self.time, self.wall_offset, self.deaf = 1000.0, 0.0, {}
+        self.time, self.wall_offset, self.unavailable = 1000.0, 0.0, {}
         self.slow = 0.0  # seconds that a request takes
         self.entries: Entries = dict(BOOT)
         for tree in trees:
@@ -138,10 +138,13 @@ class World:
         self.runtime = self._agent(**changes)
 
     def _agent(
-        self, sources: tuple[str, ...] = (), dry_run: bool = False, **times: float
-    ) -> Runtime:
+        self,
+        sources: tuple[str, ...] = (),
+        dry_run: bool = False,
+        **times: float,  # noqa: FBT002
+    ) -> Loop:
         clock = AwakeClock(lambda: self.time)
-        table, keys, settings = Table(30.0, 2), keys_of(Naming()), Settings(**times)
+        table, keys, settings = NeighborTable(30.0, 2), keys_of(Naming()), Settings(**times)
         ears = FrameInbox(self.listener, table, clock)
         gpus, smps = (
             NvmlPoller(self._ask_nvml, aside=BackgroundTask(self._now)),
@@ -152,8 +155,8 @@ class World:
         voice = Reporter(
             log, Metrics(), self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
-        return Runtime(
-            Doors(
+        return Loop(
+            Components(
                 clock, self, _Ports(self), ears, (gpus, smps),
                 Observer(host, Naming(), sources, settings.hold, self._wall),
                 Reconciler(self.api, "n1", keys, dry_run),

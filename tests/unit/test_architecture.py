@@ -24,6 +24,8 @@ IO = {
     "events.monitor",
     "events.port_states",
     "events.rtnetlink",
+    "events.signals",
+    "events.uevents",
     "helper.forkserver",
     "helper.main",
     "helper.process",
@@ -57,27 +59,25 @@ ALLOWED: dict[str, set[str]] = {
     "labels": {"nvml", "sources"},
     "output": {"labels", "nvml"},
     "snapshot": {"host", "infiniband", "lldp", "nvml", "sources", "sysfs"},
-    "kube": {"helper", "labels", "nvml"},
+    "kube": {"helper", "labels", "nvml", "sources"},
     "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
     "daemon": {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
     },
-    "options": {"labels"},
-    "run_options": {"daemon", "options", "telemetry"},
+    "options": {"daemon", "labels", "sources", "telemetry"},
 }
 # The modules that put the parts together.
 EDGE = {"cli"}
 THIRD_PARTY = {
     "cli",
-    "events.monitor",
+    "events.uevents",
     "kube.client",
     "nvml.library",
     "options",
     "output.formats",
-    "run_options",
     "snapshot.archive",
-    "snapshot.pcap",
+    "lldp.pcap",
     "telemetry.metrics",
 }
 

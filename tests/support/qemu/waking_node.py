@@ -1,8 +1,7 @@
-"""What wakes an agent inside the emulated machine: `python -m tests.support.qemu.waking_node`,
-which leaves wakes.json.
+"""Events inside the emulated machine: `python -m tests.support.qemu.waking_node`.
 
-For each step the file has what was said, as [kind, subject], until all that is awaited had been and
-silence followed.
+It leaves events.json: for each step the events as [kind, subject], read until all awaited ones came
+and no other followed.
 """
 
 from __future__ import annotations
@@ -12,16 +11,17 @@ import subprocess
 import time
 from pathlib import Path
 
-from agent.events.monitor import Event, Monitors
+from agent.events.event import Event
+from agent.events.monitor import Monitors
 from agent.events.port_states import PortStateSweep
 
-PATIENCE = 10.0  # seconds until something that should have been said has not
+EVENT_TIMEOUT = 10.0  # seconds until an awaited event is missing
 QUIET = 1.5  # seconds; the kernel batches carrier changes to one a second
 DEVICE, RENAMED = Event("device", "rxe0"), Event("device", "rxe9")
 LINK, PORT = Event("link", "eth0"), Event("port", "rxe0/1")
 ADD = "rdma link add rxe0 type rxe netdev eth0"
 
-# name, command, what is to be said
+# name, command, awaited events
 STEPS: list[tuple[str, str, set[Event]]] = [
     ("a link is added", ADD, {DEVICE, PORT}),
     ("the cable is pulled", "ip link set far0 down", {LINK, PORT}),
@@ -37,11 +37,11 @@ STEPS: list[tuple[str, str, set[Event]]] = [
 ]
 
 
-def until(wakeups: Monitors, awaited: set[Event]) -> set[Event]:
-    """What is said until all that is awaited has been, and nothing follows for a while."""
+def read_until(monitors: Monitors, awaited: set[Event]) -> set[Event]:
+    """Read events until all awaited ones have come and none follows for QUIET seconds."""
     found: set[Event] = set()
-    end = time.monotonic() + PATIENCE
-    while (more := wakeups.wait(QUIET)) or (awaited - found and time.monotonic() < end):
+    end = time.monotonic() + EVENT_TIMEOUT
+    while (more := monitors.wait(QUIET)) or (awaited - found and time.monotonic() < end):
         found |= more
     return found
 
@@ -53,13 +53,13 @@ def main() -> None:
         subprocess.run(["ip", *words.split()], check=True)
     sweep = PortStateSweep(0.2)
     sweep.watch([("rxe0", 1)])
-    wakeups = Monitors(["eth0"], ports=sweep)
-    said = {"deaf": [list(item) for item in wakeups.deaf.items()]}
-    until(wakeups, {PORT})
+    monitors = Monitors(["eth0"], ports=sweep)
+    events = {"unavailable": [list(item) for item in monitors.unavailable.items()]}
+    read_until(monitors, {PORT})
     for name, command, awaited in STEPS:
         subprocess.run(command.split(), check=True)
-        said[name] = [list(wake) for wake in sorted(until(wakeups, awaited))]
-    Path("wakes.json").write_text(json.dumps(said))
+        events[name] = [list(event) for event in sorted(read_until(monitors, awaited))]
+    Path("events.json").write_text(json.dumps(events))
 
 
 if __name__ == "__main__":

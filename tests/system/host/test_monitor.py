@@ -1,4 +1,4 @@
-"""Wake-ups from real netdevs in network namespaces, real signals and real files."""
+"""Events from real netdevs in network namespaces, and real signals."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import Unavailable
-from agent.events.monitor import RETRY, Event, Links, Monitors, Uevents
+from agent.events.event import Event
+from agent.events.monitor import MIN_RETRY_INTERVAL, Monitors
 from agent.events.port_states import FILES, PortStateSweep
 from agent.events.port_states import PATIENCE as SWEEP_PATIENCE
-from agent.events.rtnetlink import parse
+from agent.events.rtnetlink import LinkMonitor, parse
+from agent.events.uevents import UeventMonitor
 from agent.lldp.packet_socket import Listener
 from tests.support.lldp_frames import END, MAC, ethernet, identity
 from tests.support.real_parts import require
@@ -32,15 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agent.events.monitor import Ear
+    from agent.events.monitor import Monitor
 
-QUIET = 0.3  # seconds without a wake-up after which none is on its way
+QUIET = 0.3  # seconds without an event after which none is on its way
 ETH0 = Event("link", "eth0")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def parts() -> None:
-    """What all tests of this module need."""
+    """Skip without the real parts that all tests of this module need."""
     require(missing())
 
 
@@ -53,37 +55,39 @@ def far() -> Iterator[Namespace]:
 
 @pytest.fixture
 def node(far: Namespace) -> Iterator[Namespace]:
-    """The node's network, where the ears are; its eth0 is plugged into the far end's wire0."""
+    """The node's network, where the monitors are; its eth0 is cabled to the far end's wire0."""
     with Namespace() as namespace:
         cable(far, "wire0", namespace, "eth0")
         yield namespace
 
 
 @contextmanager
-def waking(node: Namespace, *netdevs: str, **ears: Callable[[set[str]], Ear]) -> Iterator[Monitors]:
-    """Wake-ups with these ears in a namespace."""
-    wakeups = node.call(Monitors, netdevs, signals=(), ears=ears)
+def monitoring(
+    node: Namespace, *netdevs: str, **opened: Callable[[set[str]], Monitor]
+) -> Iterator[Monitors]:
+    """Monitors opened in a namespace."""
+    monitors = node.call(Monitors, netdevs, signals=(), monitors=opened)
     try:
-        assert not wakeups.deaf
-        settle(node, wakeups)
-        yield wakeups
+        assert not monitors.unavailable
+        settle(node, monitors)
+        yield monitors
     finally:
-        wakeups.close()
+        monitors.close()
 
 
-def settle(node: Namespace, wakeups: Monitors) -> None:
-    """Hear out what is on its way."""
-    while node.call(wakeups.wait, QUIET):
+def settle(node: Namespace, monitors: Monitors) -> None:
+    """Read events until none follows."""
+    while node.call(monitors.wait, QUIET):
         pass
 
 
-def heard(node: Namespace, wakeups: Monitors, wanted: Event) -> set[Event]:
-    """Wait for this one; all that came."""
-    return gathered(partial(node.call, wakeups.wait, 1), {wanted})
+def awaited(node: Namespace, monitors: Monitors, wanted: Event) -> set[Event]:
+    """Wait for this event; return all that came."""
+    return gathered(partial(node.call, monitors.wait, 1), {wanted})
 
 
 def gathered(wait: Callable[[], set[Event]], wanted: set[Event]) -> set[Event]:
-    """Wait for all of these; all that came."""
+    """Wait for all of these events; return all that came."""
     found: set[Event] = set()
 
     def complete() -> bool:
@@ -94,14 +98,12 @@ def gathered(wait: Callable[[], set[Event]], wanted: set[Event]) -> set[Event]:
     return found
 
 
-@pytest.mark.parametrize("ear", [Links, Uevents])
-def test_what_happens_to_a_netdev_wakes(
-    far: Namespace, node: Namespace, ear: Callable[[set[str]], Ear]
+@pytest.mark.parametrize("build", [LinkMonitor, UeventMonitor])
+def test_changes_of_a_netdev_are_events(
+    far: Namespace, node: Namespace, build: Callable[[set[str]], Monitor]
 ) -> None:
-    """Its end, its return under another index, its rename and the rename back: each ear tells of
-    all of them.
-    """
-    with waking(node, "eth0", one=ear) as wakeups:
+    """Deletion, creation under another index, a rename and the rename back, by either monitor."""
+    with monitoring(node, "eth0", one=build) as monitors:
         for step in (
             "link delete eth0",
             f"link add eth0 index 4000 type veth peer name wire1 netns {far.name}",
@@ -109,157 +111,152 @@ def test_what_happens_to_a_netdev_wakes(
             "link set eth7 name eth0",
         ):
             node.ip(*step.split())
-            assert heard(node, wakeups, ETH0) == {ETH0}, step
-            settle(node, wakeups)
+            assert awaited(node, monitors, ETH0) == {ETH0}, step
+            settle(node, monitors)
 
 
-@pytest.mark.parametrize("ear", [Links, Uevents])
-def test_a_netdev_lent_to_a_pod_wakes_when_it_goes_and_comes(
-    node: Namespace, ear: Callable[[set[str]], Ear]
+@pytest.mark.parametrize("build", [LinkMonitor, UeventMonitor])
+def test_a_netdev_moved_to_a_pod_and_back_is_two_events(
+    node: Namespace, build: Callable[[set[str]], Monitor]
 ) -> None:
-    """Moved to another namespace, renamed there, and given back."""
-    with Namespace() as pod, waking(node, "eth0", one=ear) as wakeups:
+    """What happens to it in the other namespace is none."""
+    with Namespace() as pod, monitoring(node, "eth0", one=build) as monitors:
         node.ip("link", "set", "eth0", "netns", pod.name)
-        heard(node, wakeups, ETH0)
-        settle(node, wakeups)
+        awaited(node, monitors, ETH0)
+        settle(node, monitors)
         pod.ip("link", "set", "eth0", "name", "net1")
-        assert not node.call(wakeups.wait, QUIET)
+        assert not node.call(monitors.wait, QUIET)
         pod.ip("link", "set", "net1", "name", "eth0", "netns", node.name)
-        heard(node, wakeups, ETH0)
+        awaited(node, monitors, ETH0)
 
 
-def test_a_link_that_goes_down_and_up_wakes(node: Namespace) -> None:
-    """At this end and at the other one."""
-    with waking(node, "eth0", links=Links) as wakeups:
+def test_a_link_down_and_up_is_an_event(node: Namespace) -> None:
+    """Set administratively at this end."""
+    with monitoring(node, "eth0", links=LinkMonitor) as monitors:
         for state in ("down", "up"):
             node.ip("link", "set", "eth0", state)
-            assert heard(node, wakeups, ETH0) == {ETH0}
-            settle(node, wakeups)
+            assert awaited(node, monitors, ETH0) == {ETH0}
+            settle(node, monitors)
 
 
-def test_a_far_end_that_goes_down_wakes(far: Namespace, node: Namespace) -> None:
-    """The carrier's way, which the kernel batches."""
-    with waking(node, "eth0", links=Links) as wakeups:
+def test_a_carrier_loss_is_an_event(far: Namespace, node: Namespace) -> None:
+    """The far end goes down; the kernel batches carrier changes."""
+    with monitoring(node, "eth0", links=LinkMonitor) as monitors:
         far.ip("link", "set", "wire0", "down")
-        assert heard(node, wakeups, ETH0) == {ETH0}
-        settle(node, wakeups)
+        assert awaited(node, monitors, ETH0) == {ETH0}
+        settle(node, monitors)
         bring_up(far, "wire0", node, "eth0")
-        assert heard(node, wakeups, ETH0) == {ETH0}
+        assert awaited(node, monitors, ETH0) == {ETH0}
 
 
-def test_other_netdevs_do_not_wake(node: Namespace) -> None:
-    """Pods come and go, a bridge takes ports and lets go of them: nobody wakes for that."""
-    with waking(node, "eth0", links=Links, uevents=Uevents) as wakeups:
+def test_other_netdevs_are_no_events(node: Namespace) -> None:
+    """Pods come and go, a bridge gains and loses ports."""
+    with monitoring(node, "eth0", links=LinkMonitor, uevents=UeventMonitor) as monitors:
         node.ip("link", "add", "br0", "type", "bridge")
         for _ in range(20):
             node.ip("link", "add", "pod0", "type", "veth", "peer", "name", "pod1")
             node.ip("link", "set", "pod0", "master", "br0")
             node.ip("link", "delete", "pod0")
-        assert not node.call(wakeups.wait, QUIET)
+        assert not node.call(monitors.wait, QUIET)
 
 
 def test_a_port_that_leaves_a_bridge_is_still_known(node: Namespace) -> None:
-    """The bridge's word of its end is not the netdev's end: a rename after that is told."""
+    """A bridge's RTM_DELLINK is no deletion: a rename after it names the old netdev."""
     node.ip("link", "add", "br0", "type", "bridge")
     node.ip("link", "set", "eth0", "master", "br0")
-    with waking(node, "eth0", links=Links) as wakeups:
+    with monitoring(node, "eth0", links=LinkMonitor) as monitors:
         node.ip("link", "set", "eth0", "nomaster")
         node.ip("link", "set", "eth0", "down")
-        settle(node, wakeups)
+        settle(node, monitors)
         node.ip("link", "set", "eth0", "name", "eth7")
-        assert heard(node, wakeups, ETH0) == {ETH0}
+        assert awaited(node, monitors, ETH0) == {ETH0}
 
 
 def test_a_new_set_of_netdevs_is_followed_by_a_resync(far: Namespace, node: Namespace) -> None:
-    """What was on its way while the ears changed is not lost unsaid; the same set again changes
-    nothing.
-    """
-    with waking(node, "eth0", links=Links) as wakeups:
-        wakeups.watch(["eth0"])
-        assert not node.call(wakeups.wait, QUIET)
-        wakeups.watch(["eth9"])
-        assert node.call(wakeups.wait, 0) == {Event("resync", "links")}
+    """Events may be lost while the monitors reopen; the same set again changes nothing."""
+    with monitoring(node, "eth0", links=LinkMonitor) as monitors:
+        monitors.watch(["eth0"])
+        assert not node.call(monitors.wait, QUIET)
+        monitors.watch(["eth9"])
+        assert node.call(monitors.wait, 0) == {Event("resync", "links")}
         node.ip("link", "delete", "eth0")
-        assert not node.call(wakeups.wait, QUIET)
+        assert not node.call(monitors.wait, QUIET)
         cable(far, "wire9", node, "eth9")
-        assert heard(node, wakeups, Event("link", "eth9"))
+        assert awaited(node, monitors, Event("link", "eth9"))
 
 
 def storm(node: Namespace, rounds: int) -> None:
-    """Messages of all kinds about eth0 and about others, faster than one `ip` a time."""
-    lines = "link set eth0 down\nlink add pod0 type veth peer name pod1\nlink delete pod0\nlink set eth0 up\n"
+    """Send messages of all kinds about eth0 and others, faster than one `ip` at a time."""
+    pod = "link add pod0 type veth peer name pod1\nlink delete pod0\n"
+    lines = f"link set eth0 down\n{pod}link set eth0 up\n"
     batch = ["ip", "-n", node.name, "-batch", "-"]
     subprocess.run(batch, input=lines * rounds, check=True, text=True, timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("ear", [Links, Uevents])
-def test_an_overflow_is_a_resync_and_no_end(node: Namespace, ear: Callable[..., Ear]) -> None:
-    """ENOBUFS: whoever listens is told that it missed something, every time, and hears again."""
-    with waking(node, "eth0", one=partial(ear, receive_buffer=8192)) as wakeups:
+@pytest.mark.parametrize("build", [LinkMonitor, UeventMonitor])
+def test_an_overflow_is_a_resync_and_no_end(node: Namespace, build: Callable[..., Monitor]) -> None:
+    """ENOBUFS is reported every time, and later events arrive."""
+    with monitoring(node, "eth0", one=partial(build, receive_buffer=8192)) as monitors:
         for _ in range(2):
             storm(node, 30)
-            heard(node, wakeups, Event("resync", "one"))
-            settle(node, wakeups)
+            awaited(node, monitors, Event("resync", "one"))
+            settle(node, monitors)
             node.ip("link", "set", "eth0", "down")
             node.ip("link", "set", "eth0", "name", "eth7")
-            heard(node, wakeups, ETH0)
+            awaited(node, monitors, ETH0)
             node.ip("link", "set", "eth7", "name", "eth0")
-            settle(node, wakeups)
+            settle(node, monitors)
 
 
 def test_a_storm_takes_no_memory(node: Namespace) -> None:
-    """Thousands of messages are one reason, and are not kept."""
-    with waking(node, "eth0", links=Links) as wakeups:
+    """Thousands of messages become one event."""
+    with monitoring(node, "eth0", links=LinkMonitor) as monitors:
         tracemalloc.start()
         try:
             for _ in range(2):
                 storm(node, 100)
-                assert node.call(wakeups.wait, 0) <= {ETH0, Event("resync", "links")}
-                settle(node, wakeups)
+                assert node.call(monitors.wait, 0) <= {ETH0, Event("resync", "links")}
+                settle(node, monitors)
             assert tracemalloc.get_traced_memory()[1] < 1 << 20
         finally:
             tracemalloc.stop()
 
 
 def test_a_dead_socket_is_replaced(node: Namespace) -> None:
-    """A descriptor that is no socket any more: a resync, and the next message is heard."""
-    made: list[Links] = []
+    """A descriptor that is no socket any more: a resync, and the next message arrives."""
+    made: list[LinkMonitor] = []
 
-    def keep(names: set[str]) -> Links:
-        made.append(Links(names))
+    def keep(names: set[str]) -> LinkMonitor:
+        made.append(LinkMonitor(names))
         return made[-1]
 
-    with waking(node, "eth0", links=keep) as wakeups:
+    with monitoring(node, "eth0", links=keep) as monitors:
         reader, writer = os.pipe()
         os.dup2(reader, made[-1].fileno())
         os.close(reader)
         os.close(writer)
-        heard(node, wakeups, Event("resync", "links"))
+        awaited(node, monitors, Event("resync", "links"))
         node.ip("link", "set", "eth0", "down")
-        heard(node, wakeups, ETH0)
+        awaited(node, monitors, ETH0)
 
 
-def test_an_ear_that_cannot_be_built_is_polled_for() -> None:
-    """No pyudev, no descriptors left: the reason is told, others hear on, and each try is a
-    resync.
-    """
+def test_a_monitor_that_cannot_be_opened_is_retried() -> None:
+    """No pyudev, no descriptors left: the error is kept, and each attempt is a resync."""
 
-    def shut(_names: set[str]) -> Ear:
+    def shut(_names: set[str]) -> Monitor:
         raise Unavailable("uevents: no libudev here")
 
-    wakeups = Monitors(signals=(), ears={"uevents": shut})
-    assert wakeups.deaf == {"uevents": "uevents: no libudev here"}
+    monitors = Monitors(signals=(), monitors={"uevents": shut})
+    assert monitors.unavailable == {"uevents": "uevents: no libudev here"}
     start = time.monotonic()
-    assert wakeups.wait(60) == {Event("resync", "uevents")}
-    assert RETRY <= time.monotonic() - start < 10 * RETRY
-    assert not wakeups.wait(0)
-    wakeups.close()
+    assert monitors.wait(60) == {Event("resync", "uevents")}
+    assert MIN_RETRY_INTERVAL <= time.monotonic() - start < 10 * MIN_RETRY_INTERVAL
+    assert not monitors.wait(0)
+    monitors.close()
 
 
 def test_without_libudev_there_are_no_uevents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is told, though pyudev looks for it when it is used and not when it is
-    imported.
-    """
+    """The ImportError that pyudev raises at the first use becomes Unavailable."""
 
     def shut() -> None:
         raise ImportError("No library named udev")
@@ -270,13 +267,13 @@ def test_without_libudev_there_are_no_uevents(monkeypatch: pytest.MonkeyPatch) -
         SimpleNamespace(Context=shut, Monitor=SimpleNamespace(from_netlink=None)),
     )
     with pytest.raises(Unavailable, match="uevents: No library named udev"):
-        Uevents(set())
+        UeventMonitor(set())
 
 
 def test_no_capability_is_needed() -> None:
-    """Whoever may not force a buffer on the kernel takes what there is, and hears all the same."""
+    """Without CAP_NET_ADMIN the receive buffer is smaller; both monitors work."""
     powerless = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c"]
-    code = "from agent.events.monitor import Wakeups; print(Wakeups().deaf)"
+    code = "from agent.events.monitor import Monitors; print(Monitors().unavailable)"
     assert (
         subprocess.run([*powerless, code], check=True, capture_output=True, text=True).stdout
         == "{}\n"
@@ -284,47 +281,47 @@ def test_no_capability_is_needed() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_signals_wake_and_kill_nobody(number: signal.Signals) -> None:
-    """Whether they come before the wait or in it; afterwards they do again what they did before."""
+def test_signals_are_events(number: signal.Signals) -> None:
+    """Before the wait and during it; `close` restores the handlers."""
     before = signal.getsignal(number)
-    wakeups = Monitors(ears={})
+    monitors = Monitors(monitors={})
     os.kill(os.getpid(), number)
-    assert wakeups.wait(PATIENCE) == {Event("signal", number.name)}
+    assert monitors.wait(PATIENCE) == {Event("signal", number.name)}
     threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-    assert wakeups.wait(PATIENCE) == {Event("signal", number.name)}
-    assert not wakeups.wait(0)
-    wakeups.close()
+    assert monitors.wait(PATIENCE) == {Event("signal", number.name)}
+    assert not monitors.wait(0)
+    monitors.close()
     assert signal.getsignal(number) == before
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_frames_wake_until_they_are_received(far: Namespace, node: Namespace) -> None:
-    """The listener's descriptors are asked for at each wait, so that a netdev may come later."""
+def test_frames_are_events_until_they_are_received(far: Namespace, node: Namespace) -> None:
+    """The descriptors are listed at each wait, so that a netdev may come later."""
     listener = Listener()
-    wakeups = Monitors(signals=(), ears={}, frames=listener.filenos)
-    assert not wakeups.wait(0)
+    monitors = Monitors(signals=(), monitors={}, frames=listener.filenos)
+    assert not monitors.wait(0)
     node.call(listener.watch, ["eth0"])
     far.send("wire0", ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END))
-    assert wakeups.wait(PATIENCE) == {Event("frames", "")}
-    assert wakeups.wait(0) == {Event("frames", "")}
+    assert monitors.wait(PATIENCE) == {Event("frames", "")}
+    assert monitors.wait(0) == {Event("frames", "")}
     assert len(listener.receive(0)) == 1
-    assert not wakeups.wait(QUIET)
+    assert not monitors.wait(QUIET)
     listener.close()
-    wakeups.close()
+    monitors.close()
 
 
 @pytest.fixture
 def messages(node: Namespace) -> list[bytes]:
-    """Datagrams as the kernel sends them, while things happen to eth0."""
+    """Datagrams of a real kernel while eth0 goes down and is renamed."""
 
-    def listen() -> socket.socket:
+    def joined() -> socket.socket:
         sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         sock.bind((0, 1))
         sock.settimeout(QUIET)
         return sock
 
     found = []
-    with node.call(listen) as sock:
+    with node.call(joined) as sock:
         node.ip("link", "set", "eth0", "down")
         node.ip("link", "set", "eth0", "name", "a-name-of-fifte")
         while True:
@@ -338,9 +335,9 @@ def test_messages_name_what_ip_names(node: Namespace, messages: list[bytes]) -> 
     """Index and name, old and new, from every message of the kernel."""
     links = {link["ifname"]: link["ifindex"] for link in json.loads(node.ip("-j", "link"))}
     index = links["a-name-of-fifte"]
-    told = [(message.ifindex, message.name) for data in messages for message in parse(data)]
-    assert {(index, "eth0"), (index, "a-name-of-fifte")} == set(told)
-    assert len(told) == len(messages)
+    found = [(message.ifindex, message.name) for data in messages for message in parse(data)]
+    assert {(index, "eth0"), (index, "a-name-of-fifte")} == set(found)
+    assert len(found) == len(messages)
     assert list(parse(b"".join(messages))) == [
         message for data in messages for message in parse(data)
     ]
@@ -393,12 +390,12 @@ def sweeping(
 ) -> Iterator[tuple[PortStateSweep, Monitors]]:
     """A fast sweep, and the wake-ups that it is part of."""
     sweep = PortStateSweep(0.02, sys=str(tree.root), read=read)
-    wakeups = Monitors(signals=(), ears={}, ports=sweep)
+    monitors = Monitors(signals=(), monitors={}, ports=sweep)
     try:
         sweep.watch(ports)
-        yield sweep, wakeups
+        yield sweep, monitors
     finally:
-        wakeups.close()
+        monitors.close()
     wait_for(lambda: not sweepers())
 
 
@@ -434,10 +431,10 @@ def sweepers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sweep"]
 
 
-def changes(wakeups: Monitors, *ports: str) -> bool:
+def changes(monitors: Monitors, *ports: str) -> bool:
     """Wait until these ports and no others have changed."""
     wanted = {Event("port", port) for port in ports}
-    return gathered(partial(wakeups.wait, 1), wanted) == wanted
+    return gathered(partial(monitors.wait, 1), wanted) == wanted
 
 
 def descriptors(tree: Tree) -> int:
@@ -452,38 +449,38 @@ def test_a_port_that_says_something_else_wakes(tree: Tree) -> None:
     """At first all do, for what was read of them before is older; then those whose file changed,
     and no others.
     """
-    with sweeping(tree, ALL) as (_, wakeups):
-        assert changes(wakeups, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
-        assert not wakeups.wait(QUIET)
+    with sweeping(tree, ALL) as (_, monitors):
+        assert changes(monitors, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
+        assert not monitors.wait(QUIET)
         for name in FILES:
             tree.file("mlx5_1/2", name).write_text("1: DOWN\n")
-            assert changes(wakeups, "mlx5_1/2")
+            assert changes(monitors, "mlx5_1/2")
         tree.file("mlx5_0/1").write_text("2: INIT\n")
-        assert changes(wakeups, "mlx5_0/1")
-        assert not wakeups.wait(QUIET)
+        assert changes(monitors, "mlx5_0/1")
+        assert not monitors.wait(QUIET)
 
 
 def test_descriptors_go_with_what_is_watched(tree: Tree) -> None:
     """Open while a port is swept, closed when it is not, or nothing is."""
-    with sweeping(tree, ALL) as (sweep, wakeups):
-        assert changes(wakeups, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
+    with sweeping(tree, ALL) as (sweep, monitors):
+        assert changes(monitors, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
         assert descriptors(tree) == 3 * len(FILES)
         sweep.watch(ALL[:1])
         wait_for(lambda: descriptors(tree) == len(FILES))
         sweep.watch([])
         wait_for(lambda: descriptors(tree) == 0)
-        assert not wakeups.wait(QUIET)
+        assert not monitors.wait(QUIET)
         sweep.watch(ALL[:1])
-        assert changes(wakeups, "mlx5_0/1")
+        assert changes(monitors, "mlx5_0/1")
     wait_for(lambda: descriptors(tree) == 0)
 
 
 def test_a_device_that_comes_later_wakes(tree: Tree) -> None:
     """A port without files is swept like any other, and costs no descriptor."""
-    with sweeping(tree, [("mlx5_9", 1)]) as (_, wakeups):
-        assert changes(wakeups, "mlx5_9/1")
+    with sweeping(tree, [("mlx5_9", 1)]) as (_, monitors):
+        assert changes(monitors, "mlx5_9/1")
         tree.plug("mlx5_9/1")
-        assert changes(wakeups, "mlx5_9/1")
+        assert changes(monitors, "mlx5_9/1")
 
 
 @pytest.fixture
@@ -503,17 +500,17 @@ def test_a_driver_that_reloads_wakes_twice(tree: Tree, netdev: str) -> None:
     for name in FILES:
         tree.file("mlx5_0/1", name).unlink()
         tree.file("mlx5_0/1", name).symlink_to(f"/sys/class/net/{netdev}/flags")
-    with sweeping(tree, ALL[:1]) as (_, wakeups):
-        assert changes(wakeups, "mlx5_0/1")
+    with sweeping(tree, ALL[:1]) as (_, monitors):
+        assert changes(monitors, "mlx5_0/1")
         subprocess.run(["ip", "link", "set", netdev, "up"], check=True)
-        assert changes(wakeups, "mlx5_0/1")
+        assert changes(monitors, "mlx5_0/1")
         subprocess.run(["ip", "link", "delete", netdev], check=True)
-        assert changes(wakeups, "mlx5_0/1")
-        assert not wakeups.wait(QUIET)
+        assert changes(monitors, "mlx5_0/1")
+        assert not monitors.wait(QUIET)
         subprocess.run(
             ["ip", "link", "add", netdev, "type", "veth", "peer", "name", f"{netdev}p"], check=True
         )
-        assert changes(wakeups, "mlx5_0/1")
+        assert changes(monitors, "mlx5_0/1")
 
 
 def test_a_device_that_blocks_holds_up_nobody(tree: Tree) -> None:
@@ -527,19 +524,19 @@ def test_a_device_that_blocks_holds_up_nobody(tree: Tree) -> None:
             well.wait()
         return os.pread(fd, limit, offset)
 
-    with sweeping(tree, ALL[:2], read) as (sweep, wakeups):
-        assert changes(wakeups, "mlx5_0/1", "mlx5_1/1")
+    with sweeping(tree, ALL[:2], read) as (sweep, monitors):
+        assert changes(monitors, "mlx5_0/1", "mlx5_1/1")
         sick.set()
-        assert changes(wakeups, "mlx5_0/1")
+        assert changes(monitors, "mlx5_0/1")
         for text in ("1: DOWN\n", "4: ACTIVE\n"):
             tree.file("mlx5_1/1").write_text(text)
-            assert changes(wakeups, "mlx5_1/1")
+            assert changes(monitors, "mlx5_1/1")
         sweep.watch([])
         sweep.watch(ALL[:2])
-        assert changes(wakeups, "mlx5_1/1")
+        assert changes(monitors, "mlx5_1/1")
         time.sleep(2 * SWEEP_PATIENCE)
-        assert not wakeups.wait(0)
+        assert not monitors.wait(0)
         assert len(sweepers()) == 2
         well.set()
-        assert changes(wakeups, "mlx5_0/1")
+        assert changes(monitors, "mlx5_0/1")
         wait_for(lambda: len(sweepers()) == 1)

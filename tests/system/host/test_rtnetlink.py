@@ -1,6 +1,4 @@
-"""Our reading of the kernel's link messages, held against pyroute2's, over what a real kernel
-says.
-"""
+"""Link messages of a real kernel, decoded by agent.events.rtnetlink and by pyroute2."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RTMGRP_LINK = 1
-STORY = (
+STEPS = (
     "link add eth0 type veth peer name wire0",
     "link set eth0 up",
     "link set wire0 up",
@@ -37,8 +35,8 @@ STORY = (
 
 
 @pytest.fixture(scope="module")
-def said() -> list[bytes]:
-    """The datagrams that a kernel sends while netdevs come, change and go."""
+def datagrams() -> list[bytes]:
+    """Datagrams of a real kernel while netdevs are created, changed and deleted."""
     require(missing())
     with Namespace() as namespace:
         sock = namespace.call(
@@ -47,7 +45,7 @@ def said() -> list[bytes]:
         with sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
             sock.bind((0, RTMGRP_LINK))
-            for step in STORY:
+            for step in STEPS:
                 namespace.ip(*step.split())
             return list(_received(sock))
 
@@ -59,7 +57,7 @@ def _received(sock: socket.socket) -> Iterator[bytes]:
 
 
 def by_pyroute2(data: bytes) -> list[LinkMessage]:
-    """The same facts, as the library reads them."""
+    """The messages of a datagram as pyroute2 decodes them."""
     return [
         LinkMessage(
             message["index"],
@@ -71,21 +69,21 @@ def by_pyroute2(data: bytes) -> list[LinkMessage]:
     ]
 
 
-def test_we_read_what_pyroute2_reads(said: list[bytes]) -> None:
-    """Index, name and end of every netdev in every message of a real kernel."""
-    ours = [list(parse(data)) for data in said]
-    assert ours == [by_pyroute2(data) for data in said]
-    told = {(message.name, message.gone) for messages in ours for message in messages}
-    assert {("eth0", False), ("a-name-of-15-ch", False), ("br0", True), ("eth0", True)} <= told
+def test_we_read_what_pyroute2_reads(datagrams: list[bytes]) -> None:
+    """Index, name and deletion of every netdev in every message."""
+    ours = [list(parse(data)) for data in datagrams]
+    assert ours == [by_pyroute2(data) for data in datagrams]
+    found = {(message.name, message.gone) for messages in ours for message in messages}
+    assert {("eth0", False), ("a-name-of-15-ch", False), ("br0", True), ("eth0", True)} <= found
 
 
-def test_several_messages_in_a_datagram_are_all_read(said: list[bytes]) -> None:
-    """The kernel may batch them; then each is read as when it came alone."""
-    together = b"".join(said)
-    assert list(parse(together)) == [message for data in said for message in by_pyroute2(data)]
+def test_several_messages_in_a_datagram_are_all_read(datagrams: list[bytes]) -> None:
+    """The kernel may batch them."""
+    together = b"".join(datagrams)
+    assert list(parse(together)) == [message for data in datagrams for message in by_pyroute2(data)]
 
 
-def test_a_message_that_is_cut_short_is_no_accident(said: list[bytes]) -> None:
-    """Every truncation is read up to where it ends, and never with an exception."""
-    for length in range(len(said[0])):
-        assert len(list(parse(said[0][:length]))) <= 1
+def test_a_truncated_message_is_skipped(datagrams: list[bytes]) -> None:
+    """No truncation raises."""
+    for length in range(len(datagrams[0])):
+        assert len(list(parse(datagrams[0][:length]))) <= 1

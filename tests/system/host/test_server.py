@@ -16,7 +16,7 @@ import pytest
 from agent.errors import Malformed, Unavailable
 from agent.telemetry import server as serve
 from agent.telemetry.listening import parse_address
-from agent.telemetry.server import Server, State
+from agent.telemetry.server import Server, Status
 from tests.support import switch
 from tests.support.real_parts import require
 
@@ -30,15 +30,15 @@ GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture
-def state() -> State:
+def state() -> Status:
     """Serve this text, of a loop that has just turned."""
-    state = State()
+    state = Status()
     state.publish("up 1\n")
     return state
 
 
 @pytest.fixture
-def start(state: State) -> Iterator[Start]:
+def start(state: Status) -> Iterator[Start]:
     """Start servers that end with the test."""
     with ExitStack() as stack:
         yield lambda address=HERE, **options: stack.enter_context(
@@ -69,7 +69,7 @@ def rest(sock: socket.socket) -> bytes:
 # The pages.
 
 
-def test_the_published_text_is_served(start: Start, state: State) -> None:
+def test_the_published_text_is_served(start: Start, state: Status) -> None:
     """The last one, and what is known only at the scrape behind it."""
     server = start(at_scrape=lambda: "now 2\n")
     assert ask(server) == (200, "up 1\nnow 2\n")
@@ -86,20 +86,20 @@ def test_an_addition_that_fails_is_left_out(start: Start) -> None:
 def test_health_is_that_the_loop_turns() -> None:
     """Until it has not for too long; and again when it does."""
     now = [0.0]
-    state = State(lambda: now[0], alive_within=60)
+    state = Status(lambda: now[0], alive_within=60)
     assert state.health() == (200, "ok\n")
     now[0] = 61.0
-    assert state.health() == (503, "the loop has not turned for 61 s\n")
-    state.turned()
+    assert state.health() == (503, "no heartbeat of the loop for 61 s\n")
+    state.heartbeat()
     assert state.health() == (200, "ok\n")
 
 
-def test_ready_is_that_an_observation_was_applied(start: Start, state: State) -> None:
+def test_ready_is_that_an_observation_was_applied(start: Start, state: Status) -> None:
     """Once, and for good; health is asked for separately."""
     server = start()
-    assert ask(server, "/readyz") == (503, "no observation was applied yet\n")
+    assert ask(server, "/readyz") == (503, "no observation applied yet\n")
     assert ask(server, "/healthz") == (200, "ok\n")
-    state.ready()
+    state.mark_ready()
     assert ask(server, "/readyz") == (200, "ok\n")
 
 
@@ -150,7 +150,7 @@ def test_who_trickles_is_cut_off(start: Start) -> None:
     assert 0.2 < time.monotonic() - began < 2
 
 
-def test_who_never_reads_is_cut_off(start: Start, state: State) -> None:
+def test_who_never_reads_is_cut_off(start: Start, state: Status) -> None:
     """A large answer waits for nobody, and the others are served meanwhile."""
     state.publish("x" * 50_000_000)
     server = start(patience=0.5)
@@ -160,7 +160,7 @@ def test_who_never_reads_is_cut_off(start: Start, state: State) -> None:
         assert len(rest(sock)) < 50_000_000
 
 
-def test_a_large_answer_arrives_whole(start: Start, state: State) -> None:
+def test_a_large_answer_arrives_whole(start: Start, state: Status) -> None:
     """Larger than what sockets hold."""
     state.publish("x" * 5_000_000)
     assert ask(start()) == (200, "x" * 5_000_000)
@@ -225,7 +225,7 @@ def test_out_of_descriptors(start: Start) -> None:
         assert rest(late).endswith(b"up 1\n")
 
 
-def test_closing_ends_the_thread_and_frees_the_port(state: State) -> None:
+def test_closing_ends_the_thread_and_frees_the_port(state: Status) -> None:
     """With a client in the middle of its request; the same address can be had again at once."""
     server = Server(HERE, state)
     with dial(server, b"GET"):
@@ -244,7 +244,7 @@ def test_closing_ends_the_thread_and_frees_the_port(state: State) -> None:
         ("[::1]:9477", ("::1", 9477)),
         ("fd00::7:9477", ("fd00::7", 9477)),
         (":9477", ("", 9477)),
-        ("0.0.0.0:0", ("0.0.0.0", 0)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),  # noqa: S104 - what an operator may well write
     ],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
@@ -273,7 +273,7 @@ def test_ipv6(start: Start, host: str) -> None:
         assert ask(server)[0] == 200
 
 
-def test_an_address_that_is_taken(start: Start, state: State) -> None:
+def test_an_address_that_is_taken(start: Start, state: Status) -> None:
     """Said in one line with the address."""
     host, number = start().address
     with pytest.raises(
@@ -282,7 +282,7 @@ def test_an_address_that_is_taken(start: Start, state: State) -> None:
         Server((host, number), state)
 
 
-def test_an_address_that_is_not_there_yet(state: State) -> None:
+def test_an_address_that_is_not_there_yet(state: Status) -> None:
     """It is waited for, without an end and without spinning, and told as long as that lasts;
     closing does not wait.
     """

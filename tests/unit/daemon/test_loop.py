@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.daemon.schedule import LOOK
+from agent.daemon.schedule import OBSERVE_INTERVAL
 from agent.errors import Unavailable
-from agent.events.monitor import Event
+from agent.events.event import Event
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
 from tests.support.running import Api, World
 from tests.unit.sources.test_ib import exchanges
@@ -87,7 +87,7 @@ def test_nothing_is_lost_while_nobody_has_spoken_since_the_restart() -> None:
     world = with_leaves(IB).run(30)
     before = dict(world.api.labels)
     del world.smp
-    world.smp = World._no_smp
+    world.smp = World._no_smp  # noqa: SLF001 - the switch that never answers
     world.start_again()
     world.run(500)
     assert world.api.labels == before
@@ -171,7 +171,7 @@ def test_lldp_neighbours_who_repeat_themselves_cost_no_look() -> None:
     looks = len(world.looks)
     world.run(3480)
     assert world.labels[DEVICE.format("mlx5_0")] == "leaf-1"
-    assert len(world.looks) - looks <= 3480 / LOOK + 2
+    assert len(world.looks) - looks <= 3480 / OBSERVE_INTERVAL + 2
 
 
 def test_an_lldp_neighbour_who_falls_silent_goes() -> None:
@@ -427,7 +427,7 @@ def test_signals() -> None:
     assert len(world.looks) >= looks + 2
     before = dict(world.api.labels)
     world.at(0.0, Event("signal", "SIGTERM"))
-    world._end = math.inf
+    world._end = math.inf  # noqa: SLF001 - the loop's own end is tested
     world.runtime.run()
     assert world.api.labels == before
 

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.daemon.schedule import (
-    ECHO,
-    LONGEST_RETRY,
-    LOOK,
-    REFUSED,
-    REFUSED_ONCE,
-    SOON,
-    STORM,
-    UNEASY,
+    DEGRADED_INTERVAL,
+    MAX_REFUSAL_INTERVAL,
+    MAX_RETRY_INTERVAL,
+    MIN_OBSERVE_INTERVAL,
+    MIN_REFUSAL_INTERVAL,
+    OBSERVE_INTERVAL,
+    OVERDUE_RESYNC_INTERVAL,
+    RECHECK_DELAY,
     Schedule,
     Settings,
 )
@@ -54,27 +54,27 @@ class World:
         self.pacer = Schedule(self.settings, self.now, random.Random(self.seed).random)
         self.pending: tuple[float, str, frozenset[str]] | None = None
         self.seen: str | None = None
-        self.pacer.seeded(self.now, 0.0)
+        self.pacer.node_read(self.now, 0.0)
 
     def run(self, until: float, events: Iterable[tuple[float, str]] = ()) -> None:
         """Let time pass; each event is a moment, and the node's state from then on."""
         for at, state in sorted(events):
             self.run_until(at)
             self.state = state
-            self.pacer.stir(self.now)
+            self.pacer.trigger(self.now)
         self.run_until(until)
 
     def run_until(self, until: float) -> None:
         while True:
             step = self.pacer.step(self.now)
-            if step.look:
+            if step.observe:
                 self.looks.append(self.now)
                 self.seen = self.state
-                self.pacer.looked(self.now)
-                self.pacer.want(self.seen)
-            elif step.speak:
+                self.pacer.observed(self.now)
+                self.pacer.set_desired(self.seen)
+            elif step.apply:
                 assert self.seen is not None
-                self.pacer.speaking(self.now)
+                self.pacer.apply_started(self.now)
                 self.requests.append((self.now, self.seen))
                 # What is backed off is not asked for, and so not refused.
                 self.pending = self.now + LATENCY, self.seen, self.pacer.backed_off(self.now)
@@ -92,10 +92,10 @@ class World:
             _, said, backed_off = self.pending
             self.pending = None
             if self.outage[0] <= self.now < self.outage[1]:
-                self.pacer.failed(self.now, self.retry_after)
+                self.pacer.apply_failed(self.now, self.retry_after)
             else:
                 self.node = said
-                self.pacer.accepted(self.now, said, self.refuse - backed_off)
+                self.pacer.apply_succeeded(self.now, said, self.refuse - backed_off)
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -106,7 +106,7 @@ def test_a_quiet_day_is_a_look_every_five_minutes_and_a_request_an_hour() -> Non
     """Nothing happens: the agent hardly does, either."""
     world = World()
     world.run(world.now + DAY)
-    assert len(world.looks) == pytest.approx(DAY / LOOK, rel=0.1)
+    assert len(world.looks) == pytest.approx(DAY / OBSERVE_INTERVAL, rel=0.1)
     assert 21 <= len(world.requests) <= 28
     hourly = gaps([at for at, _ in world.requests])[1:]
     assert all(0.9 * 3600 <= gap <= 1.1 * 3600 + 1 for gap in hourly)
@@ -136,7 +136,7 @@ def test_agents_that_an_outage_has_gathered_part_again() -> None:
         world.run(end + 3 * 3600)
     times = [at for world in worlds for at, _ in world.requests]
     assert all(world.requests[-1][0] > end + 1.5 * 3600 for world in worlds)
-    minutes = range(int(end + LONGEST_RETRY) + 1, int(end + 3 * 3600), 60)
+    minutes = range(int(end + MAX_RETRY_INTERVAL) + 1, int(end + 3 * 3600), 60)
     busiest = max(sum(1 for at in times if minute <= at < minute + 60) for minute in minutes)
     assert busiest <= 14
 
@@ -145,7 +145,7 @@ def test_a_reason_is_looked_into_at_once_and_again() -> None:
     """100 ms later, since the kernel may tell late."""
     world = World()
     world.run(1100.0, [(1060.0, "b")])
-    assert world.looks[-2:] == [1060.0, pytest.approx(1060.0 + ECHO)]
+    assert world.looks[-2:] == [1060.0, pytest.approx(1060.0 + RECHECK_DELAY)]
     assert world.requests[-1] == (1060.0, "b")
 
 
@@ -154,7 +154,10 @@ def test_what_comes_between_a_look_and_its_echo_has_its_own() -> None:
     world = World()
     world.run(1100.0, [(1060.0, "b"), (1060.05, "c")])
     looks = [at for at in world.looks if at >= 1060]
-    assert looks == [pytest.approx(1060.0 + offset) for offset in (0, ECHO, STORM, STORM + ECHO)]
+    assert looks == [
+        pytest.approx(1060.0 + offset)
+        for offset in (0, RECHECK_DELAY, MIN_OBSERVE_INTERVAL, MIN_OBSERVE_INTERVAL + RECHECK_DELAY)
+    ]
     assert world.requests[-1] == (1060.0 + 10.0, "c")
 
 
@@ -162,7 +165,7 @@ def test_a_storm_of_reasons_is_bounded() -> None:
     """A thousand reasons a second are two looks a second, and a request every ten."""
     world = World()
     world.run(1200.0, [(1100 + number / 1000, "xy"[number % 2]) for number in range(60_000)])
-    assert len([at for at in world.looks if 1100 <= at < 1160]) <= 2 * 60 / STORM
+    assert len([at for at in world.looks if 1100 <= at < 1160]) <= 2 * 60 / MIN_OBSERVE_INTERVAL
     assert len([at for at, _ in world.requests if 1100 <= at < 1160]) <= 7
     assert world.node == "y"
 
@@ -196,10 +199,12 @@ def test_an_api_server_that_is_away_is_tried_ever_more_rarely() -> None:
     after its end.
     """
     world = World(outage=(1090.0, 4690.0))
-    world.run(4690.0 + LONGEST_RETRY + 1, [(1100.0, "b"), (2000.0, "c")])
+    world.run(4690.0 + MAX_RETRY_INTERVAL + 1, [(1100.0, "b"), (2000.0, "c")])
     tries = [at for at, _ in world.requests if 1100 <= at < 4690]
     assert 10 < len(tries) < 45
-    assert all(LONGEST_RETRY / 2 - 1 <= gap <= LONGEST_RETRY + 1 for gap in gaps(tries)[-6:])
+    assert all(
+        MAX_RETRY_INTERVAL / 2 - 1 <= gap <= MAX_RETRY_INTERVAL + 1 for gap in gaps(tries)[-6:]
+    )
     assert world.node == "c"
 
 
@@ -219,9 +224,9 @@ def test_what_was_refused_is_tried_again_in_a_minute() -> None:
     world.run(1001.0)
     assert world.pacer.backed_off(1001.0) == {"IB"}
     world.refuse = frozenset()
-    world.run(1000.0 + REFUSED_ONCE + 2 * LATENCY)
+    world.run(1000.0 + MIN_REFUSAL_INTERVAL + 2 * LATENCY)
     assert world.pacer.backed_off(world.now) == frozenset()
-    assert world.requests[-1][0] == pytest.approx(1000.0 + LATENCY + REFUSED_ONCE)
+    assert world.requests[-1][0] == pytest.approx(1000.0 + LATENCY + MIN_REFUSAL_INTERVAL)
 
 
 def test_what_was_refused_again_is_left_for_an_hour() -> None:
@@ -230,72 +235,76 @@ def test_what_was_refused_again_is_left_for_an_hour() -> None:
     """
     world = World()
     world.refuse = frozenset({"IB"})
-    world.run(1000.0 + 2.5 * REFUSED)
-    first = 1000.0 + LATENCY + REFUSED_ONCE
-    for due in (first, first + LATENCY + REFUSED, first + 2 * (LATENCY + REFUSED)):
+    world.run(1000.0 + 2.5 * MAX_REFUSAL_INTERVAL)
+    first = 1000.0 + LATENCY + MIN_REFUSAL_INTERVAL
+    for due in (
+        first,
+        first + LATENCY + MAX_REFUSAL_INTERVAL,
+        first + 2 * (LATENCY + MAX_REFUSAL_INTERVAL),
+    ):
         assert any(at == pytest.approx(due, abs=0.01) for at, _ in world.requests)
     assert len(world.requests) <= 1 + 3 + 3  # the first one, those, and the hourly ones
     world.refuse = frozenset()
-    world.run(first + 4 * REFUSED)
+    world.run(first + 4 * MAX_REFUSAL_INTERVAL)
     world.refuse = frozenset({"IB"})
     world.run(world.now + 1, [(world.now, "b")])
     assert world.pacer.backed_off(world.now) == {"IB"}
-    assert world.pacer.backed_off(world.now + REFUSED_ONCE) == frozenset()
+    assert world.pacer.backed_off(world.now + MIN_REFUSAL_INTERVAL) == frozenset()
 
 
 def test_looks_are_closer_while_something_cannot_be_seen() -> None:
     """Every half minute, and at the moment when something runs out."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    pacer.speaking(0.0)
-    pacer.looked(0.0)
-    pacer.looked(ECHO, uneasy=True)
-    assert pacer.step(1.0).wait == pytest.approx(UNEASY + ECHO - 1)
-    pacer.looked(40.0, until=45.0, uneasy=True)
+    pacer.apply_started(0.0)
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY, degraded=True)
+    assert pacer.step(1.0).wait == pytest.approx(DEGRADED_INTERVAL + RECHECK_DELAY - 1)
+    pacer.observed(40.0, expires_at=45.0, degraded=True)
     assert pacer.step(40.0)[1] is False
-    assert pacer.step(45.0).look
+    assert pacer.step(45.0).observe
 
 
 def test_what_has_run_out_does_not_make_it_spin() -> None:
     """A moment that lies in the past is no reason to look at once again."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    pacer.looked(0.0)
-    pacer.looked(ECHO, until=-5.0)
-    assert not pacer.step(ECHO).look
-    assert pacer.step(ECHO + STORM).look
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY, expires_at=-5.0)
+    assert not pacer.step(RECHECK_DELAY).observe
+    assert pacer.step(RECHECK_DELAY + MIN_OBSERVE_INTERVAL).observe
 
 
 def test_what_is_renewed_is_looked_at_later() -> None:
     """Unless it is too late for that: what is due stays due."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    pacer.looked(0.0)
-    pacer.looked(ECHO, until=50.0)
-    pacer.put_off(20.0, 70.0)
-    assert not pacer.step(60.0).look
-    pacer.put_off(70.0, 90.0)
-    assert pacer.step(70.0).look
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY, expires_at=50.0)
+    pacer.extend(20.0, 70.0)
+    assert not pacer.step(60.0).observe
+    pacer.extend(70.0, 90.0)
+    assert pacer.step(70.0).observe
 
 
 def test_nothing_is_told_before_the_first_look() -> None:
     """The Node was seen, the node was not: there is nothing to say."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    assert pacer.step(0.0).speak
-    pacer.speaking(0.0)
-    assert not pacer.step(0.1).speak
-    pacer.seeded(0.3, math.inf)
-    assert not pacer.step(0.3).speak
-    assert pacer.step(0.3).look
+    assert pacer.step(0.0).apply
+    pacer.apply_started(0.0)
+    assert not pacer.step(0.1).apply
+    pacer.node_read(0.3, math.inf)
+    assert not pacer.step(0.3).apply
+    assert pacer.step(0.3).observe
 
 
 def test_what_the_node_says_already_costs_no_delay() -> None:
     """An attempt that made no request does not put off the next change."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
-    pacer.seeded(0.0, 0.0)
-    pacer.looked(0.0)
-    pacer.want("a")
-    pacer.speaking(0.0)
-    pacer.accepted(0.0, "a", requests=0)
-    pacer.want("b")
-    assert pacer.step(0.1).speak
+    pacer.node_read(0.0, 0.0)
+    pacer.observed(0.0)
+    pacer.set_desired("a")
+    pacer.apply_started(0.0)
+    pacer.apply_succeeded(0.0, "a", requests=0)
+    pacer.set_desired("b")
+    assert pacer.step(0.1).apply
 
 
 def test_lost_time_is_followed_by_a_look_and_soon_by_a_request() -> None:
@@ -304,8 +313,8 @@ def test_lost_time_is_followed_by_a_look_and_soon_by_a_request() -> None:
     world.run(1100.0)
     asked = len(world.requests)
     world.pacer.resync(world.now)
-    world.run(1100.0 + SOON)
-    assert world.looks[-2:] == [1100.0, pytest.approx(1100.0 + ECHO)]
+    world.run(1100.0 + OVERDUE_RESYNC_INTERVAL)
+    assert world.looks[-2:] == [1100.0, pytest.approx(1100.0 + RECHECK_DELAY)]
     assert len(world.requests) == asked + 1
 
 
@@ -317,7 +326,7 @@ EVENTS = st.lists(st.tuples(st.floats(0, 3000), st.sampled_from("abcd")), max_si
     EVENTS, st.integers(0, 99), st.floats(0, 2500), st.floats(0, 600), st.sampled_from([0.0, 1.0, 10.0]),
     st.none() | st.floats(1, 600),
 )  # fmt: skip
-def test_whatever_happens(
+def test_whatever_happens(  # noqa: PLR0913, PLR0917 - a history has many parts
     events: list[tuple[float, str]],
     seed: int,
     away: float,
@@ -349,4 +358,4 @@ def test_whatever_happens(
         spare += state == said
         said = state
     assert spare <= 2
-    assert all(gap <= LOOK + 1e-6 for gap in gaps(world.looks))
+    assert all(gap <= OBSERVE_INTERVAL + 1e-6 for gap in gaps(world.looks))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
+from agent.lldp import pcap
 from agent.lldp.frame import decode
-from agent.snapshot import pcap
 from tests.support.machines import MACHINES
 from tests.unit.lldp.test_frame import check_against_tshark
 

@@ -112,7 +112,7 @@ def test_a_shut_door_is_a_failure(machine: Machine) -> None:
     """A snapshot without NVML's answer says nothing about the GPUs that it shows."""
     assert nvml.read(
         Host(LiveRoot(str(machine.add("0008:01:00.0").sys)), lambda: 0.0)
-    ).outcome == Failed("NVML was not asked")
+    ).outcome == Failed("the GPUs were not queried")
 
 
 def test_a_bus_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
     """Like every read that times out in the kernel."""
 
     class Blocked(LiveRoot):
-        def read(self, path: str, limit: int) -> bytes:
+        def read(self, path: str, limit: int) -> bytes:  # noqa: ARG002 - the Root protocol's
             raise TimeoutError(errno.ETIMEDOUT, "timed out", path)
 
     top = str(machine.add("0008:01:00.0").sys)

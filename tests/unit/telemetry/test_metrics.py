@@ -20,22 +20,23 @@ from agent.model import (
     Link,
     LldpNeighbor,
     Neighbor,
+    NeighborReason,
     Observation,
     Problem,
     Seen,
 )
-from agent.output.table import SILENCE
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
-from agent.sources.observe import SOURCES, observe
+from agent.sources.observe import observe
+from agent.sources.table import SOURCES
 from agent.telemetry import metrics as table
 from agent.telemetry import samples
 from agent.telemetry.exposition import LONGEST, family
 from agent.telemetry.metrics import Metric, Metrics, own_process, process_text
 from tests.support.devices import eth, ib, netdev, port
+from tests.support.documents import between
 from tests.support.machines import MACHINES
 from tests.support.real_parts import require
-from tests.unit.test_docs import between
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,7 +207,7 @@ def test_the_text_is_of_the_last_observation() -> None:
     links = (Link("mlx5_0", "eth0", (neighbor(),)),)
     metrics = fed(look([eth("mlx5_0", 0)], lldp=Seen(links)))
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
-    metrics.heard("eth0", 1234.0)
+    metrics.frame_repeated("eth0", 1234.0)
     assert of(metrics, "bwagent_neighbor_last_heard_timestamp_seconds") == {("mlx5_0",): 1234.0}
     metrics.observed(look([ib("ibp0", 1)]), {})
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
@@ -225,10 +226,10 @@ def test_flaps_are_counted_when_a_port_leaves_active() -> None:
 def test_flaps_are_not_remembered_for_ever() -> None:
     """Names that come and go are forgotten when there are too many."""
     metrics = Metrics()
-    for number in range(3 * table.MOST_PORTS):
+    for number in range(3 * table.MAX_PORTS):
         metrics.observed(look([ib(f"rxe{number}", 1)]), {})
-    assert len(metrics.active) <= table.MOST_PORTS
-    assert len(metrics.flaps) <= table.MOST_PORTS
+    assert len(metrics.active) <= table.MAX_PORTS
+    assert len(metrics.flaps) <= table.MAX_PORTS
 
 
 def test_neighbors() -> None:
@@ -254,9 +255,9 @@ def test_neighbors() -> None:
     assert of(metrics, "bwagent_neighbor_missing") == {("mlx5_1", "silent"): 1}
     heard = "bwagent_neighbor_last_heard_timestamp_seconds"
     assert of(metrics, heard) == {("mlx5_0",): 999.5, ("ibp0",): 1000.0}
-    metrics.heard("eth1", 1030.0)
-    metrics.heard("eth2", 1030.0)  # nobody that is known yet
-    metrics.heard("eth9", 1030.0)
+    metrics.frame_repeated("eth1", 1030.0)
+    metrics.frame_repeated("eth2", 1030.0)  # nobody that is known yet
+    metrics.frame_repeated("eth9", 1030.0)
     assert of(metrics, heard) == {("mlx5_0",): 1030.0, ("ibp0",): 1000.0}
 
 
@@ -292,7 +293,7 @@ def test_hostile_neighbors_change_names_only(links: list[Link]) -> None:
     devices = [eth("mlx5_0", 1), eth("mlx5_1", 2)]
     found = series(fed(look(devices, lldp=Seen(tuple(links)))).text())
     infos = [dict(labels) for name, labels in found if name == "bwagent_neighbor_info"]
-    assert len(infos) <= samples.MOST_NEIGHBORS * len(links)
+    assert len(infos) <= samples.MAX_NEIGHBORS * len(links)
     assert all(len(value) <= LONGEST for info in infos for value in info.values())
     words = {dict(labels)["reason"] for name, labels in found if name == "bwagent_neighbor_missing"}
     assert words <= {*samples.MISSING, samples.OTHER}
@@ -342,13 +343,13 @@ def test_sources() -> None:
 def test_what_the_loop_counts() -> None:
     """Labels, requests and frames; a status that is none is no series of its own."""
     metrics = Metrics()
-    metrics.rendered({"a": "1", "b": "2"}, ["a"], expired=2, unwritable=1)
+    metrics.rendered({"a": "1", "b": "2"}, ["a"], expired=2, keys_too_long=1)
     metrics.rendered({"a": "1"}, expired=1)
     for code in (200, 200, 409, None, 0, 99999):
-        metrics.api(code)
+        metrics.request(code)
     metrics.refused(["b"])
     metrics.applied(1234.5)
-    metrics.listener({"own": 3})
+    metrics.frames_dropped({"own": 3})
     assert of(metrics, "bwagent_labels") == {(): 1}
     assert of(metrics, "bwagent_labels_held") == {(): 0}
     assert of(metrics, "bwagent_labels_expired_total") == {(): 3}
@@ -383,8 +384,8 @@ def test_the_process() -> None:
 
 def test_the_words_are_those_of_the_sources() -> None:
     """A new source, or a new reason for a missing neighbour, has its word here."""
-    assert tuple(name for name, _ in SOURCES) == samples.SOURCES
-    assert set(samples.MISSING) == {*SILENCE, "link-down"}
+    assert tuple(source.name for source in SOURCES) == samples.SOURCES
+    assert set(samples.MISSING) == set(NeighborReason)
 
 
 def test_names_follow_the_conventions() -> None:
@@ -403,7 +404,8 @@ def test_the_document_has_the_table(repository: Path, update_golden: bool) -> No
     begin = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
     path = repository / "docs/metrics.md"
     assert between(path, begin, "\n`reason` of", truth, update=update_golden) == truth
-    words = SILENCE | {"link-down": "the port has no link", samples.OTHER: "none of these"}
+    words = {str(reason): reason.text for reason in NeighborReason}
+    words[samples.OTHER] = "none of these"
     truth = "".join(f"| `{word}` | {words[word]} |\n" for word in (*samples.MISSING, samples.OTHER))
     assert (
         between(path, "| reason | |\n|---|---|\n", "\n## What", truth, update=update_golden)
@@ -435,7 +437,7 @@ def test_promtool_has_no_complaint() -> None:
     metrics = fed(look(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
     metrics.rendered({"a": "b"})
     metrics.applied(1.0)
-    metrics.listener({"own": 1})
+    metrics.frames_dropped({"own": 1})
     text = metrics.text() + process_text(own_process())
     assert {name for name, _ in series(text)} == {row.name for row in ROWS}
     done = subprocess.run(
