@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from agent.daemon.schedule import OBSERVE_INTERVAL
 from agent.errors import Unavailable
 from agent.events.event import Event
+from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
+from tests.support.lldp_frames import switch
 from tests.support.running import Api, World
-from tests.unit.sources.test_ib import exchanges
-from tests.unit.sources.test_lldp import switch
-from tests.unit.sources.test_nvml import ACCELERATOR, FABRIC, GPU, answer
+from tests.support.smps import exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -41,7 +41,7 @@ from tests.support.lldp_frames import (
 )
 from tests.support.machines import MACHINES
 from tests.support.recordings import lldp_of, recorded, smps_of
-from tests.unit.infiniband.test_smp import node_info, port_info, reply
+from tests.support.smps import node_info, port_info, reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

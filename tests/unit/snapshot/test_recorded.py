@@ -23,7 +23,7 @@ from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 from tests.support.recordings import lldp_of, loaded, recorded, smps_of
-from tests.unit.infiniband.test_smp import LEAF, RECORDED
+from tests.support.smps import LEAF, RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

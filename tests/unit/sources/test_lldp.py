@@ -15,7 +15,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
-from tests.support.lldp_frames import CASES, END, MAC, capabilities, ethernet, identity, tlv
+from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 NOW = 1000.0
 NIC = "02:00:00:00:00:01"
-
-
-def switch(name: str = "leaf-1", port: bytes = b"\x05swp1", ttl: int = 120, **where: str) -> bytes:
-    """A frame of a bridge."""
-    return ethernet(
-        identity(b"\x04" + MAC, port, ttl) + tlv(5, name.encode()) + capabilities(4) + END, **where
-    )
 
 
 def netdev(name: str, operstate: str | None = "up") -> Netdev:
