@@ -98,7 +98,7 @@ def _assemble(
     inbox = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
     signals = (signal.SIGHUP, *STOP_SIGNALS)
-    monitors = Monitors(frames=inbox.filenos, ports=ports, signals=signals)
+    monitors = Monitors(frames=inbox.filenos, others=[ports], signals=signals)
     stack.callback(monitors.close)
     host = _host(configuration, inbox)
     gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)

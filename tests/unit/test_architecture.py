@@ -22,9 +22,11 @@ MODULES = {
 IO = {
     "live_host",
     "events.monitor",
+    "events.notifier",
     "events.port_states",
     "events.rtnetlink",
     "events.signals",
+    "events.timer",
     "events.uevents",
     "helper.bare",
     "helper.forkserver",
