@@ -23,6 +23,13 @@ def _no_gpus() -> dict[str, Any]:
     raise Unavailable("NVML was not asked")
 
 
+class Readers:
+    """The workers of RDMA devices."""
+
+    def refresh(self) -> None:
+        """Mark all facts as old: the next observation reads them anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """The doors of one node."""
@@ -46,3 +53,4 @@ class Host:
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # NVML's answer (agent/nvml/library.py, look)
     neighbors: Table = field(default_factory=Table)  # what LLDP frames have told so far
+    readers: Readers = field(default_factory=Readers)

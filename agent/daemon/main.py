@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
@@ -21,6 +22,7 @@ from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule
 from agent.errors import Unavailable
 from agent.events.monitor import Monitors
+from agent.events.notifier import Notifier
 from agent.events.port_states import PortStateSweep
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
@@ -97,11 +99,14 @@ def _assemble(
     table = Table(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
     inbox = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
-    signals = (signal.SIGHUP, *STOP_SIGNALS)
-    monitors = Monitors(frames=inbox.filenos, others=[ports], signals=signals)
+    results = Notifier()
+    monitors = Monitors(
+        frames=inbox.filenos, others=[ports, results], signals=(signal.SIGHUP, *STOP_SIGNALS)
+    )
     stack.callback(monitors.close)
     host = _host(configuration, inbox)
-    gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)
+    gpus = NvmlPoller(host.gpus, configuration.gpu_interval, BackgroundTask(notify=results.notify))
+    smps = SmpPoller(host.ask_smp, BackgroundTask(notify=results.notify))
     host = replace(host, clock=clock, neighbors=table, gpus=gpus, ask_smp=smps)
     reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
@@ -129,6 +134,7 @@ def _assemble(
         ),
         schedule=Schedule(configuration.settings, clock(), random.SystemRandom().random),
         reporter=reporter,
+        background=lambda: BackgroundTask(notify=results.notify),
     )
     return Loop(components), reporter
 

@@ -142,8 +142,8 @@ class World:
         table, keys, settings = Table(30.0, 2), keys_of(Naming()), Settings(**times)
         ears = FrameInbox(self.listener, table, clock)
         gpus, smps = (
-            NvmlPoller(self._ask_nvml, aside=BackgroundTask(self._now)),
-            SmpPoller(self._ask_smp, aside=BackgroundTask(self._now)),
+            NvmlPoller(self._ask_nvml, aside=BackgroundTask(self._now, self._notify)),
+            SmpPoller(self._ask_smp, aside=BackgroundTask(self._now, self._notify)),
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
         log = Log(write=self._write, clock=self._wall, steady=lambda: self.time)
@@ -157,7 +157,7 @@ class World:
                 Reconciler(self.api, "n1", keys, dry_run),
                 Schedule(settings, clock(), random.Random(1).random),
                 voice,
-                lambda: BackgroundTask(self._request),
+                lambda: BackgroundTask(self._request, self._notify),
             )
         )  # fmt: skip
 
@@ -268,6 +268,9 @@ class World:
     @staticmethod
     def _now(work: Callable[[], None]) -> None:
         work()
+
+    def _notify(self) -> None:
+        self._wakes.add(Event("results", ""))
 
     def _request(self, work: Callable[[], None]) -> None:
         if self.slow:
