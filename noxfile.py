@@ -1,4 +1,4 @@
-"""`nox` checks and tests as a contributor and CI do; the packages come from pyproject.toml's dependency groups."""
+"""Checks and tests, as contributors and CI run them; packages come from pyproject.toml."""
 
 import nox
 
@@ -7,6 +7,7 @@ GROUPS = PROJECT["dependency-groups"]
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
 nox.options.sessions = ["lint", "tests"]
 
@@ -36,13 +37,19 @@ def lint(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Every test, with branch coverage; real components where they are installed."""
     install(session, "test")
-    # Most of the real components are waited for; whatever a file needs of them is made once, in one of the workers.
-    # They come first, in the order of the folders, since they take longest.
+    # Real components are made once per file, in one of the workers.
     workers = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
     session.run("pytest", *workers, "--cov", "--cov-fail-under=95", *session.posargs)
 
 
-@nox.session(python=nox.project.python_versions(PROJECT), tags=["fast"])
+@nox.session(tags=["fast"])
+def unit(session: nox.Session) -> None:
+    """The unit tests, which need no real component and no root."""
+    install(session, "test")
+    session.run("pytest", "-q", "-n", "3", "tests/unit", *session.posargs)
+
+
+@nox.session(python=nox.project.python_versions(PROJECT))
 def versions(session: nox.Session) -> None:
     """The tests that need no real component, on every supported Python that is here."""
     install(session, "test")

@@ -1,24 +1,24 @@
-"""What can go wrong, by whose fault it is.
+"""The errors that end in one line for a person instead of a traceback.
 
     BwagentError
-    ├── Malformed     the peer, the kernel or a snapshot sent nonsense
-    ├── Unavailable   a door is shut: not there, not permitted, too late
-    └── Rejected      the API server said no
+    ├── Malformed     input of a peer, the kernel or a snapshot does not follow its format
+    ├── Unavailable   an interface is missing, not permitted, or too slow
+    └── Rejected      the API server refused a request
 
 Every message is one line that names its subject (a path, an interface, a TLV, a Node).
 """
 
 
 class BwagentError(Exception):
-    """Anything that bwagent reports to a person instead of showing a traceback."""
+    """The base class: `bwagent` prints its message and exits with code 1."""
 
 
 class Malformed(BwagentError):
-    """Bytes or text that do not follow their format; the message names the part and the place."""
+    """Bytes or text that do not follow their format; the message names the part and its place."""
 
 
 class Unavailable(BwagentError):
-    """Something outside does not answer, is missing or is not permitted."""
+    """A facility outside the agent does not answer, is missing, or is not permitted."""
 
 
 class Rejected(BwagentError):

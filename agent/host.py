@@ -1,7 +1,7 @@
-"""The doors to the node.
+"""The injected I/O of one node.
 
-Everything outside enters through a `Host`. A live host, a recording host and a replayed snapshot fill the same
-fields, so that no source knows which of them it looks at.
+A live host (agent/live_host.py), a recording host (agent/snapshot/recorded.py) and a replayed
+snapshot (agent/snapshot/replay.py) fill the same fields, so a source reads all three alike.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _no_gpus() -> dict[str, Any]:
-    raise Unavailable("NVML was not asked")
+    raise Unavailable("the GPUs were not queried")
 
 
 class Readers:
@@ -32,25 +32,29 @@ class Readers:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The doors of one node."""
+    """The I/O of one node: a tree of kernel files, a clock, and one callable per kind of query.
+
+    A callable raises Unavailable when its query fails as a whole.
+    """
 
     root: Root
     clock: Callable[[], float]  # seconds since the epoch
     name: str | None = None  # host name
     kernel: str | None = None  # release, `uname -r`
-    excluded: tuple[str, ...] = ()  # globs of RDMA devices below whose folder nothing is read
-    backend: tuple[
-        str, ...
-    ] = ()  # globs of the RDMA devices that are the backend; none: the rules decide
-    deadline: float = 5.0  # seconds that one device may take
-    # The LLDP frames that have come on these netdevs (name -> whether it has a link), and why some cannot be heard.
-    # None: nobody listens.
+    excluded: tuple[str, ...] = ()  # globs of RDMA devices below which nothing is read
+    # globs of the RDMA devices that are the backend; empty: agent/sources/backend.py decides
+    backend: tuple[str, ...] = ()
+    deadline: float = 5.0  # seconds to wait for the reads of one device
+    # Netdev -> True if it has a link; returns the LLDP frames received on these netdevs, and per
+    # netdev without a packet socket the error. None: LLDP frames are not received at all.
     frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None = (
         lambda _netdevs: ([], {})
     )
-    private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # of a netdev's driver
-    # The SMP helper's answer for these ports (agent/helper/main.py).
+    private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # ethtool, by netdev
+    # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py)
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
-    gpus: Callable[[], dict[str, Any]] = _no_gpus  # NVML's answer (agent/nvml/library.py, look)
-    neighbors: Table = field(default_factory=Table)  # what LLDP frames have told so far
+    gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
+    neighbors: NeighborTable = field(
+        default_factory=NeighborTable
+    )  # LLDP neighbors known from earlier frames
     readers: Readers = field(default_factory=Readers)

@@ -1,10 +1,14 @@
-"""What can be observed on a node.
+"""The data model of one observation of a node.
 
-The law of this module: a field says the file, TLV or attribute it comes from, and None is "unknown", never 0 or "".
-Nothing here judges: which ports are the backend is decided in roles.py, what becomes a label in labels.py.
+Invariants:
+- every field names the file, TLV or attribute that it comes from;
+- None is "unknown", never 0 or "";
+- nothing here decides: agent/sources/backend.py assigns port roles, agent/labels/table.py renders
+  labels.
 
-Rates are in Gb/s, netdev speeds in Mb/s as the kernel gives them, GUIDs are 16 lower-case hex digits. What is
-never told apart by its type alone is a named tuple: a frozen dataclass takes half a millisecond of every start.
+Rates are in Gb/s, netdev speeds in Mb/s as in the kernel, GUIDs are 16 lower-case hex digits. Types
+that no code distinguishes with isinstance are named tuples: defining a frozen dataclass adds half
+a millisecond to every start.
 """
 
 from __future__ import annotations
@@ -23,9 +27,9 @@ T = TypeVar("T")
 _DIGITS = re.compile(r"(\d+)")
 
 
-@lru_cache(4096)  # the same few names are sorted again at every look
+@lru_cache(4096)  # every observation sorts the same few names
 def natural(name: str) -> tuple[str | int, ...]:
-    """The key of the order in which people list names: mlx5_9 before mlx5_10."""
+    """Return the sort key of natural order: mlx5_9 before mlx5_10."""
     return tuple(
         int(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
     )
@@ -33,45 +37,45 @@ def natural(name: str) -> tuple[str | int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Seen(Generic[T]):
-    """The source looked, and this is what it saw."""
+    """The source was read and found `value`."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The source looked, and what it looks for is truly not there."""
+    """The source was read, and its subject does not exist on this node: its labels are removed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The source could not look: what was published last stays for a while."""
+    """The source could not be read: its published labels are held (agent/labels/holds.py)."""
 
     reason: str
 
 
 class Problem(NamedTuple):
-    """One thing that could not be read or made no sense; it never stops the rest."""
+    """One failed read or one malformed value; the rest of the observation goes on."""
 
-    source: str  # "rdma", "lldp", "ib", "nvml"
-    subject: str  # a path, an interface, a flag
-    error: str | None  # errno name where the kernel gave one
-    text: str
+    source: str  # the name of a source (agent/sources/__init__.py), "host", "labels" or "node"
+    subject: str  # a path, an interface, a flag or a label key
+    error: str | None  # errno name, where the kernel returned one
+    text: str  # one line for an operator
 
 
 class Reading(NamedTuple, Generic[T]):
-    """What a source saw, and what it stumbled over."""
+    """The result of reading one source: its outcome, and the problems met on the way."""
 
     outcome: Seen[T] | Absent | Failed
     problems: tuple[Problem, ...] = ()
 
 
 class Reason(StrEnum):
-    """A word of the JSON document, its text for people, and whether it holds labels.
+    """A reason in the JSON document, its text for operators, and True if it holds labels.
 
-    A member is the word itself: it compares equal to it, and `json` writes it.
+    A member is a str: it compares equal to its word, and `json` writes the word.
     """
 
     text: str
@@ -82,9 +86,14 @@ class Reason(StrEnum):
         member._value_, member.text, member.holds = word, text, holds
         return member
 
+    @classmethod
+    def of(cls, word: str) -> Self | None:
+        """Return the reason with this word; None if there is none (in a stranger's snapshot)."""
+        return next((reason for reason in cls if reason == word), None)
+
 
 class NeighborReason(Reason):
-    """Why a backend port has no neighbor (`missing_neighbors` of the JSON document)."""
+    """Reasons for a backend port without neighbor (`missing_neighbors` in the JSON document)."""
 
     LINK_DOWN = "link-down", "no link", False
     EXPIRED = "expired", "LLDP TTL expired", False
@@ -108,7 +117,7 @@ class NeighborReason(Reason):
 
 
 class AcceleratorReason(Reason):
-    """Why there is no accelerator label (`accelerator.reason` of the JSON document)."""
+    """Reasons for a missing accelerator label (`accelerator.reason` in the JSON document)."""
 
     NOT_FOUND = "not-found", "no NVIDIA GPU on the PCI bus", False
     UNSUPPORTED = "unsupported", "no NVLink fabric, or a cluster UUID of zeros", False
@@ -126,11 +135,11 @@ class Netdev:
     name: str
     speed_mbps: int | None  # speed; None when the link is down or the driver does not know
     operstate: str | None  # operstate, RFC 2863 in lower case
-    bond_state: str | None  # bonding_slave/state: "active" | "backup"; None: no bond member
-    default_route: bool  # it, or a device on top of it, carries a default route
-    carrier_changes: int | None = (
-        None  # carrier_changes: how often the link has gone down or come up
-    )
+    bond_state: str | None  # bonding_slave/state: "active" | "backup"; None: not in a bond
+    default_route: bool  # this netdev, or a device stacked on it, has a default route
+    carrier_changes: int | None = None  # carrier_changes: number of carrier losses and gains
+    # address and, of a bond member, bonding_slave/perm_hwaddr; in lower case, no duplicates
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,23 +150,26 @@ class RdmaPort:
     link_layer: str | None  # link_layer: "InfiniBand" | "Ethernet" | "Unknown"
     state: str | None  # state: "ACTIVE" | "DOWN" | "INIT" | "ARMED" | ...
     phys_state: str | None  # phys_state: "LinkUp" | "Polling" | "Disabled" | ...
-    rate_text: str | None  # rate, as the kernel wrote it
-    rate_gbps: float | None  # the number in it
+    rate_text: str | None  # rate, unaltered: "400 Gb/sec (4X NDR)"
+    rate_gbps: float | None  # the number in rate_text
     port_guid: str | None  # gids/0, lower half
     has_smi: bool | None  # has_smi: the port has a subnet management interface
     link_downed: int | None  # counters/link_downed
     netdev: Netdev | None  # gid_attrs/ndevs, else device/net by dev_port or dev_id
-    legs: tuple[Netdev, ...]  # members of the bond that the netdev is or belongs to
+    legs: tuple[Netdev, ...]  # the bond's members, if netdev is a bond or a member of one
 
 
 @dataclass(frozen=True, slots=True)
 class RdmaDevice:
-    """An RDMA device, `/sys/class/infiniband/{name}` (Documentation/ABI/stable/sysfs-class-infiniband)."""
+    """An RDMA device, `/sys/class/infiniband/{name}`.
+
+    The files are those of Documentation/ABI/stable/sysfs-class-infiniband.
+    """
 
     name: str
-    excluded: bool = False  # named by --exclude-device: nothing below it was read
-    failure: str | None = None  # why nothing below it could be read
-    pci: str | None = None  # address of the PCI function behind it
+    excluded: bool = False  # matched by --exclude-device: nothing below it was read
+    failure: str | None = None  # the error, if nothing below it could be read
+    pci: str | None = None  # address of its PCI function: "0000:18:00.0"
     driver: str | None = None  # device/driver
     virtual_function: bool = False  # device/physfn exists
     nvswitch_management: bool | None = None  # device/vpd carries SW_MNG
@@ -173,115 +185,108 @@ class RdmaDevice:
 
 
 class LldpNeighbor(NamedTuple):
-    """One LLDPDU as its sender meant it (IEEE Std 802.1AB-2016, clause 8.5).
+    """One decoded LLDPDU (IEEE Std 802.1AB-2016, clause 8.5).
 
-    A tuple, since many are made: a frozen dataclass takes a sixth of the time that a frame takes to decode.
+    A tuple because many are made: a frozen dataclass adds a sixth to the time to decode a frame.
     """
 
-    source_mac: str  # of the frame that carried it
-    destination_mac: str  # 01:80:c2:00:00:0e nearest bridge, :03 nearest non-TPMR bridge, :00 nearest customer bridge
+    source_mac: str  # of the frame
+    # 01:80:c2:00:00:0e nearest bridge, :03 nearest non-TPMR bridge, :00 nearest customer bridge
+    destination_mac: str
     chassis_id: str  # Chassis ID TLV, 8.5.2
     chassis_subtype: int
     port_id: str  # Port ID TLV, 8.5.3
     port_id_subtype: int
-    ttl: int  # Time To Live TLV, 8.5.4, seconds; 0 is a goodbye
+    ttl: int  # Time To Live TLV, 8.5.4, seconds; 0 is a shutdown LLDPDU
     port_description: str | None = None  # 8.5.5
     system_name: str | None = None  # 8.5.6
     system_description: str | None = None  # 8.5.7
-    capabilities: int | None = None  # System Capabilities TLV, 8.5.8: the enabled ones
+    capabilities: int | None = None  # System Capabilities TLV, 8.5.8: enabled capabilities
     management_addresses: tuple[str, ...] = ()  # 8.5.9
 
 
 @dataclass(frozen=True, slots=True)
 class IbNeighbor:
-    """The far end of an InfiniBand port, as it told by directed-route SMPs (IBTA vol. 1, chapter 14.2)."""
+    """The far end of an InfiniBand port, read by directed-route SMPs (IBTA vol. 1, 14.2)."""
 
     node_type: str  # NodeInfo.NodeType: "CA" | "switch" | "router"
     node_guid: str  # NodeInfo.NodeGUID
     sys_image_guid: str | None  # NodeInfo.SystemImageGUID
-    port: int  # NodeInfo.LocalPortNum: the far end's port that the request came in by
+    port: int  # NodeInfo.LocalPortNum: the far end's port of this link
     ports: int  # NodeInfo.NumPorts
     node_description: str | None  # NodeDescription.NodeString
-    port_state: str | None = None  # PortInfo.PortState of that far port
+    port_state: str | None = None  # PortInfo.PortState of the far port
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One NVIDIA GPU and its place in the NVLink fabric (nvml.h, nvmlGpuFabricInfo_v3_t and its forerunners)."""
+    """One NVIDIA GPU and its place in the NVLink fabric (nvml.h, nvmlGpuFabricInfo_t to _v3_t)."""
 
-    index: int  # as NVML counts
+    index: int  # position in NVML's enumeration
     uuid: str | None = None  # nvmlDeviceGetUUID, "GPU-..."
-    pci: str | None = None  # nvmlPciInfo_t.busId, as sysfs writes it
+    pci: str | None = None  # nvmlPciInfo_t.busId, in the form of sysfs
     version: int | None = None  # of the structure: 1, 2 or 3
-    state: str | None = (
-        None  # .state: "not-supported" | "not-started" | "in-progress" | "completed"
-    )
-    status: str | None = (
-        None  # .status, an nvmlReturn_t by name: "success" | "insufficient-resources" | ...
-    )
+    # .state: "not-supported" | "not-started" | "in-progress" | "completed"
+    state: str | None = None
+    # .status, an nvmlReturn_t by name: "success" | "insufficient-resources" | ...
+    status: str | None = None
+    # status, cluster_uuid and clique_id are meaningless unless state is "completed"
     cluster_uuid: str | None = None  # .clusterUuid, lower-case 8-4-4-4-12
-    clique_id: int | None = (
-        None  # .cliqueId; status and both identifiers mean nothing unless state is "completed"
-    )
+    clique_id: int | None = None  # .cliqueId
     health_mask: int | None = None  # .healthMask, since version 2
-    health: tuple[tuple[str, str], ...] = ()  # its parts by name: ("degraded_bandwidth", "false")
-    health_summary: str | None = (
-        None  # .healthSummary, since version 3: "healthy" | "unhealthy" | ...
-    )
-    error: str | None = (
-        None  # what a call came back with, by name, or "malformed": facts are missing
-    )
-    text: str | None = None  # the same in words
+    health: tuple[tuple[str, str], ...] = ()  # its parts: ("degraded_bandwidth", "false")
+    # .healthSummary, since version 3: "healthy" | "unhealthy" | ...
+    health_summary: str | None = None
+    # the nvmlReturn_t of the failed call by name, or "malformed"; other fields are None then
+    error: str | None = None
+    text: str | None = None  # the error as a sentence
 
 
 class PortRole(NamedTuple):
-    """A port, or one leg of a bonded port, with its name in label keys and its part in the backend network."""
+    """The role of a port, or of one leg of a bonded port, in the backend network."""
 
-    interface: str
+    interface: str  # its name in label keys
     device: RdmaDevice
     port: RdmaPort
-    leg: Netdev | None
+    leg: Netdev | None  # None: not one leg but the whole port
     backend: bool
-    reason: str
-    counted_gbps: float | None  # None: its state or its rate is unknown
+    reason: str  # the rule of agent/sources/backend.py that decided `backend`
+    counted_gbps: float | None  # its part of the speed label; None: state or rate is unknown
 
 
 class Neighbor(NamedTuple):
-    """One node at the far end of a backend port, under the names that become labels; they are not encoded yet."""
+    """A node at the far end of a backend port, under the names that labels are encoded from."""
 
     device: str
     port_id: str
     port_name: str | None
-    told: LldpNeighbor | IbNeighbor
-    age: float | None = None  # seconds since it was last heard; None: it was asked just now
+    facts: LldpNeighbor | IbNeighbor
+    age: float | None = None  # seconds since its last LLDP frame; None: read by SMP
 
 
 class Link(NamedTuple):
-    """What is known of the far end of one backend port; of several neighbours the selected one is first."""
+    """The far end of one backend port; of several neighbors the selected one is first."""
 
     interface: str
     netdev: str | None
     neighbors: tuple[Neighbor, ...] = ()
-    missing: str | None = (
-        None  # the word why there is no neighbour: "silent", "no-answer", "link-down", ...
-    )
-    hold: bool = False  # the labels published last stay: the neighbour may be there
+    missing: str | None = None  # a NeighborReason; None: there is a neighbor
+    hold: bool = False  # keep the published labels: the neighbor may still be there
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that one look at the node gave, a field for each source."""
+    """The result of one observation of the node, one field per source."""
 
     time: float  # seconds since the epoch, UTC
-    node: str | None  # host name; the Node's name unless told otherwise
+    node: str | None  # host name; the Node's name unless --node-name is given
     boot_id: str | None  # /proc/sys/kernel/random/boot_id
-    ports: tuple[PortRole, ...]  # what each port of `rdma` is for
+    ports: tuple[PortRole, ...]  # the role of each port of `rdma`
     rdma: Seen[tuple[RdmaDevice, ...]] | Absent | Failed
     lldp: Seen[tuple[Link, ...]] | Absent | Failed  # Ethernet backend ports
     ib: Seen[tuple[Link, ...]] | Absent | Failed  # InfiniBand backend ports
-    nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("NVML was not asked")
-    off: frozenset[str] = frozenset()  # the sources that are switched off
-    unbound: tuple[
-        str, ...
-    ] = ()  # interfaces labelled before whose device is gone, while its PCI function is not
+    nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("the GPUs were not queried")
+    off: frozenset[str] = frozenset()  # the sources that --source leaves out
+    # labeled interfaces whose RDMA device is missing while their PCI function exists
+    unbound: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()

@@ -1,41 +1,124 @@
-"""The flags that several commands have, and what is wrong with a value."""
+"""The flags of the commands, and the checks of their values.
+
+Invariant: `bwagent run` is configured in one place for ten thousand nodes, so it does not start
+with a wrong flag, value or environment variable, and its error names all of them (StrictCommand).
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from agent.daemon.schedule import Settings
+from agent.sources.table import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Command = Callable[..., None]
+    Decorator = Callable[[Command], Command]
 
+UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+MAX_DURATION = 30 * 24 * 3600.0  # seconds
 GLOB: dict[str, Any] = {"multiple": True, "metavar": "GLOB"}
+DEFAULTS = Settings()
 
 
 class MayBeEmpty(click.Option):
-    """An option that an empty environment variable sets, too; click takes such a variable for none."""
+    """An option that an empty environment variable sets to ""; click ignores such a variable."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         return os.environ.get(f"{ctx.auto_envvar_prefix}_{(self.name or '').upper()}")
 
 
+class StrictCommand(click.Command):
+    """A command that reports all wrong settings in one UsageError.
+
+    Settings are its flags, its arguments and the environment variables with its prefix
+    (BWAGENT_RUN_*); an unknown one is an error, too.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Check every parameter, then parse as click does; raises click.UsageError."""
+        values, rest, order = self.make_parser(ctx).parse_args(args=list(args))
+        wrong = _unexpected(rest)
+        for parameter in self._in_order(ctx, order):
+            try:
+                parameter.handle_parse_result(ctx, values, rest)
+            except click.UsageError as error:
+                wrong.append(error.format_message().rstrip("."))
+        wrong += [f"no such setting: {name}" for name in self._unknown_variables(ctx)]
+        if wrong:
+            raise click.UsageError("; ".join(wrong), ctx)
+        ctx.params.clear()
+        return super().parse_args(ctx, args)
+
+    def _in_order(self, ctx: click.Context, order: list[click.Parameter]) -> list[click.Parameter]:
+        """Return the parameters: eager ones (--help) first, then in the order they were given."""
+        rank: dict[click.Parameter, int] = {}
+        for number, parameter in enumerate(order):
+            rank.setdefault(parameter, number)
+        return sorted(
+            self.get_params(ctx),
+            key=lambda parameter: (not parameter.is_eager, rank.get(parameter, len(order))),
+        )
+
+    def _unknown_variables(self, ctx: click.Context) -> list[str]:
+        prefix = f"{ctx.auto_envvar_prefix}_"
+        known = {f"{prefix}{(parameter.name or '').upper()}" for parameter in self.params}
+        return sorted(name for name in os.environ if name.startswith(prefix) and name not in known)
+
+
+def _unexpected(rest: list[str]) -> list[str]:
+    """Return the errors for what no parameter takes: unknown flags, or else all arguments."""
+    flags = [word for word in rest if word.startswith("-")]
+    if flags:
+        return [f"no such option: {word[:64]}" for word in flags]
+    return [f"unexpected argument: {word[:64]}" for word in rest]
+
+
+def duration(text: str, least: float = 0.0) -> float:
+    """Return the seconds of `90`, `1.5m` or `1h`; raises click.BadParameter."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smh]?)", text, re.ASCII)
+    seconds = float(found[1]) * UNITS[found[2]] if found else -1.0
+    if not least <= seconds <= MAX_DURATION:
+        limits = f"from {least:g}s to {MAX_DURATION / 3600:g}h"
+        raise click.BadParameter(f"{text[:64]!r} is not a time {limits}")
+    return seconds
+
+
 def not_empty(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> str | None:
-    """A value that must not be left empty where it is given."""
+    """Return the value; raises click.BadParameter if it was given as an empty string."""
     if value == "":
-        raise click.BadParameter("may not be empty")
+        raise click.BadParameter("must not be empty")
     return value
+
+
+def options(*several: Decorator) -> Decorator:
+    """Combine decorators; --help lists their options in this order."""
+
+    def decorated(command: Command) -> Command:
+        for option in reversed(several):
+            command = option(command)
+        return command
+
+    return decorated
 
 
 def _prefix(_context: click.Context, parameter: click.Parameter, value: str) -> str:
     from agent.labels.encode import prefix_fault
 
     if not value and parameter.name == "ib_label_prefix":
-        return value  # the family is turned off
+        return value
     if fault := prefix_fault(value):
         raise click.BadParameter(fault)
     return value
@@ -45,7 +128,7 @@ def _label_key(_context: click.Context, _parameter: click.Parameter, value: str)
     from agent.labels.encode import key_fault
 
     if value and "/" not in value:
-        raise click.BadParameter(f"{value[:64]!r} has no domain before a slash")
+        raise click.BadParameter(f"{value[:64]!r} has no prefix with a slash")
     if value and (fault := key_fault(value)):
         raise click.BadParameter(fault)
     return value
@@ -57,88 +140,99 @@ def _node_name(
     from agent.labels.encode import prefix_fault
 
     if value is not None and prefix_fault(value):
-        raise click.BadParameter(f"{value[:64]!r} is no Node name (a DNS name in lower case)")
+        raise click.BadParameter(f"{value[:64]!r} is not a Node name (a lower-case DNS name)")
     return value
 
 
-def options(*several: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """One decorator out of several, which --help lists in this order."""
+def _address(
+    _context: click.Context, _parameter: click.Parameter, value: str
+) -> tuple[str, int] | None:
+    from agent.errors import Malformed
+    from agent.telemetry.address import parse_address
 
-    def decorated(command: Command) -> Command:
-        for option in reversed(several):
-            command = option(command)
-        return command
-
-    return decorated
+    try:
+        return parse_address(value) if value else None
+    except Malformed as error:
+        raise click.BadParameter(str(error)) from error
 
 
-# of every command that looks at the node's devices
+def _time(name: str, least: float, default: float, text: str) -> Decorator:
+    return click.option(
+        name,
+        default=f"{default:g}s",
+        show_default=True,
+        metavar="TIME",
+        help=text,
+        callback=lambda _context, _parameter, value: duration(value, least),
+    )
+
+
+# The node's devices: probe, run, capture.
 device_options = options(
     click.option(
         "--sysfs-root",
         type=click.Path(exists=True, file_okay=False),
         default="/sys",
         metavar="DIR",
-        help="Where the host's /sys is mounted.",
+        help="Read the host's sysfs here.  [default: /sys]",
     ),
+    click.option("--exclude-device", **GLOB, help="Do not read these RDMA devices. Repeatable."),
     click.option(
-        "--exclude-device", **GLOB, help="Leave these RDMA devices out and unread. Repeatable."
-    ),
-    click.option(
-        "--backend-device",
-        **GLOB,
-        help="These RDMA devices are the backend, no others. Repeatable.",
+        "--backend-device", **GLOB, help="Only these RDMA devices are the backend. Repeatable."
     ),
     click.option(
         "--nvml-library",
         type=click.Path(dir_okay=False),
         metavar="PATH",
-        help="libnvidia-ml.so.1, where it is not found.",
+        help="Load NVML from this file.  [default: libnvidia-ml.so.1]",
     ),
 )
-# about who is asked
+# The sources: probe, run, capture.
 source_options = options(
     click.option(
         "--source",
-        type=click.Choice(["rdma", "lldp", "ib", "nvml"]),
+        type=click.Choice(NAMES),
         multiple=True,
-        help="Ask only these sources. Repeatable.",
+        help="Read only these sources. Repeatable.",
     ),
     click.option(
         "--openvswitch",
         is_flag=True,
-        help="Hear LLDP below Open vSwitch, too (a filter sees each packet).",
+        help="Receive LLDP below Open vSwitch, too (filters all packets).",
     ),
 )
-# about who is asked, and for how long LLDP is listened to
+# The sources, and the time to wait for LLDP frames: probe, capture.
 wait_options = options(
     source_options,
     click.option(
         "--wait",
         type=click.FloatRange(0, 3600),
         metavar="SECONDS",
-        help="Listen for LLDP that long.  [default: until every port has spoken, or 65]",
+        help="Wait for LLDP.  [default: up to 65, until every port has a frame]",
     ),
-    click.option("--no-wait", is_flag=True, help="Do not listen for LLDP at all."),
+    click.option("--no-wait", is_flag=True, help="Do not receive LLDP frames."),
 )
-# which API server is meant
+# The API server: probe, run, cleanup.
 cluster_options = options(
     click.option(
         "--kubeconfig",
         metavar="FILE",
         callback=not_empty,
-        help="Else $KUBECONFIG or ~/.kube/config with --context, else the Pod's service account.",
+        help="Kubeconfig.  [default: Pod's service account; "
+        "with --context $KUBECONFIG or ~/.kube/config]",
     ),
-    click.option("--context", metavar="NAME", callback=not_empty, help="Of the kubeconfig."),
+    click.option(
+        "--context", metavar="NAME", callback=not_empty, help="Context of the kubeconfig."
+    ),
 )
-# how the Node and its label keys are called
+# The Node and its label keys: probe, run, cleanup.
 naming_options = options(
     click.option(
         "--node-name",
         default=lambda: os.environ.get("NODE_NAME") or None,
         metavar="NAME",
         callback=_node_name,
-        help="Else $NODE_NAME, else the host name.",
+        help="Node name.  [default: $NODE_NAME or hostname]",
     ),
     click.option(
         "--label-prefix",
@@ -154,7 +248,7 @@ naming_options = options(
         show_default=True,
         metavar="DOMAIN",
         callback=_prefix,
-        help="Empty: none of these keys.",
+        help="Empty: no such labels.",
     ),
     click.option(
         "--accelerator-label",
@@ -163,5 +257,29 @@ naming_options = options(
         show_default=True,
         metavar="KEY",
         callback=_label_key,
+    ),
+)
+# Times, metrics and log: run.
+run_options = options(
+    _time("--hold", 0.0, DEFAULTS.hold, "Keep a label this long after its source fails."),
+    _time("--min-interval", 0.0, DEFAULTS.min_interval, "Wait between two changes."),
+    _time("--resync", 1.0, DEFAULTS.resync, "Refresh the Node this often."),
+    _time("--gpu-interval", 1.0, 60.0, "Query NVML this often."),
+    _time("--port-interval", 0.1, 2.0, "Read IB port states this often."),
+    click.option(
+        "--metrics-address",
+        default="127.0.0.1:9477",
+        show_default=True,
+        metavar="IP:PORT",
+        callback=_address,
+        help="Serve /metrics, /healthz and /readyz here.",
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Log details."),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Write the log in this format.",
     ),
 )

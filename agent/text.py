@@ -1,22 +1,28 @@
-"""Text that a stranger chose, made fit to be shown.
+"""Make text that a stranger chose printable.
 
-A neighbour names itself, and its name ends up in log lines and metrics. What comes out of here is on one line, moves no
-cursor, turns no letters round and has an end.
+A neighbor chooses its own name, and that name reaches terminals, log lines and metrics. Call
+`visible` where text leaves the agent, and only there: observations, labels and the JSON document
+keep the unaltered text.
 """
 
 from __future__ import annotations
 
 
-def visible(text: str, longest: int) -> str:
-    r"""At most `longest` printable characters of it; others become `\n`, `\x1b`, `\u202e`, and a cut ends with `…`.
+def visible(text: str, max_length: int) -> str:
+    r"""Return `text` as one printable line of at most `max_length` characters (1 or more).
 
-    It is no encoding: a name that already held a backslash looks the same as one that was made to.
+    Characters that do not print (line breaks, controls, format characters such as U+202E,
+    surrogates) become Python escapes: `\n`, `\x1b`, `\u202e`. Text that is cut ends with `…`.
+    Printable text that fits is returned as it is. This is no encoding: the two characters `\n` in
+    the text look like an escaped line break.
     """
-    if (
-        not text.isprintable()
-    ):  # which line breaks, controls, formatting characters and surrogates are not
-        head = text[: longest + 1]
-        text = "".join(
-            one if one.isprintable() else one.encode("unicode_escape").decode() for one in head
-        )
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    if not text.isprintable():
+        head = text[: max_length + 1]  # escaping makes it no shorter
+        text = "".join(map(_escaped, head))
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()

@@ -21,8 +21,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from agent.kube.apply import apply, get_node
 from agent.kube.plan import Desired, plan
-from agent.kube.requests import apply, look
 from agent.kube.response import Failure
 from benchmarks.server_meter import Meter
 from tests.support.kube.agents import install
@@ -43,7 +43,8 @@ IDLE = 10.0  # seconds
 WATCHERS = 20
 KUBELET = "application/strategic-merge-patch+json"
 WATCH = (
-    "GET /api/v1/nodes?watch=1&allowWatchBookmarks=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n"
+    "GET /api/v1/nodes?watch=1&allowWatchBookmarks=true HTTP/1.1\r\nHost: x\r\n"
+    "Authorization: Bearer {}\r\n"
     "Accept: application/vnd.kubernetes.protobuf;stream=watch\r\n\r\n"
 )
 
@@ -89,21 +90,21 @@ class Bench:
 
     def get(self, wire: Wire) -> Callable[[int], object]:
         """The agent's look at its Node."""
-        return lambda _number: look(wire.door(self.member.token), self.member.name)
+        return lambda _number: get_node(wire.connect(self.member.token), self.member.name)
 
     def patch(self, wire: Wire, *, changes: bool = True) -> Callable[[int], object]:
         """The agent's apply, with other labels each time, or with another time in the annotation
         only.
         """
-        kube = wire.door(self.member.token)
-        node = look(kube, self.member.name)
+        kube = wire.connect(self.member.token)
+        node = get_node(kube, self.member.name)
 
         def once(number: int) -> None:
             nonlocal node
-            assert not isinstance(node, Failure), node
+            assert not isinstance(node, Failure), node  # noqa: S101 - what it costs to be refused is another matter
             labels = with_speed(self.member, f"{number + 1}G" if changes else "3200G")
-            outcome = apply(kube, plan(node, Desired(labels, self._told(number)), KEYS, 0.0))
-            assert outcome.node, outcome
+            outcome = apply(kube, plan(node, Desired(labels, self._told(number)), KEYS))
+            assert outcome.node, outcome  # noqa: S101
             node = outcome.node
 
         return once
@@ -145,7 +146,7 @@ class Bench:
         status, _, data = self.kept.send(
             method, path, self.cluster.admin, json.dumps(body).encode(), headers
         )
-        assert status == 200, data
+        assert status == 200, data  # noqa: S101
         return dict(json.loads(data))
 
 
@@ -210,7 +211,8 @@ def main() -> None:
             f"{rounds} requests each; idle: server {bench.idle.share('server'):.3f} cores, ", end=""
         )
         print(
-            f"etcd {bench.idle.share('etcd'):.3f} cores, all on this machine {bench.idle.share('machine'):.2f}"
+            f"etcd {bench.idle.share('etcd'):.3f} cores, "
+            f"all on this machine {bench.idle.share('machine'):.2f}"
         )
         print(f"{'':44}{'server ms':>10}{'etcd ms':>9}{'wall ms':>9}{'log KiB':>9}{'writes':>8}")
         rows: dict[str, Callable[[int], object]] = {
@@ -228,7 +230,8 @@ def main() -> None:
             row = bench.measure(bench.patch(bench.fresh))
             show(f"agent PATCH, {WATCHERS} watch all Nodes", row)
             print(
-                f"{watchers.received / WATCHERS / (rounds + 1) / 1024:.1f} KiB for each PATCH and watcher"
+                f"{watchers.received / WATCHERS / (rounds + 1) / 1024:.1f} KiB "
+                "for each PATCH and watcher"
             )
 
 

@@ -65,7 +65,7 @@ class Flapping(Thread):
         began, before, since = time.monotonic(), cost.cpu(self._agent.process.pid), time.time()
         up = dict.fromkeys(range(PORTS), True)
         while (now := time.monotonic()) < began + self._seconds:
-            number = random.randrange(PORTS)
+            number = random.randrange(PORTS)  # noqa: S311 - no secret
             up[number] = not up[number]
             self._set(number, up=up[number])
             time.sleep(max(now + PAUSE - time.monotonic(), 0.0))

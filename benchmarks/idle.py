@@ -1,10 +1,10 @@
 """What it costs while nothing happens, beside what does the same job today, in the same minutes on
 the same machine.
 
-    everything   16 ports of both fabrics, GPUs: twice the ports of a node, so that every source has eight
+    everything   16 ports of both fabrics, GPUs: twice the ports of a node, eight a source
     no GPU, IB   8 Ethernet ports with LLDP
     the same, resync 60 s     what an hourly PATCH costs, and that there is no other request
-    node_exporter             Debian's, its usual collectors, over the sysfs of `everything` and the real /proc
+    node_exporter             Debian's, usual collectors, over the sysfs of `everything` and /proc
     lldpd                     Debian's, on 8 Ethernet ports of its own
 
 Every switch port speaks every 30 s; /metrics is scraped once a minute, node_exporter's and the

@@ -156,7 +156,7 @@ def measure(
     time.sleep(SETTLED)
     found = []
     for up, one in [(up, one) for _ in range(rounds) for up in (False, True) for one in both]:
-        time.sleep(random.uniform(*PAUSE))
+        time.sleep(random.uniform(*PAUSE))  # noqa: S311 - no secret
         found.append(change(one, witness, up=up))
     return found
 

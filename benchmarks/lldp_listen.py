@@ -1,7 +1,7 @@
 """What listening costs: eight sockets while nothing comes, and while switches repeat themselves.
 Prints medians.
 
-    python -m benchmarks.lldp_listen        as root: it makes eight veth pairs, and takes them away again
+    python -m benchmarks.lldp_listen        as root: it makes and removes eight veth pairs
 
 A switch sends every 30 s, so eight ports hear 960 frames an hour, nearly all of them the one
 before.
@@ -17,7 +17,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
 from tests.support.lldp_frames import VENDORS
 
@@ -61,7 +61,7 @@ def repeated(listener: Listener, names: list[str], frame: bytes) -> float:
     """CPU-seconds for one frame of each switch that says what it said before: received, compared,
     noted.
     """
-    table, taken = Table(), []
+    table, taken = NeighborTable(), []
     switches = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) for _ in names]
     for switch, name in zip(switches, names, strict=True):
         switch.bind((f"{name}p", 0))
@@ -72,7 +72,7 @@ def repeated(listener: Listener, names: list[str], frame: bytes) -> float:
         heard = 0
         while heard < PORTS:
             for got in listener.receive(1.0):
-                table.hear(got)
+                table.receive(got)
                 heard += 1
         taken.append(time.process_time() - start)
     for switch in switches:

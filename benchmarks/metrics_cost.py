@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.sources.backend import assign
 from agent.telemetry.metrics import Metrics, own_process, process_text
-from agent.telemetry.server import Server, State
+from agent.telemetry.server import Server, Status
 from tests.support.devices import eth
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 PORTS = 16
 SCRAPES_AN_HOUR = 240
 BUDGET_KB, BUDGET_MS = 2560, 3.0
-BASE = "agent.cli, agent.sources.observe, agent.output.document, agent.snapshot.capture, agent.helper.process, agent.lldp.packet_socket, threading"
+BASE = (
+    "agent.cli, agent.sources.observe, agent.output.document, agent.snapshot.capture, "
+    "agent.helper.process, agent.lldp.packet_socket, threading"
+)
 IMPORTS = {
     "agent.telemetry.metrics": "agent.telemetry.metrics",
     "agent.telemetry.server": "agent.telemetry.server",
@@ -125,7 +128,7 @@ def main(rounds: int) -> int:
     for name, kb in memory.items():
         print(f"{name:24}{kb:8.0f} KB resident")
 
-    metrics, state, process = Metrics(), State(), own_process()
+    metrics, state, process = Metrics(), Status(), own_process()
     metrics.observed(node(), {"rdma": 0.004, "lldp": 0.001, "nvml": 0.03})
     registry = CollectorRegistry()
     registry.register(Ready(metrics.text()))

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from agent.kube.annotation import Annotation
+from agent.kube.apply import apply, get_node
 from agent.kube.managed_fields import keys_of
 from agent.kube.plan import Desired, body, plan
-from agent.kube.requests import apply, look
 from agent.kube.response import Failure
-from agent.kube.transport import door
+from agent.kube.transport import connect
 from agent.labels.table import Naming
 from benchmarks.relay import account
 from tests.support.kube.cluster import MERGE, Cluster
@@ -104,7 +104,7 @@ def a_node(cluster: Cluster) -> None:
     answer = cluster.request(
         "PATCH", "/api/v1/nodes/bench/status", {"status": {"images": images}}, kind=MERGE
     )
-    assert answer.status == 200, answer.message
+    assert answer.status == 200, answer.message  # noqa: S101 - a benchmark of something else would mislead
 
 
 def kubeconfig(cluster: Cluster, port: int) -> str:
@@ -130,24 +130,20 @@ def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
     """What is compared, by name: each changes the Node once, and gives the number of its
     requests.
     """
-    kube = door(service_account=pod)
-    known = look(kube, "bench")
+    kube = connect(service_account=pod)
+    known = get_node(kube, "bench")
     if isinstance(known, Failure):
         raise SystemExit(known.text)
     node: list[Mapping[str, Any]] = [known]
 
     def ours() -> int:
-        outcome = apply(kube, plan(node[0], desired(), KEYS, time.time()))
+        outcome = apply(kube, plan(node[0], desired(), KEYS))
         node[0] = outcome.node or node[0]
         return outcome.requests
 
     def applied() -> int:
-        wanted = plan(node[0], desired(), KEYS, time.time())
-        labels = {one.key: value for one, value in wanted.wanted.items() if one.kind == "labels"}
-        annotations = {
-            one.key: value for one, value in wanted.wanted.items() if one.kind == "annotations"
-        }
-        text = json.dumps(body(wanted, labels, annotations))
+        wanted = plan(node[0], desired(), KEYS)
+        text = json.dumps(body(wanted, wanted.wanted))
         flags = ("--server-side", "--force-conflicts", "--field-manager=bwagent", "-f", "-")
         return _requests(kubectl(config, home, "apply", "-v=6", *flags, stdin=text))
 

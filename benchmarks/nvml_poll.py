@@ -43,7 +43,10 @@ LEAK_KB = 256  # an allocator's noise over a thousand looks
 STANDBY, CHILD = "run: a fork of a bare process", "probe: -I -S, ctypes"
 
 ROOT = str(Path(agent.__file__).parents[1])
-BARE = f"import sys; sys.path.append({ROOT!r}); from agent.nvml.library import look; print(look(sys.argv[1]))"
+BARE = (
+    f"import sys; sys.path.append({ROOT!r}); "
+    "from agent.nvml.library import query; print(query(sys.argv[1]))"
+)
 
 
 def by_standby() -> Callable[[], object]:
@@ -169,7 +172,8 @@ def main(rounds: int, polls: int) -> int:
         print(f"{name:34}{wall:9.1f}{cpu:9.1f}{cpu * 60 / 1000:15.2f}")
     for name, (before, after) in grown.items():
         print(
-            f"memory of the parent before and after {polls} looks by {name}: {before} KB, {after} KB"
+            f"memory of the parent before and after {polls} looks by {name}: "
+            f"{before} KB, {after} KB"
         )
     leaks = max(after - before for before, after in grown.values())
     return int(results[STANDBY][1] > BUDGET_MS or leaks > LEAK_KB)

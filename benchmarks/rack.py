@@ -1,12 +1,13 @@
 """A node for benchmarks, of real parts where there are some, and `bwagent run` on it.
 
-    Ethernet     eight veth pairs between the node's namespace and a leaf's, where lldpd speaks; the netdevs' files in
-                 the node's /sys are the kernel's own. No driver makes RDMA devices of veths, so those are files, and
-                 their `state` is written by whoever pulls the cable. Both ends of a pair have the same index, each in
-                 its namespace, so the kernel batches their messages as it does a NIC's (net/core/link_watch.c): one
-                 that is about a lost carrier comes up to a second late if another link on the machine has just changed
-    InfiniBand   eight HCAs as files; the stand-in libibumad says at once who is at their far ends (ibsim gives a host
-                 one umad device, whatever the number of its ports)
+    Ethernet     eight veth pairs between the node's namespace and a leaf's, where lldpd runs; the
+                 netdevs' files in the node's /sys are the kernel's own. No driver makes RDMA
+                 devices of veths, so those are files, and the test that pulls a cable writes their
+                 `state`. Both ends of a pair have the same index, each in its namespace, so the
+                 kernel batches their messages as it does a NIC's (net/core/link_watch.c): a lost
+                 carrier is reported up to a second late if another link has just changed
+    InfiniBand   eight HCAs as files; the stand-in libibumad answers at once (ibsim gives a host one
+                 umad device, whatever the number of its ports)
     GPUs         eight in the stand-in libnvidia-ml
     API server   a real one, found as in a Pod: by the service account's files and environment
 

@@ -102,7 +102,10 @@ def print_idle(
         print(f"{name:22}{sizes}{one.cpu:15.2f}{one.helpers:9.2f}{more}")
     for name, (size, cpu) in GIVEN.items():
         print(f"{name:22}{size:8}{'':8}{cpu:15.2f}  given, not measured")
-    resyncs = f"{asked[EVERYTHING]} and {asked[NARROW]} with no resync due, {asked[RESYNCED]} with one in {RESYNC:g} s"
+    resyncs = (
+        f"{asked[EVERYTHING]} and {asked[NARROW]} with no resync due, "
+        f"{asked[RESYNCED]} with one in {RESYNC:g} s"
+    )
     print(f"requests: {resyncs}; a PATCH costs {patch:.2f} CPU-s")
     bench.check("MB resident", subjects[EVERYTHING].memory.rss / MB, MOST_MB)
     bench.check("CPU-s an hour, everything on", subjects[EVERYTHING].cpu + patch, MOST_CPU)
@@ -121,7 +124,8 @@ def print_flaps(bench: Bench, outcome: flaps.Outcome | None) -> None:
         return
     print(f"\n8 ports flap for {outcome.seconds / 60:.1f} minutes; {cost.load()}")
     print(
-        f"{outcome.changes} changes of links, {outcome.patches} PATCHes (at most {outcome.allowed})",
+        f"{outcome.changes} changes of links, "
+        f"{outcome.patches} PATCHes (at most {outcome.allowed})",
         end=", ",
     )
     print(f"right {outcome.right:.1f} s after the last change, {outcome.cpu:.1f} CPU-s")
@@ -141,7 +145,8 @@ def links_change(bench: Bench, rounds: int) -> None:
     found = latency.measure(bench.stack, bench.cluster, rack, relay, rounds)
     log = list(requests(bench.folder))
     print(
-        f"\nuntil the label has changed, {rounds} times each, {time.monotonic() - began:.0f} s; {cost.load()}"
+        f"\nuntil the label has changed, {rounds} times each, "
+        f"{time.monotonic() - began:.0f} s; {cost.load()}"
     )
     print(f"{'ms':16}{'median':>8}{'p99':>8}{''.join(f'{name:>9}' for name in latency.STAGES)}")
     times: dict[str, tuple[float, float]] = {}

@@ -1,7 +1,8 @@
 """Thousands of agents and one API server: what it is asked, and how long until every label is
 right.
 
-    python -m benchmarks.scale [--agents 5000] [--within 60] [--real] [--inflight READS,WRITES] [PHASE...]
+    python -m benchmarks.scale [--agents 5000] [--within 60] [--real]
+                               [--inflight READS,WRITES] [PHASE...]
 
 The API server and its etcd are real, with the agent's manifests in force; so is each agent's pacer,
 its back-off and its requests, over a connection of their own, with a token of the Pod on its Node
@@ -10,10 +11,12 @@ machine, and the last line of each phase says how much of it each of them had: a
 nothing was idle tells of the machine, not of the agents.
 
     power-on   all start at random moments of one minute; always the first
-    leaf       a leaf switch reboots: 32 ports of 32 nodes go down, lose their neighbours and come up
+    leaf       a leaf switch reboots: 32 ports of 32 nodes go down, lose their neighbors, come up
     herd       all nodes change in the same moment
-    refused    the same, while the API server is away for ten minutes: connections are refused; then it starts
-    frozen     it is away for ten minutes, stopped: connections are made and nothing answers; the leaf reboots meanwhile
+    refused    the same while the API server is away for ten minutes (connections are refused);
+               then it starts
+    frozen     it is stopped for ten minutes: connections are made and nothing answers; the leaf
+               reboots meanwhile
 
 While the API server is away, time runs FAST times faster, unless --real; afterwards, it does not.
 """
@@ -194,7 +197,10 @@ def per_second(asked: list[Asked], began: float, took: float) -> str:
     top = max(peaks)
     bars = "".join(BARS[-(-(len(BARS) - 1) * peak // top)] if top else " " for peak in peaks)
     mean = len(asked) / took
-    return f"{mean:.1f} on average, at most {top} (PATCH: {max(writes.values(), default=0)})  |{bars}| {step} s each"
+    return (
+        f"{mean:.1f} on average, at most {top} (PATCH: {max(writes.values(), default=0)})"
+        f"  |{bars}| {step} s each"
+    )
 
 
 def latency(asked: list[Asked]) -> str:
@@ -211,9 +217,11 @@ def used(reading: Reading) -> str:
     cores = {name: reading.share(name) for name in ("server", "etcd", "own", "machine")}
     others = cores["machine"] - cores["server"] - cores["etcd"] - cores["own"]
     return (
-        f"cores of {os.cpu_count()}: server {cores['server']:.2f}, etcd {cores['etcd']:.2f}, generator "
-        f"{cores['own']:.2f}, others {others:.2f}; server {reading.server:.1f} CPU-s, {reading.resident:.0f} MiB; etcd "
-        f"{reading.stored:.0f} MiB, {reading.commits:.0f} writes, {reading.written:.0f} MiB of log; "
+        f"cores of {os.cpu_count()}: server {cores['server']:.2f}, etcd {cores['etcd']:.2f}, "
+        f"generator {cores['own']:.2f}, others {others:.2f}; "
+        f"server {reading.server:.1f} CPU-s, {reading.resident:.0f} MiB; "
+        f"etcd {reading.stored:.0f} MiB, {reading.commits:.0f} writes, "
+        f"{reading.written:.0f} MiB of log; "
         f"{reading.rejected:.0f} rejected"
     )
 

@@ -76,7 +76,8 @@ def main(rounds: int) -> int:
         print(f"{name:24}{wall:9.1f}{cpu:9.1f}{above}")
     above_none = results[some][0] - start
     print(
-        f"a round over {PORTS} ports: {above_none:.1f} ms above the child with none (goal: {GOAL_MS:.0f})"
+        f"a round over {PORTS} ports: {above_none:.1f} ms above the child with none "
+        f"(goal: {GOAL_MS:.0f})"
     )
     return int(above_none > GOAL_MS)
 

@@ -176,10 +176,11 @@ def soak(hours: float, seed: int, stack: ExitStack) -> int:
     tree = ethernet(rack.netdevs) | infiniband() | gpu()
     address = ("--metrics-address", f"127.0.0.1:{port}")
     agent = stack.enter_context(rack.agent(cluster, relay, NODE, tree, *FLAGS, *address))
-    trouble = Trouble(rack, agent, relay, cluster, random.Random(seed))
+    trouble = Trouble(rack, agent, relay, cluster, random.Random(seed))  # noqa: S311 - to be repeated
     print(f"{hours:g} hours, seed {seed}, {cost.load()}", flush=True)
     print(
-        f"{'':14}{'RSS KB':>10}{'PSS KB':>10}{'helper':>10}{'descriptors':>13}{'threads':>9}{'samples':>9}",
+        f"{'':14}{'RSS KB':>10}{'PSS KB':>10}{'helper':>10}"
+        f"{'descriptors':>13}{'threads':>9}{'samples':>9}",
         flush=True,
     )
     quarters, well = [], 0.0

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.kube.annotation import parse
-from agent.kube.managed_fields import ANNOTATION, Field, owned, state_of
-from agent.kube.reconcile import Wish
+from agent.kube.annotation import annotation_of
+from agent.kube.managed_fields import owned_labels, state_of
+from agent.kube.plan import Desired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -118,7 +118,7 @@ class Loop:
         for event in events:
             self._handle(event)
         self._collect(self._clock())
-        self._reporter.turned()
+        self._reporter.heartbeat()
 
     def _act(self) -> None:
         """Observe or apply, whichever is due, and start the polls that are due."""
@@ -138,7 +138,7 @@ class Loop:
             return 0.0
         waits = [HEARTBEAT_INTERVAL, step.wait, self._reporter.pause()]
         waits += [poller.next_due() - now for poller in self._parts.pollers]
-        waits.append(self._parts.inbox.rest() or HEARTBEAT_INTERVAL)
+        waits.append(self._parts.inbox.pause() or HEARTBEAT_INTERVAL)
         if step.apply and self._node_read_at is not None:
             waits.append(self._node_read_at + SETTLE_TIMEOUT - now)
         return max(min(waits), 0.0)
@@ -173,7 +173,7 @@ class Loop:
         self._watch(cycle.observation)
         took = {poller.source: poller.took for poller in self._parts.pollers}
         unavailable = self._parts.monitors.unavailable
-        self._reporter.looked(cycle, took, unavailable, self._parts.inbox.dropped)
+        self._reporter.observed(cycle, took, unavailable, self._parts.inbox.dropped)
 
     def _watch(self, observation: Observation) -> None:
         """Watch the backend's netdevs, and sweep its InfiniBand ports, from now on.
@@ -196,16 +196,17 @@ class Loop:
     def _apply(self, *, resync: bool) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
         now = self._clock()
-        wish = None
+        desired = None
         if self._node_read_at is not None and self._cycle:
             cycle = self._applying = self._cycle
             backed_off = self._schedule.backed_off(now)
-            wish = Wish(cycle.rendered.labels, cycle.annotation, backed_off, always=resync)
+            desired = Desired(cycle.rendered.labels, cycle.annotation, backed_off)
         # A dry run never applies, so the Node it knows grows old: read it again at each resync.
         reread = resync and self._parts.reconciler.dry_run
         node = self._node.node if self._node and not reread else None
         self._schedule.apply_started(now)
-        self._request.start(partial(self._parts.reconciler.attempt, node, wish))
+        reconcile = partial(self._parts.reconciler.reconcile, node, desired, always=resync)
+        self._request.start(reconcile)
 
     def _handle(self, event: Event) -> None:
         now = self._clock()
@@ -217,7 +218,7 @@ class Loop:
                 self._schedule.results(now)
             return
         if event.kind == "signal":
-            self._reporter.signal(event.subject)
+            self._reporter.signal_received(event.subject)
             self._is_stopped |= event.subject != "SIGHUP"
         for poller in self._parts.pollers:
             poller.trigger(now)
@@ -226,8 +227,8 @@ class Loop:
     def _receive(self) -> None:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
         now = self._clock()
-        has_new, repeated = self._parts.inbox.hear()
-        self._reporter.heard(repeated)
+        has_new, repeated = self._parts.inbox.receive()
+        self._reporter.frames_repeated(repeated)
         self._schedule.extend(now, self._parts.observer.expires_at())
         if has_new:
             self._schedule.trigger(now)
@@ -247,7 +248,7 @@ class Loop:
 
     def _finished(self, result: Result, now: float) -> None:
         """Handle the result of a request: a failure, the Node as first read, or an apply."""
-        self._reporter.answered(result, self._applying)
+        self._reporter.reconciled(result, self._applying)
         self._node = result if result.node is not None else None
         if result.failure:
             if result.failure.kind == "configuration" and self._node_read_at is None:
@@ -265,12 +266,11 @@ class Loop:
     def _seed(self, result: Result, now: float) -> None:
         """Start from the labels and the annotation of the Node, which was read the first time."""
         keys, node = self._parts.reconciler.keys, result.node or {}
-        text = state_of(node).fields.get(Field(ANNOTATION, keys.annotation))
-        annotation, problem = parse(text, keys.annotation)
-        self._parts.observer.seed(owned(node, keys), annotation)
-        self._reporter.seeded(annotation, problem)
+        annotation, problem = annotation_of(state_of(node), keys)
+        self._parts.observer.seed(owned_labels(node, keys), annotation)
+        self._reporter.node_read(annotation, problem)
         self._node_read_at = now
-        self._schedule.node_read(now, self._reporter.age(annotation))
+        self._schedule.node_read(now, self._reporter.annotation_age(annotation))
 
     def _applied(self, result: Result, now: float) -> None:
         """Record that the Node has the state of the cycle applied, but for what was refused."""

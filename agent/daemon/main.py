@@ -26,17 +26,19 @@ from agent.events.notifier import Notifier
 from agent.events.port_states import PortStateSweep
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
-from agent.kube.transport import door
+from agent.kube.transport import connect
 from agent.live_host import live_host, polled_gpus
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
 from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
+from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics, own_process, process_text
+from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.server import Server, State
+from agent.telemetry.server import Server
+from agent.telemetry.status import Status
 
 if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
@@ -75,14 +77,13 @@ class Configuration:
 def run(configuration: Configuration) -> None:
     """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run."""
     with ExitStack() as stack:
-        state = State()
-        loop, reporter = _assemble(configuration, state, stack)
+        status = Status()
+        loop, reporter = _assemble(configuration, status, stack)
         reporter.started()
         if configuration.metrics_address:
-            process = own_process()
-            server = Server(configuration.metrics_address, state, lambda: process_text(process))
+            server = Server(configuration.metrics_address, registry(reporter.metrics), status)
             stack.callback(server.close)
-            reporter.serves(server.fault)
+            reporter.server_started(server.fault)
         gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()
@@ -91,12 +92,12 @@ def run(configuration: Configuration) -> None:
 
 
 def _assemble(
-    configuration: Configuration, state: State, stack: ExitStack
+    configuration: Configuration, status: Status, stack: ExitStack
 ) -> tuple[Loop, Reporter]:
     clock = AwakeClock()
     keys = keys_of(configuration.naming)
     hold = configuration.settings.hold
-    table = Table(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
+    table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
     inbox = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
     results = Notifier()
@@ -111,7 +112,7 @@ def _assemble(
     reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
-        state,
+        status,
         keys,
         configuration.node,
         hold,
@@ -127,7 +128,7 @@ def _assemble(
         pollers=(gpus, smps),
         observer=Observer(host, configuration.naming, configuration.sources, hold, time.time),
         reconciler=Reconciler(
-            door(configuration.kubeconfig, configuration.context),
+            connect(configuration.kubeconfig, configuration.context),
             configuration.node,
             keys,
             configuration.dry_run,

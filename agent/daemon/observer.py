@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import observed
+from agent.kube.annotation import annotate
 from agent.kube.managed_fields import keys_of
-from agent.labels.holds import Grace, Holds, lent
-from agent.labels.table import render
+from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
+from agent.labels.render import render
 from agent.model import Absent, Failed, Seen
 from agent.sources.observe import observe
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.kube.annotation import Annotation
-    from agent.labels.table import Naming, Rendered
+    from agent.labels.render import Rendered
+    from agent.labels.table import Naming
     from agent.model import Observation
 
 DISABLED = Absent("switched off by --source")
@@ -65,7 +66,7 @@ class Observer:
         self._hold, self._wall = hold, wall
         self._keys = keys_of(naming)
         self._annotation: Annotation | None = None
-        self._grace = Grace()
+        self._grace = LinkDownGrace()
         self._netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
         self._holds = Holds(hold, {}, host.clock())
 
@@ -83,9 +84,9 @@ class Observer:
         interfaces = dict(self._annotation.interfaces) if self._annotation else {}
         observation = _without_disabled(observe(self._host, self._sources, interfaces, took))
         now = self._host.clock()
-        observation = self._grace.damp(replace(observation, time=self._wall()), now)
+        observation = self._grace.apply(replace(observation, time=self._wall()), now)
         rendered, expired = self._render(observation, now)
-        self._annotation = observed(observation, rendered.labels, self._keys, self._annotation)
+        self._annotation = annotate(observation, rendered.labels, self._keys, self._annotation)
         links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
         self._netdevs = tuple(link.netdev for link in links if link.netdev)
         degraded = self._is_degraded(observation, rendered)
@@ -102,18 +103,18 @@ class Observer:
         return min(
             self._holds.next_end(now),
             self._grace.next_end(now),
-            self._host.neighbors.next_end(self._netdevs),
+            self._host.neighbors.next_expiry(self._netdevs),
         )
 
     def _render(self, observation: Observation, now: float) -> tuple[Rendered, Mapping[str, str]]:
         """Render the labels, and return the labels whose hold has expired with them."""
-        away = lent(observation)
+        away = lent_interfaces(observation)
 
         def is_lent(key: str) -> bool:
             return self._keys.interface(key) in away
 
         rendered = render(observation, self._naming, self._holds.previous(now, is_lent))
-        return rendered, self._holds.rendered(rendered, now, is_lent)
+        return rendered, self._holds.update(rendered, now, is_lent)
 
     def _is_degraded(self, observation: Observation, rendered: Rendered) -> bool:
         """Return True if RDMA devices cannot be read, or a label is held.
@@ -122,7 +123,7 @@ class Observer:
         """
         if isinstance(observation.rdma, Failed):
             return True
-        away = lent(observation)
+        away = lent_interfaces(observation)
         return any(self._keys.interface(key) not in away for key in rendered.held)
 
     def _is_disabled(self, key: str) -> bool:

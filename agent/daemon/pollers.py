@@ -1,12 +1,14 @@
-"""Whom it costs something to ask, asked now and then: the doors to NVML and to SMPs, with a memory.
+"""Background pollers for NVML and SMP queries; an observation reads the cached result.
 
-The law of this module: a look is for free and may come at any time, a child process is not. So a look finds the last
-answer behind these doors and never waits for one; the loop sees to it that there are new ones (`start_due`, `collect`).
-What a look did not ask about is not asked about: a node without GPUs starts no child, a port that is down sends no
-packet, and when it is up again nothing is known of it.
+Invariants:
+- An observation may come at any time and never waits: a poller returns its last answer, or raises
+  Unavailable. The loop starts polls and collects their results (`start_due`, `collect`).
+- Nothing is queried that the last observation did not ask for. A node without GPUs starts no helper
+  process, a port that is down sends no packet, and its cached answer is dropped.
 
-NVML has its pace (agent/nvml/domain.py). SMPs have reasons: a port that is new or has come up, a link event, the hour.
-Who does not answer (an M_Key keeps its switch silent) is asked again later and later, until a reason comes.
+NVML is polled at the intervals of agent/nvml/domain.py. A port is queried when it is new or has
+come up, after a link event, and once in REFRESH_INTERVAL. A far end that does not answer (an M_Key
+can silence a switch) is queried again with exponential back-off, until an event resets it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
-from agent.nvml.domain import SLOW, Pace, Verdict, verdict
+from agent.model import AcceleratorReason, NeighborReason
+from agent.nvml.domain import POLL_INTERVAL, Pace, Verdict, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,10 +30,11 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
     Address = tuple[str, int]
 
-GAP = 5.0  # seconds between two questions to one port, whatever the reasons
-FIRST_RETRY, LONGEST_RETRY = 10.0, 4 * 3600.0  # seconds
-BROKEN = 300.0  # seconds between two tries where nobody could be asked at all: that says nothing of the switch
-AGAIN = 3600.0  # seconds after which a switch is asked again that nothing was heard of: it may have been renamed
+MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
+REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: switches get renamed
+RETRY_INTERVAL = 10.0  # seconds, doubled with each try
+MAX_RETRY_INTERVAL = 4 * 3600.0  # seconds, for a far end that does not answer
+MAX_FAILURE_INTERVAL = 300.0  # seconds, for a helper process that fails: the switch may be fine
 NOT_YET = "not asked yet"
 
 
@@ -71,23 +75,26 @@ class Poller(Protocol):
 
 
 class NvmlPoller:
-    """The door to NVML: `ask` takes its time or raises Unavailable, calling this does neither but the latter."""
+    """Host.gpus with a cache: calling it returns the last answer or raises Unavailable.
+
+    `ask` queries NVML and may block for seconds.
+    """
 
     source: ClassVar[str] = "nvml"
 
     def __init__(
         self,
         ask: Callable[[], Answer],
-        interval: float = SLOW,
+        interval: float = POLL_INTERVAL,
         aside: BackgroundTask[Answer] | None = None,
     ) -> None:
         self.aside = aside or BackgroundTask()
         self._ask = ask
         self._pace = Pace(interval=interval)
         self._answer: Answer | Exception = Unavailable(f"NVML was {NOT_YET}")
-        self._verdict = Verdict(None, "failed")
-        self._wanted = False  # the last look came by
-        self._answered: float | None = None  # when the answer came that no look has seen
+        self._verdict = Verdict(None, AcceleratorReason.FAILED)
+        self._wanted = False  # the last observation asked for it
+        self._answered: float | None = None  # arrival of an answer that is not observed yet
 
     def __call__(self) -> Answer:
         self._wanted = True
@@ -110,10 +117,10 @@ class NvmlPoller:
         self.judged(verdict(observation.nvml))
 
     def trigger(self, now: float) -> None:
-        """Keep the pace: no event says anything about GPUs."""
+        """Keep the pace: no event concerns GPUs."""
 
     def judged(self, found: Verdict) -> None:
-        """What a look made of the answer."""
+        """Set the next poll's time by the verdict over the last answer."""
         self._verdict = found
         if self._answered is not None:
             self._pace, self._answered = self._pace.after(found, self._answered), None
@@ -126,7 +133,7 @@ class NvmlPoller:
         answer = self.aside.take()
         if answer is None:
             return False
-        same = _alike(answer, self._answer)
+        same = _equal(answer, self._answer)
         self._answer, self._answered = answer, now
         if same:
             self.judged(self._verdict)
@@ -137,7 +144,7 @@ class NvmlPoller:
         return self._pace.due if idle else math.inf
 
 
-def _alike(one: Answer | Exception, other: Answer | Exception) -> bool:
+def _equal(one: Answer | Exception, other: Answer | Exception) -> bool:
     if isinstance(one, Exception) or isinstance(other, Exception):
         return type(one) is type(other) and str(one) == str(other)
     return one == other
@@ -145,16 +152,19 @@ def _alike(one: Answer | Exception, other: Answer | Exception) -> bool:
 
 @dataclass(slots=True)
 class _Port:
-    """What is known of one port's far end."""
+    """The last answer of one port, and the time of its next query."""
 
     answer: Answer
     due: float = -math.inf
-    asked: float = -math.inf
+    queried: float = -math.inf
     tries: int = 0
 
 
 class SmpPoller:
-    """The door to SMPs: `ask` takes its time or raises Unavailable; see Host.ask_smp for what both give."""
+    """Host.ask_smp with a cache: calling it returns the last answers or raises Unavailable.
+
+    `ask` queries ports and may block for seconds.
+    """
 
     source: ClassVar[str] = "ib"
 
@@ -166,13 +176,14 @@ class SmpPoller:
         self.aside = aside or BackgroundTask()
         self._ask = ask
         self._ports: dict[Address, _Port] = {}
-        self._before: dict[Address, _Port] = {}  # as the look before had it
-        self._asked: list[Address] = []
-        self._failure: str | None = None  # why the last question came to nothing
+        self._previous: dict[Address, _Port] = {}  # those of the observation before
+        self._queried: list[Address] = []  # the poll under way
+        self._failure: str | None = None  # the error of the last poll
 
     def __call__(self, addresses: Sequence[Address]) -> Answer:
         self._ports = {
-            address: self._before.get(address) or _Port(_nothing(address)) for address in addresses
+            address: self._previous.get(address) or _Port(_unanswered(address))
+            for address in addresses
         }
         if self._failure:
             raise Unavailable(self._failure)
@@ -187,46 +198,52 @@ class SmpPoller:
         return self.aside.took
 
     def begin_cycle(self) -> None:
-        self._before, self._ports = self._ports, {}
+        self._previous, self._ports = self._ports, {}
 
     def observed(self, observation: Observation) -> None:
         """Keep the times: they depend on the answers alone."""
 
     def trigger(self, now: float) -> None:
         for port in self._ports.values():
-            port.due, port.tries = min(port.due, max(now, port.asked + GAP)), 0
+            earliest = max(now, port.queried + MIN_QUERY_INTERVAL)
+            port.due, port.tries = min(port.due, earliest), 0
 
     def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
-        self._asked = sorted(address for address, port in self._ports.items() if port.due <= now)
-        asked = tuple(self._asked)
-        for address in asked:
-            self._ports[address].asked = now
-        self.aside.start(lambda: self._ask(asked))
+        self._queried = sorted(address for address, port in self._ports.items() if port.due <= now)
+        addresses = tuple(self._queried)
+        for address in addresses:
+            self._ports[address].queried = now
+        self.aside.start(lambda: self._ask(addresses))
 
     def collect(self, now: float) -> bool:
         answer = self.aside.take()
         if answer is None:
             return False
         answers = _by_address(answer)
-        self._failure = str(answers) if isinstance(answers, Exception) else None
-        for address in self._asked:
+        failed = isinstance(answers, Exception)
+        self._failure = str(answers) if failed else None
+        for address in self._queried:
             if port := self._ports.get(address):
-                _take(port, None if isinstance(answers, Exception) else answers.get(address), now)
+                _update(port, None if isinstance(answers, Exception) else answers.get(address), now)
         return True
 
     def next_due(self) -> float:
-        return (
-            math.inf
-            if self.aside.busy
-            else min((port.due for port in self._ports.values()), default=math.inf)
-        )
+        if self.aside.busy:
+            return math.inf
+        return min((port.due for port in self._ports.values()), default=math.inf)
 
 
-def _nothing(address: Address) -> Answer:
+def _unanswered(address: Address) -> Answer:
     device, port = address
-    return {"device": device, "port": port, "exchanges": [], "error": "no-answer", "text": None}
+    return {
+        "device": device,
+        "port": port,
+        "exchanges": [],
+        "error": NeighborReason.NO_ANSWER,
+        "text": None,
+    }
 
 
 def _by_address(answer: Answer | Exception) -> dict[Address, Answer] | Exception:
@@ -235,16 +252,15 @@ def _by_address(answer: Answer | Exception) -> dict[Address, Answer] | Exception
     try:
         return {(one["device"], one["port"]): one for one in answer["ports"]}
     except (KeyError, TypeError) as error:
-        return Unavailable(f"the answer about InfiniBand neighbours makes no sense: {error!r}")
+        return Unavailable(f"malformed answer of the SMP helper: {error!r}")
 
 
-def _take(port: _Port, answer: Answer | None, now: float) -> None:
-    """A neighbour stays what it is until there is a reason; no neighbour is worth another try."""
+def _update(port: _Port, answer: Answer | None, now: float) -> None:
+    """Cache the answer, or keep the last one if there is none; set the time of the next query."""
     port.answer = answer or port.answer
     if answer and not answer.get("error"):
-        port.due, port.tries = now + AGAIN, 0
+        port.due, port.tries = now + REFRESH_INTERVAL, 0
         return
-    port.due = now + min(
-        FIRST_RETRY * 2.0 ** min(port.tries, 16), LONGEST_RETRY if answer else BROKEN
-    )
+    longest = MAX_RETRY_INTERVAL if answer else MAX_FAILURE_INTERVAL
+    port.due = now + min(RETRY_INTERVAL * 2.0 ** min(port.tries, 16), longest)
     port.tries += 1

@@ -1,11 +1,13 @@
-"""The parent's side of a helper: start it, hear it out, be rid of it.
+"""Start helper processes, read their answers and end them: the parent's side.
 
-The law of this module: nothing that a child does holds up the agent. It has a deadline and is killed when that is over;
-what it says is bounded; and what cannot even be killed, because it sits in an uninterruptible sleep in some driver, is
-left behind: nobody waits for it, and there is no second one of its kind until it is gone.
+Invariants:
+- A helper never blocks the agent: it has a timeout, after which it is killed, and the size of its
+  output is limited.
+- A helper that cannot be killed, because it is in an uninterruptible sleep in a driver, is
+  abandoned; no second one of its kind starts while it lives.
 
-A child is an interpreter started isolated and without `site` (-I -S), which spares it the .pth files and a third of its
-start; where `agent` and the installed packages are is told to it instead.
+A helper is an interpreter started isolated and without `site` (-I -S), which saves it the .pth
+files and a third of its start. It gets the paths of `agent` and of the installed packages instead.
 """
 
 from __future__ import annotations
@@ -23,46 +25,52 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Unavailable
+from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Answer = dict[str, Any]
 
-LONGEST_ANSWER = 1 << 20  # bytes
-LAST_WORDS = 4096  # bytes of stderr that are kept
-DYING = 1.0  # seconds that a killed child may take to go
+MAX_ANSWER = 1 << 20  # bytes on stdout
+MAX_STDERR = 4096  # bytes of stderr that are kept
+MAX_QUOTE = 200  # characters of stderr in an error message
+KILL_TIMEOUT = 1.0  # seconds that a killed process may take to end
 
-LINES = 2  # to an answer of a helper that stands by (helper.py, stand_by)
-
-# Nobody is left to tidy up for: to take an interpreter down in order is a tenth of a request.
-_BOOT = "import os, sys; sys.path += {path!r}; from agent.helper.main import {entry}; os._exit({entry}(sys.argv[1:]))"
-
-
-def command(verb: str, deadline_s: float) -> list[str]:
-    """The command line of a helper."""
-    # It dies with this process; its own alarm is for the case that it is not told.
-    return [*_python("main"), verb, str(math.ceil(deadline_s + DYING)), str(os.getpid())]
+# os._exit: taking an interpreter down in order is a tenth of a request's CPU time.
+_BOOT = """\
+import os, sys
+sys.path += {path!r}
+from agent.helper.main import {entry}
+os._exit({entry}(sys.argv[1:]))
+"""
 
 
-def standing(verb: str, deadline_s: float) -> list[str]:
-    """The command line of a helper that stands by; it ends when its standard input does."""
-    return [*_python("stand_by"), verb, str(deadline_s)]
+def command(verb: str, timeout_s: float) -> list[str]:
+    """Return the command line of a helper."""
+    # It dies with this process; its alarm is for a parent that dies before it can arrange that.
+    alarm = math.ceil(timeout_s + KILL_TIMEOUT)
+    return [*_python("main"), verb, str(alarm), str(os.getpid())]
+
+
+def fork_server_command(verb: str, timeout_s: float) -> list[str]:
+    """Return the command line of a fork server; it ends when its stdin is closed."""
+    return [*_python("serve_forks"), verb, str(timeout_s)]
 
 
 def _python(entry: str) -> list[str]:
-    """An interpreter that runs it, wherever `agent` runs from: a checkout, a virtual environment or an image."""
+    """Return the command line that calls `entry`, from a checkout, virtual environment or image."""
     root = str(Path(agent.__file__).resolve().parent.parent)
     installed = [
-        place
-        for place in sys.path
-        if place.endswith(("site-packages", "dist-packages")) and place != root
+        folder
+        for folder in sys.path
+        if folder.endswith(("site-packages", "dist-packages")) and folder != root
     ]
     return [sys.executable, "-I", "-S", "-c", _BOOT.format(path=[root, *installed], entry=entry)]
 
 
 class HelperProcesses:
-    """The helpers of one agent, at most one of a kind stuck; `command_line` and `popen` are the doors to processes."""
+    """Runs helpers, at most one of a verb stuck; `command_line` and `popen` are for tests."""
 
     def __init__(
         self,
@@ -73,25 +81,26 @@ class HelperProcesses:
         self._popen = popen
         self._stuck: dict[str, subprocess.Popen[bytes]] = {}
 
-    def call(self, verb: str, payload: Mapping[str, Any], deadline_s: float) -> Answer:
-        """What the helper answers to `payload`; Unavailable when it is late, dies or talks nonsense.
+    def call(self, verb: str, payload: Mapping[str, Any], timeout_s: float) -> Answer:
+        """Run a helper and return its answer to `payload`.
 
-        Blocks for up to `deadline_s`, and for up to DYING seconds more when the child has to be killed.
+        Raises Unavailable if it is late, dies or its answer is malformed. Blocks for up to
+        `timeout_s`, and for up to KILL_TIMEOUT more if the helper has to be killed.
         """
         self._refuse_second(verb)
-        process = self._start(verb, payload, deadline_s)
+        process = self._start(verb, payload, timeout_s)
         try:
-            said, complaint = listen(process, time.monotonic() + deadline_s)
-            process.wait(DYING)
+            stdout, stderr = read_output(process, time.monotonic() + timeout_s)
+            process.wait(KILL_TIMEOUT)
         except (TimeoutError, subprocess.TimeoutExpired):
             raise Unavailable(
-                f"helper {verb}: no answer within {deadline_s:g} s{self._end(verb, process)}"
+                f"helper {verb}: no answer within {timeout_s:g} s{self._kill(verb, process)}"
             ) from None
         except Unavailable as error:
-            raise Unavailable(f"helper {verb}: {error}{self._end(verb, process)}") from None
+            raise Unavailable(f"helper {verb}: {error}{self._kill(verb, process)}") from None
         finally:
-            close(process)
-        return answer_of(verb, process.returncode, said, complaint)
+            close_pipes(process)
+        return parse_answer(verb, process.returncode, stdout, stderr)
 
     def _refuse_second(self, verb: str) -> None:
         stuck = self._stuck.get(verb)
@@ -102,16 +111,16 @@ class HelperProcesses:
         del self._stuck[verb]
 
     def _start(
-        self, verb: str, payload: Mapping[str, Any], deadline_s: float
+        self, verb: str, payload: Mapping[str, Any], timeout_s: float
     ) -> subprocess.Popen[bytes]:
-        # A file as standard input, not a pipe: nobody has to be waited for while it is written.
+        # stdin is a file, not a pipe, so that writing the payload cannot block.
         stdin = os.memfd_create("payload")
         try:
             with os.fdopen(os.dup(stdin), "wb") as file:
                 file.write(json.dumps(payload).encode())
             os.lseek(stdin, 0, os.SEEK_SET)
             return self._popen(
-                self._command_line(verb, deadline_s),
+                self._command_line(verb, timeout_s),
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -121,10 +130,11 @@ class HelperProcesses:
         finally:
             os.close(stdin)
 
-    def _end(self, verb: str, process: subprocess.Popen[bytes]) -> str:
+    def _kill(self, verb: str, process: subprocess.Popen[bytes]) -> str:
+        """Kill the helper; returns the end of the error message if it does not die."""
         process.kill()
         try:
-            process.wait(DYING)
+            process.wait(KILL_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._stuck[verb] = process
             return f", and process {process.pid} cannot be killed"
@@ -134,31 +144,32 @@ class HelperProcesses:
 call = HelperProcesses().call
 
 
-def listen(
+def read_output(
     process: subprocess.Popen[bytes], deadline: float, lines: float = math.inf
 ) -> tuple[bytes, bytes]:
-    """What a child says on stdout, and the last of what it says on stderr, until it closes both or has said `lines`.
+    """Read stdout and the end of stderr until both are closed or stdout has so many `lines`.
 
-    TimeoutError when the time has come, Unavailable when it says too much.
+    Raises TimeoutError at the deadline (of the monotonic clock), and Unavailable if stdout exceeds
+    MAX_ANSWER.
     """
-    out, err = descriptor(process.stdout), descriptor(process.stderr)
-    heard, poll = {out: b"", err: b""}, select.poll()
-    open_ends = {out, err}
-    for fd in open_ends:
+    out, err = fileno(process.stdout), fileno(process.stderr)
+    output, poll = {out: b"", err: b""}, select.poll()
+    open_fds = {out, err}
+    for fd in open_fds:
         poll.register(fd, select.POLLIN)
-    while open_ends and heard[out].count(b"\n") < lines:
+    while open_fds and output[out].count(b"\n") < lines:
         for fd in _wait(poll, deadline):
-            piece = os.read(fd, 1 << 16)
-            heard[fd] += piece
-            if not piece:
+            chunk = os.read(fd, 1 << 16)
+            output[fd] += chunk
+            if not chunk:
                 poll.unregister(fd)
-                open_ends.discard(fd)
-        heard[err] = heard[err][-LAST_WORDS:]
-        if len(heard[out]) > LONGEST_ANSWER:
-            raise Unavailable(f"its answer is longer than {LONGEST_ANSWER} bytes")
-    if any(fd == err for fd, _ in poll.poll(0)):  # whoever said so many lines had complained before
-        heard[err] += os.read(err, 1 << 16)
-    return heard[out], heard[err][-LAST_WORDS:]
+                open_fds.discard(fd)
+        output[err] = output[err][-MAX_STDERR:]
+        if len(output[out]) > MAX_ANSWER:
+            raise Unavailable(f"its answer is longer than {MAX_ANSWER} bytes")
+    if any(fd == err for fd, _ in poll.poll(0)):  # written before the last line of stdout
+        output[err] += os.read(err, 1 << 16)
+    return output[out], output[err][-MAX_STDERR:]
 
 
 def _wait(poll: select.poll, deadline: float) -> list[int]:
@@ -169,39 +180,39 @@ def _wait(poll: select.poll, deadline: float) -> list[int]:
     return [fd for fd, _ in ready]
 
 
-def descriptor(pipe: Any) -> int:
-    """The descriptor of a pipe."""
+def fileno(pipe: Any) -> int:
+    """Return the descriptor of a pipe that Popen has opened."""
     return int(pipe.fileno())
 
 
-def close(process: subprocess.Popen[bytes]) -> None:
-    """Give back the ends of its pipes."""
+def close_pipes(process: subprocess.Popen[bytes]) -> None:
+    """Close the parent's ends of the pipes."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
             pipe.close()
 
 
-def answer_of(verb: str, status: int, said: bytes, complaint: bytes) -> Answer:
-    """What a helper said, by its exit status and its outputs; Unavailable where that is no answer."""
+def parse_answer(verb: str, status: int, stdout: bytes, stderr: bytes) -> Answer:
+    """Decode an answer; raises Unavailable for a failed exit status or anything but an object."""
     if status:
-        raise Unavailable(f"helper {verb}: {_death(status)}{_quote(complaint)}")
+        raise Unavailable(f"helper {verb}: {_exit_text(status)}{_last_line(stderr)}")
     try:
-        answer = json.loads(said)
+        answer = json.loads(stdout)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise Unavailable(f"helper {verb}: its answer is no JSON object{_quote(complaint)}")
+        raise Unavailable(f"helper {verb}: its answer is no JSON object{_last_line(stderr)}")
     return answer
 
 
-def _death(status: int) -> str:
+def _exit_text(status: int) -> str:
     if status > 0:
         return f"ended with status {status}"
     return f"killed by {signal.Signals(-status).name}"
 
 
-def _quote(complaint: bytes) -> str:
-    """The last line of what a child wrote on stderr, as an end for a message."""
-    lines = complaint.decode(errors="replace").split("\n")
+def _last_line(stderr: bytes) -> str:
+    """Return the last line of stderr, printable, as the end of a message."""
+    lines = stderr.decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f": {''.join(c if c.isprintable() else '?' for c in last)[:200]}" if last else ""
+    return f": {visible(last, MAX_QUOTE)}" if last else ""

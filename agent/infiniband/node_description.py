@@ -1,45 +1,47 @@
-"""What an InfiniBand node calls itself: NodeDescription (IBTA vol. 1, 14.2.5.2).
+"""Derive a switch name from a NodeDescription (IBTA vol. 1, 14.2.5.2).
 
-The law of this module: a description is a name only if somebody chose it. What left the factory is the same on every
-switch of a model, and as a label it would make one leaf out of all of them; then there is no name, and the node GUID is
-the identity.
+Invariant: a description is a name only if an administrator chose it. The factory text is the same
+on every switch of a model, so as a label it would merge all of them into one leaf. Such a node has
+no name, and its node GUID is the identity.
 
-Managed switches (MLNX-OS, NVOS) compose theirs out of the host name and the place of the ASIC in the box:
+Managed switches (MLNX-OS, NVOS) compose the description of the host name, the model and the
+position of the ASIC in the chassis:
 
     MF0;L90.1.3:MQM9700/U1        one ASIC                               L90.1.3
     MF0;cs7500:IS5200/L01/U1      leaf board 1 of a director             cs7500-L01
-    MF0;x800:Q3400_RA/U3          the third of a box's four planes       x800-U3
+    MF0;x800:Q3400_RA/U3          the third of a chassis's four planes   x800-U3
     MF0;x800:Q3400_RA/U1/RT       the router function of an ASIC         x800-RT
 
-The first ASIC is not counted, so that an ordinary switch carries its host name and nothing else.
+The first ASIC (U1) is left out, so that an ordinary switch has its host name and nothing else.
 """
 
 from __future__ import annotations
 
 _MANAGED = "MF0;"
 _FIRST_ASIC = "U1"
-# Mellanox: "Quantum", "SwitchIB", "SwitchX -", "Infiniscale-IV", "MT47396 Infiniscale-III" and so on, each followed by
-# this; Voltaire: "ISR9024D Voltaire".
+# Mellanox: "Quantum", "SwitchIB", "SwitchX -", "Infiniscale-IV", "MT47396 Infiniscale-III" and so
+# on, each followed by this; Voltaire: "ISR9024D Voltaire".
 _FACTORY_ENDINGS = ("mellanox technologies", "voltaire")
 
 
 def text(field: bytes) -> str:
-    r"""The NodeString of a NodeDescription: UTF-8 up to the first NUL, or all 64 bytes of it where there is none.
+    r"""Decode a NodeString: UTF-8 up to the first NUL, or all 64 bytes if there is none.
 
-    Undecodable bytes, and the bytes of unprintable characters, become `\xNN`; outer white space goes.
+    Undecodable bytes, and the bytes of unprintable characters, become `\xNN`; white space at both
+    ends is stripped.
     """
     decoded = field.partition(b"\0")[0].decode("utf-8", "backslashreplace").strip()
-    return "".join(
-        character if character.isprintable() else _escape(character) for character in decoded
-    )
+    return "".join(map(_escaped, decoded))
 
 
-def _escape(character: str) -> str:
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
     return "".join(f"\\x{byte:02x}" for byte in character.encode())
 
 
 def switch_name(description: str) -> str | None:
-    """The name that somebody gave to the node; None when there is none, and the GUID must do."""
+    """Return the name that an administrator gave the node; None for factory text or none at all."""
     if description.startswith(_MANAGED):
         return _managed_name(description.removeprefix(_MANAGED))
     if description.lower().endswith(_FACTORY_ENDINGS):
@@ -48,6 +50,11 @@ def switch_name(description: str) -> str | None:
 
 
 def _managed_name(composed: str) -> str | None:
-    name, _, model = composed.rpartition(":") if ":" in composed else (composed, "", "")
-    places = [place for place in model.split("/")[1:] if place and place != _FIRST_ASIC]
-    return "-".join([name, *places]) if name else None
+    """Split `L90.1.3:MQM9700/U1` and join the host name with the position that distinguishes it."""
+    name, colon, model = composed.rpartition(":")
+    if not colon:
+        return composed or None
+    if not name:
+        return None
+    position = [part for part in model.split("/")[1:] if part and part != _FIRST_ASIC]
+    return "-".join([name, *position])

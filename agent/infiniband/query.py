@@ -1,9 +1,9 @@
-"""All InfiniBand ports asked at once, in one thread.
+"""Query the far ends of all InfiniBand ports at once, in one thread.
 
-The law of this module: a silent port costs its own time and nobody else's. libibumad is not thread-safe, so the ports
-take turns in a poll loop: each has its own descriptor, its own conversation (agent/infiniband/smp.py), its own deadline and
-its own tries, and a round takes as long as its slowest port. Every question and what came of it is kept as an exchange,
-because whoever asked reads the answers out of those, live or recorded.
+Invariant: a port that does not answer delays no other. libibumad is not thread-safe, so the ports
+share one poll loop: each has its own descriptor, conversation (agent/infiniband/smp.py), deadline
+and number of tries, and a round takes as long as its slowest port. Every request and its result is
+kept as an exchange, which the caller decodes; a recording has the same exchanges.
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.infiniband import smp
-from agent.infiniband.umad import GRACE, PortUnavailable
+from agent.infiniband.umad import TIMEOUT_SLACK, PortUnavailable
+from agent.model import NeighborReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.infiniband.umad import Port
 
-# Every open umad device is an agent of its own, so each conversation may count from here: recordings are comparable.
+# An open umad device is an agent of its own, so each conversation counts from here, and two
+# recordings of a port have equal requests.
 FIRST_TID = 1
 
 
 class PortQuery:
-    """The conversation over one port; over when `request` is None."""
+    """The conversation over one port; it has ended when `request` is None."""
 
     def __init__(self, device: str, number: int, timeout_ms: int, tries: int) -> None:
         self.device, self.number = device, number
         self.request: bytes | None = None
         self.deadline = 0.0
         self.exchanges: list[smp.Exchange] = []
-        self.error: str | None = None  # the word why there is no neighbour
+        self.error: NeighborReason | None = None  # why there is no neighbor
         self.text: str | None = None  # the same in words
-        self._timeout_ms, self._tries, self._left = timeout_ms, tries, 0
+        self._timeout_ms, self._tries, self._tries_left = timeout_ms, tries, 0
         self._port: Port | None = None
 
     def start(self, open_port: Callable[[str, int], Port]) -> None:
@@ -43,10 +45,10 @@ class PortQuery:
         try:
             self._port = open_port(self.device, self.number)
             self._conversation = smp.conversation(self.number, FIRST_TID)
-        except PortUnavailable as shut:
-            self._end(shut.reason, shut)
+        except PortUnavailable as error:
+            self._end(error.reason, error)
         else:
-            self._go_on(lambda: next(self._conversation))
+            self._advance(lambda: next(self._conversation))
 
     def close(self) -> None:
         """Close the port."""
@@ -54,97 +56,99 @@ class PortQuery:
             self._port.close()
 
     def fileno(self) -> int:
-        """The descriptor to wait for."""
+        """Return the descriptor to poll; -1 if the port is not open."""
         return self._port.fileno() if self._port else -1
 
     def receive(self) -> None:
-        """Take what has come, and go on if it was the reply."""
+        """Receive a MAD; if it is the reply, send the next request."""
         if self._port is None or self.request is None:
             return
         try:
             reply = self._port.receive(self.request)
-        except PortUnavailable as shut:
-            self._unanswered(shut)
+        except PortUnavailable as error:
+            self._unanswered(error)
         else:
             if reply is not None:
                 self._answered(reply)
 
     def expire(self, now: float) -> None:
-        """Give up waiting when it is time to."""
-        if self.request is not None and now >= self.deadline:
-            self._unanswered(
-                PortUnavailable(
-                    "no-answer",
-                    f"{self.device} port {self.number}: no answer in {self._timeout_ms} ms",
-                )
-            )
+        """End the try if its deadline has passed; `now` is of the monotonic clock."""
+        if self.request is None or now < self.deadline:
+            return
+        text = f"{self.device} port {self.number}: no answer in {self._timeout_ms} ms"
+        self._unanswered(PortUnavailable(NeighborReason.NO_ANSWER, text))
 
-    def _go_on(self, resume: Callable[[], bytes]) -> None:
+    def _advance(self, resume: Callable[[], bytes]) -> None:
+        """Resume the conversation; send the next request, or end."""
         try:
-            self.request, self._left = resume(), self._tries
+            self.request, self._tries_left = resume(), self._tries
         except StopIteration:
             self.request = None
         except Malformed as error:
-            self._end("malformed", error)
-        except PortUnavailable as shut:
-            self._end(shut.reason, shut)
+            self._end(NeighborReason.MALFORMED, error)
+        except PortUnavailable as error:
+            self._end(error.reason, error)
         else:
             self._send()
 
     def _send(self) -> None:
         if self._port is None or self.request is None:
             return
-        self._left -= 1
-        self.deadline = time.monotonic() + self._timeout_ms / 1000 + GRACE
+        self._tries_left -= 1
+        self.deadline = time.monotonic() + self._timeout_ms / 1000 + TIMEOUT_SLACK
         try:
             self._port.send(self.request, self._timeout_ms)
-        except PortUnavailable as shut:
-            self._unanswered(shut)
+        except PortUnavailable as error:
+            self._unanswered(error)
 
     def _answered(self, reply: bytes) -> None:
         self._record(reply, None)
-        self._go_on(lambda: self._conversation.send(reply))
+        self._advance(lambda: self._conversation.send(reply))
 
-    def _unanswered(self, shut: PortUnavailable) -> None:
-        if shut.reason == "no-answer" and self._left > 0:
+    def _unanswered(self, error: PortUnavailable) -> None:
+        if error.reason is NeighborReason.NO_ANSWER and self._tries_left > 0:
             self._send()
         else:
-            self._record(None, shut.reason)
-            self._go_on(lambda: self._conversation.throw(shut))
+            self._record(None, error.reason)
+            self._advance(lambda: self._conversation.throw(error))
 
-    def _record(self, reply: bytes | None, error: str | None) -> None:
+    def _record(self, reply: bytes | None, error: NeighborReason | None) -> None:
         if self.request is not None:
             self.exchanges.append(smp.Exchange(self.request, reply, error))
 
-    def _end(self, reason: str, error: Exception) -> None:
+    def _end(self, reason: NeighborReason, error: Exception) -> None:
         self.request, self.error, self.text = None, reason, str(error)
 
 
-def sweep(
+def query_ports(
     open_port: Callable[[str, int], Port],
     ports: Iterable[tuple[str, int]],
     timeout_ms: int,
     tries: int,
 ) -> list[PortQuery]:
-    """Ask who is at the far end of each (device, port), all at the same time, each request up to `tries` times."""
-    talks = [PortQuery(device, number, timeout_ms, tries) for device, number in ports]
+    """Query the far end of each (device, port) at the same time, each request up to `tries` times.
+
+    Returns the ended conversations, in the order of `ports`.
+    """
+    queries = [PortQuery(device, number, timeout_ms, tries) for device, number in ports]
     try:
-        for talk in talks:
-            talk.start(open_port)
-        while waiting := [talk for talk in talks if talk.request is not None]:
-            for talk in _readable(waiting):
-                talk.receive()
-            for talk in waiting:
-                talk.expire(time.monotonic())
+        for query in queries:
+            query.start(open_port)
+        while waiting := [query for query in queries if query.request is not None]:
+            for query in _readable(waiting):
+                query.receive()
+            for query in waiting:
+                query.expire(time.monotonic())
     finally:
-        for talk in talks:
-            talk.close()
-    return talks
+        for query in queries:
+            query.close()
+    return queries
 
 
-def _readable(talks: list[PortQuery]) -> list[PortQuery]:
-    poll, by_fd = select.poll(), {talk.fileno(): talk for talk in talks}
+def _readable(queries: list[PortQuery]) -> list[PortQuery]:
+    """Wait until ports are readable or the next deadline has passed; return the readable ones."""
+    poll, by_fd = select.poll(), {query.fileno(): query for query in queries}
     for fd in by_fd:
         poll.register(fd, select.POLLIN)
-    patience = min(talk.deadline for talk in talks) - time.monotonic()
-    return [by_fd[fd] for fd, _ in poll.poll(max(0.0, patience) * 1000)]
+    timeout = min(query.deadline for query in queries) - time.monotonic()
+    return [by_fd[fd] for fd, _ in poll.poll(max(0.0, timeout) * 1000)]

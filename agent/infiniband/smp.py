@@ -1,18 +1,21 @@
-"""Directed-route subnet management packets, one hop long, and nothing but questions.
+"""Build and decode directed-route subnet management packets (SMPs), one hop long, Get only.
 
-The law of this module: what it builds can change nothing. `get` makes a SubnGet() of one of three read-only attributes,
-addressed to whatever the local port's cable leads to, and `require_get` takes no other bytes for a request. A reply is
-believed only if it is 256 bytes long, belongs to that very request, came back along the route and says success; what is
-anything else is Malformed, and the message names the field.
+Invariants:
+- No request built here can change anything. `get` makes a SubnGet() of a read-only attribute for
+  the node at the far end of the local port's cable, and `require_get` rejects any other bytes.
+- A reply is accepted only if it is 256 bytes long, matches the request's TransactionID and
+  attribute, has the D bit set and reports success. Anything else is Malformed; the message names
+  the field.
 
-Directed routing (IBTA vol. 1, 14.2.2) needs neither a LID nor a subnet manager, so neighbours are known from INIT on:
-both ends of the path are the permissive LID, and the path is "out of this port", InitialPath [0, port]. The layouts
-are those of 13.4.2 (MAD header), 14.2.1.2 (directed-route SMP) and 14.2.5 (attributes); rdma-core has them as struct
-umad_smp in umad_sm.h, and as the IB_NODE_* and IB_PORT_* fields of libibmad.
+Directed routing (IBTA vol. 1, 14.2.2) needs neither a LID nor a subnet manager, so neighbors are
+known from INIT on: both ends of the path are the permissive LID, and the path is "out of this
+port", InitialPath [0, port]. The layouts are those of 13.4.2 (MAD header), 14.2.1.2 (directed-route
+SMP) and 14.2.5 (attributes); rdma-core has them as struct umad_smp in umad_sm.h, and as the
+IB_NODE_* fields of libibmad.
 
-A conversation is a generator: it yields requests and is sent replies, so that it does not matter whether a HCA answers
-or a recording does. Who has no reply throws Unavailable into it. NodeInfo is the neighbour; what is asked after it
-only adornes it, so a lost or broken NodeDescription or PortInfo leaves its field unknown and the neighbour known.
+A conversation is a generator that yields requests and is sent replies, so that an HCA and a
+recording can both answer it. A caller without a reply throws Unavailable into it. NodeInfo alone
+identifies the neighbor: a lost or malformed answer to a later request leaves its field unknown.
 """
 
 from __future__ import annotations
@@ -29,11 +32,12 @@ from agent.model import IbNeighbor
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    Exchanged = Generator[bytes, bytes, bytes]  # yields requests, is sent replies
+    # Yields requests, is sent replies, returns attribute data.
+    Exchanged = Generator[bytes, bytes, bytes]
 
 T = TypeVar("T")
 
-LENGTH = 256  # a MAD, 13.4.2
+LENGTH = 256  # bytes of a MAD, 13.4.2
 _BASE_VERSION = 1
 _CLASS = 0x81  # UMAD_CLASS_SUBN_DIRECTED_ROUTE
 _CLASS_VERSION = 1
@@ -43,13 +47,13 @@ _PERMISSIVE_LID = 0xFFFF
 _LAST_PORT = 254
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
-_PORT_STATES = {
+_PORT_STATES = {  # spelled as in sysfs
     1: "DOWN",
     2: "INIT",
     3: "ARMED",
     4: "ACTIVE",
     5: "ACTIVE_DEFER",
-}  # as sysfs spells them
+}
 _STATUSES = {  # 13.4.7
     0x0001: "busy",
     0x0002: "redirected",
@@ -61,7 +65,7 @@ _STATUSES = {  # 13.4.7
 
 
 class Attribute(enum.IntEnum):
-    """What can be asked for: AttributeID, 14.2.5."""
+    """AttributeID of the attributes that a request may Get, 14.2.5."""
 
     NODE_DESCRIPTION = 0x0010
     NODE_INFO = 0x0011
@@ -93,7 +97,7 @@ _NODE_INFO = struct.Struct(">2x2B8s8s8s8xB27x")
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and what came of it: a reply, or the word why there is none."""
+    """One request and its reply; without a reply, `error` is the reason (`no-answer`)."""
 
     request: bytes
     reply: bytes | None
@@ -101,48 +105,60 @@ class Exchange:
 
 
 def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> bytes:
-    """A Get of `attribute` from the node at the far end of `local_port` (1 to 254), 256 bytes; `tid` has 32 bits.
+    """Build the 256 bytes of a Get from the node at the far end of `local_port` (1 to 254).
 
-    The upper half of the TransactionID is left to the kernel, which puts its agent's number there.
+    `tid` has 32 bits: the kernel puts its agent's number into the upper half of the TransactionID.
+    Raises Malformed if `local_port` is out of range.
     """
     if not 1 <= local_port <= _LAST_PORT:
-        raise Malformed(f"SMP request: {local_port} is no port to go out of")
-    path = bytes((0, local_port))
-    head = (
-        _BASE_VERSION,
-        _CLASS,
-        _CLASS_VERSION,
-        _GET,
-        0,
-        0,
-        1,
-        tid & 0xFFFFFFFF,
-        Attribute(attribute),
-        modifier,
+        raise Malformed(f"SMP request: {local_port} is no port number (1 to {_LAST_PORT})")
+    smp = _Smp(
+        base_version=_BASE_VERSION,
+        mgmt_class=_CLASS,
+        class_version=_CLASS_VERSION,
+        method=_GET,
+        status=0,
+        hop_pointer=0,
+        hop_count=1,
+        tid=tid & 0xFFFFFFFF,
+        attribute=Attribute(attribute),
+        modifier=modifier,
+        m_key=0,
+        dr_slid=_PERMISSIVE_LID,
+        dr_dlid=_PERMISSIVE_LID,
+        data=b"",
+        initial_path=bytes((0, local_port)),
+        return_path=b"",
     )
-    return _SMP.pack(*head, 0, _PERMISSIVE_LID, _PERMISSIVE_LID, b"", path, b"")
+    return _SMP.pack(*smp)
 
 
 def require_get(request: bytes) -> tuple[int, int]:
-    """(TransactionID, local port) of a request that `get` could have built; Malformed for any other bytes."""
+    """Return (TransactionID, local port) of a request that `get` can build.
+
+    Raises Malformed for any other bytes.
+    """
     smp = _unpack(request, "request")
     _expect("request", "MgmtClass", smp.mgmt_class, _CLASS)
     _expect("request", "Method", smp.method, _GET)
     tid, local_port = smp.tid & 0xFFFFFFFF, smp.initial_path[1]
     if smp.attribute not in set(Attribute):
-        raise Malformed(f"SMP request: AttributeID {smp.attribute:#06x} is never asked for")
+        raise Malformed(f"SMP request: AttributeID {smp.attribute:#06x} is not allowed")
     if request != get(Attribute(smp.attribute), tid, local_port, smp.modifier):
         raise Malformed("SMP request: not a plain Get over one hop")
     return tid, local_port
 
 
 def transaction(mad: bytes) -> int:
-    """What tells replies apart: the lower half of the TransactionID (bytes 8 to 15); the upper is the kernel's."""
+    """Return the lower half of the TransactionID (bytes 8 to 15); the upper is the kernel's."""
     return int.from_bytes(mad[12:16], "big")
 
 
 def decode(reply: bytes, request: bytes) -> bytes:
-    """The 64 bytes of attribute data in a good `reply` to `request`."""
+    """Return the 64 bytes of attribute data of the reply to `request`.
+
+    Raises Malformed if the reply does not match the request or reports an error.
+    """
     smp, asked = _unpack(reply, "reply"), _unpack(request, "request")
     _expect("reply", "BaseVersion", smp.base_version, _BASE_VERSION)
     _expect("reply", "MgmtClass", smp.mgmt_class, _CLASS)
@@ -155,15 +171,15 @@ def decode(reply: bytes, request: bytes) -> bytes:
     return smp.data
 
 
-def _unpack(smp: bytes, what: str) -> _Smp:
+def _unpack(smp: bytes, kind: str) -> _Smp:
     if len(smp) != LENGTH:
-        raise Malformed(f"SMP {what}: {len(smp)} bytes instead of {LENGTH}")
+        raise Malformed(f"SMP {kind}: {len(smp)} bytes instead of {LENGTH}")
     return _Smp._make(_SMP.unpack(smp))
 
 
-def _expect(what: str, field: str, value: int, wanted: int) -> None:
+def _expect(kind: str, field: str, value: int, wanted: int) -> None:
     if value != wanted:
-        raise Malformed(f"SMP {what}: {field} is {value:#x} instead of {wanted:#x}")
+        raise Malformed(f"SMP {kind}: {field} is {value:#x} instead of {wanted:#x}")
 
 
 def _expect_success(status: int) -> None:
@@ -172,31 +188,38 @@ def _expect_success(status: int) -> None:
 
 
 class NodeInfo(NamedTuple):
-    """14.2.5.3, without the fields that nobody here needs; GUIDs are 16 lower-case hex digits."""
+    """The fields of NodeInfo (14.2.5.3) that are used here; GUIDs are 16 lower-case hex digits."""
 
-    node_type: str
-    ports: int
-    sys_image_guid: str | None
-    node_guid: str
-    local_port: int
+    node_type: str  # NodeType: "CA" | "switch" | "router"
+    ports: int  # NumPorts
+    sys_image_guid: str | None  # SystemImageGUID; None if zero
+    node_guid: str  # NodeGUID
+    local_port: int  # LocalPortNum: the far end's port that the request arrived on
 
 
 def node_info(data: bytes) -> NodeInfo:
-    """NodeInfo out of 64 bytes of attribute data; LocalPortNum is the far end's port that the request came in by."""
-    kind, ports, system, node, _, local_port = _NODE_INFO.unpack(data)
-    if kind not in _NODE_TYPES:
-        raise Malformed(f"NodeInfo: NodeType {kind} does not exist")
+    """Decode NodeInfo from 64 bytes of attribute data.
+
+    Raises Malformed for an unknown NodeType, or a NodeGUID or LocalPortNum of zero.
+    """
+    node_type, ports, system, node, _, local_port = _NODE_INFO.unpack(data)
+    if node_type not in _NODE_TYPES:
+        raise Malformed(f"NodeInfo: NodeType {node_type} does not exist")
     if not any(node):
         raise Malformed("NodeInfo: NodeGUID is zero")
     if not local_port:
         raise Malformed("NodeInfo: LocalPortNum is zero")
     return NodeInfo(
-        _NODE_TYPES[kind], ports, system.hex() if any(system) else None, node.hex(), local_port
+        node_type=_NODE_TYPES[node_type],
+        ports=ports,
+        sys_image_guid=system.hex() if any(system) else None,
+        node_guid=node.hex(),
+        local_port=local_port,
     )
 
 
 def port_state(data: bytes) -> str:
-    """PortInfo.PortState (14.2.5.6) out of 64 bytes of attribute data, spelled as sysfs does."""
+    """Decode PortInfo.PortState (14.2.5.6) from 64 bytes of attribute data, spelled as in sysfs."""
     state = data[32] & 0x0F
     if state not in _PORT_STATES:
         raise Malformed(f"PortInfo: PortState {state} does not exist")
@@ -204,17 +227,20 @@ def port_state(data: bytes) -> str:
 
 
 def conversation(local_port: int, tid: int) -> Generator[bytes, bytes, IbNeighbor]:
-    """Asks the far end of `local_port` who it is: yields requests, is sent replies, returns the neighbour.
+    """Identify the node at the far end of `local_port`: yield requests, return the neighbor.
 
-    Takes three transaction IDs from `tid` on. Raises what is wrong with NodeInfo: Malformed, or what was thrown in.
+    Takes three transaction IDs from `tid` on. Raises Malformed for a malformed NodeInfo, and the
+    exception that was thrown in for an unanswered one.
     """
-    info = node_info((yield from _ask(get(Attribute.NODE_INFO, tid, local_port))))
-    description = yield from _try(
+    info = node_info((yield from _query(get(Attribute.NODE_INFO, tid, local_port))))
+    description = yield from _optional(
         get(Attribute.NODE_DESCRIPTION, tid + 1, local_port), nodedesc.text
     )
-    # Zero is "the port that this came in by"; a switch would take it for its management port.
+    # Zero is "the port that this arrived on"; to a switch it is its management port.
     selected = info.local_port if info.node_type == "switch" else 0
-    state = yield from _try(get(Attribute.PORT_INFO, tid + 2, local_port, selected), port_state)
+    state = yield from _optional(
+        get(Attribute.PORT_INFO, tid + 2, local_port, selected), port_state
+    )
     return IbNeighbor(
         info.node_type,
         info.node_guid,
@@ -226,36 +252,39 @@ def conversation(local_port: int, tid: int) -> Generator[bytes, bytes, IbNeighbo
     )
 
 
-def _ask(request: bytes) -> Exchanged:
+def _query(request: bytes) -> Exchanged:
     reply = yield request
     return decode(reply, request)
 
 
-def _try(request: bytes, read: Callable[[bytes], T]) -> Generator[bytes, bytes, T | None]:
+def _optional(request: bytes, read: Callable[[bytes], T]) -> Generator[bytes, bytes, T | None]:
     try:
-        return read((yield from _ask(request)))
+        return read((yield from _query(request)))
     except (Malformed, Unavailable):
         return None
 
 
 def converse(local_port: int, tid: int, ask: Callable[[bytes], bytes]) -> IbNeighbor:
-    """Holds a whole conversation: `ask` gives the reply to a request or raises Unavailable."""
-    talk = conversation(local_port, tid)
+    """Run a conversation; `ask` returns the reply to a request or raises Unavailable."""
+    steps = conversation(local_port, tid)
     try:
-        request = next(talk)
+        request = next(steps)
         while True:
             try:
                 reply = ask(request)
             except Unavailable as failure:
-                request = talk.throw(failure)
+                request = steps.throw(failure)
             else:
-                request = talk.send(reply)
+                request = steps.send(reply)
     except StopIteration as end:
         return cast("IbNeighbor", end.value)
 
 
 def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
-    """The neighbour that a recorded conversation tells of; Unavailable's text is the recorded word (`no-answer`)."""
+    """Return the neighbor of a recorded conversation.
+
+    Raises Unavailable with the recorded reason (`no-answer`), and Malformed for other content.
+    """
     recorded = {exchange.request: exchange for exchange in exchanges}
     if not recorded:
         raise Unavailable("not-recorded")

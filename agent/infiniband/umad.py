@@ -1,19 +1,23 @@
-"""One InfiniBand port's management datagrams, over libibumad by ctypes.
+"""Send and receive the SMPs of one InfiniBand port through libibumad, by ctypes.
 
-The law of this module: nothing but a Get of class 0x81 leaves. `Port.send` is the only caller of umad_send(), and it
-sends no bytes that `smp.require_get` refuses.
+Invariant: nothing but a Get of class 0x81 leaves. `Port.send` is the only caller of umad_send(),
+and it sends no bytes that `smp.require_get` rejects.
 
-libibumad is a thin layer over /dev/infiniband/umadN (Linux, Documentation/infiniband/user_mad.rst; rdma-core,
-libibumad/umad.c), and the kernel behind it has habits that show through:
+libibumad is a thin layer over /dev/infiniband/umadN (Linux, Documentation/infiniband/user_mad.rst;
+rdma-core, libibumad/umad.c), and the kernel's rules show through:
 
-- it puts its agent's number into the upper half of every request's TransactionID, so that only the lower half tells
-  whether a reply is ours;
-- a request that nobody answered within its timeout comes back as it was sent, with the status ETIMEDOUT. That is the
-  clock that counts; ours runs GRACE longer, for what is flushed without a word, as when a device goes away;
-- the same TransactionID may not be under way twice (EINVAL), so a repetition waits until then as well;
-- registering an agent fails where there is no subnet management interface: RoCE, many VFs, planes of ConnectX-8.
+- The kernel puts its agent's number into the upper half of a request's TransactionID, so only the
+  lower half identifies the reply.
+- A request that nobody answered within its timeout is returned as it was sent, with status
+  ETIMEDOUT. That timeout counts; the agent's own is TIMEOUT_SLACK longer, for requests that the
+  kernel drops without returning them, as when a device goes away.
+- A TransactionID that is still outstanding cannot be sent again (EINVAL), so a repetition waits for
+  that timeout.
+- Registering an agent fails where there is no subnet management interface: RoCE, many VFs, planes
+  of ConnectX-8.
 
-The library is not thread-safe, and a fault in it is a fault of the process: this runs in a child (helper.py).
+The library is not thread-safe, and a fault in it ends the process: it runs in a helper process
+(agent/helper/main.py).
 """
 
 from __future__ import annotations
@@ -27,14 +31,15 @@ from contextlib import closing
 
 from agent.errors import Unavailable
 from agent.infiniband import smp
+from agent.model import NeighborReason
 
 LIBRARY = "libibumad.so.3"
-GRACE = 0.1  # seconds that the kernel may be late with its own timeout
+TIMEOUT_SLACK = 0.1  # seconds that the kernel may be late with its own timeout
 
 _CLASS, _CLASS_VERSION, _NO_RMPP = 0x81, 1, 0
 _PERMISSIVE_LID, _QP0, _SL, _NO_QKEY = 0xFFFF, 0, 0, 0
-_REFUSED = {errno.EACCES: "not-permitted", errno.EPERM: "not-permitted"}
-_NOTHING_YET = {errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR}
+_NOT_PERMITTED = {errno.EACCES, errno.EPERM}
+_NOT_READY = {errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR}
 
 _INT, _POINTER = ctypes.c_int, ctypes.c_void_p
 _PROTOTYPES = {  # name: (result, arguments), infiniband/umad.h
@@ -54,19 +59,19 @@ _PROTOTYPES = {  # name: (result, arguments), infiniband/umad.h
 
 
 class PortUnavailable(Unavailable):
-    """A port that cannot be asked, or does not answer.
+    """A port that cannot be queried, or whose far end does not answer.
 
-    `reason` is one of `no-answer`, `not-permitted`, `no-umad` (library, kernel module or device node missing),
-    `refused` (no subnet management on this port) and `send-failed`.
+    `reason` is NO_ANSWER, NOT_PERMITTED, NO_UMAD (library, kernel module or device node missing),
+    REFUSED (no subnet management interface) or SEND_FAILED.
     """
 
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, reason: NeighborReason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
 
 
 class Umad:
-    """libibumad, loaded; Shut("no-umad") where that fails."""
+    """Load libibumad; raises PortUnavailable(NO_UMAD) if that fails."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         try:
@@ -75,95 +80,101 @@ class Umad:
                 function = getattr(self.lib, name)
                 function.restype, function.argtypes = result, arguments
         except (OSError, AttributeError) as error:
-            raise PortUnavailable("no-umad", f"{library}: {error}") from error
+            raise PortUnavailable(NeighborReason.NO_UMAD, f"{library}: {error}") from error
         self.lib.umad_init()
 
     def open(self, device: str, port: int) -> Port:
-        """The umad device of an RDMA device's port, with an agent of class 0x81 registered."""
-        # Port 0 would be "any port" to the library, and a missing name "any device".
+        """Open the umad device of an RDMA device's port and register an agent of class 0x81.
+
+        Raises PortUnavailable.
+        """
+        # To the library port 0 is "any port", and a missing name "any device".
         if port < 1 or not device or "\0" in device:
-            raise PortUnavailable("no-umad", f"{device!r} port {port}: no such port")
+            raise PortUnavailable(NeighborReason.NO_UMAD, f"{device!r} port {port}: no such port")
         return Port(self, device, port)
 
     def ask(self, device: str, port: int, request: bytes, timeout_ms: int) -> bytes:
-        """The reply to one request; Shut, or Malformed where the request is no Get that may leave."""
+        """Send one request and return the reply.
+
+        Raises PortUnavailable, and Malformed for a request that `smp.require_get` rejects.
+        """
         with closing(self.open(device, port)) as opened:
             opened.send(request, timeout_ms)
-            deadline = time.monotonic() + timeout_ms / 1000 + GRACE
+            deadline = time.monotonic() + timeout_ms / 1000 + TIMEOUT_SLACK
             while opened.wait(deadline - time.monotonic()):
                 if (reply := opened.receive(request)) is not None:
                     return reply
-            raise PortUnavailable("no-answer", f"{opened.name}: no answer within {timeout_ms} ms")
+            raise PortUnavailable(
+                NeighborReason.NO_ANSWER, f"{opened.name}: no answer within {timeout_ms} ms"
+            )
 
 
 class Port:
-    """An open umad device; close it."""
+    """An open umad device with a registered agent; close it after use."""
 
     def __init__(self, umad: Umad, device: str, number: int) -> None:
         self.name = f"{device} port {number}"
         self._lib = umad.lib
-        self._id = self._check(
-            self._lib.umad_open_port(os.fsencode(device), number), "no-umad", "umad_open_port"
-        )
+        opened = self._lib.umad_open_port(os.fsencode(device), number)
+        self._id = self._check(opened, NeighborReason.NO_UMAD, "umad_open_port")
         try:
             registered = self._lib.umad_register(self._id, _CLASS, _CLASS_VERSION, _NO_RMPP, None)
-            self._agent = self._check(registered, "refused", "umad_register")
+            self._agent = self._check(registered, NeighborReason.REFUSED, "umad_register")
         except PortUnavailable:
             self._lib.umad_close_port(self._id)
             raise
 
     def close(self) -> None:
-        """Unregister and close."""
+        """Unregister the agent and close the device."""
         self._lib.umad_unregister(self._id, self._agent)
         self._lib.umad_close_port(self._id)
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when there is something to receive."""
+        """Return the descriptor that becomes readable when a MAD can be received."""
         return int(self._lib.umad_get_fd(self._id))
 
     def wait(self, seconds: float) -> bool:
-        """Wait until there is something to receive."""
+        """Wait until a MAD can be received; False after `seconds` without one."""
         poll = select.poll()
         poll.register(self, select.POLLIN)
         return seconds > 0 and bool(poll.poll(seconds * 1000))
 
     def send(self, request: bytes, timeout_ms: int) -> None:
-        """Send a request that the kernel gives up after `timeout_ms`; it repeats nothing by itself."""
+        """Send a request that the kernel drops after `timeout_ms`, without retransmissions."""
         smp.require_get(request)
         buffer = self._buffer()
         self._lib.umad_set_addr(buffer, _PERMISSIVE_LID, _QP0, _SL, _NO_QKEY)
         ctypes.memmove(self._lib.umad_get_mad(buffer), request, len(request))
         sent = self._lib.umad_send(self._id, self._agent, buffer, len(request), timeout_ms, 0)
-        self._check(sent, "send-failed", "umad_send")
+        self._check(sent, NeighborReason.SEND_FAILED, "umad_send")
 
     def receive(self, request: bytes) -> bytes | None:
-        """The reply to `request` if one is there; None if nothing is, or something that is not for it."""
+        """Receive the reply to `request`; None if no MAD or that of another request is there."""
         buffer, length = self._buffer(), ctypes.c_int(smp.LENGTH)
         received = self._lib.umad_recv(self._id, buffer, ctypes.byref(length), 0)
-        if received < 0 and ctypes.get_errno() in _NOTHING_YET:
+        if received < 0 and ctypes.get_errno() in _NOT_READY:
             return None
-        self._check(received, "no-umad", "umad_recv")
-        # The length that libibumad gives is not to be trusted beyond the buffer (ibsim's counts its header, too).
-        mad = ctypes.string_at(
-            self._lib.umad_get_mad(buffer), max(0, min(length.value, smp.LENGTH))
-        )
-        return self._ours(mad, request, self._lib.umad_status(buffer))
+        self._check(received, NeighborReason.NO_UMAD, "umad_recv")
+        # libibumad's length may exceed the buffer: ibsim's includes its header.
+        size = max(0, min(length.value, smp.LENGTH))
+        mad = ctypes.string_at(self._lib.umad_get_mad(buffer), size)
+        return self._matching(mad, request, self._lib.umad_status(buffer))
 
-    def _ours(self, mad: bytes, request: bytes, status: int) -> bytes | None:
+    def _matching(self, mad: bytes, request: bytes, status: int) -> bytes | None:
         if smp.transaction(mad) != smp.transaction(request):
             return None
         if status:
-            raise PortUnavailable("no-answer", f"{self.name}: {os.strerror(status)}")
+            raise PortUnavailable(NeighborReason.NO_ANSWER, f"{self.name}: {os.strerror(status)}")
         return mad
 
     def _buffer(self) -> ctypes.Array[ctypes.c_char]:
         return ctypes.create_string_buffer(self._lib.umad_size() + smp.LENGTH)
 
-    def _check(self, result: int, reason: str, function: str) -> int:
-        # Why is in errno: the result itself is often no more than -EIO or -EPERM.
+    def _check(self, result: int, reason: NeighborReason, function: str) -> int:
         if result >= 0:
             return result
+        # The cause is in errno: the result itself is often only -EIO or -EPERM.
         number = ctypes.get_errno() or -result
-        raise PortUnavailable(
-            _REFUSED.get(number, reason), f"{self.name}: {function}: {os.strerror(number)}"
-        )
+        if number in _NOT_PERMITTED:
+            reason = NeighborReason.NOT_PERMITTED
+        raise PortUnavailable(reason, f"{self.name}: {function}: {os.strerror(number)}")

@@ -1,18 +1,24 @@
-"""What the API server makes of a plan, found out request by request: a generator without any I/O.
+"""Server-side apply of a plan: the negotiation with the API server, and the requests.
 
-The law of this module: one request carries all that is ours, so what the server will not have is taken out of it and
-the rest is sent again, and taken out means "as the Node has it": leaving an owned key out would remove it.
+One request carries all fields of manager `bwagent`. A field that the server refuses keeps the
+Node's value, and the request is sent again: leaving an owned field out would remove it.
 
     200                     done
-    409 naming fields       somebody else holds them: the accelerator's is theirs, the others are taken (force)
-    409, 422 about the uid  the Node was made anew: whoever asked looks again
-    400, 403, 422           a key was refused: those that the answer names; where it names none, each family is tried
-    401                     once more: the token is read again for every request
-    all else                nobody's key is at fault; answers.py says whose fault it is
+    409 naming fields       they have other managers: the accelerator's key is left to them, the
+                            others are taken over (force)
+    409, 422 about the uid  the Node was deleted or recreated: the caller has to get it again
+    400, 403, 422           a refusal: of the keys that it names; if it names none, each family of
+                            keys is applied by itself
+    401                     sent once more: the helper reads the token again for each request
+    any other               no key is the cause; agent/kube/response.py has the reason
 
-Force is per request and not per key, so the accelerator's key is settled before it. Refused keys come back in
-`Outcome.back_off`, for the next plans to leave as they are for a while. What was accepted on the way stays accepted: an
-outcome may have applied something and failed. Sources: KEP-555 (server-side apply), meta/v1 Status.
+Invariants:
+- `force` is per request and not per key, so the accelerator's key is settled before it is used, and
+  each request starts without it.
+- What was accepted before a failure stays: an outcome may have both changes and a failure.
+- Refused keys are in `Outcome.back_off`, for later plans to leave unchanged for a while.
+
+Sources: KEP-555 (server-side apply), meta/v1 Status.
 """
 
 from __future__ import annotations
@@ -20,39 +26,35 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from agent.kube.managed_fields import ACC, ANNOTATION, IB, LABEL, OBSERVED, Field, P, state_of
-from agent.kube.plan import ForeignField
-from agent.kube.response import Answer, failure_of, one_line
+from agent.errors import Unavailable
+from agent.kube.managed_fields import ACC, IB, LABEL, OBSERVED, Field, P, state_of
+from agent.kube.plan import ForeignField, body
+from agent.kube.response import Answer, Failure, answer_of, failure_of, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
+    from agent.kube.managed_fields import Node
     from agent.kube.plan import Plan
-    from agent.kube.response import Cause, Failure
+    from agent.kube.response import Cause
+    from agent.kube.transport import Kube, Reply, Request
 
 FAMILIES = (P, IB, ACC, OBSERVED)
-NAMINGS = 4  # denials that name keys; after that the rest is settled by family
-CONFLICTS = 3  # rounds about one request; others may be writing all the time
-
-
-class Request(NamedTuple):
-    """One server-side apply as manager `bwagent`."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    force: bool
+MAX_NAMINGS = 4  # denials that name keys; later ones are narrowed down by family
+MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
+MAX_UNAUTHORIZED = 2
 
 
 class Refusal(NamedTuple):
-    """A key that stays as it is because the server would not have it otherwise."""
+    """A key that stays as it is because the server refused the change."""
 
     key: str
-    text: str  # the server's words, one line
+    text: str  # the server's message, one line
 
 
 class Taken(NamedTuple):
-    """A key of ours that another manager held."""
+    """A key of the label table that was taken over from another manager."""
 
     key: str
     manager: str
@@ -60,97 +62,155 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a plan."""
+    """The result of applying a plan."""
 
     applied: Mapping[str, str]  # labels added or changed: key to value
-    removed: tuple[str, ...]  # labels that went
+    removed: tuple[str, ...]  # keys of removed labels
     refused: tuple[Refusal, ...] = ()
-    back_off: frozenset[str] = (
-        frozenset()
-    )  # keys, and families where no key was named: for `Desired.backed_off`
-    left_alone: tuple[
-        ForeignField, ...
-    ] = ()  # others' keys: those of the plan, and those that a conflict told of
+    back_off: frozenset[str] = frozenset()  # refused keys and families, for `Desired.backed_off`
+    left_alone: tuple[ForeignField, ...] = ()  # of the plan, and those found by conflicts
     taken: tuple[Taken, ...] = ()
-    failure: Failure | None = None  # what ended it early
-    node: Mapping[str, Any] | None = None  # as the last accepted request left it
+    failure: Failure | None = None  # the reason for an early end
+    node: Node | None = None  # as in the last accepted response
     requests: int = 0
 
 
-def negotiate(plan: Plan) -> Generator[Request, Answer, Outcome]:
-    """Apply a plan: yields requests, is sent answers, returns what came of it. At least one request is made."""
-    session = _Session(plan)
-    failure = yield from session.settle(FAMILIES)
-    return session.outcome(failure)
+def get_node(kube: Kube, name: str) -> Node | Failure:
+    """Get the metadata of a Node."""
+    request: Request = {"operation": "get", "node": name}
+    reply, answer = _send(kube, request)
+    if answer.status == 401:
+        reply, answer = _send(kube, request)
+    return reply["node"] if answer.accepted else failure_of(answer, name)
 
 
-def converse(plan: Plan, ask: Callable[[Request], Answer]) -> Outcome:
-    """Hold a whole negotiation: `ask` gives the answer to a request."""
-    talk = negotiate(plan)
+def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
+    """Yield every Node with fields of manager `bwagent`; a failure comes last.
+
+    Needs the right to `list` nodes, which the agent's ClusterRole does not give.
+    """
+    page: str | None = ""
+    while page is not None:
+        reply, answer = _send(kube, {"operation": "list", "continue": page})
+        if answer.status != 200 or answer.error:
+            yield failure_of(answer, "*")
+            return
+        yield from reply["nodes"]
+        page = reply.get("continue")
+
+
+def apply(kube: Kube, plan: Plan) -> Outcome:
+    """Apply a plan to its Node, due or not."""
+    return run_negotiation(plan, lambda request: _send(kube, request)[1])
+
+
+def _send(kube: Kube, request: Request) -> tuple[Reply, Answer]:
+    reply: Reply
     try:
-        request = next(talk)
+        reply = kube(request)
+    except Unavailable as error:
+        reply = {"error": "helper", "message": str(error)}
+    return reply, answer_of(reply)
+
+
+def run_negotiation(plan: Plan, send: Callable[[Request], Answer]) -> Outcome:
+    """Run `negotiate` to its end; `send` returns the answer to a request."""
+    negotiation = negotiate(plan)
+    try:
+        request = next(negotiation)
         while True:
-            request = talk.send(ask(request))
+            request = negotiation.send(send(request))
     except StopIteration as end:
         return cast("Outcome", end.value)
 
 
+def negotiate(plan: Plan) -> Generator[Request, Answer, Outcome]:
+    """Apply a plan: yield requests, receive answers, return the outcome.
+
+    A generator without I/O; it makes at least one request.
+    """
+    session = _Session(plan)
+    failure = yield from session.apply(FAMILIES)
+    return session.outcome(failure)
+
+
 class _Session:
-    """Where a negotiation stands: what is under our name, and what is to be."""
+    """The state of a negotiation: the fields of manager `bwagent` on the Node, and the wanted."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.ours = dict(plan.held)  # on the Node, as far as we know
+        self.managed = dict(plan.managed)  # on the Node, as of the last accepted request
         self.wanted = dict(plan.wanted)
-        self.requests = self.namings = 0
-        self.node: Mapping[str, Any] | None = None
-        self.refused: dict[Field, str] = {}
+        self.requests = 0
+        self.namings = 0
+        self.node: Node | None = None
+        self.refused: dict[Field, str] = {}  # with the server's message
         self.back_off: set[str] = set()
         self.left_alone = list(plan.left_alone)
-        self.taken: dict[Field, str] = {}
-        self.lost: set[Field] = set()  # ours when we began, others' since
+        self.taken: dict[Field, str] = {}  # with the previous manager
+        self.lost: set[Field] = set()  # managed in the plan, another manager's since
 
-    def settle(self, families: tuple[str, ...]) -> Generator[Request, Answer, Failure | None]:
-        """Make the changes of these families, without those that are refused; the failure that ended it early."""
+    def apply(self, families: tuple[str, ...]) -> Generator[Request, Answer, Failure | None]:
+        """Apply the changes of these families except refused keys; return the failure, if any.
+
+        A denial that names keys takes them out of the request, and the rest is sent again. One that
+        names none is narrowed down by family.
+
+        Example: `P/flavor` and `IB/speed.current` change, a policy denies "P/flavor". The second
+        request carries the new speed and the Node's old flavor.
+        """
         answer = yield from self.send(families)
         while answer.denied:
             named = self.named(answer, families)
             if not named:
-                return (yield from self.narrow(families, answer))
+                return (yield from self.apply_each(families, answer))
             self.namings += 1
-            self.refuse(named, answer, {one.key for one in named})
+            self.refuse(named, answer, {field.key for field in named})
             if not self.changes(families):
                 return None
             answer = yield from self.send(families)
         return None if answer.accepted else failure_of(answer, self.plan.node)
 
-    def narrow(
+    def apply_each(
         self, families: tuple[str, ...], denial: Answer
     ) -> Generator[Request, Answer, Failure | None]:
-        """A denial of these families' changes names no key: try each family by itself."""
-        left = tuple(family for family in families if self.changes((family,)))
-        if not left:
+        """Apply each of these families by itself after a denial that names no key.
+
+        With one family left, all of its changes are refused; with none, the denial is a failure.
+
+        Example: a policy denies "labels of *.coreweave.cloud". P, IB and the annotation are refused
+        one after the other, the accelerator's key is applied.
+        """
+        changing = [family for family in families if self.changes((family,))]
+        if not changing:
             return failure_of(denial, self.plan.node)
-        if len(left) == 1:
-            self.refuse(self.changes(left), denial, set(left))
+        if len(changing) == 1:
+            self.refuse(self.changes(families), denial, set(changing))
             return None
-        for family in left:
-            if failure := (yield from self.settle((family,))):
+        for family in changing:
+            failure = yield from self.apply((family,))
+            if failure:
                 return failure
         return None
 
     def send(self, families: tuple[str, ...]) -> Generator[Request, Answer, Answer]:
-        """One request with the changes of these families, and again where a token or a conflict asks for it."""
-        force, answer = False, Answer()
-        tokens = conflicts = 0
-        while tokens < 2 and conflicts <= CONFLICTS:
+        """Send the changes of these families; return the last answer.
+
+        The request is repeated after a 401, and after a conflict without the fields that are left
+        to their managers, with force if others are to be taken over.
+
+        Example: kubectl-edit has set `P/flavor`. The answer is 409 without force, 200 with it.
+        """
+        answer, force = Answer(), False
+        unauthorized = conflicts = 0
+        while unauthorized < MAX_UNAUTHORIZED and conflicts < MAX_CONFLICTS:
             fields = self.fields(families)
-            answer = yield _request(fields, force=force)
+            answer = yield self.request(fields, force=force)
             self.requests += 1
             if answer.accepted:
-                self.ours, self.node = fields, answer.node
+                self.managed, self.node = fields, answer.node
             if answer.status == 401:
-                tokens += 1
+                unauthorized += 1
             elif answer.conflicts:
                 conflicts += 1
                 force = self.yield_fields(answer.conflicts, families) or force
@@ -159,98 +219,116 @@ class _Session:
         return answer
 
     def fields(self, families: tuple[str, ...]) -> dict[Field, str]:
-        """All that is ours: as wanted in these families, as it is in the others."""
+        """Return the fields of a request: as wanted in these families, unchanged in the others."""
         changes = self.changes(families)
-        kept = {one: value for one, value in self.ours.items() if one not in changes}
-        return kept | {one: self.wanted[one] for one in changes if one in self.wanted}
+        fields = {field: value for field, value in self.managed.items() if field not in changes}
+        return fields | {field: self.wanted[field] for field in changes if field in self.wanted}
+
+    def request(self, fields: Mapping[Field, str], *, force: bool) -> Request:
+        """Return the request that makes these the fields of manager `bwagent`."""
+        document = body(self.plan, fields)
+        return {"operation": "apply", "node": self.plan.node, "body": document, "force": force}
 
     def changes(self, families: tuple[str, ...]) -> set[Field]:
-        """What is to change in these families."""
-        either = self.ours.keys() | self.wanted.keys()
-        differ = {one for one in either if self.ours.get(one) != self.wanted.get(one)}
-        return {one for one in differ if self.plan.keys.family(one) in families}
+        """Return the fields of these families that are to change."""
+        return {
+            field
+            for field in self.managed.keys() | self.wanted.keys()
+            if self.managed.get(field) != self.wanted.get(field)
+            and self.plan.keys.family(field) in families
+        }
 
     def yield_fields(self, conflicts: Iterable[Cause], families: tuple[str, ...]) -> bool:
-        """Leave others what is theirs; whether anything remains that is to be taken from them."""
-        take = False
+        """Drop fields owned by other managers; return True if the rest needs force=true."""
+        needs_force = False
         for cause in conflicts:
-            one = _field(cause.field)
-            if self.is_to_take(one, families):
-                self.taken[one] = cause.manager
-                take = True
+            field = _field(cause.field)
+            if self.may_take(field, families):
+                self.taken[field] = cause.manager
+                needs_force = True
             else:
-                self.leave(one, cause)
-        return take
+                self.skip(field, cause)
+        return needs_force
 
-    def is_to_take(self, one: Field, families: tuple[str, ...]) -> bool:
-        """It is ours by the table and meant to have this value, not just carried along; the accelerator's never is."""
-        family = self.plan.keys.family(one)
-        carried = one in self.refused or one.key in self.plan.postponed
-        return one in self.wanted and family in families and family != ACC and not carried
+    def may_take(self, field: Field, families: tuple[str, ...]) -> bool:
+        """Return True for a key of the label table that the request means to set.
 
-    def leave(self, one: Field, cause: Cause) -> None:
-        wanted = self.wanted.pop(one, None)
-        if self.ours.pop(one, None) is not None:
-            self.lost.add(one)
-        self.left_alone.append(ForeignField(one.key, None, wanted, (cause.manager,)))
+        Never for the accelerator's key, nor for a field that is only carried along.
+        """
+        family = self.plan.keys.family(field)
+        carried = field in self.refused or field.key in self.plan.postponed
+        return field in self.wanted and family in families and family != ACC and not carried
+
+    def skip(self, field: Field, cause: Cause) -> None:
+        """Leave a field to its other manager."""
+        wanted = self.wanted.pop(field, None)
+        if self.managed.pop(field, None) is not None:
+            self.lost.add(field)
+        self.left_alone.append(ForeignField(field.key, None, wanted, (cause.manager,)))
 
     def named(self, denial: Answer, families: tuple[str, ...]) -> set[Field]:
-        """The changes that a denial names; none where it names all of them, so that each family gets its chance."""
-        if self.namings >= NAMINGS:
+        """Return the changes that a denial names.
+
+        Empty if it names all changes of several families, which tells no more than naming none, and
+        after MAX_NAMINGS denials.
+        """
+        if self.namings >= MAX_NAMINGS:
             return set()
         changes = self.changes(families)
-        named = {one for one in changes if denial.names(one.key)}
-        several = len({self.plan.keys.family(one) for one in changes}) > 1
-        return set() if several and named == changes else named
+        named = {field for field in changes if denial.names(field.key)}
+        changing = {self.plan.keys.family(field) for field in changes}
+        return set() if named == changes and len(changing) > 1 else named
 
-    def refuse(self, fields: Iterable[Field], denial: Answer, back_off: set[str]) -> None:
-        """These stay as the Node has them."""
+    def refuse(self, fields: Iterable[Field], denial: Answer, back_off: AbstractSet[str]) -> None:
+        """Keep the Node's values of these fields."""
         self.back_off |= back_off
-        for one in fields:
-            self.refused[one] = one_line(denial.message) or f"status {denial.status}"
-            self.wanted.pop(one, None)
-            if one in self.ours:
-                self.wanted[one] = self.ours[one]
-
-    def with_value(self, held: ForeignField) -> ForeignField:
-        """A conflict does not tell what others say; the Node does that came back."""
-        if held.value is not None or self.node is None:
-            return held
-        fields = state_of(self.node).fields
-        return replace(held, value=fields.get(Field(LABEL, held.key)))
+        for field in fields:
+            self.refused[field] = one_line(denial.message) or f"status {denial.status}"
+            self.wanted.pop(field, None)
+            if field in self.managed:
+                self.wanted[field] = self.managed[field]
 
     def outcome(self, failure: Failure | None) -> Outcome:
-        before = self.plan.on_node
-        applied = {
-            one.key: value
-            for one, value in self.ours.items()
-            if one.kind == LABEL and before.get(one) != value
-        }
-        removed = self.plan.held.keys() - self.ours.keys() - self.plan.shared - self.lost
-        taken = {
-            one: manager for one, manager in self.taken.items() if one in self.ours and self.node
-        }
+        """Return the changes made since the plan, with their circumstances."""
         return Outcome(
-            applied=dict(sorted(applied.items())),
-            removed=tuple(sorted(one.key for one in removed if one.kind == LABEL)),
-            refused=tuple(Refusal(one.key, text) for one, text in sorted(self.refused.items())),
+            applied=self._applied(),
+            removed=self._removed(),
+            refused=tuple(Refusal(field.key, text) for field, text in sorted(self.refused.items())),
             back_off=frozenset(self.back_off),
-            left_alone=tuple(self.with_value(held) for held in self.left_alone),
-            taken=tuple(Taken(one.key, manager) for one, manager in sorted(taken.items())),
+            left_alone=tuple(self._with_value(field) for field in self.left_alone),
+            taken=self._taken(),
             failure=failure,
             node=self.node,
             requests=self.requests,
         )
 
+    def _applied(self) -> dict[str, str]:
+        before = self.plan.on_node
+        return {
+            field.key: value
+            for field, value in sorted(self.managed.items())
+            if field.kind == LABEL and before.get(field) != value
+        }
 
-def _request(fields: Mapping[Field, str], *, force: bool) -> Request:
-    labels = {one.key: value for one, value in fields.items() if one.kind == LABEL}
-    return Request(
-        labels, {one.key: value for one, value in fields.items() if one.kind == ANNOTATION}, force
-    )
+    def _removed(self) -> tuple[str, ...]:
+        gone = self.plan.managed.keys() - self.managed.keys() - self.plan.shared - self.lost
+        return tuple(sorted(field.key for field in gone if field.kind == LABEL))
+
+    def _taken(self) -> tuple[Taken, ...]:
+        if not self.node:
+            return ()
+        taken = sorted(self.taken.items())
+        return tuple(Taken(field.key, by) for field, by in taken if field in self.managed)
+
+    def _with_value(self, foreign: ForeignField) -> ForeignField:
+        """Add the value from the last response: a conflict names the field's manager only."""
+        if foreign.value is not None or self.node is None:
+            return foreign
+        fields = state_of(self.node).fields
+        return replace(foreign, value=fields.get(Field(LABEL, foreign.key)))
 
 
 def _field(path: str) -> Field:
-    """The field that a cause names by its path."""
-    metadata, _, key = path.removeprefix(".").removeprefix("metadata.").partition(".")
-    return Field(metadata, key)
+    """Return the field that a cause names, `.metadata.labels.KEY`."""
+    kind, _, key = path.removeprefix(".").removeprefix("metadata.").partition(".")
+    return Field(kind, key)

@@ -1,117 +1,135 @@
-"""What the commands do with a Node: look at it before anything else, apply to it at the end, clean it up.
+"""The Node in the commands `probe` and `cleanup`: get it first, plan, apply last.
 
-The law of this module: a Node that cannot be looked at stops a command before it has touched anything, and what was
-done, or would be, is given back as lines that an operator can read.
+Invariants:
+- A Node that cannot be read ends a command before it changes anything.
+- Changes, made or planned, are returned as lines for an operator.
+- Removing is applying less: a cleanup's request carries none of the owned fields, and the API
+  server removes what managedFields list for manager `bwagent`. A field that another manager has too
+  stays, and so do fields outside the label table.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
-from agent.kube import diff as difference
-from agent.kube.annotation import observed, parse
-from agent.kube.cleanup import removal, removals
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, owned, state_of
-from agent.kube.plan import Desired, plan
-from agent.kube.requests import apply, look, nodes
+from agent.kube import diff
+from agent.kube.annotation import annotate, annotation_of, is_stale
+from agent.kube.apply import apply, get_node, list_nodes
+from agent.kube.managed_fields import LABEL, Field, keys_of, owned_labels, state_of
+from agent.kube.plan import Desired, plan, plan_fields
 from agent.kube.response import Failure
 from agent.model import Problem
 from agent.nvml.domain import PEER, disagreement, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from agent.kube.apply import Outcome
-    from agent.kube.managed_fields import Keys
+    from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Plan
-    from agent.kube.requests import Kube, Told
-    from agent.labels.table import Naming, Rendered
+    from agent.kube.transport import Kube
+    from agent.labels.render import Rendered
+    from agent.labels.table import Naming
     from agent.model import Observation
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The Node that labels go to, as it was before."""
+    """The Node to label, as it was before."""
 
     kube: Kube
-    node: Told
+    node: Node
     keys: Keys
 
     def previous(self) -> dict[str, str]:
-        """The labels that are ours already: what cannot be seen now stays as it is there."""
-        return owned(self.node, self.keys)
+        """Return the owned labels; they are held if their sources fail now."""
+        return owned_labels(self.node, self.keys)
 
     def interfaces(self) -> dict[str, str]:
-        """The PCI address of each interface that had labels."""
-        before, _ = parse(
-            state_of(self.node).fields.get(Field(ANNOTATION, self.keys.annotation)),
-            self.keys.annotation,
-        )
+        """Return the PCI address of each interface in the annotation."""
+        before, _ = annotation_of(state_of(self.node), self.keys)
         return dict(before.interfaces) if before else {}
 
     def problems(self, observation: Observation) -> list[Problem]:
-        """What the Node says otherwise than we do."""
+        """Return the disagreement of another agent's accelerator label with the observation."""
         peer = state_of(self.node).fields.get(Field(LABEL, PEER))
         text = disagreement(verdict(observation.nvml), peer)
         return [Problem("nvml", PEER, None, text)] if text else []
 
 
 def target(kube: Kube, name: str, naming: Naming) -> Target:
-    """Look at the Node; Unavailable says why that cannot be done."""
-    found = look(kube, name)
+    """Get the Node; raises Unavailable with the reason if that fails."""
+    found = get_node(kube, name)
     if isinstance(found, Failure):
         raise Unavailable(found.text)
     return Target(kube, found, keys_of(naming))
 
 
 def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[Plan, list[str]]:
-    """What would change, as a plan and in lines."""
-    text = state_of(on.node).fields.get(Field(ANNOTATION, on.keys.annotation))
-    before, problem = parse(text, on.keys.annotation)
-    desired = Desired(rendered.labels, observed(observation, rendered.labels, on.keys, before))
-    todo = plan(on.node, desired, on.keys, time.time())
-    notes = [
-        f"{found.subject}: {found.text}"
-        for found in (*todo.problems, *([problem] if problem else []))
-    ]
-    return todo, [*difference.planned(todo), *notes]
+    """Return the plan for an observation, and its lines; due if the annotation is stale, too."""
+    before, _ = annotation_of(state_of(on.node), on.keys)
+    desired = Desired(rendered.labels, annotate(observation, rendered.labels, on.keys, before))
+    todo = plan(on.node, desired, on.keys)
+    if todo.updates_annotation and is_stale(before, time.time()):
+        todo = replace(todo, due=True)
+    problems = [f"{problem.subject}: {problem.text}" for problem in todo.problems]
+    return todo, [*diff.planned(todo), *problems]
 
 
 def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
-    """Apply the plan where it is due: what was done in lines, and what failed in one."""
+    """Apply a plan if it is due; return the lines of what was done, and of a failure."""
     if not todo.due:
-        return difference.planned(todo), None
+        return diff.planned(todo), None
     outcome = apply(on.kube, todo)
-    return difference.done(todo, outcome), _fault(outcome)
+    return diff.done(todo, outcome), _fault(outcome)
 
 
 def _fault(outcome: Outcome) -> str | None:
     if outcome.failure:
         return outcome.failure.text
     if outcome.refused:
-        return f"{len(outcome.refused)} keys were refused, {outcome.refused[0].key} first"
+        return f"{len(outcome.refused)} keys refused, the first is {outcome.refused[0].key}"
     return None
 
 
-def leftovers(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
-    """What `cleanup` takes away: from one Node, or (None) from all; those that carry nothing of ours are left out."""
-    keys = keys_of(naming)
+def removal(node: Node, keys: Keys) -> Plan:
+    """Return the plan that removes all owned labels and the annotation; not due if there are none.
+
+    Labels under an earlier prefix are found with that prefix's keys.
+    """
+    todo = plan_fields(state_of(node), {}, frozenset(), keys)
+    return replace(todo, due=todo.managed != todo.wanted)
+
+
+def removals(nodes: Iterable[Node], keys: Keys) -> Iterator[Plan]:
+    """Yield the removals of those Nodes that have anything to remove."""
+    return (todo for node in nodes if (todo := removal(node, keys)).due)
+
+
+def plan_cleanup(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
+    """Return the removals of one Node, or of all Nodes (None).
+
+    Raises Unavailable if a Node, or a page of Nodes, cannot be read.
+    """
     if name is not None:
-        plans = [removal(target(kube, name, naming).node, keys)]
-        return [one for one in plans if one.due]
-    found = list(nodes(kube))
-    for node in found:
-        if isinstance(node, Failure):
-            raise Unavailable(node.text)
-    return list(removals([node for node in found if not isinstance(node, Failure)], keys))
+        nodes = [target(kube, name, naming).node]
+    else:
+        nodes = [_required(node) for node in list_nodes(kube)]
+    return list(removals(nodes, keys_of(naming)))
 
 
-def clean(kube: Kube, todo: Plan, say: Callable[[str], None]) -> str | None:
-    """Take away what a plan of `leftovers` names; what failed, in one line, so that the other Nodes get their turn."""
+def _required(node: Node | Failure) -> Node:
+    if isinstance(node, Failure):
+        raise Unavailable(node.text)
+    return node
+
+
+def clean_up(kube: Kube, todo: Plan, echo: Callable[[str], None]) -> str | None:
+    """Apply a plan of `plan_cleanup`; return the failure as one line, so that others follow."""
     outcome = apply(kube, todo)
-    say(difference.done(todo, outcome)[0])
+    echo(diff.done(todo, outcome)[0])
     fault = _fault(outcome)
     return f"Node {todo.node}: {fault.removeprefix(f'Node {todo.node}: ')}" if fault else None

@@ -1,9 +1,9 @@
-"""A plan and what came of it, as lines for people: a diff one can read aloud.
+"""Text lines for a plan and its outcome, in the form of a diff.
 
-+ key=value            the Node gets it
-- key=value            the Node loses it; a changed value is both, the old one first
-= key=value            left alone, and by whom it is held
-! key                  the API server refused it, in its words
++ key=value            the Node gets the label
+- key=value            the Node loses it; a changed value is a - and a + line
+= key=value            left alone, with the managers that own it
+! key                  refused, with the API server's message
 """
 
 from __future__ import annotations
@@ -21,50 +21,44 @@ if TYPE_CHECKING:
 
 
 def planned(plan: Plan) -> list[str]:
-    """What applying the plan would do; the first line sums it up."""
+    """Return the changes that applying the plan would make; the first line sums them up."""
     before = plan.removed | {key: was for key, (was, _) in plan.changed.items()}
     after = plan.added | {key: value for key, (_, value) in plan.changed.items()}
-    counts = (
-        (len(plan.added), "added"),
-        (len(plan.changed), "changed"),
-        (len(plan.removed), "removed"),
-    )
-    sums = ", ".join(f"{count} {word}" for count, word in counts if count) or "no label changes"
-    kept = [f"  {key}: left as it is, it was refused lately" for key in plan.postponed]
+    counts = {
+        "added": len(plan.added),
+        "changed": len(plan.changed),
+        "removed": len(plan.removed),
+    }
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return [
-        f"Node {plan.node}: {sums}",
+        f"Node {plan.node}: {summary or 'no label changes'}",
         *_diff(before, after),
-        *_annotations(plan),
+        *_removed_annotations(plan),
         *_left_alone(plan.left_alone),
-        *kept,
+        *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
     ]
 
 
 def done(plan: Plan, outcome: Outcome) -> list[str]:
-    """What was done of it: the diff without what was refused, then what was taken, left alone and refused."""
-    were = {key: was for key, (was, _) in plan.changed.items() if key in outcome.applied}
-    before = were | {key: plan.removed.get(key, "") for key in outcome.removed}
-    count = len(before.keys() | outcome.applied.keys())
+    """Return the changes that were made, then the keys taken over, left alone and refused."""
+    before = {key: was for key, (was, _) in plan.changed.items() if key in outcome.applied}
+    before |= {key: plan.removed.get(key, "") for key in outcome.removed}
     failed = outcome.failure or outcome.refused
-    head = (
-        f"{count} label{'' if count == 1 else 's'} changed"
-        if count
-        else "nothing applied"
-        if failed
-        else "up to date"
-    )
-    annotations = [] if failed else _annotations(plan)
-    taken = [f"  {one.key}: taken over from {one_line(one.manager)}" for one in outcome.taken]
-    refused = [f"! {one.key}: refused: {one.text}" for one in outcome.refused]
-    diff = _diff(before, outcome.applied)
     return [
-        f"Node {plan.node}: {head}",
-        *diff,
-        *annotations,
+        f"Node {plan.node}: {_summary(before, outcome)}",
+        *_diff(before, outcome.applied),
+        *([] if failed else _removed_annotations(plan)),
         *_left_alone(outcome.left_alone),
-        *taken,
-        *refused,
+        *(f"  {one.key}: taken over from {one_line(one.manager)}" for one in outcome.taken),
+        *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
     ]
+
+
+def _summary(before: Mapping[str, str], outcome: Outcome) -> str:
+    count = len(before.keys() | outcome.applied.keys())
+    if count:
+        return f"{count} label{'' if count == 1 else 's'} changed"
+    return "nothing applied" if outcome.failure or outcome.refused else "up to date"
 
 
 def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
@@ -75,18 +69,14 @@ def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
             yield f"+ {key}={after[key]}"
 
 
-def _annotations(plan: Plan) -> Iterable[str]:
-    """The annotation is worth a word only when it goes."""
-    gone = (
-        one.key
-        for one in plan.held.keys() - plan.wanted.keys() - plan.shared
-        if one.kind == ANNOTATION
-    )
-    return [f"- annotation {key}" for key in sorted(gone)]
+def _removed_annotations(plan: Plan) -> list[str]:
+    """Return a line for an annotation that goes; a changed one is not worth a line."""
+    gone = plan.managed.keys() - plan.wanted.keys() - plan.shared
+    return [f"- annotation {field.key}" for field in sorted(gone) if field.kind == ANNOTATION]
 
 
-def _left_alone(held: Iterable[ForeignField]) -> Iterable[str]:
-    for one in held:
-        who = one_line(", ".join(one.managers))
-        wish = f"; bwagent would say {one.wanted}" if one.wanted is not None else ""
-        yield f"= {one.key}={one.value or '?'}: left alone, held by {who}{wish}"
+def _left_alone(fields: Iterable[ForeignField]) -> Iterable[str]:
+    for field in fields:
+        managers = one_line(", ".join(field.managers))
+        wanted = f"; bwagent wants {field.wanted}" if field.wanted is not None else ""
+        yield f"= {field.key}={field.value or '?'}: left alone, held by {managers}{wanted}"

@@ -1,10 +1,12 @@
-"""What has to change on the Node: the Node as it is and the labels as they should be in, one apply request out.
+"""The plan: which labels and annotations of the Node have to change.
 
-The law of this module: server-side apply removes what its manager leaves out, so a request always carries everything
-that is to stay, and a change that is not to be made is "as it is", not "left out". What is not ours is in no request:
-neither another's key nor, where somebody else holds it with another value, the accelerator's.
+Invariants:
+- Server-side apply removes what its manager leaves out, so a plan lists every field that stays. A
+  change that must not be made keeps the Node's value instead of leaving the field out.
+- A field of another manager is in no plan, unless it is in the label table. The accelerator's key
+  is left alone where another manager has set another value.
 
-A plan says what the Node should look like under our name; whether the server agrees is found out in negotiate.py.
+A plan is the agent's side only; agent/kube/apply.py finds out which changes the API server accepts.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.annotation import parse, render
-from agent.kube.managed_fields import ACC, ANNOTATION, LABEL, Field, owned, state_of
+from agent.kube.annotation import annotation_of, render
+from agent.kube.managed_fields import ACC, ANNOTATION, LABEL, Field, state_of
 from agent.labels import encode
 from agent.model import Problem
 
@@ -22,52 +24,49 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from agent.kube.annotation import Annotation
-    from agent.kube.managed_fields import Keys, State
-
-__all__ = ["RESYNC", "Desired", "Held", "Plan", "body", "owned", "plan", "towards"]
-
-RESYNC = 3600.0  # seconds; the annotation is no older than that
+    from agent.kube.managed_fields import Keys, Node, State
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """How the Node should be."""
+    """The labels and the annotation that the Node should have."""
 
     labels: Mapping[str, str]
-    observed: Annotation
-    backed_off: frozenset[str] = (
-        frozenset()
-    )  # keys and families that were refused lately: they stay as they are
-    resync: float = RESYNC
+    annotation: Annotation
+    backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignField:
-    """A key that is left alone, because somebody else holds it."""
+    """A key that is left alone because another manager owns it."""
 
     key: str
     value: str | None  # on the Node, as last seen
-    wanted: str | None  # what we would say; None: nothing any more
-    managers: tuple[str, ...]  # as managedFields or the server name them
+    wanted: str | None  # the agent's value; None: no label any more
+    managers: tuple[str, ...]  # as in managedFields or in the server's conflict
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What manager `bwagent` holds on a Node, and what it should hold; values by label or annotation."""
+    """The fields of manager `bwagent` on a Node, before and after."""
 
     node: str
     uid: str
     keys: Keys
-    held: Mapping[Field, str]  # under our name now, with what the Node says
-    wanted: Mapping[Field, str]  # under our name afterwards
-    on_node: Mapping[Field, str]  # what the Node says of any of these now, whoever said it
-    shared: frozenset[Field] = (
-        frozenset()
-    )  # of `held`: others hold it too, so it stays when we let go
+    managed: Mapping[Field, str]  # fields of manager `bwagent` now, with the Node's values
+    wanted: Mapping[Field, str]  # fields of manager `bwagent` afterwards
+    on_node: Mapping[Field, str]  # the Node's values of all these fields, whoever set them
+    shared: frozenset[Field] = frozenset()  # of `managed`: other managers have them too
     left_alone: tuple[ForeignField, ...] = ()
-    postponed: tuple[str, ...] = ()  # keys that were refused lately: they stay as they are
+    postponed: tuple[str, ...] = ()  # recently refused keys that would change
     problems: tuple[Problem, ...] = ()
-    due: bool = False  # something changed, or the annotation is to be refreshed
+    due: bool = False  # a label, the boot ID or an interface changes
+
+    @property
+    def updates_annotation(self) -> bool:
+        """True if the annotation changes, if only in its time."""
+        field = Field(ANNOTATION, self.keys.annotation)
+        return self.wanted.get(field) != self.managed.get(field)
 
     @property
     def added(self) -> dict[str, str]:
@@ -77,116 +76,136 @@ class Plan:
     @property
     def changed(self) -> dict[str, tuple[str, str]]:
         """Labels with another value on the Node: key to (value there, value wanted)."""
-        before = [(label, self.on_node.get(label, value), value) for label, value in self._labels()]
-        return {label.key: (was, value) for label, was, value in before if was != value}
+        found = {}
+        for label, value in self._labels():
+            before = self.on_node.get(label, value)
+            if before != value:
+                found[label.key] = (before, value)
+        return found
 
     @property
     def removed(self) -> dict[str, str]:
-        """Labels that go: key to the value that they have."""
-        gone = self.held.keys() - self.wanted.keys() - self.shared
-        return {label.key: self.held[label] for label in sorted(gone) if label.kind == LABEL}
+        """Labels that the Node loses: key to value. One that another manager has too stays."""
+        gone = self.managed.keys() - self.wanted.keys() - self.shared
+        return {label.key: self.managed[label] for label in sorted(gone) if label.kind == LABEL}
 
     def _labels(self) -> list[tuple[Field, str]]:
         return sorted((label, value) for label, value in self.wanted.items() if label.kind == LABEL)
 
 
-def plan(node: Mapping[str, Any], desired: Desired, keys: Keys, now: float) -> Plan:
-    """What has to change on `node` for it to be as desired; `now` is in seconds since the epoch.
+def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
+    """Return the changes that make `node` as desired, whatever the age of its annotation.
 
-    `node` is the Node as the API server sent it: Malformed without name and uid, whatever else is odd is not there.
+    Raises Malformed if the Node's name or uid is missing; ignores other malformed fields.
     """
     state = state_of(node)
     asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
-    faults = {
-        label: fault for label, value in asked.items() if (fault := _fault(label, value, keys))
-    }
-    asked[Field(ANNOTATION, keys.annotation)] = render(desired.observed)
-    postponed = {
-        one for one in asked.keys() | state.held if {one.key, keys.family(one)} & desired.backed_off
-    }
-    found = towards(state, asked, faults.keys() | postponed, keys)
-    previous, problem = parse(state.fields.get(Field(ANNOTATION, keys.annotation)), keys.annotation)
+    faults = _faults(asked, keys)
+    asked[Field(ANNOTATION, keys.annotation)] = render(desired.annotation)
+    postponed = _postponed(asked.keys() | state.managed, desired.backed_off, keys)
+    found = plan_fields(state, asked, faults.keys() | postponed, keys)
+    previous, problem = annotation_of(state, keys)
     problems = [
         Problem("labels", label.key, None, f"not written: {fault}")
         for label, fault in faults.items()
     ]
+    unchanged = [field.key for field in postponed if asked.get(field) != found.wanted.get(field)]
     return replace(
         found,
-        postponed=tuple(
-            sorted(one.key for one in postponed if asked.get(one) != found.wanted.get(one))
-        ),
+        postponed=tuple(sorted(unchanged)),
         problems=(*problems, *([problem] if problem else [])),
-        due=_labels_differ(found) or _is_stale(found, desired, previous, now),
+        due=_labels_differ(found) or _has_new_facts(found, desired.annotation, previous),
     )
 
 
-def towards(
+def plan_fields(
     state: State, asked: Mapping[Field, str], frozen: AbstractSet[Field], keys: Keys
 ) -> Plan:
-    """The plan for what is asked, where `frozen` fields stay as they are; whether it is due is not said."""
-    ours = state.ours()
-    kept = {one: value for one, value in ours.items() if one in frozen or keys.family(one) is None}
-    foreign = {one for one in asked if _is_another_s(one, asked[one], state, keys)}
-    wanted = kept | {one: value for one, value in asked.items() if one not in frozen | foreign}
-    shared = ours.keys() & state.others.keys()
+    """Return the plan for the fields `asked`, in which `frozen` fields stay as they are.
+
+    Fields outside the label table stay too. `due`, `postponed` and `problems` are left empty.
+    """
+    managed = state.managed_values()
+    foreign = {field for field in asked if _is_foreign(field, asked[field], state, keys)}
+    wanted = {
+        field: value
+        for field, value in managed.items()
+        if field in frozen or keys.family(field) is None
+    }
+    wanted |= {field: asked[field] for field in asked if field not in frozen | foreign}
+    shared = managed.keys() & state.others.keys()
+    either = managed.keys() | wanted.keys()
     return Plan(
         node=state.name,
         uid=state.uid,
         keys=keys,
-        held=ours,
+        managed=managed,
         wanted=wanted,
-        on_node={
-            one: state.fields[one] for one in ours.keys() | wanted.keys() if one in state.fields
-        },
+        on_node={field: state.fields[field] for field in either if field in state.fields},
         shared=frozenset(shared),
         left_alone=tuple(
-            ForeignField(one.key, state.fields[one], asked.get(one), state.others[one])
-            for one in sorted(foreign | (shared - wanted.keys()))
+            ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
+            for field in sorted(foreign | (shared - wanted.keys()))
         ),
     )
 
 
-def body(plan: Plan, labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
-    """The server-side apply body; with the uid, so that a Node that was made anew is a conflict."""
+def body(plan: Plan, fields: Mapping[Field, str]) -> dict[str, Any]:
+    """Return the body of a server-side apply; the uid makes a recreated Node a conflict."""
     metadata: dict[str, Any] = {"name": plan.node, "uid": plan.uid}
-    # An empty map would be claimed as a field of its own.
-    metadata |= {
-        kind: dict(sorted(of.items()))
-        for kind, of in ((LABEL, labels), (ANNOTATION, annotations))
-        if of
-    }
+    for kind, key in sorted(fields):
+        # A map only where it has a key: an empty one would be a field to own.
+        metadata.setdefault(kind, {})[key] = fields[Field(kind, key)]
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
+def _faults(labels: Mapping[Field, str], keys: Keys) -> dict[Field, str]:
+    """Return the labels that must not be written, each with the reason."""
+    found = {}
+    for label, value in labels.items():
+        if fault := _fault(label, value, keys):
+            found[label] = fault
+    return found
+
+
 def _fault(label: Field, value: str, keys: Keys) -> str | None:
-    """Why this label is not to be written, whoever asked for it."""
     if keys.family(label) is None:
-        return "it is no key of bwagent's label table"
+        return "the key is not in the label table"
     if fault := encode.key_fault(label.key):
         return fault
-    return None if value and encode.value(value) == value else f"{value[:80]!r} is no label value"
+    if not value or encode.value(value) != value:
+        return f"{value[:80]!r} is no label value"
+    return None
 
 
-def _is_another_s(one: Field, value: str, state: State, keys: Keys) -> bool:
-    """The accelerator's key is written by others, too; where they say something else, theirs stands."""
-    return keys.family(one) == ACC and one in state.others and state.fields.get(one, value) != value
+def _postponed(fields: AbstractSet[Field], backed_off: AbstractSet[str], keys: Keys) -> set[Field]:
+    """Return the fields whose key or family was recently refused."""
+    return {field for field in fields if {field.key, keys.family(field)} & backed_off}
+
+
+def _is_foreign(field: Field, value: str, state: State, keys: Keys) -> bool:
+    """Return True for the accelerator's key if another manager has set another value."""
+    if keys.family(field) != ACC or field not in state.others:
+        return False
+    return state.fields.get(field, value) != value
 
 
 def _labels_differ(plan: Plan) -> bool:
-    return any(
-        plan.held.get(one) != plan.wanted.get(one)
-        for one in plan.held.keys() | plan.wanted.keys()
-        if one.kind == LABEL
-    )
+    either = plan.managed.keys() | plan.wanted.keys()
+    labels = [field for field in either if field.kind == LABEL]
+    return any(plan.managed.get(label) != plan.wanted.get(label) for label in labels)
 
 
-def _is_stale(plan: Plan, desired: Desired, previous: Annotation | None, now: float) -> bool:
-    """The annotation is to be written anew: it is old, of another boot, of other interfaces, or not to be read."""
-    annotation = Field(ANNOTATION, plan.keys.annotation)
-    if plan.wanted.get(annotation) == plan.held.get(annotation):
+def _has_new_facts(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
+    """Return True if the annotation changes in more than its time.
+
+    It is new, has no time, belongs to another manager or cannot be parsed, or it is of another boot
+    or of other interfaces.
+    """
+    if not plan.updates_annotation:
         return False
-    if previous is None or previous.time is None or annotation not in plan.held:
+    if previous is None or previous.time is None:
         return True
-    told = desired.observed
-    same = (previous.boot_id, previous.interfaces) == (told.boot_id, told.interfaces)
-    return not (same and 0 <= now - previous.time < desired.resync)
+    if Field(ANNOTATION, plan.keys.annotation) not in plan.managed:
+        return True
+    return (previous.boot_id, previous.interfaces) != (wanted.boot_id, wanted.interfaces)

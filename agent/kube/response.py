@@ -1,10 +1,12 @@
-"""What comes back from the API server, or instead of it, and whose fault it is in one line.
+"""Answers of the API server, and failures to get one, with one line for an operator.
 
-The law of this module: whatever happened between here and the Node becomes an `Answer`, and every answer that is not
-what was asked for becomes a `Failure` with a kind to act upon and a sentence for an operator. Nothing a server says is
-trusted: its words are cut, and what does not print is replaced.
+Invariants:
+- Every reply of the helper, and its absence, is an `Answer`; every answer other than the requested
+  one is a `Failure` with a kind for the caller and a sentence for the operator.
+- Text of the server is shortened and made printable before it is shown.
 
-Statuses: RFC 9110; the Status object: meta/v1 (reason, message, details.causes, details.retryAfterSeconds).
+Statuses: RFC 9110; the Status object: meta/v1 (reason, message, details.causes,
+details.retryAfterSeconds).
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LONGEST_WAIT = 600.0  # seconds; no Retry-After beyond it is honoured
-LONGEST_WORDS = 500  # characters of a server's message that an operator is shown
+MAX_RETRY_AFTER = 600.0  # seconds
+MAX_MESSAGE = 500  # characters of a server's message that are shown
 DENIALS = (400, 403, 422)
 CONFLICT = "FieldManagerConflict"
 
@@ -39,7 +41,7 @@ TRANSIENT = {
 
 
 class Cause(NamedTuple):
-    """A details.cause of a Status."""
+    """An entry of details.causes of a Status."""
 
     reason: str
     field: str  # `.metadata.labels.backend.coreweave.cloud/flavor`
@@ -47,68 +49,67 @@ class Cause(NamedTuple):
 
     @property
     def manager(self) -> str:
-        """Who holds the field, in `conflict with "kubectl-edit" using v1`."""
+        """The manager of the field: kubectl-edit in `conflict with "kubectl-edit" using v1`."""
         quoted = re.search(r'"([^"]*)"', self.message)
         return one_line(quoted[1] if quoted else self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the API server, or why there is none."""
+    """An answer of the API server, or the reason for its absence."""
 
-    status: int | None = None  # None: nothing that is HTTP came back
+    status: int | None = None  # None: no HTTP response
     reason: str = ""  # Status.reason: "Conflict", "Invalid", ...
     message: str = ""
     causes: tuple[Cause, ...] = ()
     retry_after: float | None = None  # seconds
     node: Mapping[str, Any] | None = None
-    error: str | None = None  # the kind of failure where the status does not tell
-    server: str = ""  # its address
+    error: str | None = None  # the kind of failure if it does not follow from the status
+    server: str = ""  # the API server's URL
 
     @property
     def accepted(self) -> bool:
-        """The Node is as asked for."""
+        """True if the Node is as requested."""
         return self.status in (200, 201) and self.node is not None and not self.error
 
     @property
     def denied(self) -> bool:
-        """What was asked for is not wanted there; that we may ask at all is another matter."""
-        may = "cannot patch resource" not in self.message
-        return self.status in DENIALS and may and not (self.error or self.recreated)
+        """True if the server refuses the contents; RBAC's "cannot patch" is another matter."""
+        if self.error or self.recreated or "cannot patch resource" in self.message:
+            return False
+        return self.status in DENIALS
 
     def names(self, key: str) -> bool:
-        """Its words name this very label or annotation, not one that it is a part of."""
+        """Return True if the message or a cause names this key, not a longer one around it."""
         text = "\n".join(
             [self.message, *(f"{cause.field}\n{cause.message}" for cause in self.causes)]
         )
         text = text.replace("metadata.labels.", " ").replace("metadata.annotations.", " ")
-        # A full stop behind it ends a sentence.
+        # A period after the key may end a sentence; one with a letter after it continues the key.
         return re.search(rf"(?<![\w./-]){re.escape(key)}(?![\w/-]|\.\w)", text) is not None
 
     @property
     def recreated(self) -> bool:
-        """The uid is not the Node's any more: there is another of that name (422), or none (409)."""
+        """True if no Node has the uid any more: another has the name (422), or none has (409)."""
         if self.status == 409:
             return "uid mismatch" in self.message
         return self.status == 422 and any(cause.field == "metadata.uid" for cause in self.causes)
 
     @property
     def conflicts(self) -> tuple[Cause, ...]:
-        """The fields that other managers hold."""
-        return (
-            tuple(cause for cause in self.causes if cause.reason == CONFLICT)
-            if self.status == 409
-            else ()
-        )
+        """The fields that other managers own, if that is the reason for a 409."""
+        if self.status != 409:
+            return ()
+        return tuple(cause for cause in self.causes if cause.reason == CONFLICT)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why nothing more could be done."""
+    """The reason for which a request or a whole negotiation ended without success."""
 
-    kind: str  # one of KINDS, "forbidden", "tls", ...
+    kind: str  # one of KINDS
     text: str  # one line that names the Node
-    retry_after: float | None = None  # seconds, at least; None: as the caller likes
+    retry_after: float | None = None  # seconds to wait at least; None: no demand of the server
 
     @property
     def transient(self) -> bool:
@@ -116,53 +117,53 @@ class Failure:
         return self.kind in TRANSIENT
 
 
-def answer_of(told: Mapping[str, Any]) -> Answer:
-    """The answer out of what the helper's verb `kube` says."""
+def answer_of(reply: Mapping[str, Any]) -> Answer:
+    """Read the reply of the helper's verb `kube`; see agent/kube/reply.py for its shapes."""
     causes = tuple(
         Cause(*(str(cause.get(name) or "") for name in Cause._fields))
-        for cause in told.get("causes") or ()
+        for cause in reply.get("causes") or ()
     )
     return Answer(
-        status=told.get("status"),
-        reason=str(told.get("reason") or ""),
-        message=str(told.get("message") or ""),
+        status=reply.get("status"),
+        reason=str(reply.get("reason") or ""),
+        message=str(reply.get("message") or ""),
         causes=causes,
-        retry_after=told.get("retry_after"),
-        node=told.get("node"),
-        error=told.get("error"),
-        server=str(told.get("server") or ""),
+        retry_after=reply.get("retry_after"),
+        node=reply.get("node"),
+        error=reply.get("error"),
+        server=str(reply.get("server") or ""),
     )
 
 
 def failure_of(answer: Answer, node: str) -> Failure:
-    """Whose fault an answer is that was not what was asked for, about Node `node`."""
+    """Return the failure that an unsuccessful answer about Node `node` means."""
     kind = answer.error or _kind(answer)
-    said = one_line(answer.message) or f"status {answer.status}"
-    sentence = _SENTENCES[kind].format(
-        server=one_line(answer.server) or "the API server", said=said
-    )
-    return Failure(kind, f"Node {node}: {sentence}", _wait(answer.retry_after))
+    message = one_line(answer.message) or f"status {answer.status}"
+    server = one_line(answer.server) or "the API server"
+    sentence = _SENTENCES[kind].format(server=server, message=message)
+    return Failure(kind, f"Node {node}: {sentence}", _retry_after(answer.retry_after))
 
 
 def one_line(text: str) -> str:
-    """A text from outside for a line of ours."""
+    """Return text of a server as one printable line of up to MAX_MESSAGE characters."""
     words = " ".join(text.split())
     printable = "".join(character if character.isprintable() else "?" for character in words)
-    return printable if len(printable) <= LONGEST_WORDS else printable[: LONGEST_WORDS - 3] + "..."
+    return printable if len(printable) <= MAX_MESSAGE else printable[: MAX_MESSAGE - 3] + "..."
 
 
 def _kind(answer: Answer) -> str:
     if answer.recreated:
         return "recreated"
     status = answer.status or 0
-    return _NAMED.get(status, "server" if status >= 500 else "refused")
+    return _KINDS_BY_STATUS.get(status, "server" if status >= 500 else "refused")
 
 
-def _wait(seconds: float | None) -> float | None:
-    return None if seconds is None else min(max(seconds, 1.0), LONGEST_WAIT)
+def _retry_after(seconds: float | None) -> float | None:
+    """Limit a Retry-After to between a second and MAX_RETRY_AFTER."""
+    return None if seconds is None else min(max(seconds, 1.0), MAX_RETRY_AFTER)
 
 
-_NAMED = {
+_KINDS_BY_STATUS = {
     401: "unauthorized",
     403: "forbidden",
     404: "not-found",
@@ -172,21 +173,21 @@ _NAMED = {
     429: "busy",
 }
 _SENTENCES = {
-    "busy": "{server} is overloaded and asks to wait: {said}",
-    "configuration": "no way to the API server: {said}",
-    "conflict": "it was changed by others at the same time: {said}",
-    "cut": "the connection to {server} broke: {said}",
-    "forbidden": "not permitted: {said}",
-    "garbage": "what answers at {server} is no API server, or a proxy in front of it: {said}",
-    "helper": "the request could not be made: {said}",
-    "not-found": "it does not exist: {said}",
-    "proxy": "the proxy to {server} refuses: {said}",
-    "recreated": "it was deleted, and perhaps made anew; it has to be looked at again: {said}",
-    "refused": "{server} refuses the request: {said}",
-    "server": "{server} is in trouble: {said}",
-    "timeout": "{server} does not answer in time: {said}",
-    "tls": "no trust in {server}, its certificate does not fit the CA: {said}",
-    "unauthorized": "{server} does not accept our token: {said}",
-    "unreachable": "{server} is not reachable: {said}",
+    "busy": "{server} is overloaded: {message}",
+    "configuration": "no access to an API server configured: {message}",
+    "conflict": "changed by others at the same time: {message}",
+    "cut": "connection to {server} lost: {message}",
+    "forbidden": "not permitted: {message}",
+    "garbage": "{server} does not respond like an API server (is it a proxy?): {message}",
+    "helper": "request not made: {message}",
+    "not-found": "not found: {message}",
+    "proxy": "the proxy to {server} refused the connection: {message}",
+    "recreated": "deleted or recreated since it was read: {message}",
+    "refused": "{server} refused the request: {message}",
+    "server": "{server} failed: {message}",
+    "timeout": "{server} did not respond in time: {message}",
+    "tls": "TLS verification failed for {server}: {message}",
+    "unauthorized": "{server} rejected the token: {message}",
+    "unreachable": "{server} is unreachable: {message}",
 }
 KINDS = tuple(_SENTENCES)

@@ -1,38 +1,51 @@
-"""The door to the API server: one short-lived child for each request.
+"""Requests to the API server, each in a short-lived child process (agent/kube/client.py).
 
-A request through it costs 0.07 CPU-seconds, nearly all of which is the official client being loaded; in the agent's
-own process that client would cost more memory than all the rest for as long as the agent lives.
+Loading the official client is nearly all that a request costs. In the agent's own process it would
+take more memory than everything else, for as long as the agent runs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Required, TypedDict
 
 from agent.helper.process import call
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Request = TypedDict(
+    "Request",
+    {
+        "operation": Required[Literal["get", "apply", "list"]],
+        "node": str,  # of get and apply
+        "body": Mapping[str, Any],  # of apply: the object for server-side apply
+        "force": bool,  # of apply: take fields over from other managers
+        "continue": str,  # of list: metadata.continue of the page before, empty for the first
+    },
+    total=False,
+)
+Reply = Mapping[str, Any]  # see agent/kube/reply.py
+Kube = Callable[[Request], Reply]  # sends a request; raises Unavailable if there is no reply
 
 TIMEOUT = 10.0  # seconds to connect, and for each read
-DEADLINE = 25.0  # seconds for a whole request, a credential plugin of a kubeconfig included
+REQUEST_TIMEOUT = 25.0  # seconds for a whole request with a kubeconfig's credential plugin
 
 
-def door(
+def connect(
     kubeconfig: str | None = None,
     context: str | None = None,
     *,
     service_account: str | None = None,
     timeout_s: float = TIMEOUT,
-    deadline_s: float = DEADLINE,
-) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """The door: from a request of verb `kube` to its answer; Unavailable where the child dies or is late.
+    deadline_s: float = REQUEST_TIMEOUT,
+) -> Kube:
+    """Return a function that sends a request to the API server and returns the reply.
 
-    By the Pod's service account where neither a kubeconfig nor a context is named.
+    It raises Unavailable if the child dies or exceeds `deadline_s`. The Pod's service account
+    authenticates if neither a kubeconfig nor a context is given.
     """
-    common = {
+    settings = {
         "kubeconfig": kubeconfig,
         "context": context,
         "service_account": service_account,
         "timeout_s": timeout_s,
     }
-    return lambda request: call("kube", {**common, **request}, deadline_s)
+    return lambda request: call("kube", {**settings, **request}, deadline_s)

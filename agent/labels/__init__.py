@@ -1,1 +1,1 @@
-"""The label contract: rows, values, encoding, holds."""
+"""The label contract: rows, values, encoding, rendering, holds."""

@@ -1,35 +1,38 @@
-"""Any text to a label value, and which keys and values Kubernetes takes.
+"""Encode any text as a label value, and check keys and prefixes by the rules of Kubernetes.
 
-A neighbour chooses its own name, so no raw value is trusted: what comes out of `value` is a valid label value or "".
-Limits: Kubernetes, apimachinery/pkg/util/validation (IsValidLabelValue, IsQualifiedName).
+A neighbor chooses its own name, so no raw text is trusted: `value` returns a valid label value or
+"". Limits: Kubernetes, apimachinery/pkg/util/validation (IsValidLabelValue, IsQualifiedName).
 """
 
 from __future__ import annotations
 
 import re
 
-LONGEST = 63  # characters of a value, and of the name part of a key
+MAX_LENGTH = 63  # characters of a label value, and of the name part of a label key
+MAX_PREFIX_LENGTH = 253  # characters of the prefix of a label key, a DNS subdomain (RFC 1123)
 
-_OUTSIDE = re.compile(r"[^A-Za-z0-9._-]")
+_INVALID = re.compile(r"[^A-Za-z0-9._-]")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
+_KUBERNETES = re.compile(r"(.*\.)?(kubernetes|k8s)\.io")
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3  # RFC 9923, FNV-1a for 64 bits
 
 
 def value(raw: str) -> str:
-    """The label value for `raw`; "" when nothing of it can be a value.
+    """Return the label value for `raw`; "" if no character of it is valid in a value.
 
-    What is too long (in bytes of UTF-8, as Topograph counts) becomes `x` and its hash, exactly as Topograph writes it,
-    so that both agree on the same switch.
+    Text of more than 63 bytes of UTF-8 becomes `x` and its FNV-1a hash in hex without leading
+    zeros. Topograph counts and writes it the same way, so both give one switch the same value.
+    Otherwise `Ethernet1/1` becomes `Ethernet1-1`, and both ends are trimmed to a letter or digit.
     """
     data = raw.encode("utf-8", "surrogatepass")
-    if len(data) > LONGEST:
+    if len(data) > MAX_LENGTH:
         return f"x{fnv1a_64(data):x}"
-    return _OUTSIDE.sub("-", raw).strip("._-")
+    return _INVALID.sub("-", raw).strip("._-")
 
 
 def fnv1a_64(data: bytes) -> int:
-    """FNV-1a over 64 bits."""
+    """Return the 64-bit FNV-1a hash of `data`."""
     state = _FNV_OFFSET
     for byte in data:
         state = (state ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
@@ -37,24 +40,27 @@ def fnv1a_64(data: bytes) -> int:
 
 
 def key_fault(key: str) -> str | None:
-    """Why Kubernetes would not take this label key; None when it would."""
+    """Return the reason why `key` is not valid as a label key of ours; None if it is valid."""
     prefix, slash, name = key.rpartition("/")
-    if slash and prefix_fault(prefix):
-        return prefix_fault(prefix)
-    if len(name) > LONGEST:
-        return f"its name part has {len(name)} characters, {LONGEST} is the limit"
+    if slash and (fault := prefix_fault(prefix)):
+        return fault
+    if len(name) > MAX_LENGTH:
+        return f"its name part has {len(name)} characters, {MAX_LENGTH} is the limit"
     if not _NAME.fullmatch(name):
-        return "its name part may hold letters, digits, '.', '_' and '-', and ends with a letter or digit"
+        return (
+            "its name part may contain letters, digits, '.', '_' and '-', "
+            "and must begin and end with a letter or digit"
+        )
     return None
 
 
 def prefix_fault(prefix: str) -> str | None:
-    """Why this is no prefix for our keys (a DNS subdomain that is not Kubernetes' own); None when it is one."""
-    if len(prefix) > 253 or not _PREFIX.fullmatch(prefix):
-        return f"{prefix[:64]!r} is no DNS name in lower case"
-    if prefix.endswith(("kubernetes.io", "k8s.io")) and prefix.split(".")[-2] in {
-        "kubernetes",
-        "k8s",
-    }:
-        return f"{prefix!r} belongs to Kubernetes"
+    """Return the reason why `prefix` is not valid before our label keys; None if it is valid.
+
+    It must be a DNS subdomain, and not one that is reserved for Kubernetes.
+    """
+    if len(prefix) > MAX_PREFIX_LENGTH or not _PREFIX.fullmatch(prefix):
+        return f"{prefix[:64]!r} is not a lower-case DNS name"
+    if _KUBERNETES.fullmatch(prefix):
+        return f"{prefix!r} is reserved for Kubernetes"
     return None

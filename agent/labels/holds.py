@@ -1,13 +1,14 @@
-"""How long a label outlives what it says: the holds, and the grace of a link that has gone down.
+"""Hold published labels for a limited time while their sources fail.
 
-The law of this module: a label that cannot be seen stays, but not for ever. Its time begins with the first look that
-did not see it (for what the Node carried when we began: with that moment), ends `hold` seconds later, and begins anew
-only after a look that was sure of it. So a value that was published though half of it could not be seen, once its hold
-has run out, follows what can be seen at once, for as long as the sickness lasts.
+Invariants:
+- The hold of a label starts with the first observation in which it was held or incomplete; for a
+  label that the Node carried at the start of the agent, with the start.
+- It ends `hold` seconds later. A held label is then removed; a label with a new, incomplete value
+  follows the incomplete values from then on.
+- Only an observation that is complete for a label, or lacks it before its hold ends, resets it.
+- A label of an interface whose netdev is in a pod is held without limit: the device comes back.
 
-What is lent has no end: a device whose netdev a pod has taken comes back with it.
-
-Pure: the time is told, in seconds of a clock that never jumps.
+Times are seconds of a clock that does not jump; nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -16,106 +17,113 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.model import Link, Seen
+from agent.model import Link, NeighborReason, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.labels.table import Rendered
+    from agent.labels.render import Rendered
     from agent.model import Observation
 
-LENT = "no-netdev"  # why a port has no neighbour: its netdev is in a pod's network namespace
-DOWN = "link-down"
-GRACE = 30.0  # seconds that a link is down before its neighbour goes
+LINK_DOWN_GRACE = 30.0  # seconds that a link must be down before its neighbor's labels go
 
 
 class Holds:
-    """The labels as they are published, and since when some of them cannot be seen."""
+    """The published labels, and the start of the hold of each label that is not seen in full."""
 
     def __init__(self, hold: float, labels: Mapping[str, str], now: float) -> None:
         self._hold = hold
         self._labels = dict(labels)
-        self._unseen = dict.fromkeys(labels, now)
+        self._since = dict.fromkeys(labels, now)
 
     def previous(self, now: float, is_lent: Callable[[str], bool]) -> dict[str, str]:
-        """The labels that a look at `now` may leave as they are; `is_lent` knows the keys without an end."""
-        kept = {
-            key for key, since in self._unseen.items() if now < since + self._hold or is_lent(key)
-        }
+        """Return the published labels that an observation at `now` may hold.
+
+        `is_lent` returns True for the keys that are held without limit.
+        """
         return {
-            key: value
-            for key, value in self._labels.items()
-            if key in kept or key not in self._unseen
+            key: text
+            for key, text in self._labels.items()
+            if key not in self._since or not self._has_ended(key, now) or is_lent(key)
         }
 
-    def rendered(
+    def update(
         self, rendered: Rendered, now: float, is_lent: Callable[[str], bool]
     ) -> dict[str, str]:
-        """Take in what a look has made of `previous`; the labels that have just gone because their hold ran out."""
-        ended = {
-            key
-            for key, since in self._unseen.items()
-            if now >= since + self._hold and not is_lent(key)
-        }
-        expired = {
-            key: self._labels[key] for key in (ended & self._labels.keys()) - rendered.labels.keys()
-        }
-        unseen = [
-            key
-            for key in (*rendered.held, *rendered.unsure)
-            if key in rendered.labels and not is_lent(key)
-        ]
-        # What has gone and comes back by halves has had its hold.
-        self._unseen = {
-            key: self._unseen.get(key, now) for key in (*(ended - rendered.labels.keys()), *unseen)
-        }
+        """Take over the rendered labels; return those that go because their hold has ended.
+
+        The rule for the hold of a label in `rendered`:
+        - held or incomplete: it goes on, or starts now; without limit it does not run.
+        - complete, or absent before the hold ends: it stops.
+        - absent at the end of the hold: its start is kept, so that the label gets no second hold
+          when it comes back incomplete.
+
+        Example: a device fails at 0 s, `hold` is 600. Up to 599 s its labels are rendered as held.
+        At 600 s `previous` lacks them, so `rendered` does, and this returns them.
+        """
+        since: dict[str, float] = {}
+        expired: dict[str, str] = {}
+        for key, start in self._since.items():
+            gone = key not in rendered.labels
+            if gone and self._has_ended(key, now) and not is_lent(key):
+                since[key] = start
+                if key in self._labels:
+                    expired[key] = self._labels[key]
+        for key in (*rendered.held, *rendered.incomplete):
+            if not is_lent(key):
+                since[key] = self._since.get(key, now)
+        self._since = since
         self._labels = dict(rendered.labels)
         return expired
 
     def next_end(self, now: float) -> float:
-        """When the next hold ends; infinity where none is running."""
-        ends = (since + self._hold for since in self._unseen.values())
+        """Return the time at which the next hold ends; infinity if none is running."""
+        ends = (since + self._hold for since in self._since.values())
         return min((end for end in ends if end > now), default=math.inf)
 
+    def _has_ended(self, key: str, now: float) -> bool:
+        return now >= self._since[key] + self._hold
 
-class Grace:
-    """InfiniBand ports that have gone down: their neighbours stay for GRACE seconds.
 
-    What LLDP has heard is forgotten with the same patience by agent/lldp/neighbors.py.
+class LinkDownGrace:
+    """Holds the labels of an InfiniBand port's neighbor while its link goes down for a moment.
+
+    agent/lldp/neighbors.py does the same for LLDP neighbors.
     """
 
     def __init__(self) -> None:
-        self._down: dict[str, float] = {}
+        self._down_since: dict[str, float] = {}
 
-    def damp(self, observation: Observation, now: float) -> Observation:
-        """The observation with the labels of these ports held."""
+    def apply(self, observation: Observation, now: float) -> Observation:
+        """Return the observation with the links held that went down LINK_DOWN_GRACE ago or less."""
         links = observation.ib.value if isinstance(observation.ib, Seen) else ()
-        self._down = {
-            link.interface: self._down.get(link.interface, now)
+        self._down_since = {
+            link.interface: self._down_since.get(link.interface, now)
             for link in links
-            if link.missing == DOWN
+            if link.missing == NeighborReason.LINK_DOWN
         }
-        if not self._down:
+        if not self._down_since:
             return observation
-        return replace(observation, ib=Seen(tuple(self._damped(link, now) for link in links)))
+        return replace(observation, ib=Seen(tuple(self._held(link, now) for link in links)))
 
     def next_end(self, now: float) -> float:
-        """When the next neighbour goes; infinity where none does."""
-        return min(
-            (since + GRACE for since in self._down.values() if since + GRACE > now),
-            default=math.inf,
-        )
+        """Return the time at which the next link has been down for too long; infinity if none."""
+        ends = (since + LINK_DOWN_GRACE for since in self._down_since.values())
+        return min((end for end in ends if end > now), default=math.inf)
 
-    def _damped(self, link: Link, now: float) -> Link:
-        since = self._down.get(link.interface)
-        return link._replace(hold=True) if since is not None and now < since + GRACE else link
+    def _held(self, link: Link, now: float) -> Link:
+        since = self._down_since.get(link.interface)
+        if since is None or now >= since + LINK_DOWN_GRACE:
+            return link
+        return link._replace(hold=True)
 
 
-def lent(observation: Observation) -> frozenset[str]:
-    """The interfaces whose netdev is in a pod."""
-    outcomes = (
-        outcome for outcome in (observation.lldp, observation.ib) if isinstance(outcome, Seen)
-    )
+def lent_interfaces(observation: Observation) -> frozenset[str]:
+    """Return the interfaces whose netdev was moved into the network namespace of a pod."""
     return frozenset(
-        link.interface for outcome in outcomes for link in outcome.value if link.missing == LENT
+        link.interface
+        for outcome in (observation.lldp, observation.ib)
+        if isinstance(outcome, Seen)
+        for link in outcome.value
+        if link.missing == NeighborReason.NO_NETDEV
     )

@@ -1,7 +1,11 @@
-"""What an observation says of each label: the claims.
+"""Read the values of the label table's rows out of an observation.
 
-A claim with a text is published. A claim without one says "this cannot be seen now", and the label stays as it was
-published before. What nobody claims is removed. So absence removes and failure holds, for each interface on its own.
+Invariants:
+- A value with a text is published.
+- A value without a text cannot be read now: the labels that it covers stay as they are.
+- A label that no value covers is removed.
+
+So absence removes and failure holds, for each interface on its own.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.model import Failed, Seen, natural
 from agent.nvml.domain import verdict
+from agent.sources.table import NEIGHBOR_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,118 +22,141 @@ if TYPE_CHECKING:
     from agent.model import Link, Neighbor, Observation
 
 
-class Claim(NamedTuple):
-    """What a row says of one key: its raw text (None: not to be seen now), and whether all of it is sure.
+class Value(NamedTuple):
+    """The raw text of one row's labels, not encoded yet, and the interfaces that it covers.
 
-    A text that is not sure is published only where nothing was published before.
+    A value that is not `complete` was made from a part of what it depends on; it is published only
+    where the Node has no such label yet.
     """
 
-    raw: str | None
-    interface: str | None = None  # None: of every interface
-    sure: bool = True
-    whole_device: bool = (
-        False  # `interface` is a device, and the claim is about all of its ports and legs
-    )
-    but: tuple[str, ...] = ()  # interfaces that a claim of every interface is not about
+    text: str | None  # None: cannot be read now
+    interface: str | None = None  # None: all interfaces, or a row without interfaces
+    complete: bool = True
+    is_device: bool = False  # `interface` is a device: its ports and bond legs are covered
+    except_for: tuple[str, ...] = ()  # not covered by a value for all interfaces
+
+    def covers(self, interface: str) -> bool:
+        """Return True if the value is about the labels of this interface."""
+        if self.interface is None:
+            return interface not in self.except_for
+        if self.is_device and interface.startswith(f"{self.interface}-"):
+            return True
+        return interface == self.interface
 
 
-def flavor(observation: Observation) -> Iterable[Claim]:
-    """`infiniband` or `roce`, from the link layer of the backend ports."""
+def flavor(observation: Observation) -> Iterable[Value]:
+    """Yield `infiniband` or `roce`, the link layer of the backend ports."""
     if "rdma" in observation.off:
-        yield Claim(None)
+        yield Value(None)
         return
     link_layers = {role.port.link_layer for role in observation.ports if role.backend}
+    unread = has_unread_devices(observation)
     if "InfiniBand" in link_layers:
-        yield Claim("infiniband")
+        yield Value("infiniband")
     elif "Ethernet" in link_layers:
-        yield Claim("roce", sure=not blind_spots(observation))
-    elif blind_spots(observation):
-        yield Claim(None)
+        yield Value("roce", complete=not unread)
+    elif unread:
+        yield Value(None)
 
 
-def speed(observation: Observation) -> Iterable[Claim]:
-    """The sum of the backend's ACTIVE rates in Gb/s; a backend port that cannot be read makes it unsure."""
+def speed(observation: Observation) -> Iterable[Value]:
+    """Yield the sum of the rates of the ACTIVE backend ports in Gb/s, `2800G`.
+
+    The sum is incomplete while the state or rate of a backend port, or a whole device, is unread.
+    """
     if isinstance(observation.rdma, Failed) or "rdma" in observation.off:
-        yield Claim(None)
+        yield Value(None)
         return
-    counted = [role.counted_gbps for role in observation.ports if role.backend]
-    total = f"{sum(filter(None, counted)):.3f}".rstrip("0").rstrip(".")
-    yield Claim(f"{total}G", sure=None not in counted and not blind_spots(observation))
+    rates = [role.counted_gbps for role in observation.ports if role.backend]
+    total = f"{sum(filter(None, rates)):.3f}".rstrip("0").rstrip(".")
+    complete = None not in rates and not has_unread_devices(observation)
+    yield Value(f"{total}G", complete=complete)
 
 
-def neighbor_device(observation: Observation) -> Iterable[Claim]:
-    """The node at the far end of each backend port."""
+def neighbor_device(observation: Observation) -> Iterable[Value]:
+    """Yield the name of the node at the far end of each backend port."""
     return _of_neighbors(observation, lambda neighbor: neighbor.device)
 
 
-def neighbor_port_id(observation: Observation) -> Iterable[Claim]:
-    """Its port there."""
+def neighbor_port_id(observation: Observation) -> Iterable[Value]:
+    """Yield the ID of the far port of each backend port."""
     return _of_neighbors(observation, lambda neighbor: neighbor.port_id)
 
 
-def neighbor_port_name(observation: Observation) -> Iterable[Claim]:
-    """The name of that port."""
+def neighbor_port_name(observation: Observation) -> Iterable[Value]:
+    """Yield the name of the far port of each backend port."""
     return _of_neighbors(observation, lambda neighbor: neighbor.port_name)
 
 
-def leaves(observation: Observation) -> Iterable[Claim]:
-    """The distinct neighbour devices; those of ports that cannot be seen now are missing."""
-    known = {link.neighbors[0].device for link in _links(observation) if link.neighbors}
-    return _joined(observation, sorted(known, key=natural))
+def leaves(observation: Observation) -> Iterable[Value]:
+    """Yield the distinct neighbor devices in natural order, joined with `_`."""
+    devices = {link.neighbors[0].device for link in _links(observation) if link.neighbors}
+    return _joined(observation, sorted(devices, key=natural))
 
 
-def ports(observation: Observation) -> Iterable[Claim]:
-    """The neighbours' port-ids."""
-    return _joined(
-        observation, [link.neighbors[0].port_id for link in _links(observation) if link.neighbors]
-    )
+def ports(observation: Observation) -> Iterable[Value]:
+    """Yield the port IDs of the neighbors in interface order, joined with `_`."""
+    port_ids = [link.neighbors[0].port_id for link in _links(observation) if link.neighbors]
+    return _joined(observation, port_ids)
 
 
-def accelerator(observation: Observation) -> Iterable[Claim]:
-    """The NVLink domain, where all GPUs agree about it."""
+def accelerator(observation: Observation) -> Iterable[Value]:
+    """Yield the NVLink domain that all GPUs of the node agree on."""
     found = verdict(observation.nvml)
     if found.value or found.holds:
-        yield Claim(found.value)
+        yield Value(found.value)
+
+
+def has_unread_devices(observation: Observation) -> bool:
+    """Return True if a device that may belong to the backend could not be read at all."""
+    if isinstance(observation.rdma, Failed) or observation.unbound:
+        return True
+    return bool(_failed_devices(observation))
 
 
 def _of_neighbors(
-    observation: Observation, of: Callable[[Neighbor], str | None]
-) -> Iterable[Claim]:
-    yield from _unseen(observation)
+    observation: Observation, text_of: Callable[[Neighbor], str | None]
+) -> Iterable[Value]:
+    yield from _of_failed_sources(observation)
     for link in _links(observation):
         if link.neighbors:
-            yield Claim(of(link.neighbors[0]) or "", link.interface)
+            yield Value(text_of(link.neighbors[0]) or "", link.interface)
         elif link.hold:
-            yield Claim(None, link.interface)
+            yield Value(None, link.interface)
     for device in _failed_devices(observation):
-        yield Claim(None, device, whole_device=True)
+        yield Value(None, device, is_device=True)
     for interface in observation.unbound:
-        yield Claim(None, interface)
+        yield Value(None, interface)
 
 
-def _unseen(observation: Observation) -> Iterable[Claim]:
-    """What a failed source would have told of: the ports of its link layer; one that is switched off, of any other."""
+def _of_failed_sources(observation: Observation) -> Iterable[Value]:
+    """Hold the neighbor labels that a failed source covers.
+
+    - rdma failed: the labels of all interfaces.
+    - lldp or ib failed: those of the backend ports of its link layer. An interface that is no
+      backend port any more loses its labels, since the RDMA source read that.
+    - lldp or ib switched off: those of all interfaces but the backend ports of other link layers.
+
+    Example: a RoCE node has the port mlx5_1, and the labels of mlx5_1 and of a former mlx5_2. With
+    LLDP failed those of mlx5_1 are held, with LLDP switched off those of both.
+    """
     if isinstance(observation.rdma, Failed):
-        yield Claim(None)
-    for name, link_layer in (("lldp", "Ethernet"), ("ib", "InfiniBand")):
-        if not isinstance(getattr(observation, name), Failed):
-            continue
-        backend = {
-            role.interface: role.port.link_layer for role in observation.ports if role.backend
-        }
-        if name in observation.off:
-            yield Claim(
-                None, but=tuple(one for one, layer in backend.items() if layer != link_layer)
-            )
-        else:  # what has no port any more is gone, whoever fails
-            yield from (Claim(None, one) for one, layer in backend.items() if layer == link_layer)
+        yield Value(None)
+    layers = {role.interface: role.port.link_layer for role in observation.ports if role.backend}
+    for source, link_layer in NEIGHBOR_SOURCES:
+        covered = [name for name, layer in layers.items() if layer == link_layer]
+        if source in observation.off:
+            yield Value(None, except_for=tuple(name for name in layers if name not in covered))
+        elif isinstance(getattr(observation, source), Failed):
+            yield from (Value(None, name) for name in covered)
 
 
-def _joined(observation: Observation, parts: list[str]) -> Iterable[Claim]:
-    blind = blind_spots(observation) or isinstance(observation.ib, Failed)
-    blind = blind or any(link.hold and not link.neighbors for link in _links(observation))
-    if parts or blind:
-        yield Claim("_".join(parts) or None, sure=not blind)
+def _joined(observation: Observation, parts: list[str]) -> Iterable[Value]:
+    """Yield the parts as one text; incomplete while a backend port may have an unread neighbor."""
+    unread = has_unread_devices(observation) or isinstance(observation.ib, Failed)
+    unread = unread or any(link.hold and not link.neighbors for link in _links(observation))
+    if parts or unread:
+        yield Value("_".join(parts) or None, complete=not unread)
 
 
 def _links(observation: Observation) -> Iterable[Link]:
@@ -137,15 +165,8 @@ def _links(observation: Observation) -> Iterable[Link]:
             yield from outcome.value
 
 
-def blind_spots(observation: Observation) -> bool:
-    """Something that may belong to the backend could not be read at all."""
-    return isinstance(observation.rdma, Failed) or bool(
-        _failed_devices(observation) or observation.unbound
-    )
-
-
 def _failed_devices(observation: Observation) -> list[str]:
-    """The devices of which not even the ports' link layer is known."""
+    """Return the devices whose link layer is unknown."""
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
     return [
         device.name

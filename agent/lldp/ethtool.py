@@ -1,7 +1,8 @@
-"""A driver's private flags, read through the ethtool ioctl; nothing is ever set (man 8 ethtool, --show-priv-flags).
+"""Read the private flags of a netdev's driver by the ethtool ioctl.
 
-They tell whether a NIC's firmware keeps LLDP frames to itself: i40e's `disable-fw-lldp` off, ice's `fw-lldp-agent` on.
-The three commands here are open to every user (net/core/ethtool.c, dev_ethtool).
+They show NIC firmware that consumes LLDP frames: i40e's `disable-fw-lldp` off, ice's
+`fw-lldp-agent` on (man 8 ethtool, --show-priv-flags). Nothing is set. The three commands used here
+are open to every user (net/ethtool/ioctl.c, dev_ethtool), and wait for the kernel's rtnl lock.
 """
 
 from __future__ import annotations
@@ -18,26 +19,25 @@ if TYPE_CHECKING:
 
 _SIOCETHTOOL = 0x8946  # include/uapi/linux/sockios.h
 # include/uapi/linux/ethtool.h
-_GET_STRINGS, _GET_PRIVATE_FLAGS, _GET_SET_INFO = (
-    0x1B,
-    0x27,
-    0x37,
-)  # ETHTOOL_GSTRINGS, _GPFLAGS, _GSSET_INFO
+_GET_STRINGS = 0x1B  # ETHTOOL_GSTRINGS
+_GET_PRIVATE_FLAGS = 0x27  # ETHTOOL_GPFLAGS
+_GET_SET_INFO = 0x37  # ETHTOOL_GSSET_INFO
 _PRIVATE_FLAGS = 2  # ETH_SS_PRIV_FLAGS
-_STRING = 32  # ETH_GSTRING_LEN
-_MOST = 32  # flags that fit into ETHTOOL_GPFLAGS' 32 bits
-_ROOM = 256  # strings
+_STRING_LENGTH = 32  # ETH_GSTRING_LEN
+_MAX_FLAGS = 32  # bits in the answer of ETHTOOL_GPFLAGS
+_MIN_BUFFER = 256  # strings
 _IFREQ = struct.Struct("@16sP")  # struct ifreq: name, pointer
-_SET_INFO = struct.Struct(
-    "@IIQI"
-)  # struct ethtool_sset_info: command, reserved, set mask, length of the first set
+_SET_INFO = struct.Struct("@IIQI")  # struct ethtool_sset_info: command, -, set mask, first length
 _STRINGS = struct.Struct("@III")  # struct ethtool_gstrings: command, set, strings
 _VALUE = struct.Struct("@II")  # struct ethtool_value: command, value
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def ethtool(netdev: str, request: bytes) -> bytes:
-    """One ethtool command; the kernel answers in place. Raises OSError: EOPNOTSUPP where the driver has no answer."""
+    """Run one ethtool command; the kernel writes the answer over the request.
+
+    Raise OSError: EOPNOTSUPP if the driver does not implement it.
+    """
     buffer = array.array("B", request)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, _SIOCETHTOOL, _IFREQ.pack(netdev.encode(), buffer.buffer_info()[0]))
@@ -45,7 +45,10 @@ def ethtool(netdev: str, request: bytes) -> bytes:
 
 
 def private_flags(netdev: str, ask: Callable[[str, bytes], bytes] = ethtool) -> dict[str, bool]:
-    """The private flags of a netdev by name; {} where its driver has none. Raises OSError: ENODEV when it is gone."""
+    """Return the private flags of a netdev by name; {} if its driver has none.
+
+    Raise OSError: ENODEV if the netdev is gone.
+    """
     try:
         names = _names(netdev, ask)
         bits = _VALUE.unpack(ask(netdev, _VALUE.pack(_GET_PRIVATE_FLAGS, 0)))[1] if names else 0
@@ -62,16 +65,16 @@ def _names(netdev: str, ask: Callable[[str, bytes], bytes]) -> list[str]:
     )
     if not supported or not count:
         return []
-    # The kernel writes as many strings as the driver has, whatever is asked for (net/ethtool/ioctl.c): leave them room.
-    answer = ask(
-        netdev, _STRINGS.pack(_GET_STRINGS, _PRIVATE_FLAGS, 0) + bytes(max(count, _ROOM) * _STRING)
-    )
-    strings = answer[_STRINGS.size :]
+    # The kernel writes all strings that the driver has, whatever the buffer's size is
+    # (net/ethtool/ioctl.c, ethtool_get_strings), so the buffer is larger than the count.
+    buffer = bytes(max(count, _MIN_BUFFER) * _STRING_LENGTH)
+    answer = ask(netdev, _STRINGS.pack(_GET_STRINGS, _PRIVATE_FLAGS, 0) + buffer)
     return [
-        _string(strings[number * _STRING : (number + 1) * _STRING])
-        for number in range(min(count, _MOST))
+        _string(answer, _STRINGS.size + number * _STRING_LENGTH)
+        for number in range(min(count, _MAX_FLAGS))
     ]
 
 
-def _string(octets: bytes) -> str:
-    return octets.partition(b"\0")[0].decode("ascii", "backslashreplace")
+def _string(answer: bytes, offset: int) -> str:
+    octets = answer[offset : offset + _STRING_LENGTH].partition(b"\0")[0]
+    return octets.decode("ascii", "backslashreplace")

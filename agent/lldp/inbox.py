@@ -1,8 +1,8 @@
-"""The door to LLDP frames of an agent that runs: most frames say what the last one said, and cost no look.
+"""Queue the LLDP frames of the daemon: most frames repeat the last one and need no observation.
 
-The law of this module: a frame that tells nothing new renews its sender, and that is all. Any other waits here for the
-look that it is worth. Whatever a neighbour sends, what waits is bounded, and after a burst nobody listens for a moment:
-the rest stays in the sockets' buffers, which drop what does not fit.
+Invariants: a frame that repeats the last one restarts its sender's TTL and is not queued; any other
+is queued for the next observation. The queue is bounded, and after a burst the sockets are not
+polled for PAUSE_INTERVAL. Frames then stay in the sockets' buffers, which drop what does not fit.
 """
 
 from __future__ import annotations
@@ -14,79 +14,88 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from agent.lldp.frame import Frame
-    from agent.lldp.neighbors import Table
+    from agent.lldp.neighbors import NeighborTable
 
-MOST_WAITING = 512  # frames
-BURST = 64  # frames at once
-REST = 0.1  # seconds of deafness after a burst
+MAX_QUEUED = 512  # frames
+MAX_BURST = 64  # frames received at once, before a pause
+PAUSE_INTERVAL = 0.1  # seconds
 
 
 class Listener(Protocol):
-    """As much of agent.lldp.packet_socket.Listener as is needed."""
+    """The part of agent.lldp.packet_socket.Listener that the inbox uses."""
 
     dropped: dict[str, int]
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
-        """Listen on these; why not, where that cannot be."""
+        """Receive on these netdevs; return the error of each that has no socket."""
 
     def receive(self, timeout: float) -> list[Frame]:
-        """What has come in."""
+        """Return the frames received."""
 
     def filenos(self) -> list[int]:
-        """What to poll."""
+        """Return the descriptors to poll."""
 
     def close(self) -> None:
-        """Listen on none."""
+        """Close all sockets."""
 
 
 class FrameInbox:
-    """The frames of the netdevs that a look asks for."""
+    """The received frames of the netdevs of the last observation; see Host.frames."""
 
-    def __init__(self, listener: Listener, table: Table, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, listener: Listener, table: NeighborTable, clock: Callable[[], float]
+    ) -> None:
         self.netdevs: frozenset[str] = frozenset()
         self.dropped = listener.dropped
         self._listener, self._table, self._clock = listener, table, clock
-        self._waiting: deque[Frame] = deque(maxlen=MOST_WAITING)
-        self._deaf_until = 0.0
+        self._queue: deque[Frame] = deque(maxlen=MAX_QUEUED)
+        self._paused_until = 0.0
 
     def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str]]:
-        """The frames for a look; see Host.frames."""
+        """Return and clear the queue for an observation of these netdevs, with socket errors."""
         self._table.forget(self.netdevs - netdevs.keys())
         self.netdevs = frozenset(netdevs)
-        refused = self._listener.watch(netdevs)
-        self.hear()
-        frames = [frame for frame in self._waiting if frame.netdev in netdevs]
-        self._waiting.clear()
-        return frames, refused
+        errors = self._listener.watch(netdevs)
+        self.receive()
+        frames = [frame for frame in self._queue if frame.netdev in netdevs]
+        self._queue.clear()
+        return frames, errors
 
-    def hear(self) -> tuple[bool, set[str]]:
-        """Take in what has come: whether it is worth a look, and which netdevs' neighbours only repeated themselves."""
+    def receive(self) -> tuple[bool, set[str]]:
+        """Receive without waiting.
+
+        Return True if an observation is due, and the netdevs whose frames only repeated the last.
+        """
         try:
             frames = self._listener.receive(0)
-        except OSError:  # the sockets are of no use any more; the next look opens others
+        except OSError:  # the sockets are unusable; the next observation opens others
             self._listener.close()
             return True, set()
-        if len(frames) >= BURST:
-            self._deaf_until = self._clock() + REST
-        news = self._news(frames)
-        self._waiting += news
-        return bool(news), {frame.netdev for frame in frames} - {frame.netdev for frame in news}
-
-    def _news(self, frames: list[Frame]) -> list[Frame]:
-        """Those that tell something new; a sender's frames stay in their order, behind those that wait for a look."""
-        waiting = {(frame.netdev, frame.data[6:12]) for frame in self._waiting}
-        news = []
-        for frame in frames:
-            sender = frame.netdev, frame.data[6:12]
-            if sender in waiting or not self._table.repeats(frame):
-                waiting.add(sender)
-                news.append(frame)
-        return news
+        if len(frames) >= MAX_BURST:
+            self._paused_until = self._clock() + PAUSE_INTERVAL
+        changes = self._changes(frames)
+        self._queue += changes
+        repeated = {frame.netdev for frame in frames} - {frame.netdev for frame in changes}
+        return bool(changes), repeated
 
     def filenos(self) -> list[int]:
-        """What to poll now."""
-        return self._listener.filenos() if self._clock() >= self._deaf_until else []
+        """Return the descriptors to poll now; none during a pause."""
+        return self._listener.filenos() if self.pause() == 0 else []
 
-    def rest(self) -> float:
-        """Seconds until there is more to poll; 0: now."""
-        return max(self._deaf_until - self._clock(), 0.0)
+    def pause(self) -> float:
+        """Return the seconds left of the pause after a burst; 0 if there is none."""
+        return max(self._paused_until - self._clock(), 0.0)
+
+    def _changes(self, frames: list[Frame]) -> list[Frame]:
+        """Return the frames that are not repetitions; refresh the senders of the others.
+
+        The frames of a sender stay in order: once one is queued, those after it are queued, too.
+        """
+        queued = {(frame.netdev, frame.data[6:12]) for frame in self._queue}
+        changes = []
+        for frame in frames:
+            sender = frame.netdev, frame.data[6:12]
+            if sender in queued or not self._table.refresh(frame):
+                queued.add(sender)
+                changes.append(frame)
+        return changes

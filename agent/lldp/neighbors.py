@@ -1,18 +1,28 @@
-"""Who LLDP frames say is at the far end of each netdev: frames and the clock in, neighbours in order out.
+"""Keep the LLDP neighbors of each netdev over time: frames and the clock in, ordered neighbors out.
 
-Pure: frames are fed in, the time is told. A neighbour is a sender on a netdev, known by its source address. It speaks
-for itself until its TTL runs out or it says goodbye (TTL 0), and counts for `grace` seconds more, so that a flap does
-not rewrite a label; a link that is down counts the same way. What it says of itself takes effect at once when nothing
-was known, and in its `confirm`-th frame when it contradicts what was known: some switches send a MAC address as their
-port first and its name a moment later.
+Invariants: the module does no I/O, the caller passes the time. A sender is known by its source
+address on a netdev.
 
-Of several neighbours the first is the one that speaks to the nearest bridge only, then a bridge or router, then one
-that is sure of its identity, then one that has spoken since the link came up, then the one that was first already, then
-the one heard last. Nobody takes the first place by a frame that is not confirmed yet, nor by being the quicker one
-after a flap. When there are too many, the last in this order goes.
+Lifetime. A sender expires with its TTL, or with its shutdown frame (TTL 0), and is kept for `grace`
+seconds more, so that a flap does not rewrite a label. A link that is down ends all senders after
+`grace` seconds. Example, with a TTL of 120 s and a grace of 30 s: a frame at 100 s keeps its sender
+until 250 s; a shutdown frame at 110 s, until 140 s.
 
-A goodbye ends the port that it names (by Chassis ID and Port ID, IEEE Std 802.1AB's MSAP identifier), not another one
-behind the same source address.
+Identity. The first frame of a sender takes effect at once. An identity that contradicts it takes
+effect in the `confirm`-th frame in a row that has it. Example, with `confirm` 2: a SONiC switch
+that restarts sends its MAC address as Port ID in one frame and its alias in the next ones; the
+label keeps the alias.
+
+Order. The first neighbor is the selected one. Criteria, in this order: a destination address with
+a smaller scope (nearest bridge first); the capability bridge or router; a confirmed identity; a
+frame since the link last came up; selected before; the latest frame. A sender that is not confirmed
+is never newly selected before one that is, so that neither a single frame nor the first frame after
+a flap changes the selection.
+
+Limits. A netdev has at most MAX_NEIGHBORS senders; the last in the order is dropped for a new one.
+
+A shutdown frame ends the port that it names, by Chassis ID and Port ID (the MSAP identifier of
+IEEE Std 802.1AB-2016), and no other port with the same source address.
 """
 
 from __future__ import annotations
@@ -22,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.lldp import frame as lldp
+from agent.model import NeighborReason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -29,175 +40,231 @@ if TYPE_CHECKING:
     from agent.lldp.frame import Frame
     from agent.model import LldpNeighbor
 
-MOST = 32  # neighbours of one netdev that are kept
+MAX_NEIGHBORS = 32  # senders kept for a netdev
 BRIDGE, ROUTER = 1 << 2, 1 << 4  # IEEE Std 802.1AB-2016, Table 8-4
-NEAREST_FIRST = ("01:80:c2:00:00:0e", "01:80:c2:00:00:03", "01:80:c2:00:00:00")  # Table 7-1
+SCOPES = ("01:80:c2:00:00:0e", "01:80:c2:00:00:03", "01:80:c2:00:00:00")  # Table 7-1, nearest first
 
 
 @dataclass(slots=True)
 class Sender:
-    """One sender on one netdev."""
+    """A source address on a netdev."""
 
-    frame: bytes  # the last one that was no goodbye, as it came in
-    told: LldpNeighbor  # what it said there
-    known: LldpNeighbor  # what counts
-    last: float  # seconds, by the clock that `Frame.time` and `now` are told in
-    epoch: int  # how often the link had come up by then
-    alike: int = 0  # frames in a row that said the same of its identity
-    settled: bool = False  # it has confirmed its identity once
-    parted: bool = False  # it has said goodbye since
+    frame: bytes  # the last frame with a TTL other than 0, as received
+    latest: LldpNeighbor  # the content of that frame
+    effective: LldpNeighbor  # the last content with a confirmed identity, or with the first one
+    received_at: float  # seconds, by the clock of `Frame.time`: the last frame
+    link_ups: int  # how often the link had come up by then
+    repetitions: int = 0  # the last frames in a row with the same identity
+    confirmed: bool = False  # an identity was confirmed
+    shut_down: bool = False  # the last frame was a shutdown frame
 
-    def gone_since(self) -> float:
-        """When it stopped to count, were it not to speak again."""
-        return self.last if self.parted else self.last + self.told.ttl
+    @property
+    def expires_at(self) -> float:
+        """The arrival of the shutdown frame, or of the last frame plus its TTL."""
+        return self.received_at if self.shut_down else self.received_at + self.latest.ttl
 
-    def why_gone(self) -> str:
-        return "shutdown" if self.parted else "expired"
+    @property
+    def reason(self) -> NeighborReason:
+        """The reason for a missing neighbor once this sender has expired."""
+        return NeighborReason.SHUTDOWN if self.shut_down else NeighborReason.EXPIRED
 
 
 @dataclass(slots=True)
 class _Netdev:
-    heard: dict[bytes, Sender] = field(default_factory=dict)  # by source address
-    first: bytes | None = None  # the one selected last
-    epoch: int = 0
-    began: float = -math.inf  # when the link was found to have come up again
-    down_since: float | None = None
-    changes: int | None = None  # of its carrier, the last time
-    goodbye: float | None = None  # when somebody left before anything was known of him
-    missing: str = "silent"
+    senders: dict[bytes, Sender] = field(default_factory=dict)  # by source address
+    order: tuple[bytes, ...] = ()  # source addresses, the selected one first
+    link_ups: int = 0  # how often the link has come up
+    link_up_at: float = -math.inf  # the last time
+    link_down_at: float | None = None  # None: the link is up
+    carrier_changes: int | None = None
+    shutdown_at: float | None = None  # a shutdown frame while no sender was known
+    missing: NeighborReason = NeighborReason.SILENT
 
 
-class Table:
-    """What was heard on every netdev."""
+class NeighborTable:
+    """The senders of all netdevs; `grace` is in seconds, `confirm` counts frames."""
 
     def __init__(self, grace: float = 0, confirm: int = 1) -> None:
         self._grace = grace
         self._confirm = confirm
         self._netdevs: dict[str, _Netdev] = {}
 
-    def hear(self, frame: Frame, own: Collection[str] = ()) -> None:
-        """Take in a frame; Malformed when it is none. One that equals the sender's last costs a compare.
+    def receive(self, frame: Frame, own: Collection[str] = ()) -> None:
+        """Take in a frame; raise Malformed if it is no LLDP frame.
 
-        A frame that is about this host itself (`own` are its MAC addresses) is passed over.
+        A frame equal to the last one of its sender is not decoded again. A frame about this host,
+        whose MAC addresses are `own`, is ignored.
         """
         netdev = self._netdevs.setdefault(frame.netdev, _Netdev())
-        heard = netdev.heard.get(frame.data[6:12])
-        if heard and heard.frame == frame.data:
-            told = heard.told
+        sender = netdev.senders.get(frame.data[6:12])
+        if sender and sender.frame == frame.data:
+            facts = sender.latest
         else:
-            told = lldp.decode(frame.data)
-            if told.source_mac in own or told.chassis_id in own:
+            facts = lldp.decode(frame.data)
+            if facts.source_mac in own or facts.chassis_id in own:
                 return
-        if told.ttl:
-            self._take(netdev, frame, told)
+        if facts.ttl:
+            self._update(netdev, sender or _add(netdev, frame, facts), frame, facts)
         else:
-            _part(netdev, frame, told)
+            _shut_down(netdev, sender, frame, facts)
 
-    def repeats(self, frame: Frame) -> bool:
-        """Take in a frame that tells nothing new; False where it does, and is left to `hear`."""
+    def refresh(self, frame: Frame) -> bool:
+        """Restart the TTL if the frame changes nothing else; otherwise return False, unchanged.
+
+        Example: of three equal frames with `confirm` 2 the third is a refresh. The first is new,
+        the second confirms its identity.
+        """
         netdev = self._netdevs.get(frame.netdev)
-        heard = netdev.heard.get(frame.data[6:12]) if netdev else None
-        if not netdev or not heard or heard.frame != frame.data or heard.parted:
+        sender = netdev.senders.get(frame.data[6:12]) if netdev else None
+        if not netdev or not sender or not _repeats(netdev, sender, frame):
             return False
-        if not heard.settled or heard.known is not heard.told or heard.epoch != netdev.epoch:
-            return False
-        heard.last = frame.time
+        sender.received_at = frame.time
         return True
 
-    def next_end(self, names: Iterable[str]) -> float:
-        """When the first of what counts on these netdevs stops to, were nobody to speak again; infinity: nothing."""
-        ends = [math.inf]
-        for netdev in filter(None, map(self._netdevs.get, names)):
-            ends += [heard.gone_since() + self._grace for heard in netdev.heard.values()]
-            if netdev.down_since is not None and netdev.heard:
-                ends.append(netdev.down_since + self._grace)
-            if netdev.goodbye is not None and netdev.missing != "shutdown":
-                ends.append(netdev.goodbye + self._grace)
-        return min(ends)
+    def set_link(self, name: str, now: float, *, up: bool, changes: int | None = None) -> None:
+        """Record the link state of a netdev and its `carrier_changes`.
 
-    def link(self, name: str, now: float, *, up: bool, changes: int | None = None) -> None:
-        """Note whether the netdev has a link, and how often that has changed: a cable is moved faster than we look."""
+        The counter shows a cable that was moved between two calls: a link that is up, and has
+        changed since the last call, has come up again.
+        """
         netdev = self._netdevs.setdefault(name, _Netdev())
-        unseen = None not in (changes, netdev.changes) and changes != netdev.changes
-        netdev.changes = netdev.changes if changes is None else changes
-        if up and (unseen or netdev.down_since is not None):
-            netdev.epoch, netdev.began = netdev.epoch + 1, now
-            netdev.down_since = netdev.goodbye = None
-        elif not up and netdev.down_since is None:
-            netdev.down_since = now
+        counted = None not in (changes, netdev.carrier_changes)
+        changed = counted and changes != netdev.carrier_changes
+        if changes is not None:
+            netdev.carrier_changes = changes
+        if up and (changed or netdev.link_down_at is not None):
+            netdev.link_ups += 1
+            netdev.link_up_at = now
+            netdev.link_down_at = netdev.shutdown_at = None
+        elif not up and netdev.link_down_at is None:
+            netdev.link_down_at = now
 
-    def at(self, name: str, now: float) -> tuple[list[Sender], str]:
-        """The neighbours of a netdev, the selected one first; where there is none, the word why."""
+    def expire(self, name: str, now: float) -> None:
+        """Drop the senders of a netdev whose time is over, record the reason, order the others."""
         netdev = self._netdevs.setdefault(name, _Netdev())
-        if netdev.down_since is not None and now - netdev.down_since >= self._grace:
-            netdev.heard.clear()
-            netdev.missing = "link-down"
-        elif netdev.missing == "link-down" and netdev.down_since is None:
-            netdev.missing = "silent"
-        elif netdev.goodbye is not None and now - netdev.goodbye >= self._grace:
-            netdev.missing = "shutdown"
-        for source, heard in list(netdev.heard.items()):
-            if now - heard.gone_since() > self._grace or (heard.parted and not self._grace):
-                netdev.missing = netdev.heard.pop(source).why_gone()
-        order = sorted(netdev.heard, key=lambda source: _rank(netdev, source))
-        netdev.first = order[0] if order else None
-        return [netdev.heard[source] for source in order], netdev.missing
+        if netdev.link_down_at is not None and now - netdev.link_down_at >= self._grace:
+            netdev.senders.clear()
+            netdev.missing = NeighborReason.LINK_DOWN
+        elif netdev.missing is NeighborReason.LINK_DOWN and netdev.link_down_at is None:
+            netdev.missing = NeighborReason.SILENT
+        elif netdev.shutdown_at is not None and now - netdev.shutdown_at >= self._grace:
+            netdev.missing = NeighborReason.SHUTDOWN
+        for source, sender in list(netdev.senders.items()):
+            if self._is_over(sender, now):
+                del netdev.senders[source]
+                netdev.missing = sender.reason
+        netdev.order = tuple(sorted(netdev.senders, key=lambda source: _rank(netdev, source)))
+
+    def neighbors(self, name: str) -> tuple[Sender, ...]:
+        """Return the neighbors of a netdev as of the last `expire`, the selected one first."""
+        netdev = self._netdevs.get(name, _Netdev())
+        return tuple(netdev.senders[source] for source in netdev.order if source in netdev.senders)
+
+    def missing(self, name: str) -> NeighborReason:
+        """Return the reason for a netdev without neighbors, as of the last `expire`."""
+        return self._netdevs.get(name, _Netdev()).missing
+
+    def next_expiry(self, names: Iterable[str]) -> float:
+        """Return the time of the next change on these netdevs without further frames.
+
+        Infinity if there is none.
+        """
+        netdevs = filter(None, map(self._netdevs.get, names))
+        return min(
+            (time for netdev in netdevs for time in self._expiries(netdev)), default=math.inf
+        )
 
     def forget(self, names: Iterable[str]) -> None:
-        """Keep nothing of these netdevs."""
+        """Drop all state of these netdevs."""
         for name in names:
             self._netdevs.pop(name, None)
 
-    def _take(self, netdev: _Netdev, frame: Frame, told: LldpNeighbor) -> None:
-        heard = netdev.heard.get(frame.data[6:12]) or self._new(netdev, frame, told)
-        same = told is heard.told or identity(told) == identity(heard.told)
-        heard.alike = heard.alike + 1 if same else 1
-        heard.frame, heard.told, heard.last = frame.data, told, frame.time
-        if frame.time >= netdev.began:  # what waited since before may be of the cable before
-            heard.epoch = netdev.epoch
-        heard.parted = False
-        heard.settled |= heard.alike >= self._confirm
-        if heard.alike >= self._confirm or identity(told) == identity(heard.known):
-            heard.known = told
+    def _update(self, netdev: _Netdev, sender: Sender, frame: Frame, facts: LldpNeighbor) -> None:
+        """Take in a frame with a TTL other than 0."""
+        same = facts is sender.latest or identity(facts) == identity(sender.latest)
+        sender.repetitions = sender.repetitions + 1 if same else 1
+        sender.frame, sender.latest, sender.received_at = frame.data, facts, frame.time
+        sender.shut_down = False
+        if frame.time >= netdev.link_up_at:  # an earlier, queued frame may be of another cable
+            sender.link_ups = netdev.link_ups
+        is_confirmed = sender.repetitions >= self._confirm
+        sender.confirmed |= is_confirmed
+        if is_confirmed or identity(facts) == identity(sender.effective):
+            sender.effective = facts
 
-    def _new(self, netdev: _Netdev, frame: Frame, told: LldpNeighbor) -> Sender:
-        if len(netdev.heard) == MOST:
-            del netdev.heard[max(netdev.heard, key=lambda source: _rank(netdev, source))]
-        heard = netdev.heard[frame.data[6:12]] = Sender(
-            frame.data, told, told, frame.time, netdev.epoch - 1
-        )
-        netdev.goodbye = None
-        return heard
+    def _is_over(self, sender: Sender, now: float) -> bool:
+        """Return True if a sender is not to be kept any longer.
 
+        The grace counts from its expiry. A shutdown frame without a grace takes effect at once, a
+        TTL after its last second.
+        """
+        if sender.shut_down and not self._grace:
+            return True
+        return now - sender.expires_at > self._grace
 
-def _part(netdev: _Netdev, frame: Frame, told: LldpNeighbor) -> None:
-    """Somebody says goodbye; saying it again does not put it off."""
-    heard = netdev.heard.get(frame.data[6:12])
-    if heard and not heard.parted and _port(told) == _port(heard.told):
-        heard.parted, heard.last = True, frame.time
-    elif not netdev.heard and netdev.goodbye is None:
-        netdev.goodbye = frame.time
+    def _expiries(self, netdev: _Netdev) -> list[float]:
+        times = [sender.expires_at for sender in netdev.senders.values()]
+        if netdev.link_down_at is not None and netdev.senders:
+            times.append(netdev.link_down_at)
+        if netdev.shutdown_at is not None and netdev.missing is not NeighborReason.SHUTDOWN:
+            times.append(netdev.shutdown_at)
+        return [time + self._grace for time in times]
 
 
 def identity(neighbor: LldpNeighbor) -> tuple[object, ...]:
-    """What labels are made of, and what must not change by one odd frame."""
+    """Return the parts of an LLDPDU that become labels, which no single frame may change."""
     return neighbor.system_name or neighbor.chassis_id, neighbor.port_id, neighbor.port_description
 
 
-def _port(neighbor: LldpNeighbor) -> tuple[str, str]:
-    """The MSAP identifier, which a goodbye repeats; it need not repeat the name."""
+def _add(netdev: _Netdev, frame: Frame, facts: LldpNeighbor) -> Sender:
+    """Add the sender of a frame; drop the last in the order if there are too many."""
+    if len(netdev.senders) == MAX_NEIGHBORS:
+        del netdev.senders[max(netdev.senders, key=lambda source: _rank(netdev, source))]
+    sender = Sender(frame.data, facts, facts, frame.time, netdev.link_ups - 1)
+    netdev.senders[frame.data[6:12]] = sender
+    netdev.shutdown_at = None
+    return sender
+
+
+def _repeats(netdev: _Netdev, sender: Sender, frame: Frame) -> bool:
+    """Return True if a frame can change nothing but the expiry time of its sender.
+
+    It equals the sender's last frame, whose content is confirmed and in effect and has been
+    received before since the link came up.
+    """
+    return (
+        sender.frame == frame.data
+        and sender.confirmed
+        and not sender.shut_down
+        and sender.effective is sender.latest
+        and sender.link_ups == netdev.link_ups
+    )
+
+
+def _shut_down(netdev: _Netdev, sender: Sender | None, frame: Frame, facts: LldpNeighbor) -> None:
+    """Take in a shutdown frame; its repetitions do not postpone the expiry."""
+    if sender and not sender.shut_down and _msap(facts) == _msap(sender.latest):
+        sender.shut_down, sender.received_at = True, frame.time
+    elif not netdev.senders and netdev.shutdown_at is None:
+        netdev.shutdown_at = frame.time
+
+
+def _msap(neighbor: LldpNeighbor) -> tuple[str, str]:
+    """Return the MSAP identifier, which a shutdown frame repeats; it need not repeat the name."""
     return neighbor.chassis_id, neighbor.port_id
 
 
 def _rank(netdev: _Netdev, source: bytes) -> tuple[float, ...]:
-    heard = netdev.heard[source]
-    destination = heard.known.destination_mac
+    """Return the sort key of a sender; the module's docstring has the criteria."""
+    sender = netdev.senders[source]
+    facts = sender.effective
+    is_selected = netdev.order[:1] == (source,)
     return (
-        not heard.settled and source != netdev.first,
-        NEAREST_FIRST.index(destination) if destination in NEAREST_FIRST else len(NEAREST_FIRST),
-        not (heard.known.capabilities or 0) & (BRIDGE | ROUTER),
-        not heard.settled,
-        -heard.epoch,
-        source != netdev.first,
-        -heard.last,
+        not sender.confirmed and not is_selected,
+        SCOPES.index(facts.destination_mac) if facts.destination_mac in SCOPES else len(SCOPES),
+        not (facts.capabilities or 0) & (BRIDGE | ROUTER),
+        not sender.confirmed,
+        -sender.link_ups,
+        not is_selected,
+        -sender.received_at,
     )

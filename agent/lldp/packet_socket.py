@@ -1,23 +1,26 @@
-"""LLDP frames off the wire, by packet sockets of our own (man 7 packet).
+"""Receive LLDP frames on packet sockets (man 7 packet).
 
-The law of this module: listen to what the switches send anyway, and leave no trace. One socket for each netdev, bound
-to the LLDP ethertype, so that the kernel wakes us for LLDP frames only; membership in the three group addresses, so
-that the NIC lets them through; never promiscuous mode; never a frame sent. CAP_NET_RAW is enough.
+Invariants: nothing is sent, and promiscuous mode is never set. Each netdev has a socket of its own,
+bound to the LLDP ethertype, so that only LLDP frames wake the process, and a member of the three
+group addresses, so that the NIC passes them. CAP_NET_RAW is sufficient.
 
-What a socket is bound to can change under it. A link that goes down says ENETDOWN once, and the socket hears again when
-it is back. A netdev that is deleted, renamed or moved to another namespace leaves its socket deaf or misnamed for ever,
-and getsockname() tells: the kernel gives the name behind the bound ifindex, none when it is gone. `Listener.watch` asks
-each time, and builds a new socket where the answer is not the name that it is to watch.
+A link that goes down gives ENETDOWN once; the socket receives again when the link is back. A netdev
+that was deleted, renamed or moved to another namespace leaves its socket without frames, or with
+another name, permanently. getsockname() shows that: the kernel returns the present name of the
+bound ifindex, none if it is gone. `Listener.watch` compares it each time and replaces the socket.
 
-Frames to other addresses are dropped: bridges forward those, so that anybody in the broadcast domain could play the
-switch at the other end. The three group addresses are filtered by bridges (IEEE Std 802.1AB-2016, 7.1; 802.1Q, 8.6.3).
+Frames to other addresses are dropped: bridges forward them, so that any station of the broadcast
+domain could pass for the switch. The three group addresses are filtered by bridges (IEEE Std
+802.1AB-2016, 7.1; 802.1Q, 8.6.3).
 
-A VLAN tag is taken off by the kernel before it sorts packets by ethertype (net/core/dev.c, __netif_receive_skb_core).
-So we hear tagged frames as untagged ones, and none with two tags.
+The kernel removes a VLAN tag before it dispatches packets by ethertype (net/core/dev.c,
+__netif_receive_skb_core). So a frame with one tag arrives untagged, and a frame with two tags does
+not arrive.
 
-Ports of an Open vSwitch are emptied before a socket bound to an ethertype is asked. `openvswitch=True` hears them, by
-sockets for all ethertypes with a classic BPF program that passes LLDP only; it costs a run of it for each packet. Such
-sockets are told the tag that was taken off, and hear two.
+Open vSwitch takes the frames of its ports before sockets that are bound to an ethertype. With
+`openvswitch=True` a socket is bound to all ethertypes, and a classic BPF program passes LLDP only;
+it runs for each packet of the port. Such a socket gets the removed tag as ancillary data, and
+receives frames with two tags.
 """
 
 from __future__ import annotations
@@ -47,40 +50,37 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 GROUPS = (NEAREST_BRIDGE, NEAREST_NON_TPMR_BRIDGE, NEAREST_CUSTOMER_BRIDGE)
-MAX_FRAME = 1518  # octets; with a VLAN tag four more
-RECEIVE_BUFFER = 1 << 16  # octets a socket; the kernel doubles it for its own overhead
-BURST = 64  # frames taken from a socket before the others have their turn
+MAX_FRAME = 1518  # octets, with a VLAN tag four more
+RECEIVE_BUFFER = 1 << 16  # octets for each socket; the kernel doubles it for its own overhead
+MAX_FRAMES = 64  # taken from a socket in one call of `receive`
 
 _ETH_P_ALL = 0x0003  # include/uapi/linux/if_ether.h
 _SOL_PACKET = 263  # include/linux/socket.h
 # include/uapi/linux/if_packet.h
-_PACKET_ADD_MEMBERSHIP, _PACKET_AUXDATA, _PACKET_IGNORE_OUTGOING = 1, 8, 23
+_PACKET_ADD_MEMBERSHIP = 1
+_PACKET_AUXDATA = 8
+_PACKET_IGNORE_OUTGOING = 23
 _PACKET_MR_MULTICAST = 0
-_TP_STATUS_VLAN_VALID, _TP_STATUS_VLAN_TPID_VALID = 1 << 4, 1 << 6
+_TP_STATUS_VLAN_VALID = 1 << 4
+_TP_STATUS_VLAN_TPID_VALID = 1 << 6
 _SO_ATTACH_FILTER = 26  # include/uapi/asm-generic/socket.h
-_LDH_ABS, _JEQ, _RET = (
-    0x28,
-    0x15,
-    0x06,
-)  # include/uapi/linux/bpf_common.h: BPF_LD | BPF_H | BPF_ABS, BPF_JMP | BPF_JEQ, BPF_RET
+# include/uapi/linux/bpf_common.h
+_LDH_ABS = 0x28  # BPF_LD | BPF_H | BPF_ABS
+_JEQ = 0x15  # BPF_JMP | BPF_JEQ
+_RET = 0x06  # BPF_RET
 _MREQ = struct.Struct("@iHH8s")  # struct packet_mreq: ifindex, type, address length, address
-_INSTRUCTION = struct.Struct(
-    "@HBBI"
-)  # struct sock_filter: code, jump if true, jump if false, operand
-_PROGRAM = struct.Struct("@HP")  # struct sock_fprog: instructions, their address
-_AUXDATA = struct.Struct(
-    "@IIIHHHH"
-)  # struct tpacket_auxdata: status, len, snaplen, mac, net, VLAN TCI, VLAN TPID
-_DOWN = frozenset(
-    {errno.ENETDOWN, errno.ENODEV, errno.ENXIO}
-)  # what a socket says whose netdev is down or gone
-_LATER = frozenset({errno.EAGAIN, errno.EINTR})
+_INSTRUCTION = struct.Struct("@HBBI")  # struct sock_filter: code, jump if true, if false, operand
+_PROGRAM = struct.Struct("@HP")  # struct sock_fprog: number of instructions, their address
+# struct tpacket_auxdata: status, len, snaplen, mac, net, VLAN TCI, VLAN TPID
+_AUXDATA = struct.Struct("@IIIHHHH")
+_DOWN = frozenset({errno.ENETDOWN, errno.ENODEV, errno.ENXIO})  # the netdev is down or gone
+_AGAIN = frozenset({errno.EAGAIN, errno.EINTR})
 
 
 class Listener:
-    """LLDP frames of a changing set of netdevs.
+    """The packet sockets of a changing set of netdevs.
 
-    `dropped` counts frames by why they were not handed out: "oversize", "destination", "own".
+    `dropped` counts discarded frames by reason: "oversize", "destination", "own".
     """
 
     def __init__(
@@ -90,33 +90,34 @@ class Listener:
         self._clock = clock
         self._openvswitch = openvswitch
         self._sockets: dict[str, socket.socket] = {}
-        self._names: dict[int, str] = {}
+        self._names: dict[int, str] = {}  # netdevs by file descriptor
         self._poll = select.poll()
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
-        """Listen on these netdevs and no others from now on; what cannot be opened comes back with its reason.
+        """Receive on these netdevs and no others; return the error of each that has no socket.
 
-        A netdev that was renamed, or deleted and made again, gets a new socket. Raises Unavailable without CAP_NET_RAW.
+        The socket of a netdev that was renamed, or deleted and made again, is replaced. Raise
+        Unavailable without CAP_NET_RAW.
         """
         wanted = set(netdevs)
-        for netdev in [
-            name
-            for name, sock in self._sockets.items()
-            if name not in wanted or _bound_to(sock) != name
-        ]:
-            self._drop(netdev)
-        reasons = {
+        for netdev, sock in list(self._sockets.items()):
+            if netdev not in wanted or _bound_to(sock) != netdev:
+                self._drop(netdev)
+        errors = {
             netdev: self._try_open(netdev) for netdev in sorted(wanted - self._sockets.keys())
         }
-        return {netdev: reason for netdev, reason in reasons.items() if reason}
+        return {netdev: error for netdev, error in errors.items() if error}
 
     def receive(self, timeout: float) -> list[Frame]:
-        """What has come in; waits up to `timeout` seconds for the first. A netdev that is down or gone is silent."""
+        """Return the frames received; wait up to `timeout` seconds for the first.
+
+        A netdev that is down or gone has none, which is no error.
+        """
         ready = self._poll.poll(math.ceil(timeout * 1000))
         return [frame for fd, _ in ready for frame in self._drain(fd)]
 
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when `receive(0)` has something to do."""
+        """Return the descriptors that are readable when `receive` has something to do."""
         return list(self._names)
 
     def close(self) -> None:
@@ -125,14 +126,15 @@ class Listener:
             self._drop(netdev)
 
     def _try_open(self, netdev: str) -> str | None:
+        """Open a socket, or return the error."""
         try:
-            sock = _open(netdev, openvswitch=self._openvswitch)
+            sock = open_socket(netdev, openvswitch=self._openvswitch)
         except PermissionError as error:
             raise Unavailable(
                 f"{netdev}: no packet socket for LLDP: CAP_NET_RAW is missing"
             ) from error
         except OSError as error:
-            return _reason(error)
+            return _text(error)
         self._sockets[netdev] = sock
         self._names[sock.fileno()] = netdev
         self._poll.register(sock, select.POLLIN)
@@ -146,30 +148,37 @@ class Listener:
 
     def _drain(self, fd: int) -> Iterable[Frame]:
         netdev = self._names[fd]
-        own: bytes = self._sockets[netdev].getsockname()[4]
-        for _ in range(BURST):
-            data = _next(self._sockets[netdev])
+        sock = self._sockets[netdev]
+        own: bytes = sock.getsockname()[4]
+        for _ in range(MAX_FRAMES):
+            data = _receive(sock)
             if data is None:
                 return
             if self._accepts(data, own):
                 yield Frame(netdev, self._clock(), data)
 
     def _accepts(self, data: bytes, own: bytes) -> bool:
+        """Return True for a frame to keep, else count it; `own` is the netdev's MAC address."""
         tagged = int.from_bytes(data[12:14], "big") in TPIDS
-        why = None
+        reason = None
         if len(data) > MAX_FRAME + 4 * tagged:
-            why = "oversize"
+            reason = "oversize"
         elif data[:6] not in GROUPS:
-            why = "destination"
+            reason = "destination"
         elif data[6:12] == own:  # a NIC's firmware may announce the NIC
-            why = "own"
-        if why:
-            self.dropped[why] += 1
-        return why is None
+            reason = "own"
+        if reason:
+            self.dropped[reason] += 1
+        return reason is None
 
 
-def _open(netdev: str, *, openvswitch: bool) -> socket.socket:
-    # Protocol 0 receives nothing, so that nothing of another netdev or ethertype gets in before the bind.
+def open_socket(netdev: str, *, openvswitch: bool) -> socket.socket:
+    """Open the packet socket of a netdev; raise OSError.
+
+    The memberships wait for the kernel's rtnl lock (net/packet/af_packet.c, packet_mc_add), as
+    closing does (packet_flush_mclist).
+    """
+    # A protocol of 0 receives nothing, so no frame of another netdev arrives before the bind.
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     try:
         _set_options(sock)
@@ -186,9 +195,7 @@ def _open(netdev: str, *, openvswitch: bool) -> socket.socket:
 def _set_options(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
     sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
-    with suppress(
-        OSError
-    ):  # ENOPROTOOPT before Linux 4.20; _next() passes over outgoing frames anyway
+    with suppress(OSError):  # ENOPROTOOPT before Linux 4.20; _receive() skips outgoing frames, too
         sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
 
 
@@ -199,15 +206,19 @@ def _join(sock: socket.socket, ifindex: int) -> None:
 
 
 def lldp_program() -> list[tuple[int, int, int, int]]:
-    """Classic BPF that passes LLDP behind at most two VLAN tags: code, jump if true, jump if false, operand."""
-    places = (12, 16, 20)
-    accept = len(places) * (2 + len(TPIDS))
+    """Return the classic BPF program that passes LLDP after at most two VLAN tags.
+
+    An instruction is code, jump if true, jump if false, operand. At each of the three offsets of an
+    ethertype: LLDP accepts, a TPID continues at the next offset, anything else rejects.
+    """
+    offsets = (12, 16, 20)
+    accept = len(offsets) * (2 + len(TPIDS))
     reject = accept + 1
     program: list[tuple[int, int, int, int]] = []
-    for at in places:
-        program.append((_LDH_ABS, 0, 0, at))
-        behind_tag = len(program) + 1 + len(TPIDS) if at != places[-1] else reject
-        for ethertype, target in [(ETHERTYPE, accept), *((tpid, behind_tag) for tpid in TPIDS)]:
+    for offset in offsets:
+        program.append((_LDH_ABS, 0, 0, offset))
+        next_offset = len(program) + 1 + len(TPIDS) if offset != offsets[-1] else reject
+        for ethertype, target in [(ETHERTYPE, accept), *((tpid, next_offset) for tpid in TPIDS)]:
             following = len(program) + 1
             otherwise = reject if ethertype == TPIDS[-1] else following
             program.append((_JEQ, target - following, otherwise - following, ethertype))
@@ -216,26 +227,25 @@ def lldp_program() -> list[tuple[int, int, int, int]]:
 
 def _attach(sock: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
     code = array.array("B", b"".join(_INSTRUCTION.pack(*instruction) for instruction in program))
-    sock.setsockopt(
-        socket.SOL_SOCKET, _SO_ATTACH_FILTER, _PROGRAM.pack(len(program), code.buffer_info()[0])
-    )
+    program_header = _PROGRAM.pack(len(program), code.buffer_info()[0])
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program_header)
 
 
 def _bound_to(sock: socket.socket) -> str:
-    """The name, as it is now, of the netdev that a socket is bound to; "" when it is gone."""
+    """Return the present name of the netdev that a socket is bound to; "" if it is gone."""
     name: str = sock.getsockname()[0]
     return name
 
 
-def _next(sock: socket.socket) -> bytes | None:
-    """The next frame, with its VLAN tag; None when there is no more for now."""
+def _receive(sock: socket.socket) -> bytes | None:
+    """Return the next frame with its VLAN tag; None if there is none."""
     while True:
         try:
             data, ancillary, _, address = sock.recvmsg(
                 MAX_FRAME + 5, socket.CMSG_SPACE(_AUXDATA.size)
             )
         except OSError as error:
-            if error.errno in _DOWN | _LATER:
+            if error.errno in _DOWN | _AGAIN:
                 return None
             raise
         if address[2] != socket.PACKET_OUTGOING:
@@ -243,7 +253,10 @@ def _next(sock: socket.socket) -> bytes | None:
 
 
 def _with_tag(data: bytes, ancillary: list[tuple[int, int, bytes]]) -> bytes:
-    """Put back the outer VLAN tag, which the NIC or the kernel took off; sockets for all ethertypes are told of it."""
+    """Insert the outer VLAN tag that the NIC or the kernel removed.
+
+    It is in the ancillary data of sockets for all ethertypes.
+    """
     for level, kind, payload in ancillary:
         if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA) and len(payload) >= _AUXDATA.size:
             status, *_, tci, tpid = _AUXDATA.unpack_from(payload)
@@ -253,6 +266,6 @@ def _with_tag(data: bytes, ancillary: list[tuple[int, int, bytes]]) -> bytes:
     return data
 
 
-def _reason(error: OSError) -> str:
-    number = error.errno or errno.ENODEV  # if_nametoindex() gives none
+def _text(error: OSError) -> str:
+    number = error.errno or errno.ENODEV  # if_nametoindex() sets none
     return f"{errno.errorcode.get(number, number)}: {os.strerror(number)}"

@@ -1,6 +1,6 @@
-"""The door to LLDP frames for one look: listen until every netdev has spoken, or time is up.
+"""Receive LLDP frames for one observation: wait until each netdev has a neighbor, or for a time.
 
-Switches speak every 30 s, so a look takes patience; a person at a terminal is told what is awaited.
+Switches send every 30 s by default, so the wait is long, and its progress is shown on a terminal.
 """
 
 from __future__ import annotations
@@ -19,77 +19,86 @@ if TYPE_CHECKING:
 
     from agent.lldp.frame import Frame
 
-    Tell = Callable[[int, set[str], float], None]
+    Progress = Callable[[int, set[str], float], None]
 
-PATIENCE = 65.0  # seconds: two transmit intervals and a little (IEEE Std 802.1AB-2016, 9.2.5.7, msgTxInterval)
-BEAT = 0.5  # seconds between two words of progress
-LINE = 79  # characters that fit into one line of every terminal, and leave the cursor in it
+# seconds: two transmit intervals and a margin (IEEE Std 802.1AB-2016, 9.2.5.7, msgTxInterval)
+WAIT_TIMEOUT = 65.0
+PROGRESS_INTERVAL = 0.5  # seconds
+MAX_LINE = 79  # characters that fit into one line of every terminal, with the cursor in it
 
 
-def progress(spoken: int, awaited: set[str], left: float) -> None:
-    """Say on stderr what is awaited and for how long yet, where a person is watching."""
+def progress(received: int, awaited: set[str], left: float) -> None:
+    """Show on stderr, if it is a terminal, the netdevs awaited and the seconds left."""
     if sys.stderr.isatty():
-        line = f"LLDP: {spoken} of {spoken + len(awaited)} ports have spoken, {left:.0f} s left"
+        total = received + len(awaited)
+        line = f"LLDP: neighbors on {received} of {total} ports, {left:.0f} s left"
         if awaited:
             line = f"{line}; awaited: {' '.join(sorted(awaited, key=natural))}"
-        sys.stderr.write(f"\r{_fit(line):<{LINE}}" if left else f"\r{'':<{LINE}}\r")
+        sys.stderr.write(f"\r{_fit(line):<{MAX_LINE}}" if left else f"\r{'':<{MAX_LINE}}\r")
         sys.stderr.flush()
 
 
 def _fit(line: str) -> str:
-    return line if len(line) <= LINE else f"{line[: LINE - 1]}~"
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}~"
 
 
 class LldpWait:
-    """Frames of one look. `wait` None: until all have spoken, or PATIENCE; a number: that many seconds, all of them.
+    """The frames of one observation.
 
-    `tell` is told how many netdevs have spoken, which are awaited, and for how many seconds yet; at the end that is 0.
-    `elapsed` says then how long it took.
+    With a `wait` of None it ends when each netdev with a link has a neighbor, at the latest after
+    WAIT_TIMEOUT; a number is the seconds to wait in any case. `progress` is called with the number
+    of netdevs that have a neighbor, the names of the others, and the seconds left, 0 at the end.
+    `elapsed` is the duration in seconds.
     """
 
-    def __init__(self, wait: float | None, tell: Tell, listener: Listener | None = None) -> None:
+    def __init__(
+        self, wait: float | None, progress: Progress, listener: Listener | None = None
+    ) -> None:
         self.elapsed = 0.0
-        self._listened = False
+        self._received = False
         self._wait = wait
-        self._tell = tell
+        self._progress = progress
         self._listener = listener or Listener()
 
     def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str]]:
-        """Listen; raises Unavailable without CAP_NET_RAW."""
-        refused = self._listener.watch(netdevs)
+        """Receive; raise Unavailable without CAP_NET_RAW. See Host.frames."""
+        errors = self._listener.watch(netdevs)
         try:
-            return self._listen({name for name, up in netdevs.items() if up}, refused), refused
+            return self._receive({name for name, up in netdevs.items() if up}, errors), errors
         finally:
             self._listener.close()
 
-    def _listen(self, netdevs: set[str], refused: dict[str, str]) -> list[Frame]:
-        """Collect frames; a netdev that goes meanwhile is refused, one that comes back is heard again."""
-        frames: list[Frame] = []
-        awaited = netdevs - refused.keys()
-        start = time.monotonic()
-        self._listened = bool(awaited)
-        limit = PATIENCE if self._wait is None else self._wait
-        try:
-            while (left := limit - self.elapsed) > 0 and (awaited or self._wait is not None):
-                self._tell(len(netdevs) - len(awaited), awaited, left)
-                got = self._listener.receive(min(left, BEAT))
-                frames += got
-                refused |= self._listener.watch(netdevs)
-                awaited -= {frame.netdev for frame in got if _speaks(frame)} | refused.keys()
-                self.elapsed = time.monotonic() - start
-        finally:
-            self._tell(len(netdevs) - len(awaited), awaited, 0)
-        return frames
-
     def notes(self) -> list[Problem]:
-        """What a report should say about how long was listened."""
-        if not self._listened or self.elapsed >= PATIENCE:
+        """Return a note for the report if the wait was too short to show all neighbors."""
+        if not self._received or self.elapsed >= WAIT_TIMEOUT:
             return []
-        text = f"listened for {self.elapsed:.0f} s: a port's second neighbour may be unheard (--wait {PATIENCE:.0f})"
+        text = (
+            f"waited {self.elapsed:.0f} s for LLDP frames: "
+            f"a port's second neighbor may be missing (--wait {WAIT_TIMEOUT:.0f})"
+        )
         return [Problem("lldp", "lldp", None, text)]
 
+    def _receive(self, netdevs: set[str], errors: dict[str, str]) -> list[Frame]:
+        """Collect frames; a netdev that goes meanwhile is added to `errors`."""
+        frames: list[Frame] = []
+        awaited = netdevs - errors.keys()
+        start = time.monotonic()
+        self._received = bool(awaited)
+        limit = WAIT_TIMEOUT if self._wait is None else self._wait
+        try:
+            while (left := limit - self.elapsed) > 0 and (awaited or self._wait is not None):
+                self._progress(len(netdevs) - len(awaited), awaited, left)
+                received = self._listener.receive(min(left, PROGRESS_INTERVAL))
+                frames += received
+                errors |= self._listener.watch(netdevs)
+                awaited -= {frame.netdev for frame in received if _is_valid(frame)} | errors.keys()
+                self.elapsed = time.monotonic() - start
+        finally:
+            self._progress(len(netdevs) - len(awaited), awaited, 0)
+        return frames
 
-def _speaks(frame: Frame) -> bool:
+
+def _is_valid(frame: Frame) -> bool:
     try:
         lldp.decode(frame.data)
     except Malformed:

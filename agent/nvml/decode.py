@@ -1,10 +1,12 @@
-"""What NVML answered, as values: numbers get the names that nvml.h gives them.
+"""Decode NVML's answers: numbers get the names that nvml.h gives them.
 
-The law of this module: an answer that makes no sense is Malformed, whoever gave it: the library, a child that was cut
-off, a snapshot of a stranger. A number without a name in an open set, such as a return code that a newer driver
-invented, makes sense: it becomes `unnamed-1234`, which is nobody's name for success.
-
-Status and identifiers are looked at only when the state is "completed"; before that, nvml.h gives them no meaning.
+Invariants:
+- An answer that contradicts nvml.h or itself is Malformed, whether it came from the library, a
+  helper process that was cut off or a recorded snapshot.
+- A number outside an open set, such as a return code that a newer driver added, is no error: it
+  becomes `unnamed-1234`, which equals no known name.
+- Status and identifiers are used only if the state is "completed"; nvml.h gives them no meaning
+  before that.
 """
 
 from __future__ import annotations
@@ -16,12 +18,8 @@ from agent.errors import Malformed
 from agent.model import Gpu
 
 STATES = ("not-supported", "not-started", "in-progress", "completed")  # NVML_GPU_FABRIC_STATE_*
-SUMMARIES = (
-    "not-supported",
-    "healthy",
-    "unhealthy",
-    "limited-capacity",
-)  # NVML_GPU_FABRIC_HEALTH_SUMMARY_*
+# NVML_GPU_FABRIC_HEALTH_SUMMARY_*
+SUMMARIES = ("not-supported", "healthy", "unhealthy", "limited-capacity")
 RETURNS = {  # enum nvmlReturn_t
     0: "success",
     1: "uninitialized",
@@ -83,11 +81,11 @@ _HEALTH = (  # NVML_GPU_FABRIC_HEALTH_MASK_{SHIFT,WIDTH}_*: name, shift, width, 
 _VERSIONS = {0x02000024: 2, 0x03000028: 3}
 _HEX16 = re.compile(r"[0-9a-f]{32}")
 _BUS_ID = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
-_UNSET = 0xFFFFFFFF  # a clique ID that nobody has set
+_UNSET = 0xFFFFFFFF  # the clique ID before registration
 
 
 class Refusal(NamedTuple):
-    """A call that failed: its name, what it returned by name, and what that means in words."""
+    """A failed call: the function, the name of its nvmlReturn_t and the library's text."""
 
     call: str
     error: str
@@ -95,9 +93,9 @@ class Refusal(NamedTuple):
 
 
 def answer(data: Any) -> tuple[Refusal | None, list[Any]]:
-    """What stopped the whole look, if anything did, and its GPUs, each to be decoded by `gpu`.
+    """Return the failed call that ended the query, if any, and the GPUs, for `gpu` to decode.
 
-    `data` is the object described at `agent.nvml.library.look`. Malformed: it is no such object.
+    `data` is the object that `agent.nvml.library.query` returns. Raises Malformed if it is not.
     """
     if not isinstance(data, dict):
         raise Malformed("NVML's answer is no JSON object")
@@ -110,7 +108,7 @@ def answer(data: Any) -> tuple[Refusal | None, list[Any]]:
 
 
 def refusal(data: Any) -> Refusal | None:
-    """A failed call, {"call": name, "code": nvmlReturn_t, "text": words}; None for None."""
+    """Decode a failed call, {"call": name, "code": nvmlReturn_t, "text": text}; None for None."""
     if data is None:
         return None
     if not isinstance(data, dict):
@@ -120,87 +118,90 @@ def refusal(data: Any) -> Refusal | None:
 
 
 def gpu(data: Any) -> Gpu:
-    """One GPU; Malformed where anything of it makes no sense."""
+    """Decode one GPU; raises Malformed if any part of it is."""
     if not isinstance(data, dict):
         raise Malformed("a GPU is no JSON object")
     uuid, pci, refused = data.get("uuid"), data.get("pci"), refusal(data.get("error"))
+    fabric = _refused(refused) if refused else _fabric(data.get("fabric"))
     return Gpu(
         index=_number(data.get("index"), "index"),
         uuid=None if uuid is None else _text(uuid, "uuid"),
         pci=None if pci is None else pci_address(pci),
-        **(_refused(refused) if refused else _fabric(data.get("fabric"))),
+        **fabric,
     )
 
 
 def _refused(refused: Refusal) -> dict[str, Any]:
-    """Why facts are missing; a driver or a GPU that knows no fabric says so by refusing that one call."""
+    """Return the fields of Gpu for a failed call.
+
+    A driver or GPU without fabric support fails the call for fabric information.
+    """
     missing = refused.call.startswith("nvmlDeviceGetGpuFabricInfo") and refused.error in NO_FABRIC
     facts = {"error": refused.error, "text": f"{refused.call}: {refused.text}"}
     return facts | ({"state": STATES[0]} if missing else {})
 
 
 def _fabric(data: Any) -> dict[str, Any]:
-    """The fields of Gpu that are out of a structure."""
+    """Return the fields of Gpu that come from a fabric structure."""
     if not isinstance(data, dict):
         raise Malformed("a GPU has neither fabric nor error")
     version, state = _version(data), _number(data.get("state"), "fabric state")
     if state >= len(STATES):
         raise Malformed(f"fabric state {state} is none of {', '.join(STATES)}")
-    return (
-        {"version": version, "state": STATES[state]}
-        | _health(data, version)
-        | _identity(data, STATES[state])
-    )
+    facts: dict[str, Any] = {"version": version, "state": STATES[state]}
+    return facts | _health(data, version) | _identity(data, STATES[state])
 
 
 def _version(data: dict[str, Any]) -> int:
-    """1, 2 or 3, when the fields are those of that version."""
-    version = _VERSIONS.get(_number(data["version"], "version"), 0) if "version" in data else 1
-    if version == 0 or version != 1 + ("health_mask" in data) + ("health_summary" in data):
-        raise Malformed(
-            f"the fabric structure says version {data.get('version', 1):#x}, its fields do not"
-        )
+    """Return 1, 2 or 3; raises Malformed if the fields are not those of that version."""
+    version = 1
+    if "version" in data:
+        version = _VERSIONS.get(_number(data["version"], "version"), 0)
+    expected = 1 + ("health_mask" in data) + ("health_summary" in data)
+    if version != expected:
+        claimed = data.get("version", 1)
+        raise Malformed(f"the fabric structure has not the fields of version {claimed:#x}")
     return version
 
 
 def _health(data: dict[str, Any], version: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if version > 1:
-        mask = _number(data["health_mask"], "health mask")
+        mask = _number(data.get("health_mask"), "health mask")
         found |= {"health_mask": mask, "health": health(mask)}
     if version > 2:
-        found["health_summary"] = _name(
-            SUMMARIES, _number(data["health_summary"], "health summary")
-        )
+        summary = _number(data.get("health_summary"), "health summary")
+        found["health_summary"] = _name(SUMMARIES, summary)
     return found
 
 
 def _identity(data: dict[str, Any], state: str) -> dict[str, Any]:
-    status, clique = _number(data.get("status"), "status"), _number(data.get("clique_id"), "clique")
+    status = _number(data.get("status"), "status")
+    clique = _number(data.get("clique_id"), "clique")
     cluster = cluster_uuid(data.get("cluster_uuid"))
     if state != "completed":
         return {}
     if clique == _UNSET and status == 0:
-        raise Malformed(f"clique {clique} is no clique")
+        raise Malformed(f"clique {clique} is the value before registration")
     return {"status": _returned(status), "clique_id": clique, "cluster_uuid": cluster}
 
 
 def health(mask: int) -> tuple[tuple[str, str], ...]:
-    """A health mask, part by part: (("degraded_bandwidth", "false"), ...); a part may be "not-supported"."""
+    """Split a health mask: (("degraded_bandwidth", "false"), ...); a part may be not-supported."""
     return tuple(
         (name, _name(values, mask >> shift & width)) for name, shift, width, values in _HEALTH
     )
 
 
 def cluster_uuid(digits: Any) -> str:
-    """16 bytes as 32 hex digits to lower-case 8-4-4-4-12."""
+    """Format 16 bytes, given as 32 hex digits, as lower-case 8-4-4-4-12."""
     if not isinstance(digits, str) or not _HEX16.fullmatch(digits):
         raise Malformed(f"cluster UUID {str(digits)[:64]!r} is not 16 bytes")
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def pci_address(bus_id: Any) -> str:
-    """nvmlPciInfo_t.busId ("00000008:01:00.0") as sysfs writes it ("0008:01:00.0")."""
+    """Convert nvmlPciInfo_t.busId ("00000008:01:00.0") to the form of sysfs ("0008:01:00.0")."""
     match = _BUS_ID.fullmatch(bus_id) if isinstance(bus_id, str) else None
     if not match:
         raise Malformed(f"{str(bus_id)[:64]!r} is no PCI address")
@@ -215,14 +216,14 @@ def _name(names: tuple[str, ...], number: int) -> str:
     return names[number] if number < len(names) else f"unnamed-{number}"
 
 
-def _number(value: Any, what: str) -> int:
-    """An unsigned int of C."""
+def _number(value: Any, field: str) -> int:
+    """Return a C unsigned int; raises Malformed for any other value."""
     if type(value) is not int or not 0 <= value <= 0xFFFFFFFF:
-        raise Malformed(f"{what} {str(value)[:64]!r} is no number of 32 bits")
+        raise Malformed(f"{field} {str(value)[:64]!r} is no number of 32 bits")
     return value
 
 
-def _text(value: Any, what: str) -> str:
+def _text(value: Any, field: str) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > 4096:
-        raise Malformed(f"{what} {str(value)[:64]!r} is no printable text")
+        raise Malformed(f"{field} {str(value)[:64]!r} is no printable text")
     return value

@@ -1,32 +1,31 @@
-"""Which NVLink domain this node belongs to: the verdict over its GPUs, and when to ask them again.
+"""Derive the NVLink domain of a node from its GPUs, and the time of the next query.
 
-The law of this module: an identity is published only when every GPU that has a place in the fabric names the same
-one. A cluster UUID of zeros is nobody's identity (plain HGX boards complete their registration with it), a clique alone
-means nothing (unrelated racks share 32766), and health decides nothing: a degraded GPU is still where it is.
+Invariants:
+- An identity is published only if every GPU that is attached to the fabric reports the same one.
+- A cluster UUID of zeros is no identity: plain HGX boards complete their registration with it. A
+  clique ID alone is none either: unrelated racks share 32766.
+- Health decides nothing: a degraded GPU is still where it is.
 
-Without an identity there is a reason, and reasons are of two kinds. Some say that it is not known now, and what was
-published last stays for a while; the others say that there is none, and remove it. What removes is decided first: one
-GPU that is truly elsewhere outweighs another that could not be asked.
+Without an identity there is an AcceleratorReason, which either holds the last label or removes it.
+Reasons that remove are checked first: one GPU in another domain outweighs one that could not be
+queried.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from agent.model import Absent, Failed, Gpu, Seen
+from agent.model import Absent, AcceleratorReason, Failed, Gpu, Seen
 
-PEER = "nvidia.com/gpu.clique"  # the label of GPU Feature Discovery with the same value
+PEER = "nvidia.com/gpu.clique"  # GPU Feature Discovery's label with the same value
 
-REMOVING = ("not-found", "unsupported", "unhealthy", "inconsistent")
-HOLDING = ("not-started", "in-progress", "failed")
-REASONS = (*REMOVING, *HOLDING)
-
-FAST, FAST_FOR = 10.0, 600.0  # seconds between two looks while a GPU registers, and for how long
-SLOW = 60.0
+POLL_INTERVAL = 60.0  # seconds between two queries
+REGISTERING_INTERVAL = 10.0  # seconds, while a GPU registers
+MAX_REGISTERING = 600.0  # seconds of registration after which POLL_INTERVAL applies again
 
 _ZERO = "00000000-0000-0000-0000-000000000000"
-# What the parts of a healthy GPU say, where they say anything; the others are faults, and "false".
-_FINE = {
+# The values of a healthy GPU; for parts that are not listed, "false".
+_HEALTHY = {
     "incorrect_configuration": "none",
     "partition_assigned": "true",
     "gfm_state": "connected",
@@ -35,107 +34,114 @@ _FINE = {
 
 
 class Verdict(NamedTuple):
-    """The value for the label, or the reason why there is none and a finer text."""
+    """The label's value, or the reason why there is none with an explanation."""
 
     value: str | None
-    reason: str | None = None
+    reason: AcceleratorReason | None = None
     text: str | None = None
 
     @property
     def holds(self) -> bool:
-        """What was published last stays: nothing is known now."""
-        return self.reason in HOLDING
+        """True if the last published label stays."""
+        return self.reason is not None and self.reason.holds
 
 
 def verdict(outcome: Seen[tuple[Gpu, ...]] | Absent | Failed) -> Verdict:
-    """What the node's GPUs say together."""
+    """Return the verdict over all GPUs of the node."""
     match outcome:
         case Absent(reason):
-            return Verdict(None, "not-found", reason)
+            return Verdict(None, AcceleratorReason.NOT_FOUND, reason)
         case Failed(reason):
-            return Verdict(None, "failed", reason)
+            return Verdict(None, AcceleratorReason.FAILED, reason)
         case Seen(gpus):
             return _removed(gpus) or _held(gpus) or _identified(gpus)
 
 
 def identities(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
-    """The different `<ClusterUUID>.<CliqueID>` of the GPUs that have registered, in order; zero UUIDs too."""
+    """Return the distinct `<ClusterUUID>.<CliqueID>` of the registered GPUs, zero UUIDs too."""
     found = [f"{gpu.cluster_uuid}.{gpu.clique_id}" for gpu in gpus if gpu.state == "completed"]
     return tuple(dict.fromkeys(found))
 
 
 def health_faults(gpu: Gpu) -> tuple[str, ...]:
-    """What the health mask and the summary complain of: `degraded_bandwidth: true`, `summary: unhealthy`."""
+    """Return the faults that health mask and summary report: `degraded_bandwidth: true`."""
     parts = (*gpu.health, ("summary", gpu.health_summary or "not-supported"))
-    return tuple(
-        f"{name}: {value}"
-        for name, value in parts
-        if value not in ("not-supported", _FINE.get(name, "false"))
-    )
+    return tuple(f"{name}: {value}" for name, value in parts if _is_fault(name, value))
+
+
+def _is_fault(name: str, value: str) -> bool:
+    return value not in ("not-supported", _HEALTHY.get(name, "false"))
 
 
 def disagreement(found: Verdict, peer: str | None) -> str | None:
-    """Where the Node carries the label PEER and it differs from our value, both in one line."""
+    """Describe a difference between the label PEER on the Node and our value; None without one."""
     if peer is None or found.value in (None, peer):
         return None
-    return f"{PEER} says {peer}, the GPUs say {found.value}"
+    return f"{PEER} is {peer}, the GPUs report {found.value}"
 
 
 def _removed(gpus: tuple[Gpu, ...]) -> Verdict | None:
-    if sick := [gpu for gpu in gpus if gpu.state == "completed" and gpu.status != "success"]:
-        return _because("unhealthy", gpus, sick, f"registered with status {sick[0].status}")
+    failed = [gpu for gpu in gpus if gpu.state == "completed" and gpu.status != "success"]
+    if failed:
+        text = f"registered with status {failed[0].status}"
+        return _counted(AcceleratorReason.UNHEALTHY, gpus, failed, text)
     if len(found := identities(gpus)) > 1:
-        return Verdict(
-            None, "inconsistent", f"the GPUs are in {len(found)} places: {', '.join(found)}"
-        )
+        text = f"the GPUs are in {len(found)} domains: {', '.join(found)}"
+        return Verdict(None, AcceleratorReason.INCONSISTENT, text)
     return None
 
 
 def _held(gpus: tuple[Gpu, ...]) -> Verdict | None:
-    if lost := [gpu for gpu in gpus if gpu.state is None]:
-        return _because(
-            "failed", gpus, lost, f"could not be asked: {lost[0].text or lost[0].error}"
-        )
-    for state, words in (
-        ("in-progress", "registering"),
-        ("not-started", "waiting for their registration to start"),
-    ):
-        if waiting := [gpu for gpu in gpus if gpu.state == state]:
-            return _because(state, gpus, waiting, f"{words}: is the fabric manager running?")
+    unknown = [gpu for gpu in gpus if gpu.state is None]
+    if unknown:
+        text = f"could not be queried: {unknown[0].text or unknown[0].error}"
+        return _counted(AcceleratorReason.FAILED, gpus, unknown, text)
+    for reason in (AcceleratorReason.IN_PROGRESS, AcceleratorReason.NOT_STARTED):
+        if waiting := [gpu for gpu in gpus if gpu.state == reason]:
+            return _counted(reason, gpus, waiting, f"{reason.text}: is the fabric manager running?")
     return None
 
 
 def _identified(gpus: tuple[Gpu, ...]) -> Verdict:
     found = identities(gpus)
     if not found:
-        why = next((gpu.text for gpu in gpus if gpu.text), "NVML says not supported")
-        return Verdict(None, "unsupported", f"no GPU is attached to a fabric: {why}")
+        cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")
+        text = f"no GPU is attached to a fabric: {cause}"
+        return Verdict(None, AcceleratorReason.UNSUPPORTED, text)
     if found[0].startswith(_ZERO):
-        return Verdict(None, "unsupported", "the cluster UUID is zero: no fabric beyond this node")
+        text = "the cluster UUID is zero: no fabric beyond this node"
+        return Verdict(None, AcceleratorReason.UNSUPPORTED, text)
     return Verdict(found[0])
 
 
-def _because(reason: str, gpus: tuple[Gpu, ...], these: list[Gpu], words: str) -> Verdict:
-    first = these[0]
-    name = first.pci or first.uuid or f"number {first.index}"
-    return Verdict(None, reason, f"{len(these)} of {len(gpus)} GPUs, {name} first, {words}")
+def _counted(
+    reason: AcceleratorReason, gpus: tuple[Gpu, ...], affected: list[Gpu], text: str
+) -> Verdict:
+    first = affected[0]
+    name = first.pci or first.uuid or f"index {first.index}"
+    return Verdict(None, reason, f"{len(affected)} of {len(gpus)} GPUs ({name} first): {text}")
 
 
 class Pace(NamedTuple):
-    """When NVML is asked next; a `Pace()` is due at once. Times are seconds of a clock that never goes back."""
+    """The time of the next NVML query, in seconds of a monotonic clock; `Pace()` is due at once."""
 
     due: float = float("-inf")
-    interval: float = SLOW
+    interval: float = POLL_INTERVAL
     registering_since: float | None = None
 
     def after(self, found: Verdict, now: float) -> Pace:
-        """The pace after a look at `now`: quick while a GPU registers, though not for ever (it may never end)."""
+        """Return the pace after a query at `now`.
+
+        REGISTERING_INTERVAL applies while a GPU registers, up to MAX_REGISTERING: registration may
+        never end. A failed query leaves the start of the registration as it is.
+        """
         since = self.registering_since
-        if found.reason == "in-progress":
-            since = now if since is None else since
-        elif found.reason != "failed":  # a look that failed ends no registration
+        registering = found.reason is AcceleratorReason.IN_PROGRESS
+        if registering and since is None:
+            since = now
+        elif not registering and found.reason is not AcceleratorReason.FAILED:
             since = None
-        quick = found.reason == "in-progress" and since is not None and now - since < FAST_FOR
-        return Pace(
-            now + (min(FAST, self.interval) if quick else self.interval), self.interval, since
-        )
+        interval = self.interval
+        if registering and since is not None and now - since < MAX_REGISTERING:
+            interval = min(REGISTERING_INTERVAL, interval)
+        return Pace(now + interval, self.interval, since)

@@ -132,7 +132,7 @@ class Library:
         return (function(code) or b"").decode(errors="replace") or f"error {code}"
 
 
-def look(path: str | None = None) -> dict[str, Any]:
+def query(path: str | None = None) -> dict[str, Any]:
     """One look at all GPUs, from nvmlInit to nvmlShutdown.
 
     {"library": path | null, "driver": version | null, "error": ERROR | null, "count": 4, "gpus": [GPU, ...]}

@@ -1,1 +1,1 @@
-"""An observation as JSON document, table, labels and manifest."""
+"""An observation as a JSON document, and that document as table, labels, JSON and manifest."""

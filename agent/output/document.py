@@ -1,29 +1,37 @@
-"""What was found, as the JSON document of schema 1 (docs/probe.schema.json), and what an operator should look at.
+"""Build the JSON document of an observation: schema 1, docs/probe.schema.json.
 
-Data never sits in keys, except in `labels`; what is unknown is null.
+Invariants:
+- Data is never in keys, except in `labels`.
+- Unknown is null.
+- Text is unaltered; an output for people makes it printable (agent/text.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import agent
-from agent.model import Failed, IbNeighbor, Problem, Seen
+from agent.labels.render import render
+from agent.labels.table import Naming
+from agent.model import AcceleratorReason, Failed, IbNeighbor, Problem, Seen
 from agent.nvml.domain import health_faults, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.labels.table import Rendered
+    from agent.labels.render import Rendered
     from agent.model import Absent, Gpu, Link, LldpNeighbor, Observation, PortRole
 
 SCHEMA = 1
 FIRST_MLX5 = (
-    4113  # Connect-IB, the first HCA of the mlx5 driver (MT4113); older ones may well run at SDR
+    4113  # Connect-IB (MT4113), the first HCA of the mlx5 driver; older ones may run at SDR
 )
-TOLD = (
+# Facts that a neighbor sent: fields of LldpNeighbor or IbNeighbor.
+NEIGHBOR_FACTS = (
     "node_guid",
     "node_type",
     "node_description",
@@ -37,99 +45,130 @@ TOLD = (
 _HCA_NUMBER = re.compile(r"MT(\d{4,5})")
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The flags that shape the document of an observation."""
+
+    backend_devices: tuple[str, ...] = ()  # globs
+    excluded_devices: tuple[str, ...] = ()  # globs
+    naming: Naming = field(default_factory=Naming)
+    node_name: str | None = None  # None: the host name in lower case
+
+
 def document(
-    observation: Observation, rendered: Rendered, problems: Iterable[Problem], node: str | None
+    observation: Observation,
+    choices: Choices,
+    notes: Iterable[Problem] = (),
+    rendered: Rendered | None = None,
 ) -> dict[str, Any]:
-    """The JSON document."""
-    links = [link for outcome in (observation.lldp, observation.ib) for link in links_of(outcome)]
+    """Return the JSON document of an observation.
+
+    `notes` are further problems; `rendered` are the labels if published ones may be held.
+    """
+    rendered = rendered or render(observation, choices.naming)
+    problems = (*_hints(observation, choices), *notes, *_unpublished(rendered))
+    links = (*links_of(observation.lldp), *links_of(observation.ib))
+    flavors = (text for key, text in rendered.labels.items() if key.endswith("/flavor"))
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
-        "node": node,
-        "flavor": next(
-            (text for key, text in rendered.labels.items() if key.endswith("/flavor")), None
-        ),
+        "node": choices.node_name or (observation.node and observation.node.lower()),
+        "flavor": next(flavors, None),
         "speed_gbps": speed_gbps(observation),
         "labels": rendered.labels,
         "ports": [_port(role) for role in observation.ports],
         "neighbors": [row for link in links for row in _neighbors(link)],
         "missing_neighbors": [_missing(link) for link in links if link.missing],
         "accelerator": _accelerator(observation),
-        "problems": [_problem(problem) for problem in problems],
+        "problems": [problem._asdict() for problem in (*problems, *observation.problems)],
     }
 
 
 def links_of(outcome: Seen[tuple[Link, ...]] | Absent | Failed) -> tuple[Link, ...]:
-    """What a source of neighbours saw."""
+    """Return the links that a neighbor source saw; none if it is absent or failed."""
     return outcome.value if isinstance(outcome, Seen) else ()
 
 
 def speed_gbps(observation: Observation) -> float | None:
-    """The sum of what the backend ports count, in Gb/s; None where the RDMA class could not be read."""
+    """Return the sum of the backend's counted rates in Gb/s; None if the RDMA class is unread."""
     if isinstance(observation.rdma, Failed):
         return None
     return float(sum(role.counted_gbps or 0 for role in observation.ports if role.backend))
 
 
-def hints(observation: Observation, unmatched: Iterable[str] = ()) -> list[Problem]:
-    """What looks odd without being an error; `unmatched` are the flags whose glob names no device."""
-    roles = observation.ports
-    return [
-        *(Problem("rdma", flag, None, "names no RDMA device here") for flag in unmatched),
-        *_several_kinds(roles),
-        *(_suspect(role) for role in roles if is_suspect(role)),
-        *_accelerator_hints(observation),
-    ]
-
-
-def _accelerator_hints(observation: Observation) -> list[Problem]:
-    """Why there is no NVLink domain where there should be one, and which GPUs are not well."""
-    found = verdict(observation.nvml)
-    gpus = observation.nvml.value if isinstance(observation.nvml, Seen) else ()
-    ill = [
-        Problem("nvml", gpu.pci or f"GPU {gpu.index}", None, ", ".join(health_faults(gpu)))
-        for gpu in gpus
-        if health_faults(gpu)
-    ]
-    if isinstance(observation.nvml, Seen) and found.text and found.reason != "unsupported":
-        return [Problem("nvml", "accelerator", None, f"{found.reason}: {found.text}"), *ill]
-    return ill
-
-
 def is_suspect(role: PortRole) -> bool:
-    """An ACTIVE InfiniBand port of a modern HCA that claims SDR: the kernel prints a speed so that it does not know."""
-    port, number = role.port, _HCA_NUMBER.match(role.device.hca_type or "")
-    modern = role.device.driver == "mlx5_core" or (
-        number is not None and int(number[1]) >= FIRST_MLX5
-    )
-    slow = (port.rate_text or "").endswith(" SDR)")
-    return (
-        role.backend
-        and port.link_layer == "InfiniBand"
-        and port.state == "ACTIVE"
-        and slow
-        and modern
-    )
+    """Return True for an ACTIVE InfiniBand port of a modern HCA at SDR.
+
+    The kernel prints a speed that it does not know as SDR (drivers/infiniband/core/sysfs.c,
+    rate_show).
+    """
+    port = role.port
+    if not role.backend or port.link_layer != "InfiniBand" or port.state != "ACTIVE":
+        return False
+    number = _HCA_NUMBER.match(role.device.hca_type or "")
+    is_modern = number is not None and int(number[1]) >= FIRST_MLX5
+    is_modern = is_modern or role.device.driver == "mlx5_core"
+    return is_modern and (port.rate_text or "").endswith(" SDR)")
 
 
-def _suspect(role: PortRole) -> Problem:
-    text = f"ACTIVE at {role.port.rate_text}: this HCA is faster; the kernel may not know its speed, or the cable is bad"
+def _unpublished(rendered: Rendered) -> Iterable[Problem]:
+    """Report the labels that were held, and those that Kubernetes would refuse."""
+    for key in rendered.held:
+        yield Problem("labels", key, None, "kept as it was: it cannot be seen now")
+    yield from rendered.problems
+
+
+def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
+    """Report what is odd without being an error."""
+    yield from _unmatched(observation, choices)
+    yield from _several_boards(observation.ports)
+    yield from (_suspect_rate(role) for role in observation.ports if is_suspect(role))
+    yield from _accelerator_hints(observation)
+
+
+def _unmatched(observation: Observation, choices: Choices) -> Iterable[Problem]:
+    """Report device flags that match no device: a typo, or the flags of another machine."""
+    devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
+    flags = (
+        ("--exclude-device", choices.excluded_devices),
+        ("--backend-device", choices.backend_devices),
+    )
+    for flag, globs in flags:
+        for glob in globs:
+            if not any(fnmatchcase(device.name, glob) for device in devices):
+                yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
+
+
+def _several_boards(roles: Sequence[PortRole]) -> Iterable[Problem]:
+    """Report InfiniBand HCAs of several board IDs: some may be the storage network's."""
+    backend = [role for role in roles if role.backend]
+    boards = {role.device.name: role.device.board_id or "?" for role in backend}
+    is_infiniband = any(role.port.link_layer == "InfiniBand" for role in backend)
+    if is_infiniband and len(set(boards.values())) > 1:
+        counts = Counter(boards.values()).most_common()
+        kinds = ", ".join(f"{count} x {board}" for board, count in counts)
+        text = f"{kinds}: exclude the storage HCAs with --exclude-device"
+        yield Problem("rdma", "backend", None, text)
+
+
+def _suspect_rate(role: PortRole) -> Problem:
+    text = (
+        f"ACTIVE at {role.port.rate_text}, but this HCA is faster: "
+        "the kernel may not know the speed, or the cable is bad"
+    )
     return Problem("rdma", role.interface, None, text)
 
 
-def _several_kinds(roles: Sequence[PortRole]) -> list[Problem]:
-    """InfiniBand HCAs of several kinds all count: say so, for some may be there for storage."""
-    boards = {role.device.name: role.device.board_id or "?" for role in roles if role.backend}
-    if len(set(boards.values())) < 2 or not any(
-        role.backend and role.port.link_layer == "InfiniBand" for role in roles
-    ):
-        return []
-    kinds = ", ".join(
-        f"{count} x {board}" for board, count in Counter(boards.values()).most_common()
-    )
-    return [
-        Problem("rdma", "backend", None, f"{kinds}: exclude the storage ones with --exclude-device")
-    ]
+def _accelerator_hints(observation: Observation) -> Iterable[Problem]:
+    """Report a missing NVLink domain, unless the GPUs support none, and the GPUs with faults."""
+    if not isinstance(observation.nvml, Seen):
+        return
+    found = verdict(observation.nvml)
+    if found.text and found.reason != AcceleratorReason.UNSUPPORTED:
+        yield Problem("nvml", "accelerator", None, f"{found.reason}: {found.text}")
+    for gpu in observation.nvml.value:
+        if faults := health_faults(gpu):
+            yield Problem("nvml", gpu.pci or f"GPU {gpu.index}", None, ", ".join(faults))
 
 
 def _port(role: PortRole) -> dict[str, Any]:
@@ -161,25 +200,25 @@ def _port(role: PortRole) -> dict[str, Any]:
 
 
 def _neighbors(link: Link) -> Iterable[dict[str, Any]]:
-    """A row for each neighbour of a port, the selected one first."""
+    """Yield a row for each neighbor of a port, the selected one first."""
     for number, neighbor in enumerate(link.neighbors):
         yield {
             "interface": link.interface,
-            "via": "smp" if isinstance(neighbor.told, IbNeighbor) else "lldp",
+            "via": "smp" if isinstance(neighbor.facts, IbNeighbor) else "lldp",
             "netdev": link.netdev,
             "device": neighbor.device,
             "port_id": neighbor.port_id,
             "port_name": neighbor.port_name,
             "selected": number == 0,
             "ambiguous": len(link.neighbors) > 1,
-            **_told(neighbor.told),
+            **_facts(neighbor.facts),
             "age_s": neighbor.age,
         }
 
 
-def _told(told: LldpNeighbor | IbNeighbor) -> dict[str, Any]:
-    """What the neighbour said itself, unaltered; null where its protocol has no such thing."""
-    return {name: getattr(told, name, None) for name in TOLD}
+def _facts(facts: LldpNeighbor | IbNeighbor) -> dict[str, Any]:
+    """Return the facts that the neighbor sent; None for those that its protocol lacks."""
+    return {name: getattr(facts, name, None) for name in NEIGHBOR_FACTS}
 
 
 def _missing(link: Link) -> dict[str, Any]:
@@ -198,22 +237,12 @@ def _accelerator(observation: Observation) -> dict[str, Any]:
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:
+    health = {**dict(gpu.health), "summary": gpu.health_summary}
     return {
         "uuid": gpu.uuid,
         "cluster_uuid": gpu.cluster_uuid,
         "clique_id": gpu.clique_id,
         "state": gpu.state,
         "status": gpu.status,
-        "health": {**dict(gpu.health), "summary": gpu.health_summary}
-        if gpu.health_mask is not None
-        else None,
-    }
-
-
-def _problem(problem: Problem) -> dict[str, Any]:
-    return {
-        "source": problem.source,
-        "subject": problem.subject,
-        "error": problem.error,
-        "text": problem.text,
+        "health": None if gpu.health_mask is None else health,
     }

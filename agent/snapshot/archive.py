@@ -1,8 +1,10 @@
-"""A tar file into memory, bounded, without ever writing a member to disk.
+"""Reads a tar archive (plain, gzip, zstd) into memory, with limits, and writes nothing to disk.
 
-An archive is refused as a whole for one bad member: an absolute name, `..`, a link that leads outside, a device or a
-FIFO, more members or bytes than a node can have. Everything is decided from a member's header, before its data is
-read, and a header that cannot be read refuses the archive: what stands behind it would be missing without a word.
+Invariants:
+- one bad member refuses the archive: an absolute name, "..", a link out of the archive, a device, a
+  FIFO, more members or bytes than a node can have;
+- a member is accepted or refused by its header, before its data is read;
+- an unreadable header refuses the archive, since the members behind it would be missing unnoticed.
 """
 
 from __future__ import annotations
@@ -16,19 +18,24 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
+from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-MOST_MEMBERS = 50_000  # a node with 32 HCAs has about 3,000
-MOST_BYTES = 64 << 20  # all members together, and all that the archive unpacks to
-MOST_EXTRA = 64 << 10  # of a header in front of a member's own, which tarfile takes into memory
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # RFC 1952, RFC 8878: how such files begin
+MAX_MEMBERS = 50_000  # a node with 32 HCAs has about 3,000
+MAX_SIZE = 64 << 20  # bytes of all members, and of the decompressed archive without its headers
+MAX_EXTENDED_HEADER = 64 << 10  # bytes; tarfile reads these headers into memory
+MAX_NAME = 128  # characters of a member's name in an error message
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # magic numbers: RFC 1952, RFC 8878
 
 
 def entries(path: str) -> dict[str, bytes | str | None]:
-    """Path -> bytes of a file, target of a link, None of a folder; the folder that all lie in is left out."""
+    """Return path -> bytes of a file, text of a link or None of a folder, without the top folder.
+
+    Raises Malformed for an archive that is refused, Unavailable without the zstd package.
+    """
     if not os.path.isfile(path):
         raise Malformed("neither a folder nor a file")
     with open(path, "rb") as file, _readable(), _decompressed(file) as stream:
@@ -39,7 +46,7 @@ def entries(path: str) -> dict[str, bytes | str | None]:
 
 
 class _Member(tarfile.TarInfo):
-    """A header. Only the zeros at its end end an archive; tarfile also stops, silently, at what it cannot read."""
+    """A header; only zeros end the archive, where tarfile also stops silently at a bad header."""
 
     EXTRA = frozenset(
         {
@@ -59,7 +66,7 @@ class _Member(tarfile.TarInfo):
             if bytes(buf) == bytes(tarfile.BLOCKSIZE):
                 raise
             raise tarfile.ReadError(str(error)) from error
-        if member.type in cls.EXTRA and not 0 <= member.size <= MOST_EXTRA:
+        if member.type in cls.EXTRA and not 0 <= member.size <= MAX_EXTENDED_HEADER:
             raise tarfile.ReadError(f"an extended header of {member.size} bytes")
         return member
 
@@ -70,18 +77,19 @@ def _members(stream: _Bounded) -> dict[str, bytes | str | None]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
         for number, member in enumerate(archive, 1):
             total += _cost(member)
-            if number > MOST_MEMBERS or total > MOST_BYTES:
+            if number > MAX_MEMBERS or total > MAX_SIZE:
                 raise Malformed(
-                    f"more than {MOST_MEMBERS} members or {MOST_BYTES >> 20} MiB, at member {member.name[:128]!r}"
+                    f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB, "
+                    f"at member {_name(member.name)}"
                 )
             found[_inside(member.name, member.name)] = _content(archive, member, found)
     return found
 
 
 def _cost(member: tarfile.TarInfo) -> int:
-    """Bytes of memory: the data, and the name once for every folder on the way."""
+    """Return the bytes of memory of a member: its data, and its name once per folder in it."""
     if member.size < 0:
-        raise Malformed(f"member {member.name[:128]!r} has a size of {member.size} bytes")
+        raise Malformed(f"member {_name(member.name)} has a size of {member.size} bytes")
     return member.size + len(member.linkname) + len(member.name) * (1 + member.name.count("/"))
 
 
@@ -96,24 +104,28 @@ def _content(
     if member.islnk():
         target = _inside(member.linkname, member.name)
         if target not in found:
-            raise Malformed(f"member {member.name[:128]!r} is a hard link to nothing before it")
+            raise Malformed(f"member {_name(member.name)} is a hard link to no earlier member")
         return found[target]
     if not member.isreg():
-        raise Malformed(f"member {member.name[:128]!r} is a device, a FIFO or the like")
+        raise Malformed(f"member {_name(member.name)} is no file, folder or link")
     file = archive.extractfile(member)
     return file.read() if file else b""
 
 
 def _inside(path: str, member: str) -> str:
-    """`path` in its plain form; refused where it leads outside the archive."""
+    """Return the normalized path; raise Malformed if it leads out of the archive."""
     plain = posixpath.normpath(path)
     if path.startswith("/") or plain == ".." or plain.startswith("../"):
-        raise Malformed(f"member {member[:128]!r} leads outside the archive")
+        raise Malformed(f"member {_name(member)} leads outside the archive")
     return "" if plain == "." else plain
 
 
+def _name(member: str) -> str:
+    return visible(repr(member), MAX_NAME)
+
+
 def _without_top(found: dict[str, bytes | str | None]) -> dict[str, bytes | str | None]:
-    """An archive of one folder that holds the snapshot is the snapshot (a folder with ports is a device, though)."""
+    """Strip a single top folder, unless it belongs to the tree (sys, class, a device)."""
     tops = {path.partition("/")[0] for path in found if path}
     top = tops.pop() if len(tops) == 1 else ""
     if top in {"", "sys", "class"} or any(path.startswith(f"{top}/ports/") for path in found):
@@ -125,7 +137,7 @@ def _without_top(found: dict[str, bytes | str | None]) -> dict[str, bytes | str 
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """What the decompressors and tarfile raise about bad bytes, as one kind of error."""
+    """Turn the errors of tarfile and the decompressors about bad bytes into Malformed."""
     try:
         yield
     except RecursionError as error:
@@ -169,20 +181,20 @@ def _zstd(file: io.BufferedReader) -> Iterator[Any]:
 
 
 class _Bounded(io.RawIOBase):
-    """What an archive unpacks to, at most MOST_BYTES and its headers."""
+    """The decompressed stream, limited to MAX_SIZE and the headers of MAX_MEMBERS."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._left = MOST_BYTES + MOST_MEMBERS * 3 * tarfile.BLOCKSIZE
+        self._left = MAX_SIZE + MAX_MEMBERS * 3 * tarfile.BLOCKSIZE
 
     def read(self, size: int = -1) -> bytes:
         data: bytes = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise Malformed(f"unpacks to more than {MOST_BYTES >> 20} MiB")
+            raise Malformed(f"unpacks to more than {MAX_SIZE >> 20} MiB")
         return data
 
     def drain(self) -> None:
-        """Read what follows the end, so that a decompressor sees its checksum."""
+        """Read to the end of the file, so that the decompressor verifies its checksum."""
         while self.read(tarfile.RECORDSIZE):
             pass

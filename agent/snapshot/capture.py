@@ -1,8 +1,8 @@
-"""A snapshot of this node: what was really read while observing it, errors included, so that a replay sees the same.
+"""Captures a snapshot: every read of one observation, with its result or errno, for a replay.
 
-`Recorder` is a Root that remembers every answer of the Root below it. Reads of the same node by another version of
-the agent may ask for more, so folders are remembered with all their links and sub-folders; of plain files only those
-that were read.
+`Recorder` is a Root that records the results of the Root below it. Another version of the agent may
+read more of the node, so a listed folder is recorded with all its links and sub-folders; files are
+recorded only if they were read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Unavailable
-from agent.snapshot.recorded import Doors, recording, save
+from agent.snapshot.recorded import RecordedIo, recording
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Tree
 from agent.sources.observe import observe
@@ -36,39 +36,38 @@ README = """\
 # Captured by bwagent {agent}
 
 A snapshot of what bwagent read on a node with kernel {kernel}, at {time}.
-`bwagent probe --replay .` shows it; `errors.json` lists the reads that failed, and the folders in which nothing was
-found or looked for.
+`bwagent probe --replay .` shows it; `errors.json` lists the reads that failed, and the folders
+in which nothing was found or looked for.
 """
 
 
-# A tree answers these by itself: nothing is there, or the links on the way (which are remembered) lead nowhere.
-UNSAID = frozenset({errno.ENOENT, errno.ELOOP, errno.EXDEV})
+# A replayed tree (agent/snapshot/tree.py) returns these by itself: no entry, or a broken link.
+IMPLIED = frozenset({errno.ENOENT, errno.ELOOP, errno.EXDEV})
 
 
 @dataclass(slots=True)
 class Record:
-    """What was read, by the path that was asked for: files, links, folders, and errnos by name."""
+    """The content of a snapshot; files, links, folders and errors by the path of the read."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
-    errors: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)  # errno names
     facts: dict[str, Any] = field(default_factory=dict)  # host.json
     meta: dict[str, Any] = field(default_factory=dict)  # meta.json
-    doors: Doors = field(default_factory=Doors)  # lldp/, smp/
+    io: RecordedIo = field(default_factory=RecordedIo)  # lldp/, smp/, nvml.json
 
     def copy(self) -> Record:
-        """The record as it is now; each copy below is one step for other threads."""
-        errors = (
-            self.errors.copy()
-        )  # first: what is answered meanwhile is then an error and a file, never neither
+        """Return a copy while other threads may still record; each dict.copy() is atomic."""
+        # errors first: a read that returns now is then recorded as error and file, never as neither
+        errors = self.errors.copy()
         return Record(
             self.files.copy(), self.links.copy(), self.folders.copy(), errors, self.facts, self.meta
         )
 
 
 class Recorder:
-    """A Root that writes down what the Root below it answers."""
+    """A Root that records the results of the Root below it."""
 
     def __init__(self, root: Root, record: Record) -> None:
         self._root = root
@@ -97,29 +96,28 @@ class Recorder:
         return self._record.links[path]
 
     def _note_no_link(self, path: str, number: int) -> None:
-        if number == errno.EINVAL:  # a copied tree has a folder there
+        if number == errno.EINVAL:  # in a copied tree a folder replaces the link
             self._record.folders.add(path)
-        elif number not in UNSAID:
+        elif number not in IMPLIED:
             self._record.errors[path] = errno.errorcode.get(number, "EIO")
 
     @contextmanager
     def _noting(self, path: str) -> Iterator[None]:
-        """Until it answers, a read has timed out: a snapshot that is written meanwhile says so."""
+        """Record the errno of a read; ETIMEDOUT as long as it has not returned."""
         self._note_way(path)
         self._record.errors[path] = "ETIMEDOUT"
         try:
             yield
         except OSError as error:
             self._record.errors[path] = errno.errorcode.get(error.errno or 0, "EIO")
-            if error.errno in UNSAID:
+            if error.errno in IMPLIED:
                 self._record.errors.pop(path, None)
             raise
-        self._record.errors.pop(
-            path, None
-        )  # gone already when two devices asked for a netdev's file at once
+        # removed already if two device threads read one netdev's file at the same time
+        self._record.errors.pop(path, None)
 
     def _note_way(self, path: str) -> None:
-        """Remember the links on the way to a path, itself included."""
+        """Record the links among the path and its ancestors."""
         parts = path.split("/")
         for end in range(2, len(parts) + 1):
             self._note_link("/".join(parts[:end]))
@@ -144,17 +142,14 @@ class Recorder:
 
 
 def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observation]:
-    """Observe a host and remember everything that was read."""
-    growing = Record(facts={"hostname": host.name})
-    listening, doors = recording(host)
-    observation = observe(replace(listening, root=Recorder(host.root, growing)), sources)
-    journal = (
-        growing.copy()
-    )  # a read that blocked may go on, and add to what is about to be written
-    journal.doors = doors
-    journal.facts["private_flags"] = doors.flags
+    """Observe a host once; return everything that was read, and the observation."""
+    live = Record(facts={"hostname": host.name})
+    recorded_host, io = recording(host)
+    observation = observe(replace(recorded_host, root=Recorder(host.root, live)), sources)
+    captured = live.copy()  # a blocked read may return later and still write to `live`
+    captured.io = io
     when = datetime.fromtimestamp(observation.time, UTC)
-    journal.meta = {
+    captured.meta = {
         "schema": SCHEMA,
         "agent": agent.__version__,
         "kernel": host.kernel,
@@ -162,27 +157,27 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
         "boot_id": observation.boot_id,
         "anonymized": [],
     }
-    return journal, observation
+    return captured, observation
 
 
-def summary(journal: Record) -> str:
-    """What a record holds, in a line; the reads that failed by name."""
-    text = f"{len(journal.files)} files, {len(journal.links)} links"
-    failed = ", ".join(f"/{path} ({error})" for path, error in sorted(journal.errors.items()))
-    parts = (text, f"not read: {failed}" if failed else "", journal.doors.left_out or "")
+def summary(captured: Record) -> str:
+    """Return one line: the number of files and links, and the failed reads by path."""
+    text = f"{len(captured.files)} files, {len(captured.links)} links"
+    failed = ", ".join(f"/{path} ({error})" for path, error in sorted(captured.errors.items()))
+    parts = (text, f"not read: {failed}" if failed else "", *captured.io.omitted)
     return "; ".join(filter(None, parts))
 
 
 def refuse_existing(folder: str) -> None:
-    """Unavailable where something stands already: a capture overwrites nothing."""
+    """Raise Unavailable if `folder` exists: a capture overwrites nothing."""
     if not folder:
         raise Unavailable("'': no name for a folder")
     if os.path.lexists(folder):
         raise Unavailable(f"{folder}: exists already; a capture overwrites nothing")
 
 
-def write(journal: Record, folder: str) -> None:
-    """Write a snapshot; all of it or, when something goes wrong, nothing. Unavailable: why not."""
+def write(captured: Record, folder: str) -> None:
+    """Write the snapshot atomically: into a temporary folder, then renamed. Raises Unavailable."""
     refuse_existing(folder)
     place = Path(folder).absolute()
     try:
@@ -190,7 +185,7 @@ def write(journal: Record, folder: str) -> None:
     except OSError as error:
         raise Unavailable(f"{folder}: {error.strerror}") from error
     try:
-        _fill(draft, journal)
+        _fill(draft, captured)
         draft.chmod(0o755)
         draft.rename(place)
     except BaseException as error:
@@ -200,26 +195,26 @@ def write(journal: Record, folder: str) -> None:
         raise Unavailable(f"{folder}: {error.strerror}; nothing was left behind") from error
 
 
-def _fill(draft: Path, journal: Record) -> None:
-    links, places = _places(journal)
-    save(journal.doors, draft)
+def _fill(draft: Path, captured: Record) -> None:
+    links, places = _places(captured)
+    captured.io.save(draft)
     for path, target in links.items():
         _with_parent(draft / path).symlink_to(target)
-    for path, data in journal.files.items():
+    for path, data in captured.files.items():
         _with_parent(draft / places[path]).write_bytes(data)
-    for path in journal.folders:
+    for path in captured.folders:
         (draft / places[path]).mkdir(parents=True, exist_ok=True)
     empty = sorted(
-        {places[path] for path in journal.folders if not os.listdir(draft / places[path])}
+        {places[path] for path in captured.folders if not os.listdir(draft / places[path])}
     )
-    notes = {"errors": dict(sorted(journal.errors.items())), "empty": empty}
+    notes = {"errors": dict(sorted(captured.errors.items())), "empty": empty}
     for name, content in (
         ("errors.json", notes),
-        ("host.json", journal.facts),
-        ("meta.json", journal.meta),
+        ("host.json", captured.facts | captured.io.facts()),
+        ("meta.json", captured.meta),
     ):
         (draft / name).write_text(json.dumps(content, indent=2) + "\n")
-    (draft / "README.md").write_text(README.format(**journal.meta))
+    (draft / "README.md").write_text(README.format(**captured.meta))
 
 
 def _with_parent(path: Path) -> Path:
@@ -227,17 +222,17 @@ def _with_parent(path: Path) -> Path:
     return path
 
 
-def _places(journal: Record) -> tuple[dict[str, str], dict[str, str]]:
-    """The links by where in the snapshot they stand, and where every other path is once they are followed."""
+def _places(captured: Record) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the links by their real path, and the real path of every file and folder."""
     links = _Links()
     tree = Tree(links, {})
-    for path in sorted(journal.links, key=lambda path: path.count("/")):
-        links[tree.place(path)] = journal.links[path]
-    return links, {path: tree.resolve(path) for path in (*journal.files, *journal.folders)}
+    for path in sorted(captured.links, key=lambda path: path.count("/")):
+        links[tree.place(path)] = captured.links[path]
+    return links, {path: tree.resolve(path) for path in (*captured.files, *captured.folders)}
 
 
 class _Links(dict[str, str]):
-    """A store of nothing but links."""
+    """A Store of links only."""
 
     def kind(self, path: str) -> str | None:
         return "link" if path in self else None

@@ -1,13 +1,14 @@
-"""A snapshot as a Host: a folder, a tar (plain, gzip, zstd), or only a tree of class/infiniband that somebody copied.
+"""A snapshot as a Host: a folder, a tar (plain, gzip, zstd), or a bare copy of class/infiniband.
 
-The layout is in sysfs_fixtures/README.md. A snapshot comes from a stranger: what it may cost is bounded, what it may
-name lies inside it, and what is no snapshot is refused as a whole, with one line that says why.
+sysfs_fixtures/README.md describes the layout. A stranger made the snapshot, so:
+- its size and the work to read it are bounded;
+- every path and link in it stays inside it;
+- a file that does not follow its format refuses the snapshot, with one line that names the file.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 import time
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
+from agent.snapshot.files import SnapshotFiles
 from agent.snapshot.recorded import load
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
-from agent.sysfs.reader import TABLE
+from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,23 +30,27 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 BARE = "sys/class/infiniband"
-LONGEST_QUOTE = 128
-LONGEST_TEXT = 253  # a host name, RFC 1035
+MAX_QUOTE = 128  # characters of a snapshot's text in an error message
+MAX_TEXT = 253  # a host name, RFC 1035
 
 
 def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ...] = ()) -> Host:
-    """The host that a snapshot was taken of. Malformed or Unavailable: it is none, in words."""
+    """Return the Host of a snapshot; `excluded` and `backend` are globs of RDMA devices.
+
+    Raises Malformed for what is no snapshot, Unavailable for one that cannot be read.
+    """
     with _named(snapshot):
         store = _store(snapshot)
-        notes = _json(store, "errors.json")
-        meta = _json(store, "meta.json")
-        facts = _json(store, "host.json")
+        files = SnapshotFiles(store)
+        notes = files.json("errors.json") or {}
+        meta = files.json("meta.json") or {}
+        facts = files.json("host.json") or {}
         if meta.get("schema", SCHEMA) != SCHEMA:
             raise Malformed(
-                f"meta.json: schema {_brief(meta['schema'])}; this agent reads schema {SCHEMA}"
+                f"meta.json: schema {_quoted(meta['schema'])}; this agent reads schema {SCHEMA}"
             )
-        doors = load(store, facts.get("private_flags", {}))
-        when = _first(_time(meta), doors.newest(), time.time())
+        io = load(files, facts)
+        when = _first(_time(meta), io.newest(), time.time())
         return Host(
             root=_tree(store, notes),
             clock=lambda: when,
@@ -52,16 +58,13 @@ def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ..
             kernel=_string(meta, "meta.json", "kernel"),
             excluded=excluded,
             backend=backend,
-            frames=doors.frames if doors.listened else None,
-            private_flags=doors.private_flags,
-            ask_smp=doors.ask_smp,
-            gpus=doors.gpus,
+            **io.replayed(),
         )
 
 
 @contextmanager
 def _named(snapshot: str) -> Iterator[None]:
-    """Every error says which snapshot it is about."""
+    """Start every error message with the path of the snapshot."""
     try:
         yield
     except Malformed as error:
@@ -76,19 +79,17 @@ def _tree(store: Store, notes: dict[str, Any]) -> Tree:
     try:
         return Tree(store, _errnos(notes), _strings(notes, "empty"))
     except OSError as error:
-        raise Malformed(f"errors.json: {_brief(error.filename)}: {error.strerror}") from error
+        raise Malformed(f"errors.json: {_quoted(error.filename)}: {error.strerror}") from error
 
 
-def _brief(value: object) -> str:
-    """A stranger's value for one line of text."""
-    text = ascii(value)
-    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
+def _quoted(value: object) -> str:
+    return visible(ascii(value), MAX_QUOTE)
 
 
 def _store(snapshot: str) -> Store:
-    if stat.S_ISDIR(os.stat(snapshot).st_mode):  # noqa: PTH116 - pathlib would be loaded for this line alone
+    if stat.S_ISDIR(os.stat(snapshot).st_mode):  # noqa: PTH116 - no import of pathlib for one line
         return DiskStore(snapshot, _mount(DiskStore(snapshot)))
-    from agent.snapshot.archive import entries  # a folder, the usual case, needs no tarfile
+    from agent.snapshot.archive import entries  # not for a folder: tarfile slows the start
 
     members = entries(snapshot)
     mount = _mount(MemoryStore(members))
@@ -96,7 +97,7 @@ def _store(snapshot: str) -> Store:
 
 
 def _mount(store: Store) -> str:
-    """Where in a full snapshot the top of `store` belongs: "", or `sys`, or the class folder of a bare tree."""
+    """Return the path of the store's top in a full snapshot: "", "sys", or BARE for a bare copy."""
     if store.kind("sys") == "folder":
         return ""
     if store.kind("class/infiniband") == "folder":
@@ -106,24 +107,11 @@ def _mount(store: Store) -> str:
         return BARE
     if any(store.kind(name) == "link" for name in names):
         raise Malformed(
-            "no snapshot: only links, which were copied without what they lead to (cp -rL follows them)"
+            "no snapshot: only links, copied without their targets (cp -rL follows links)"
         )
     raise Malformed(
         "no snapshot: neither a sys folder nor the devices of class/infiniband are in it"
     )
-
-
-def _json(store: Store, name: str) -> dict[str, Any]:
-    if store.kind(name) != "file":
-        return {}
-    data = store.read(name, TABLE + 1)
-    try:
-        value = json.loads(data) if len(data) <= TABLE else None
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"{name}: no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise Malformed(f"{name}: no JSON object of at most {TABLE} bytes")
-    return value
 
 
 def _errnos(notes: dict[str, Any]) -> dict[str, int]:
@@ -133,7 +121,7 @@ def _errnos(notes: dict[str, Any]) -> dict[str, int]:
         raise Malformed("errors.json: 'errors' is no object")
     for path, name in failed.items():
         if not isinstance(name, str) or name not in numbers:
-            raise Malformed(f"errors.json: {_brief(path)}: {_brief(name)} is no errno name")
+            raise Malformed(f"errors.json: {_quoted(path)}: {_quoted(name)} is no errno name")
     return {path: numbers[name] for path, name in failed.items()}
 
 
@@ -147,11 +135,9 @@ def _strings(notes: dict[str, Any], key: str) -> list[str]:
 def _string(facts: dict[str, Any], file: str, key: str) -> str | None:
     value = facts.get(key)
     if value is not None and not (
-        isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_TEXT
+        isinstance(value, str) and value.isprintable() and len(value) <= MAX_TEXT
     ):
-        raise Malformed(
-            f"{file}: {key!r} is no text of at most {LONGEST_TEXT} printable characters"
-        )
+        raise Malformed(f"{file}: {key!r} is no text of at most {MAX_TEXT} printable characters")
     return value or None
 
 
@@ -160,7 +146,7 @@ def _first(*times: float | None) -> float:
 
 
 def _time(meta: dict[str, Any]) -> float | None:
-    """The capture's now, where it says."""
+    """Return the time of the capture in seconds since the epoch, if meta.json has it."""
     text = _string(meta, "meta.json", "time")
     if text is None:
         return None
@@ -168,6 +154,6 @@ def _time(meta: dict[str, Any]) -> float | None:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise Malformed(
-            f"meta.json: time {_brief(text)} is not of the form 2026-05-04T10:00:00Z"
+            f"meta.json: time {_quoted(text)} is not of the form 2026-05-04T10:00:00Z"
         ) from None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

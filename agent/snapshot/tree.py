@@ -1,7 +1,8 @@
-"""A captured file tree as a `Root`: links stay inside the tree, and what the capture could not read fails again.
+"""A captured file tree as a `Root`: reads that failed in the capture fail again with their errno.
 
-The kernel is never asked to resolve a path of a snapshot: somebody else made it, and a link in it may point anywhere.
-So a `Store` only says what stands at a path all of whose folders are real, and `Tree` walks the links itself.
+The kernel never resolves a path of a snapshot, whose links may point anywhere. A `Store` returns
+the entry at a path without links in its folders; `Tree` resolves the links itself and raises EXDEV
+for one that leads out of the tree.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-MOST_LINKS = 40  # on the way to one file, as in the kernel (include/linux/namei.h, MAXSYMLINKS)
-MOST_STEPS = 400  # on that way, ".." and the links' own included; sysfs needs about 40
+MAX_LINKS = 40  # links in one path, as in the kernel (include/linux/namei.h, MAXSYMLINKS)
+MAX_STEPS = 400  # components of one path, those of its links included; sysfs needs about 40
 
 
 class Store(Protocol):
-    """What stands at a path, which holds neither links nor "..". The empty path is the top."""
+    """The entries of a tree, by paths without links and "..". The empty path is the root."""
 
     def kind(self, path: str) -> str | None:
-        """`"file"`, `"folder"`, `"link"`; None: nothing, or nothing that we touch."""
+        """Return "file", "folder" or "link"; None for any other entry and for none."""
 
     def read(self, path: str, limit: int) -> bytes:
-        """At most `limit` bytes of a file."""
+        """Return at most `limit` bytes of a file."""
 
     def names(self, path: str) -> list[str]:
-        """The names in a folder."""
+        """Return the names in a folder, in any order."""
 
     def target(self, path: str) -> str:
-        """Where a link points."""
+        """Return the target of a link."""
 
 
 class Tree:
-    """A Root over a store, with the errors of `errors.json`: path -> errno, and folders that were empty."""
+    """A Root over a store, with the errors (path -> errno) and empty folders of errors.json."""
 
     def __init__(self, store: Store, errors: Mapping[str, int], empty: Iterable[str] = ()) -> None:
         self._store = store
@@ -64,32 +65,35 @@ class Tree:
         return self._store.target(place)
 
     def _checked(self, path: str) -> str:
-        """Where `path` is, its last part not followed; raises what the capture met there."""
+        """Return `place(path)`, or raise the error that the capture recorded there."""
         place = self.place(path)
         if place in self._errors:
             raise _os_error(self._errors[place], path)
         return place
 
     def _followed(self, place: str) -> str:
-        """Only the last part can still be a link: the folders on the way have been followed."""
+        """Resolve the last component, the only one that can still be a link."""
         return self.resolve(place) if self._store.kind(place) == "link" else place
 
     def _kind(self, place: str) -> str | None:
         return "folder" if place in self._empty else self._store.kind(place)
 
     def place(self, path: str) -> str:
-        """Where a path is, its last part not followed."""
+        """Return the path with the links in its folders resolved, but not its last component."""
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
             self._folders[folder] = self.resolve(folder)
         return _join(self._folders[folder], name)
 
     def resolve(self, path: str) -> str:
-        """Where a path is, every link followed. ELOOP: too many of them, too long a way; EXDEV: one leads outside."""
+        """Return the path with every link resolved.
+
+        Raises OSError: ELOOP beyond MAX_LINKS or MAX_STEPS, EXDEV for a link out of the tree.
+        """
         place, todo, links, steps = "", path.split("/")[::-1], 0, 0
         while todo:
             part, steps = todo.pop(), steps + 1
-            if steps > MOST_STEPS:
+            if steps > MAX_STEPS:
                 raise _os_error(errno.ELOOP, path)
             if part == "..":
                 place = _parent(place, path)
@@ -102,7 +106,7 @@ class Tree:
 
     def _steps(self, link: str, links: int) -> list[str]:
         target = self._store.target(link)
-        if links > MOST_LINKS:
+        if links > MAX_LINKS:
             raise _os_error(errno.ELOOP, link)
         if target.startswith("/"):
             raise _os_error(errno.EXDEV, link)
@@ -124,7 +128,7 @@ def _os_error(number: int, path: str) -> OSError:
 
 
 class DiskStore:
-    """A folder on disk, seen as if it stood at `mount` ("" or, for a bare tree, `sys/class/infiniband`)."""
+    """A folder on disk, mounted at `mount`: "", or "sys/class/infiniband" for a bare tree."""
 
     def __init__(self, top: str, mount: str = "") -> None:
         self._top = top
@@ -170,20 +174,14 @@ _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
 def _below(mount: str, path: str) -> str:
-    """The rest of `mount` where `path` is above it: sys/class/infiniband, sys -> class/infiniband."""
-    if not mount or path == mount:
-        return ""
-    return (
-        mount
-        if not path
-        else mount.removeprefix(f"{path}/")
-        if mount.startswith(f"{path}/")
-        else ""
-    )
+    """Return the part of `mount` below `path`, or "": "sys/class", "sys" -> "class"."""
+    if not path:
+        return mount
+    return mount.removeprefix(f"{path}/") if mount.startswith(f"{path}/") else ""
 
 
 class MemoryStore:
-    """A tree in memory: files are bytes, links are text, folders follow from the paths."""
+    """A tree in memory: path -> bytes of a file, text of a link, None of a folder."""
 
     def __init__(self, entries: Mapping[str, bytes | str | None]) -> None:
         self._entries = entries

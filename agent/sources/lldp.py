@@ -1,9 +1,10 @@
-"""The LLDP source: who is at the far end of each Ethernet backend port.
+"""LLDP source: the neighbors of each Ethernet backend port.
 
-Frames come in by the netdev of the port, or of the leg of its bond; what they mean over time is in agent/lldp/neighbors.py.
-A netdev without a neighbour has its reason, and that decides whether the labels published last stay: nobody can be
-heard (no permission, firmware that keeps LLDP to itself, a netdev lent to a pod), or nobody has spoken yet, is no proof
-that nobody is there; a link that is down, a TTL that ran out and a goodbye are.
+Frames are received on the netdev of a port, or on the leg of its bond; agent/lldp/neighbors.py
+evaluates them over time. A port without a neighbor has a NeighborReason, which decides whether its
+labels are held. A link that is down, an expired TTL and a shutdown frame prove that the neighbor is
+gone. No frame so far, or no way to receive one (no permission, firmware that consumes LLDP frames,
+a netdev lent to a pod), proves nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed, Unavailable
-from agent.model import Absent, Link, Neighbor, Problem, Reading, Seen
+from agent.model import Absent, Link, Neighbor, NeighborReason, Problem, Reading, Seen
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from agent.host import Host
     from agent.lldp.frame import Frame
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
 
 SOURCE = "lldp"
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
-GONE = frozenset({"link-down", "expired", "shutdown"})  # nobody is there
 PERMANENT_ADDRESS = "bonding_slave/perm_hwaddr"  # drivers/net/bonding/bond_sysfs_slave.c
 INTERFACE_NAME, INTERFACE_ALIAS = 5, 1  # Port ID subtypes, IEEE Std 802.1AB-2016, Table 8-3
 
 
 def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
-    """Take in the frames that have come, and say who is where."""
+    """Take in the frames received and return a Link for each Ethernet backend port."""
     backend = [role for role in ports if role.backend and role.port.link_layer == "Ethernet"]
     if not backend:
         return Reading(Absent("no Ethernet backend port"))
@@ -40,39 +40,41 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     }
     links_up = {netdev.name: netdev.operstate not in NO_LINK for netdev in netdevs.values()}
     for netdev in netdevs.values():
-        host.neighbors.link(
+        host.neighbors.set_link(
             netdev.name, host.clock(), up=links_up[netdev.name], changes=netdev.carrier_changes
         )
-    deaf, problems = _listen(host, links_up)
+    not_received, problems = _receive(host, links_up)
     links = tuple(
-        _link(host, role.interface, netdevs.get(role.interface), deaf, host.clock())
-        for role in backend
+        _link(host, role.interface, netdevs.get(role.interface), not_received) for role in backend
     )
     return Reading(Seen(links), tuple(problems))
 
 
-def _listen(host: Host, netdevs: dict[str, bool]) -> tuple[dict[str, str], list[Problem]]:
-    """Feed the table; which netdevs cannot be heard, by the word why, and what was wrong."""
+def _receive(
+    host: Host, netdevs: Mapping[str, bool]
+) -> tuple[dict[str, NeighborReason], list[Problem]]:
+    """Update the neighbor table; return the reasons of the netdevs without reception."""
     if host.frames is None:
-        return dict.fromkeys(netdevs, "not-listened"), []
+        return dict.fromkeys(netdevs, NeighborReason.NOT_LISTENED), []
     try:
-        frames, refused = host.frames(netdevs)
+        frames, errors = host.frames(netdevs)
     except Unavailable as error:
-        word = "not-permitted" if isinstance(error.__cause__, PermissionError) else "unavailable"
-        return dict.fromkeys(netdevs, word), [Problem(SOURCE, SOURCE, None, str(error))]
+        permitted = not isinstance(error.__cause__, PermissionError)
+        reason = NeighborReason.UNAVAILABLE if permitted else NeighborReason.NOT_PERMITTED
+        return dict.fromkeys(netdevs, reason), [Problem(SOURCE, SOURCE, None, str(error))]
     problems = [
-        Problem(SOURCE, netdev, None, f"cannot be listened to: {text}")
-        for netdev, text in refused.items()
+        Problem(SOURCE, netdev, None, f"no packet socket for LLDP: {text}")
+        for netdev, text in errors.items()
     ]
     own = _own_addresses(Reader(host.root, SOURCE), netdevs)
-    problems += dict.fromkeys(problem for frame in frames if (problem := _hear(host, frame, own)))
-    return dict.fromkeys(refused, "unavailable"), problems
+    problems += dict.fromkeys(filter(None, (_take_in(host, frame, own) for frame in frames)))
+    return dict.fromkeys(errors, NeighborReason.UNAVAILABLE), problems
 
 
 def _own_addresses(reader: Reader, netdevs: Iterable[str]) -> set[str]:
-    """The MAC addresses of the netdevs themselves: a NIC's firmware may announce the NIC.
+    """Return the MAC addresses of the netdevs: a NIC's firmware may announce the NIC.
 
-    The leg of a bond carries the bond's address, while its firmware knows the one it was made with.
+    The leg of a bond has the bond's address, and its firmware its permanent one.
     """
     found = set()
     for netdev in netdevs:
@@ -84,49 +86,61 @@ def _own_addresses(reader: Reader, netdevs: Iterable[str]) -> set[str]:
     return {address.lower() for address in found if address}
 
 
-def _hear(host: Host, frame: Frame, own: set[str]) -> Problem | None:
+def _take_in(host: Host, frame: Frame, own: set[str]) -> Problem | None:
     try:
-        host.neighbors.hear(frame, own)
+        host.neighbors.receive(frame, own)
     except Malformed as error:
-        return Problem(SOURCE, frame.netdev, None, f"a frame makes no sense: {error}")
+        return Problem(SOURCE, frame.netdev, None, f"malformed LLDP frame: {error}")
     return None
 
 
 def _link(
-    host: Host, interface: str, netdev: Netdev | None, deaf: dict[str, str], now: float
+    host: Host,
+    interface: str,
+    netdev: Netdev | None,
+    not_received: Mapping[str, NeighborReason],
 ) -> Link:
-    if netdev is None:  # lent to a pod, which has it in its own network namespace
-        return Link(interface, None, missing="no-netdev", hold=True)
-    heard, missing = host.neighbors.at(netdev.name, now)
-    if heard:
-        return Link(interface, netdev.name, tuple(_neighbor(one, now) for one in heard))
-    if missing != "link-down":  # which needs no ears
-        missing = deaf.get(netdev.name, missing)
-    if missing == "silent" and _blocked(host.private_flags(netdev.name)):
-        missing = "blocked-by-firmware"
-    return Link(interface, netdev.name, missing=missing, hold=missing not in GONE)
+    """Return the neighbors of a port, or its reason; `netdev` is None if it was lent to a pod.
+
+    A pod has the netdev in its own network namespace.
+    """
+    if netdev is None:
+        return _without_neighbor(interface, None, NeighborReason.NO_NETDEV)
+    now = host.clock()
+    host.neighbors.expire(netdev.name, now)
+    senders = host.neighbors.neighbors(netdev.name)
+    if senders:
+        return Link(interface, netdev.name, tuple(_neighbor(sender, now) for sender in senders))
+    reason = host.neighbors.missing(netdev.name)
+    if reason is not NeighborReason.LINK_DOWN:  # which sysfs shows without reception
+        reason = not_received.get(netdev.name, reason)
+    if reason is NeighborReason.SILENT and _consumes_lldp(host.private_flags(netdev.name)):
+        reason = NeighborReason.BLOCKED_BY_FIRMWARE
+    return _without_neighbor(interface, netdev.name, reason)
 
 
-def _blocked(flags: dict[str, bool]) -> bool:
-    """Firmware that eats LLDP frames: i40e says so by `disable-fw-lldp` off, ice by `fw-lldp-agent` on."""
+def _without_neighbor(interface: str, netdev: str | None, reason: NeighborReason) -> Link:
+    return Link(interface, netdev, missing=reason, hold=reason.holds)
+
+
+def _consumes_lldp(flags: dict[str, bool]) -> bool:
+    """Return True if NIC firmware consumes LLDP frames, by the private flags of i40e and ice."""
     return flags.get("disable-fw-lldp") is False or flags.get("fw-lldp-agent") is True
 
 
-def _neighbor(heard: Sender, now: float) -> Neighbor:
-    told = heard.known
+def _neighbor(sender: Sender, now: float) -> Neighbor:
+    facts = sender.effective
     return Neighbor(
-        device=told.system_name or told.chassis_id,
-        port_id=told.port_id,
-        port_name=_port_name(told),
-        told=told,
-        age=round(max(now - heard.last, 0.0), 1),
+        device=facts.system_name or facts.chassis_id,
+        port_id=facts.port_id,
+        port_name=_port_name(facts),
+        facts=facts,
+        age=round(max(now - sender.received_at, 0.0), 1),
     )
 
 
-def _port_name(told: LldpNeighbor) -> str | None:
-    """The Port ID where it is a name, else the Port Description."""
-    return (
-        told.port_id
-        if told.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}
-        else told.port_description
-    )
+def _port_name(facts: LldpNeighbor) -> str | None:
+    """Return the Port ID if it is a name, else the Port Description."""
+    if facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}:
+        return facts.port_id
+    return facts.port_description

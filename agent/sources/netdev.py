@@ -1,8 +1,10 @@
-"""The network device behind an RDMA port, and what carries traffic on top of it.
+"""The network device of an RDMA port: its name, facts, bond members and default route.
 
-A RoCE port's netdev is named by its GID table; where that is empty (link down, old kernel) the netdevs of the PCI
-function are matched by `dev_port`, else `dev_id`. A bond shows as the RDMA device of its first leg, so its members
-are read as legs.
+The GID table names the netdev of a RoCE port. If it is empty (link down, old kernel), the netdevs
+of the PCI function are matched to ports by `dev_port`, or `dev_id`. A bond has one RDMA device,
+that of its first member; all members are read as the legs of its port.
+
+Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bonding.rst.
 """
 
 from __future__ import annotations
@@ -12,55 +14,71 @@ from agent.sysfs import parse as kernel
 from agent.sysfs.reader import UNSET, Reader
 
 NET = "sys/class/net"
+NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
 
 
-def names(
+def port_netdevs(
     reader: Reader, base: str, link_layers: dict[int, str | None], netdevs: tuple[str, ...]
 ) -> dict[int, str | None]:
-    """The netdev of each port of the RDMA device at `base`; `netdevs` are those of its PCI function."""
+    """Return the name of each port's netdev, by port number.
+
+    `base` is the path of the RDMA device, `netdevs` are those of its PCI function.
+    """
     if len(link_layers) == len(netdevs) == 1:
         return dict.fromkeys(link_layers, netdevs[0])
-    named = {
+    by_gid = {
         number: _gid_netdev(reader, base, number) if layer == "Ethernet" else None
         for number, layer in link_layers.items()
     }
-    # A bond's GIDs name the bond; the leg on the device's own PCI function leads to it as well, and to nobody else's.
-    free = [netdev for netdev in netdevs if netdev not in named.values()]
-    own = {_port_of(reader, f"{base}/device/net/{netdev}"): netdev for netdev in reversed(free)}
+    # The GIDs of a bonded port name the bond. The member on the device's own PCI function leads to
+    # the same bond and belongs to this device only, so it is preferred.
+    others = [netdev for netdev in netdevs if netdev not in by_gid.values()]
+    by_port = {
+        _port_number(reader, f"{base}/device/net/{netdev}"): netdev for netdev in reversed(others)
+    }
     return {
-        number: name if name in netdevs else own.get(number, name) for number, name in named.items()
+        number: name if name in netdevs else by_port.get(number, name)
+        for number, name in by_gid.items()
     }
 
 
-def facts(
+def read_netdev(
     reader: Reader, device: str, name: str | None, link_layer: str | None, routed: frozenset[str]
 ) -> tuple[Netdev | None, tuple[Netdev, ...]]:
-    """The netdev of a port of the RDMA device, and the legs of its bond."""
+    """Read the netdev of a port of RDMA device `device`, and the members of its bond.
+
+    `routed` are the netdevs of the default routes. An IPoIB netdev has no facts but its name: only
+    its link messages are used.
+    """
     if name is None:
         return None, ()
-    if link_layer != "Ethernet":  # IPoIB: only its link messages matter
-        return Netdev(
-            name, speed_mbps=None, operstate=None, bond_state=None, default_route=False
-        ), ()
+    if link_layer != "Ethernet":
+        ipoib = Netdev(name, speed_mbps=None, operstate=None, bond_state=None, default_route=False)
+        return ipoib, ()
     members = _bond_members(reader, name)
-    if any(_belongs_elsewhere(reader, device, member) for member in members):
-        members = []  # a bond over RDMA devices of their own: this one is no bonded device
-    return _facts(reader, name, routed), tuple(_facts(reader, leg, routed) for leg in members)
+    if any(_has_other_device(reader, device, member) for member in members):
+        members = []  # a bond over several RDMA devices: none of them is a bonded device
+    legs = tuple(_read_facts(reader, member, routed) for member in members)
+    return _read_facts(reader, name, routed), legs
 
 
-def _belongs_elsewhere(reader: Reader, device: str, netdev: str) -> bool:
-    """The netdev's PCI function has an RDMA device, and it is another one (which may be sick, or excluded)."""
+def _has_other_device(reader: Reader, device: str, netdev: str) -> bool:
+    """Return True if the netdev's PCI function has an RDMA device other than `device`.
+
+    Only the name of that device is read, so it may be excluded or failed.
+    """
     pci = kernel.pci_address(reader.link(f"{NET}/{netdev}") or "")
-    others = reader.names(f"sys/bus/pci/devices/{pci}/infiniband") if pci else None
-    return bool(others) and device not in (others or ())
+    found = reader.names(f"sys/bus/pci/devices/{pci}/infiniband") if pci else None
+    return bool(found) and device not in (found or ())
 
 
 def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
+    """Read the netdev of a port's first GID, `gid_attrs/ndevs/0`."""
     return reader.value(f"{base}/ports/{number}/gid_attrs/ndevs/0", kernel.netdev_name, quiet=UNSET)
 
 
-def _port_of(reader: Reader, path: str) -> int:
-    """The port that a netdev belongs to: `dev_port`, or `dev_id` from before Linux 3.15, both counted from 0."""
+def _port_number(reader: Reader, path: str) -> int:
+    """Read the port number of a netdev: 1 + `dev_port`, before Linux 3.15 1 + `dev_id`."""
     return 1 + (
         reader.value(f"{path}/dev_port", kernel.number)
         or reader.value(f"{path}/dev_id", kernel.number)
@@ -69,53 +87,70 @@ def _port_of(reader: Reader, path: str) -> int:
 
 
 def _bond_members(reader: Reader, name: str) -> list[str]:
-    """The members of the bond that the netdev is, or is a member of (Documentation/networking/bonding.rst)."""
+    """Read the members of the bond that the netdev is, or that it is a member of."""
     for bond in (name, _master(reader, name)):
         if bond and (members := reader.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names)):
             return members
     return []
 
 
-def _facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
+def _read_facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
     path = f"{NET}/{name}"
     operstate = reader.text(f"{path}/operstate")
+    is_member = _master(reader, name) is not None
     return Netdev(
         name,
         speed_mbps=reader.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
         operstate=operstate,
-        bond_state=_bond_state(reader, path, operstate) if _master(reader, name) else None,
+        bond_state=_bond_state(reader, path, operstate) if is_member else None,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
         carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
+        addresses=_addresses(reader, path, is_member=is_member),
     )
 
 
+def _addresses(reader: Reader, path: str, *, is_member: bool) -> tuple[str, ...]:
+    """Read the MAC address of a netdev and, of a bond member, its permanent one.
+
+    A bond gives its own address to its members; the firmware of a member keeps the permanent one,
+    `bonding_slave/perm_hwaddr` (drivers/net/bonding/bond_sysfs_slave.c).
+    """
+    files = ("address", "bonding_slave/perm_hwaddr") if is_member else ("address",)
+    found = [reader.value(f"{path}/{file}", kernel.mac_address) for file in files]
+    return tuple(dict.fromkeys(address for address in found if address))
+
+
 def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
+    """Read `bonding_slave/state`; "backup" for a member without a link.
+
+    A bond without link monitoring (miimon 0, the default) reports such a member as active, and its
+    mii_status as up; its operstate is right.
+    """
     state = reader.text(f"{path}/bonding_slave/state")
-    # A bond with its monitor off (miimon 0, the default) calls a leg without a link active, and its mii_status up.
-    down = reader.text(f"{path}/bonding_slave/mii_status") == "down" or operstate in {
-        "down",
-        "lowerlayerdown",
-    }
-    return "backup" if state and down else state
+    mii_status = reader.text(f"{path}/bonding_slave/mii_status")
+    has_link = mii_status != "down" and operstate not in NO_LINK
+    return state if has_link or not state else "backup"
 
 
 def _stack(reader: Reader, name: str) -> set[str]:
-    """The netdev and every netdev on top of it: bonds, bridges, VLANs (`upper_*`)."""
+    """Return the netdev and every netdev on top of it: bonds, bridges, VLANs (`upper_*`)."""
     found: set[str] = set()
-    todo = [name]
-    while todo:
-        netdev = todo.pop()
-        if netdev not in found:
-            found.add(netdev)
-            entries = reader.names(f"{NET}/{netdev}") or ()
-            todo += [
-                entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")
-            ]
-            todo += filter(None, [_master(reader, netdev)])
+    queue = [name]
+    while queue:
+        netdev = queue.pop()
+        if netdev in found:
+            continue
+        found.add(netdev)
+        entries = reader.names(f"{NET}/{netdev}") or ()
+        uppers = [entry for entry in entries if entry.startswith("upper_")]
+        queue += [upper.removeprefix("upper_") for upper in uppers]
+        if master := _master(reader, netdev):
+            queue.append(master)
     return found
 
 
 def _master(reader: Reader, name: str) -> str | None:
+    """Read the target of the `master` link: the bond or bridge that the netdev is a member of."""
     path = f"{NET}/{name}/master"
     target = (reader.link(path) or "").rpartition("/")[2]
     return reader.parsed(path, target or None, kernel.netdev_name)

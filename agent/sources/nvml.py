@@ -1,10 +1,10 @@
-"""The NVML source: every GPU and its place in the NVLink fabric.
+"""The NVML source: every GPU and its position in the NVLink fabric.
 
-The PCI bus is asked first. It tells a node without NVIDIA GPUs, where the library is rightly missing and no child needs
-to be started, from one whose driver is not there yet. A GPU that is bound to vfio-pci belongs to a virtual machine, and
-does not count.
+The PCI bus is read first. It distinguishes a node without NVIDIA GPUs, which needs no library and
+starts no helper process, from one whose driver is not loaded yet. A GPU that is bound to vfio-pci
+belongs to a virtual machine and does not count.
 
-What NVML's answers mean is in agent/nvml/decode.py, what they add up to in agent/nvml/domain.py.
+agent/nvml/decode.py decodes the answer; agent/nvml/domain.py derives the domain.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.model import Absent, Failed, Gpu, Problem, Reading, Seen
-from agent.nvml import decode as wire
+from agent.nvml import decode
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 
@@ -28,7 +28,7 @@ DISPLAY = 0x03  # PCI_BASE_CLASS_DISPLAY: 0x0302 is a GPU without a display
 
 
 def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[Gpu, ...]]:
-    """Ask NVML for all GPUs, where the bus shows one."""
+    """Query all GPUs through NVML, if the PCI bus has one."""
     reader = Reader(host.root, SOURCE)
     try:
         outcome = _missing(reader)
@@ -43,13 +43,13 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[Gpu, ..
 
 
 def _missing(reader: Reader) -> Absent | Failed | None:
-    """Why NVML need not be asked; None when a GPU is on the bus."""
+    """Return the outcome of a node without GPUs; None if one is on the bus."""
     functions = reader.names(PCI)
     if functions is None and not reader.problems and reader.names("sys/class/net"):
         return Absent("no PCI bus, so no NVIDIA GPU on it")
     if functions is None:
         return Failed(f"/{PCI} could not be listed")
-    # One is enough: a node has hundreds of functions, and this is done at every look.
+    # any() stops at the first: a node has hundreds of functions, read in every observation.
     if any(_is_gpu(reader, f"{PCI}/{function}") for function in functions):
         return None
     return Absent("no NVIDIA GPU on the PCI bus")
@@ -57,29 +57,27 @@ def _missing(reader: Reader) -> Absent | Failed | None:
 
 def _is_gpu(reader: Reader, path: str) -> bool:
     code = reader.value(f"{path}/class", kernel.number)
-    if (
-        code is None
-        or code >> 16 != DISPLAY
-        or reader.value(f"{path}/vendor", kernel.number) != NVIDIA
-    ):
+    if code is None or code >> 16 != DISPLAY:
+        return False
+    if reader.value(f"{path}/vendor", kernel.number) != NVIDIA:
         return False
     return not (reader.link(f"{path}/driver") or "").endswith("/vfio-pci")
 
 
 def _reading(answer: Any, problems: list[Problem]) -> Reading[tuple[Gpu, ...]]:
-    refused, entries = wire.answer(answer)
+    refused, entries = decode.answer(answer)
     if refused:
         return Reading(Failed(f"{refused.error}: {refused.call}: {refused.text}"), tuple(problems))
     if not entries:
-        return Reading(Failed("NVML counts no GPU, while one is on the PCI bus"), tuple(problems))
+        return Reading(Failed("NVML reports no GPU, while one is on the PCI bus"), tuple(problems))
     gpus = tuple(_gpu(index, entry) for index, entry in enumerate(entries))
     return Reading(Seen(gpus), (*problems, *filter(None, map(_problem, gpus))))
 
 
 def _gpu(index: int, entry: Any) -> Gpu:
-    """One GPU; one that makes no sense costs itself."""
+    """Decode one GPU; a malformed entry becomes a GPU with an error, so that the others stay."""
     try:
-        return wire.gpu(entry)
+        return decode.gpu(entry)
     except Malformed as error:
         return Gpu(index, error="malformed", text=str(error))
 

@@ -1,6 +1,6 @@
-"""One look at the node: every source once, and none of them can fail the others.
+"""One observation of the node: each source is read once, and none can fail the others.
 
-The RDMA source is the first; what it saw decides which ports the others are asked about.
+The RDMA source is read first; its devices decide which ports the other sources are asked for.
 """
 
 from __future__ import annotations
@@ -10,25 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
-from agent.sources import ib, lldp, nvml, pci, rdma
+from agent.sources import pci, rdma
 from agent.sources.backend import assign
+from agent.sources.table import SOURCES
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from agent.host import Host
     from agent.model import PortRole, RdmaDevice
-
-    Source = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
-
-# The name of a source is that of its field in Observation.
-SOURCES: tuple[tuple[str, Source], ...] = (
-    ("rdma", rdma.read),
-    ("lldp", lldp.read),
-    ("ib", ib.read),
-    ("nvml", nvml.read),
-)
+    from agent.sources.table import Read
 
 SWITCHED_OFF: Reading[Any] = Reading(Failed("switched off by --source"))
 
@@ -36,32 +28,33 @@ SWITCHED_OFF: Reading[Any] = Reading(Failed("switched off by --source"))
 def observe(
     host: Host,
     sources: Collection[str] = (),
-    labelled: Mapping[str, str] | None = None,
+    labeled: Mapping[str, str] | None = None,
     took: dict[str, float] | None = None,
 ) -> Observation:
-    """Run the sources (all of them, or those named) and put together what they saw.
+    """Read the named sources (all if none is named) and combine their readings.
 
-    The RDMA source always looks, since the others need its ports. `labelled` are the interfaces that have labels, each
-    with the address of its PCI function; `took` is given the seconds that each source has needed.
+    The RDMA source is always read, since the others need its ports. `labeled` maps each interface
+    that has labels to the address of its PCI function. `took` is filled with the seconds that each
+    source took.
     """
     boot_id, problems = _boot_id(host)
-    labelled = labelled or {}
+    labeled = labeled or {}
     ports: tuple[PortRole, ...] = ()
     unbound: tuple[str, ...] = ()
     outcomes: dict[str, Any] = {}
-    for name, read in SOURCES:
+    for name, read, *_ in SOURCES:
         wanted = not sources or name in sources or name == rdma.SOURCE
         start = time.perf_counter()
-        reading = _look(name, read, host, ports) if wanted else SWITCHED_OFF
+        reading = _read(name, read, host, ports) if wanted else SWITCHED_OFF
         if took is not None and wanted:
             took[name] = time.perf_counter() - start
         outcomes[name] = reading.outcome
         problems += _problems(name, reading)
         if name == rdma.SOURCE:
-            unbound, more = pci.unbound(host, reading.outcome, labelled)
+            unbound, more = pci.unbound(host, reading.outcome, labeled)
             problems += more
             if isinstance(reading.outcome, Seen):
-                ports = _assigned(host, reading.outcome.value, unbound, labelled)
+                ports = _assigned(host, reading.outcome.value, unbound, labeled)
     return Observation(
         time=host.clock(),
         node=host.name,
@@ -75,37 +68,45 @@ def observe(
 
 
 def _assigned(
-    host: Host, devices: tuple[RdmaDevice, ...], away: Collection[str], labelled: Mapping[str, str]
+    host: Host,
+    devices: tuple[RdmaDevice, ...],
+    unbound: Collection[str],
+    labeled: Mapping[str, str],
 ) -> tuple[PortRole, ...]:
-    """The role of each port; `away` are those of the labelled interfaces whose devices should be there."""
-    hidden = any(
+    """Assign a role to each port; `unbound` are the labeled interfaces whose device is missing."""
+    unknown = any(
         device.failure or any(port.link_layer is None for port in device.ports)
         for device in devices
     )
-    before = labelled if hidden or away else None
-    infiniband_away = pci.any_infiniband(host, [labelled[name] for name in away])
-    return assign(devices, host.backend, before, infiniband_away=infiniband_away)
+    previous = labeled if unknown or unbound else None
+    infiniband_unbound = pci.any_infiniband(host, [labeled[name] for name in unbound])
+    return assign(devices, host.backend, previous, infiniband_unbound=infiniband_unbound)
 
 
-def _look(name: str, read: Source, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:
+def _read(name: str, read: Read, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:
+    """Read one source; any exception is a failure of that source only."""
     try:
         return read(host, ports)
-    except Exception as error:  # noqa: BLE001 - a bug in one source must not take the labels of the others away
+    except Exception as error:  # noqa: BLE001 - a bug in one source must not remove the labels of the others
         return Reading(Failed(f"the {name} source broke: {error!r}"))
 
 
 def _problems(name: str, reading: Reading[Any]) -> list[Problem]:
-    """What a source stumbled over, and why it saw nothing where that is worth a word."""
+    """Return a source's problems, and the reason of its outcome where that is a problem.
+
+    The absence of RDMA hardware is one; the absence of InfiniBand ports or GPUs is not.
+    """
     if reading is SWITCHED_OFF:
         return []
-    if isinstance(reading.outcome, Failed) or (
-        isinstance(reading.outcome, Absent) and name == rdma.SOURCE
-    ):
-        return [*reading.problems, Problem(name, name, None, reading.outcome.reason)]
-    return list(reading.problems)
+    outcome = reading.outcome
+    problems = list(reading.problems)
+    if isinstance(outcome, Failed) or (isinstance(outcome, Absent) and name == rdma.SOURCE):
+        problems.append(Problem(name, name, None, outcome.reason))
+    return problems
 
 
 def _boot_id(host: Host) -> tuple[str | None, list[Problem]]:
+    """Read /proc/sys/kernel/random/boot_id."""
     reader = Reader(host.root, "host")
     try:
         return reader.text("proc/sys/kernel/random/boot_id"), reader.problems

@@ -1,8 +1,9 @@
-"""Devices that are gone while their PCI function is not: the driver reloads, or could not start.
+"""Missing RDMA devices whose PCI function is still on the bus.
 
-The law of this module: a label goes when the hardware does. Whoever was labelled is known by the address of its PCI
-function, so a device that came back under another name is not missed, and one whose function was pulled out or given
-to a virtual machine (vfio-pci) is truly away.
+While a driver reloads or fails to start, the RDMA device is missing but its PCI function remains.
+A labeled interface is identified by the address of its PCI function, so a device that returns under
+another name is not missing. A function that was removed, or assigned to a virtual machine
+(vfio-pci), is absent.
 """
 
 from __future__ import annotations
@@ -22,62 +23,77 @@ if TYPE_CHECKING:
 
 SOURCE = "rdma"
 PCI = "sys/bus/pci/devices"
-INFINIBAND_CONTROLLERS = frozenset(
-    {0x0207, 0x0C06}
-)  # include/linux/pci_ids.h: PCI_CLASS_{NETWORK,SERIAL}_INFINIBAND
+# include/linux/pci_ids.h: PCI_CLASS_NETWORK_INFINIBAND, PCI_CLASS_SERIAL_INFINIBAND
+INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})
 
 
 def unbound(
-    host: Host, rdma: Seen[Any] | Absent | Failed, labelled: Mapping[str, str]
+    host: Host, rdma: Seen[Any] | Absent | Failed, labeled: Mapping[str, str]
 ) -> tuple[tuple[str, ...], list[Problem]]:
-    """Of the `labelled` interfaces (name to PCI address) those whose device should be there, and a word about each.
+    """Return the labeled interfaces without a device whose PCI function is on the bus.
 
-    A class that could not be read at all says nothing of anybody.
+    `labeled` maps interface names to PCI addresses. Each interface returned has a Problem. None is
+    returned if the RDMA source failed, since nothing is known of any device then.
     """
     if isinstance(rdma, Failed):
         return (), []
     devices: tuple[RdmaDevice, ...] = rdma.value if isinstance(rdma, Seen) else ()
-    found = {
-        name: pci
-        for name, pci in labelled.items()
-        if not _is_there(name, pci, devices) and _is_ours(host, pci)
-    }
-    text = "no RDMA device, though its PCI function {} is on the bus: is its driver loading?"
-    return tuple(found), [
-        Problem(SOURCE, name, None, text.format(pci)) for name, pci in found.items()
-    ]
+    found: list[str] = []
+    problems: list[Problem] = []
+    for interface, pci in labeled.items():
+        if _has_device(interface, pci, devices) or not _is_on_bus(host, pci):
+            continue
+        found.append(interface)
+        text = (
+            f"no RDMA device, though its PCI function {pci} is on the bus: is its driver loading?"
+        )
+        problems.append(Problem(SOURCE, interface, None, text))
+    return tuple(found), problems
 
 
 def any_infiniband(host: Host, functions: Iterable[str]) -> bool:
-    """One of these functions is an InfiniBand controller."""
+    """Return True if one of these PCI functions is, or may be, an InfiniBand controller."""
     reader = Reader(host.root, SOURCE)
     try:
         return any(is_infiniband(reader, pci) for pci in functions)
-    except Unavailable:  # what blocks may be one
+    except Unavailable:  # a function whose class cannot be read may be one
         return True
 
 
 def is_infiniband(reader: Reader, pci: str) -> bool:
-    """The function is an InfiniBand controller, by its class."""
+    """Return True if the PCI class of the function is that of an InfiniBand controller."""
     code = reader.value(f"{PCI}/{pci}/class", kernel.number)
     return code is not None and code >> 8 in INFINIBAND_CONTROLLERS
 
 
-def _is_there(interface: str, pci: str, devices: Iterable[RdmaDevice]) -> bool:
-    """The device is, be it sick or excluded and so without an address; one that is listed without a port is not."""
+def given_to_vm(reader: Reader, pci: str) -> bool:
+    """Return True if the function is bound to vfio-pci, for a virtual machine."""
+    driver = reader.link(f"{PCI}/{pci}/driver") or ""
+    return driver.endswith("/vfio-pci")
+
+
+def _has_device(interface: str, pci: str, devices: Iterable[RdmaDevice]) -> bool:
+    """Return True if a device has this PCI address or this interface's name.
+
+    A device that failed or is excluded has no address, so its name decides. A device without ports
+    has just been unbound, and does not count.
+    """
     return any(
-        pci == one.pci or interface == one.name or interface.startswith(f"{one.name}-")
-        for one in devices
-        if one.ports or one.failure or one.excluded
+        pci == device.pci or interface == device.name or interface.startswith(f"{device.name}-")
+        for device in devices
+        if device.ports or device.failure or device.excluded
     )
 
 
-def _is_ours(host: Host, pci: str) -> bool:
-    """The function is on the bus, and no virtual machine has it."""
+def _is_on_bus(host: Host, pci: str) -> bool:
+    """Return True if the function is on the bus and not given to a virtual machine.
+
+    True as well if the bus cannot be read: a label is not removed because of a failed read.
+    """
     reader = Reader(host.root, SOURCE)
     try:
         if reader.link(f"{PCI}/{pci}") is None:
             return bool(reader.problems)
-        return not (reader.link(f"{PCI}/{pci}/driver") or "").endswith("/vfio-pci")
-    except Unavailable:  # what blocks is there
+        return not given_to_vm(reader, pci)
+    except Unavailable:
         return True

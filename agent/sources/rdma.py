@@ -1,10 +1,11 @@
-"""The RDMA source: every device and port below /sys/class/infiniband, and the netdevs behind them.
+"""The RDMA source: the devices and ports in /sys/class/infiniband, and their netdevs.
 
-The class directory has three states. It is missing, it is empty, or it is populated; the first two mean "no RDMA
-hardware" only when no InfiniBand controller is on the PCI bus either, for a driver that reloads looks the same.
-Devices are read one by one, each with a deadline of its own, and a device that fails costs its own facts only.
+The class directory is missing, empty or populated. Missing and empty mean "no RDMA hardware" only
+if no InfiniBand controller is on the PCI bus, since the class is empty while a driver reloads, too.
+Each device is read with a deadline of its own; a device that fails does not affect the others.
 
-What a kernel file's text means is in agent/sysfs/parse.py, what a port is used for in agent/sources/backend.py.
+The text formats are parsed in agent/sysfs/parse.py; the role of a port is decided in
+agent/sources/backend.py.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Problem, RdmaDevice, RdmaPort, Reading, Seen
-from agent.sources import netdev
-from agent.sources.pci import PCI, is_infiniband
+from agent.sources.netdev import port_netdevs, read_netdev
+from agent.sources.pci import PCI, given_to_vm, is_infiniband
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import PAGE, TABLE, Reader
 from agent.sysfs.worker import run_each
@@ -29,101 +30,101 @@ if TYPE_CHECKING:
 
 SOURCE = "rdma"
 CLASS = "sys/class/infiniband"
-SWITCH_MANAGEMENT = (
-    b"SW_MNG"  # in the PCI VPD of the functions that manage an HGX board's NVSwitches
+# In the PCI VPD of the functions that manage the NVSwitches of an HGX board.
+SWITCH_MANAGEMENT = b"SW_MNG"
+ROUTES = (
+    ("proc/net/route", kernel.ipv4_default_netdevs),
+    ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
 )
 
 
 def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[RdmaDevice, ...]]:
-    """Read the whole class."""
+    """Read all devices of the class."""
     reader = Reader(host.root, SOURCE)
     try:
         names = reader.names(CLASS)
         if not names:
-            return Reading(_nobody_home(reader, names), tuple(reader.problems))
+            return Reading(_without_devices(reader, names), tuple(reader.problems))
         routed = _default_route_netdevs(reader)
     except Unavailable as error:
         return Reading(Failed(str(error)), tuple(reader.problems))
     devices, problems = _read_devices(host, names, routed or frozenset())
+    return Reading(_outcome(devices, routed), (*reader.problems, *problems))
+
+
+def _outcome(
+    devices: tuple[RdmaDevice, ...], routed: frozenset[str] | None
+) -> Seen[tuple[RdmaDevice, ...]] | Failed:
+    """Return the devices, or Failed if the backend cannot be chosen among them."""
     link_layers = {port.link_layer for device in devices for port in device.ports}
-    if routed is None and "Ethernet" in link_layers and "InfiniBand" not in link_layers:
-        return Reading(
-            Failed("no routing table can be read, and so no front end told"),
-            (*reader.problems, *problems),
-        )
-    if not any(map(_is_there, devices)):
-        return Reading(
-            Failed(f"none of the devices in /{CLASS} can be looked into"),
-            (*reader.problems, *problems),
-        )
-    return Reading(Seen(devices), (*reader.problems, *problems))
+    is_ethernet_only = "Ethernet" in link_layers and "InfiniBand" not in link_layers
+    if routed is None and is_ethernet_only:
+        return Failed("the routing tables cannot be read, so the front end is unknown")
+    if not any(map(_has_facts, devices)):
+        return Failed(f"no device in /{CLASS} can be read")
+    return Seen(devices)
 
 
-def _is_there(device: RdmaDevice) -> bool:
-    """Something is known of it, be it that it is sick; a link that leads nowhere has nothing."""
+def _has_facts(device: RdmaDevice) -> bool:
+    """Return False for a dangling link of the class directory, which has no facts at all."""
     return bool(
         device.excluded or device.failure or device.ports or device.node_type or device.driver
     )
 
 
-def _nobody_home(reader: Reader, names: list[str] | None) -> Absent | Failed:
-    """Tell "no RDMA hardware" from a class that is missing or empty while the driver reloads."""
+def _without_devices(reader: Reader, names: list[str] | None) -> Absent | Failed:
+    """Return Absent if there is no RDMA hardware, Failed if that is not certain.
+
+    `names` is None if the class directory is missing, and [] if it is empty.
+    """
     state = "is empty" if names == [] else "is not there"
     if reader.problems:
         return Failed(f"/{CLASS} could not be listed")
     if not reader.names("sys/class/net"):
         return Failed("/sys/class/net is missing or empty, too: is /sys mounted there?")
     before = len(reader.problems)
-    waiting = [pci for pci in reader.names(PCI) or () if _waits_for_its_driver(reader, pci)]
-    if waiting:
+    controllers = [
+        pci
+        for pci in reader.names(PCI) or ()
+        if is_infiniband(reader, pci) and not given_to_vm(reader, pci)
+    ]
+    if controllers:
         return Failed(
-            f"/{CLASS} {state} while InfiniBand controllers are on the bus, {waiting[0]} first: no driver yet?"
+            f"/{CLASS} {state} while the PCI bus has InfiniBand controllers"
+            f" ({controllers[0]} first): is their driver loaded?"
         )
     if len(reader.problems) > before:
-        return Failed(f"/{CLASS} {state}, and the PCI bus could not be read in full")
+        return Failed(f"/{CLASS} {state}, and the PCI bus could not be read completely")
     return Absent(f"no RDMA device: /{CLASS} {state}")
 
 
-def _waits_for_its_driver(reader: Reader, pci: str) -> bool:
-    """An InfiniBand controller that is not given to a virtual machine."""
-    return is_infiniband(reader, pci) and not (reader.link(f"{PCI}/{pci}/driver") or "").endswith(
-        "/vfio-pci"
-    )
-
-
 def _default_route_netdevs(reader: Reader) -> frozenset[str] | None:
-    """The netdevs that `/proc/net/route` and `/proc/net/ipv6_route` send the rest of the world through.
-
-    None: a table that is there cannot be read.
-    """
+    """Read the netdevs of the default routes; None if a table exists and cannot be read."""
     found: set[str] = set()
     before = len(reader.problems)
-    for path, parse in (
-        ("proc/net/route", kernel.ipv4_default_netdevs),
-        ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
-    ):
+    for path, parse in ROUTES:
         found |= reader.value(path, parse, TABLE) or set()
-    return (
-        None
-        if any(problem.error for problem in reader.problems[before:])
-        else frozenset(found - {"lo"})
-    )
+    if any(problem.error for problem in reader.problems[before:]):
+        return None
+    return frozenset(found - {"lo"})
 
 
 def _read_devices(
     host: Host, names: list[str], routed: frozenset[str]
 ) -> tuple[tuple[RdmaDevice, ...], list[Problem]]:
+    """Read the named devices; nothing below the folder of an excluded one is read."""
     excluded = {name for name in names if any(fnmatchcase(name, glob) for glob in host.excluded)}
     work = partial(_read_device, host, routed)
     results = run_each(work, [name for name in names if name not in excluded], host.deadline)
-    devices, problems = [], []
+    devices: list[RdmaDevice] = []
+    problems: list[Problem] = []
     for name in names:
         if name in excluded:
             devices.append(RdmaDevice(name, excluded=True))
             continue
-        device, stumbles = results.get(name) or _too_late(name)
+        device, more = results.get(name) or _blocked(name)
         devices.append(device)
-        problems.extend(stumbles)
+        problems.extend(more)
     return tuple(devices), problems
 
 
@@ -131,20 +132,19 @@ def _read_device(host: Host, routed: frozenset[str], name: str) -> tuple[RdmaDev
     reader = Reader(host.root, SOURCE)
     try:
         device = _device(reader, name, routed)
-        # One that vanished while it was read shows half of what it is.
+        # The facts of a device that was removed during the read are incomplete.
         if device.ports and reader.names(f"{CLASS}/{name}/ports") is None:
             return RdmaDevice(name, failure="it vanished while it was read"), reader.problems
     except Unavailable:
-        return _too_late(name)
+        return _blocked(name)
     return device, reader.problems
 
 
-def _too_late(name: str) -> tuple[RdmaDevice, list[Problem]]:
-    """A device that blocks; whatever was read of it before may be stale and is dropped."""
+def _blocked(name: str) -> tuple[RdmaDevice, list[Problem]]:
+    """Return a device whose reads block; facts that were read before the block are dropped."""
     text = "a read blocked in the kernel: no fact of this device is known"
-    return RdmaDevice(name, failure="blocks"), [
-        Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
-    ]
+    problem = Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
+    return RdmaDevice(name, failure="blocks"), [problem]
 
 
 def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
@@ -157,17 +157,13 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
     pci, driver = _function(reader, base)
     management = _nvswitch_management(reader, base, link_layers)
     netdevs = tuple(reader.names(f"{base}/device/net") or _parent(reader, base))
-    # A PCI function without a netdev here has lent it to a pod; its GIDs may still name it, and ours of the same name.
-    lent = bool(pci) and not netdevs
-    interfaces = (
-        dict.fromkeys(link_layers) if lent else netdev.names(reader, base, link_layers, netdevs)
-    )
+    interfaces = _interfaces(reader, base, link_layers, netdevs, pci)
     ports = tuple(
         _port(
             reader,
             f"{base}/ports/{number}",
             link_layer,
-            netdev.facts(reader, name, interfaces[number], link_layer, routed),
+            read_netdev(reader, name, interfaces[number], link_layer, routed),
             counters=management is False,
         )
         for number, link_layer in link_layers.items()
@@ -175,7 +171,7 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
     before = len(reader.problems)
     hca_type, board_id = reader.text(f"{base}/hca_type"), reader.text(f"{base}/board_id")
     if len(reader.problems) > before and "Ethernet" in link_layers.values():
-        # It would stand in a group of its own, and perhaps outvote the others (agent/sources/backend.py).
+        # Without its kind it would be a group of its own (agent/sources/backend.py).
         failure, ports = "its kind cannot be read", ()
     return RdmaDevice(
         name,
@@ -196,39 +192,55 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
     )
 
 
+def _interfaces(
+    reader: Reader,
+    base: str,
+    link_layers: dict[int, str | None],
+    netdevs: tuple[str, ...],
+    pci: str | None,
+) -> dict[int, str | None]:
+    """Return the name of each port's netdev, by port number.
+
+    A PCI function without a netdev has lent it to a pod. Its GIDs still name that netdev, which is
+    not the one of the same name in this network namespace.
+    """
+    if pci and not netdevs:
+        return dict.fromkeys(link_layers)
+    return port_netdevs(reader, base, link_layers, netdevs)
+
+
 def _parent(reader: Reader, base: str) -> Iterable[str]:
-    """The netdev under a software device (rxe, siw), which has no PCI function and names it in `parent`."""
-    return filter(None, [reader.value(f"{base}/parent", kernel.netdev_name)])
+    """Read `parent`: the netdev of a software device (rxe, siw), which has no PCI function."""
+    name = reader.value(f"{base}/parent", kernel.netdev_name)
+    return [name] if name else []
 
 
 def _port_numbers(reader: Reader, base: str) -> tuple[list[int], str | None]:
-    """The port numbers of a device (1 to 255, IBTA vol. 1, 14.2.5.3), and why they cannot be listed.
+    """Read the port numbers of a device (1 to 255, IBTA vol. 1, 14.2.5.3), and why that failed.
 
-    A device without the folder is no failure: `scif0` is one for good, and one that was just removed is simply gone.
+    A device without a `ports` directory has not failed: scif0 never has one, and a device that was
+    just removed has none either.
     """
     before = len(reader.problems)
     names = reader.names(f"{base}/ports")
     if names is None and len(reader.problems) > before:
         return [], "its ports cannot be listed"
     if names is None:
-        reader.report(
-            f"{base}/ports",
-            "not there: a device without data ports, or a copied tree that lost its links",
-        )
+        text = "not there: a device without data ports, or a copied tree that lost its links"
+        reader.report(f"{base}/ports", text)
     numbers = []
     for name in names or ():
         if name.isdecimal() and str(int(name[:4])) == name and 0 < int(name) < 256:
             numbers.append(int(name))
         else:
-            reader.report(f"{base}/ports/{name}", "no port number from 1 to 255; left out")
+            reader.report(f"{base}/ports/{name}", "not a port number from 1 to 255; left out")
     return numbers, None
 
 
 def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
-    """PCI address and driver; from `device/uevent` where a copied tree has lost its links."""
-    pci = kernel.pci_address(reader.link(base) or "") or kernel.pci_address(
-        reader.link(f"{base}/device") or ""
-    )
+    """Read PCI address and driver, from `device/uevent` if a copied tree has lost its links."""
+    pci = kernel.pci_address(reader.link(base) or "")
+    pci = pci or kernel.pci_address(reader.link(f"{base}/device") or "")
     driver = (reader.link(f"{base}/device/driver") or "").rpartition("/")[2]
     if pci and driver:
         return pci, driver
@@ -239,10 +251,10 @@ def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
 def _nvswitch_management(
     reader: Reader, base: str, link_layers: dict[int, str | None]
 ) -> bool | None:
-    """Whether the VPD (PCI Local Bus Specification 3.0, appendix I) names an NVSwitch-management function.
+    """Return True if the device manages NVSwitches; None if its VPD cannot be read.
 
-    Such functions look like InfiniBand HCAs, so only what may be one is asked: reading a VPD is slow. None: not
-    readable.
+    The VPD (PCI Local Bus Specification 3.0, appendix I) of such a function contains SW_MNG. Only
+    devices that may be InfiniBand are read: the others cannot be one, and reading a VPD is slow.
     """
     if not {"InfiniBand", None} & set(link_layers.values()):
         return False
@@ -261,8 +273,14 @@ def _port(
     *,
     counters: bool,
 ) -> RdmaPort:
+    """Read the port at `path`.
+
+    `counters` is False for a device that manages NVSwitches, or may: each read of its counters
+    fails with EINVAL and logs to the kernel log.
+    """
     rate_text = reader.text(f"{path}/rate")
     has_smi = reader.value(f"{path}/has_smi", kernel.number)
+    link_downed = f"{path}/counters/link_downed"
     return RdmaPort(
         int(path.rpartition("/")[2]),
         link_layer=link_layer,
@@ -272,10 +290,7 @@ def _port(
         rate_gbps=reader.parsed(f"{path}/rate", rate_text, kernel.rate),
         port_guid=reader.value(f"{path}/gids/0", kernel.gid_guid),
         has_smi=None if has_smi is None else bool(has_smi),
-        # The counters of an NVSwitch-management function answer EINVAL and write to the kernel log on every read.
-        link_downed=reader.value(f"{path}/counters/link_downed", kernel.counter)
-        if counters
-        else None,
+        link_downed=reader.value(link_downed, kernel.counter) if counters else None,
         netdev=network[0],
         legs=network[1],
     )

@@ -1,1 +1,1 @@
-"""The kernel's file trees: read, parsed, and read per device in worker threads."""
+"""Reading and parsing of kernel files: sysfs and procfs."""

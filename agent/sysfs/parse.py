@@ -1,11 +1,13 @@
-"""The texts that the kernel writes into sysfs and procfs, to values.
+"""Parsers for the text formats of sysfs and procfs.
 
-The law of this module: a parser takes the text of one file, without its trailing newline, and returns a value or
-raises `Malformed`. None is returned only where the kernel itself says "I do not know" (a zero GUID, NUMA node -1,
-speed -1).
+Invariants:
+- A parser takes the text of one file, without its trailing newline, and returns a value or raises
+  `Malformed`.
+- None is returned only for a value that the kernel itself marks as unknown: a zero GUID, NUMA
+  node -1, speed -1.
 
-Formats: Documentation/ABI/stable/sysfs-class-infiniband, drivers/infiniband/core/sysfs.c, net/core/net-sysfs.c,
-net/ipv4/fib_trie.c (fib_route_seq_show), net/ipv6/route.c (rt6_info_route).
+Formats: Documentation/ABI/stable/sysfs-class-infiniband, drivers/infiniband/core/sysfs.c,
+net/core/net-sysfs.c, net/ipv4/fib_trie.c (fib_route_seq_show), net/ipv6/route.c (rt6_info_route).
 """
 
 from __future__ import annotations
@@ -20,24 +22,25 @@ _WORD = re.compile(r"[A-Za-z]{1,32}")
 _GROUPS = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4})*")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NETDEV = re.compile(r"[^/:\s]+")
+_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.IGNORECASE)
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})")
 _RTF_UP, _RTF_REJECT = 0x0001, 0x0200  # include/uapi/linux/route.h
 
 
 def rate(text: str) -> float:
-    """`ports/N/rate`: Gb/s. `400 Gb/sec (4X NDR)`, `2.5 Gb/sec (1X SDR)`.
+    """Parse `ports/N/rate` in Gb/s: 400.0 of `400 Gb/sec (4X NDR)`.
 
-    Old kernels leave the speed or the bracket out; the vendor's out-of-tree driver says `0 GB/sec` where there is
-    neither width nor speed.
+    Old kernels omit the speed or the parentheses: `10 Gb/sec (4X)`, `2.5 Gb/sec`. The vendor's
+    out-of-tree driver writes `0 GB/sec` for a port with neither width nor speed.
     """
     match = _RATE.fullmatch(text)
     if not match:
-        raise Malformed(f"{text[:64]!r} is no rate in Gb/sec")
+        raise Malformed(f"{text[:64]!r} is not a rate in Gb/sec")
     return float(match[1])
 
 
 def enumeration(text: str) -> str:
-    """`state`, `phys_state`, `node_type`: the word of `4: ACTIVE`, `5: LinkUp`, `1: CA`."""
+    """Parse `state`, `phys_state` or `node_type`: the name in `4: ACTIVE`, `5: LinkUp`, `1: CA`."""
     match = _ENUM.fullmatch(text)
     if not match:
         raise Malformed(f"{text[:64]!r} is not of the form '4: ACTIVE'")
@@ -45,19 +48,22 @@ def enumeration(text: str) -> str:
 
 
 def link_layer(text: str) -> str:
-    """`ports/N/link_layer`: `InfiniBand`, `Ethernet`, `Unknown`."""
+    """Parse `ports/N/link_layer`: `InfiniBand`, `Ethernet`, `Unknown`."""
     if not _WORD.fullmatch(text):
-        raise Malformed(f"{text[:64]!r} is no link layer")
+        raise Malformed(f"{text[:64]!r} is not a link layer")
     return text
 
 
 def guid(text: str) -> str | None:
-    """`node_guid`, `sys_image_guid`: 16 hex digits of `a088:c203:00ab:cdef`; None when all are zero (EFA)."""
+    """Parse `node_guid` or `sys_image_guid`: `a088:c203:00ab:cdef` as 16 hex digits.
+
+    None if all digits are zero (EFA).
+    """
     return _hex_groups(text, 4)
 
 
 def gid_guid(text: str) -> str | None:
-    """`ports/N/gids/0`: the port GUID, the lower half of the GID (IBTA vol. 1, 4.1.1)."""
+    """Parse `ports/N/gids/0`: the port GUID, the lower half of the GID (IBTA vol. 1, 4.1.1)."""
     digits = _hex_groups(text, 8)
     return digits[16:] if digits and digits[16:].strip("0") else None
 
@@ -70,39 +76,46 @@ def _hex_groups(text: str, count: int) -> str | None:
 
 
 def number(text: str) -> int:
-    """A decimal or `0x` number: `dev_port`, `dev_id`, `has_smi`, `class`."""
+    """Parse a decimal or `0x` number: `dev_port`, `dev_id`, `has_smi`, `class`."""
     if not _NUMBER.fullmatch(text):
-        raise Malformed(f"{text[:64]!r} is no number")
+        raise Malformed(f"{text[:64]!r} is not a number")
     return int(text, 0) if "x" in text else int(text)
 
 
 def known(text: str) -> int | None:
-    """A number whose negative values mean "not known": `numa_node`, `speed` (Mb/s, include/uapi/linux/ethtool.h)."""
+    """Parse a number that is negative if unknown: `numa_node`, `speed` (Mb/s).
+
+    SPEED_UNKNOWN (include/uapi/linux/ethtool.h) is -1; some drivers print it as an unsigned 32-bit
+    number.
+    """
     value = number(text)
-    # SPEED_UNKNOWN is -1, which some drivers print as an unsigned 32-bit number.
     return value if 0 <= value < 0xFFFFFFFF else None
 
 
 def counter(text: str) -> int | None:
-    """A counter; None for `N/A (no PMA)` (drivers/infiniband/core/sysfs.c)."""
+    """Parse a counter; None for `N/A (no PMA)` (drivers/infiniband/core/sysfs.c)."""
     return None if text.startswith("N/A") else number(text)
 
 
 def pci_address(path: str) -> str | None:
-    """The last PCI address in a sysfs path: of `../../devices/pci0000:16/0000:16:01.0/0000:18:00.0/infiniband/ibp0`."""
+    """Return the last PCI address in a sysfs path; None if there is none.
+
+    `0000:18:00.0` of `../../devices/pci0000:16/0000:16:01.0/0000:18:00.0/infiniband/ibp0`.
+    """
     found = [part for part in path.split("/") if _PCI.fullmatch(part)]
     return found[-1] if found else None
 
 
 def uevent(text: str) -> dict[str, str]:
-    """`uevent`: KEY=value lines."""
+    """Parse `uevent`: lines of KEY=value."""
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
 def netdev_name(text: str) -> str:
-    """`gid_attrs/ndevs/N`: a netdev name, at most 15 bytes without "/", ":" and white space (dev_valid_name).
+    """Parse `gid_attrs/ndevs/N`: a netdev name.
 
-    Such a name becomes a path and is shown to people, so it must be printable, too.
+    At most 15 bytes without "/", ":" and white space (net/core/dev.c, dev_valid_name), and
+    printable, since the name becomes part of a path and of the output.
     """
     if (
         not _NETDEV.fullmatch(text)
@@ -110,17 +123,24 @@ def netdev_name(text: str) -> str:
         or not text.isprintable()
         or len(text.encode()) > 15
     ):
-        raise Malformed(f"{text[:64]!r} is no netdev name")
+        raise Malformed(f"{text[:64]!r} is not a netdev name")
     return text
 
 
 def netdev_names(text: str) -> list[str]:
-    """`bonding/slaves`: netdev names with spaces between."""
+    """Parse `bonding/slaves`: netdev names separated by spaces."""
     return [netdev_name(name) for name in text.split()]
 
 
+def mac_address(text: str) -> str:
+    """Parse `address` or `bonding_slave/perm_hwaddr`: `a0:88:c2:ab:cd:ef` in lower case."""
+    if not _MAC.fullmatch(text):
+        raise Malformed(f"{text[:64]!r} is not a MAC address")
+    return text.lower()
+
+
 def ipv4_default_netdevs(text: str) -> set[str]:
-    """`/proc/net/route`: netdevs that carry an IPv4 default route which is up and rejects nothing."""
+    """Parse `/proc/net/route`: the netdevs of usable IPv4 default routes (see `_usable`)."""
     found = set()
     for line in text.splitlines()[1:]:
         match line.split():
@@ -130,7 +150,7 @@ def ipv4_default_netdevs(text: str) -> set[str]:
 
 
 def ipv6_default_netdevs(text: str) -> set[str]:
-    """`/proc/net/ipv6_route`: netdevs that carry an IPv6 default route which is up and rejects nothing."""
+    """Parse `/proc/net/ipv6_route`: the netdevs of usable IPv6 default routes."""
     found = set()
     for line in text.splitlines():
         match line.split():
@@ -142,6 +162,7 @@ def ipv6_default_netdevs(text: str) -> set[str]:
 
 
 def _usable(flags: str) -> bool:
+    """Return True if RTF_UP is set and RTF_REJECT is not; `flags` are hex digits."""
     try:
         value = int(flags, 16)
     except ValueError:

@@ -1,8 +1,14 @@
-"""The one reader of kernel files.
+"""Bounded, error-tolerant reads of kernel files.
 
-Two layers read files. A `Root` gives what the kernel gives: bytes, names, link targets or an OSError. A `Reader` on
-top of it owns the only list of errnos that mean "this attribute is not there", bounds every read, and turns every
-other failure into a `Problem` and None, so that an odd attribute costs itself and nothing else.
+A `Root` returns bytes, directory entries and link targets as the kernel gives them, or raises
+OSError. A `Reader` on top of it bounds the size of every read and maps errors to values.
+
+Invariants of `Reader`:
+- An errno in NOT_AVAILABLE means that the attribute does not exist: the value is None. This is the
+  only list of such errnos.
+- ETIMEDOUT raises Unavailable.
+- Any other error, and any malformed value, becomes one `Problem` and None; other attributes are
+  not affected.
 """
 
 from __future__ import annotations
@@ -19,67 +25,72 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PAGE = 4096  # a sysfs attribute is at most a page (Documentation/filesystems/sysfs.rst)
-TABLE = 1 << 20  # procfs tables and directories have no such limit; this one is ours
+PAGE = 4096  # bytes: maximum size of a sysfs attribute (Documentation/filesystems/sysfs.rst)
+TABLE = 1 << 20  # bytes: our limit for procfs tables, which have none of their own
 NOT_AVAILABLE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODATA})
-UNSET = frozenset(
-    {errno.EINVAL}
-)  # what `speed` of a downed netdev and `ndevs` of an empty GID answer
+# The errno of `speed` while the netdev is down, and of `ndevs` for an empty GID.
+UNSET = frozenset({errno.EINVAL})
 
-# O_NONBLOCK: a FIFO put where an attribute should be must not wait for a writer.
+# O_NONBLOCK: an open of a FIFO in place of an attribute must not wait for a writer.
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class Root(Protocol):
-    """A tree of kernel files. Paths are relative and begin with `sys/` or `proc/`; every failure is an OSError."""
+    """A tree of kernel files.
+
+    Paths are relative and begin with `sys/` or `proc/`. Every method raises OSError on failure.
+    """
 
     def read(self, path: str, limit: int) -> bytes:
-        """At most `limit` bytes of a file."""
+        """Read at most `limit` bytes of a file."""
 
     def names(self, path: str) -> list[str]:
-        """The names in a directory, in any order."""
+        """List a directory, in any order."""
 
     def link(self, path: str) -> str:
-        """The target of a symbolic link; EINVAL where there is something else."""
+        """Read the target of a symbolic link; EINVAL if the path is not a link."""
 
 
 class LiveRoot:
-    """The kernel's own trees; `sys` may be where a container mounts the host's /sys."""
+    """The kernel's /sys and /proc; `sys` and `proc` are their mount points."""
 
     def __init__(self, sys: str = "/sys", proc: str = "/proc") -> None:
         self._sys = sys
         self._proc = proc
 
     def read(self, path: str, limit: int) -> bytes:
-        fd = os.open(self._place(path), OPEN_FLAGS)
+        fd = os.open(self._absolute(path), OPEN_FLAGS)
         try:
             data = os.read(fd, limit)
-            # One read is a whole sysfs attribute; a procfs table comes in pieces of up to a page.
-            while (
-                limit > PAGE + 1
-                and data
-                and len(data) < limit
-                and (more := os.read(fd, limit - len(data)))
-            ):
+            if limit <= PAGE + 1:
+                return data  # one read(2) returns a whole sysfs attribute
+            # A read(2) of a procfs table returns about a page at a time.
+            while data and len(data) < limit:
+                more = os.read(fd, limit - len(data))
+                if not more:
+                    break
                 data += more
             return data
         finally:
             os.close(fd)
 
     def names(self, path: str) -> list[str]:
-        return os.listdir(self._place(path))
+        return os.listdir(self._absolute(path))
 
     def link(self, path: str) -> str:
-        return os.readlink(self._place(path))
+        return os.readlink(self._absolute(path))
 
-    def _place(self, path: str) -> str:
-        return self._sys + path[3:] if path.startswith("sys/") else self._proc + path[4:]
+    def _absolute(self, path: str) -> str:
+        if path.startswith("sys/"):
+            return self._sys + path.removeprefix("sys")
+        return self._proc + path.removeprefix("proc")
 
 
 class Reader:
-    """Reads for one subject; what fails is None here and a `Problem` in `problems`.
+    """Reads the files of one subject and collects `problems`; `source` is the source's name.
 
-    A read that timed out in the kernel raises Unavailable: each further one would cost another minute.
+    Methods return None for an attribute that does not exist or could not be read. They raise
+    Unavailable on ETIMEDOUT, since each further read of that device would time out too.
     """
 
     def __init__(self, root: Root, source: str) -> None:
@@ -88,7 +99,7 @@ class Reader:
         self._source = source
 
     def data(self, path: str, limit: int = PAGE) -> bytes | None:
-        """Up to `limit` bytes of a file."""
+        """Read up to `limit` bytes of a file."""
         try:
             return self._root.read(path, limit)
         except OSError as error:
@@ -98,7 +109,10 @@ class Reader:
     def text(
         self, path: str, limit: int = PAGE, *, quiet: frozenset[int] = frozenset()
     ) -> str | None:
-        """The text of a file without surrounding white space; None when it is empty."""
+        """Read a file as text without surrounding white space; None if that is empty.
+
+        An errno in `quiet` is not reported.
+        """
         try:
             return _decode(self._root.read(path, limit + 1), limit)
         except OSError as error:
@@ -115,31 +129,38 @@ class Reader:
         *,
         quiet: frozenset[int] = frozenset(),
     ) -> T | None:
-        """What `parse` makes of the text of a file."""
-        text = self.text(path, limit, quiet=quiet)
-        return self.parsed(path, text, parse)
+        """Read a file and parse its text."""
+        return self.parsed(path, self.text(path, limit, quiet=quiet), parse)
 
     def parsed(self, path: str, text: str | None, parse: Callable[[str], T]) -> T | None:
-        """What `parse` makes of a text that came from `path`."""
+        """Parse a text that was read from `path`; report Malformed."""
+        if text is None:
+            return None
         try:
-            return parse(text) if text is not None else None
+            return parse(text)
         except Malformed as error:
             self.report(path, str(error))
             return None
 
     def names(self, path: str) -> list[str] | None:
-        """The printable names in a directory, in natural order."""
+        """List the printable names in a directory, in natural order."""
         try:
             found = self._root.names(path)
         except OSError as error:
             self._failed(path, error)
             return None
-        if not all(map(_is_printable, found)):
-            found = [name for name in found if self._is_fit(path, name)]
-        return sorted(found, key=natural) if len(found) > 1 else found
+        printable = [name for name in found if name.isascii() and name.isprintable()]
+        if len(printable) < len(found):
+            for name in sorted(set(found).difference(printable)):
+                text = f"the name {ascii(name)[:128]} is not printable ASCII; left out"
+                self.report(path, text)
+        return sorted(printable, key=natural)
 
     def link(self, path: str) -> str | None:
-        """The target of a link; "" where something else stands (in a copied tree); None where nothing does."""
+        """Read the target of a link.
+
+        "" if the path exists but is not a link, as in a copied tree; None if it does not exist.
+        """
         try:
             return self._root.link(path)
         except OSError as error:
@@ -149,23 +170,15 @@ class Reader:
             return None
 
     def report(self, path: str, text: str, error: str | None = None) -> None:
-        """Note a problem with `path`."""
+        """Add a problem with `path`; `error` is an errno's name."""
         self.problems.append(Problem(self._source, f"/{path}", error, text))
 
     def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
-        if error.errno == errno.ETIMEDOUT:
+        number = error.errno or 0
+        if number == errno.ETIMEDOUT:
             raise Unavailable(f"/{path}: timed out in the kernel") from error
-        if error.errno not in NOT_AVAILABLE and error.errno not in quiet:
-            self.report(path, os.strerror(error.errno or 0), errno.errorcode.get(error.errno or 0))
-
-    def _is_fit(self, path: str, name: str) -> bool:
-        if not (fit := _is_printable(name)):
-            self.report(path, f"the name {ascii(name)[:128]} is not printable ASCII; left out")
-        return fit
-
-
-def _is_printable(name: str) -> bool:
-    return name.isascii() and name.isprintable()
+        if number not in NOT_AVAILABLE and number not in quiet:
+            self.report(path, os.strerror(number), errno.errorcode.get(number))
 
 
 def _decode(data: bytes, limit: int) -> str | None:
@@ -175,6 +188,6 @@ def _decode(data: bytes, limit: int) -> str | None:
         text = data.decode().strip()
     except UnicodeDecodeError:
         raise Malformed("is not UTF-8 text") from None
-    if not text.isprintable() and not text.replace("\n", "").replace("\t", "").isprintable():
-        raise Malformed("holds unprintable characters")
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        raise Malformed("contains unprintable characters")
     return text or None

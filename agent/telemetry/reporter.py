@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from agent import __version__
 from agent.daemon.pollers import NOT_YET
 from agent.model import Problem
-from agent.telemetry.why import why
+from agent.telemetry.reasons import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sized
@@ -27,22 +27,15 @@ if TYPE_CHECKING:
 
     Change = tuple[str, str | None, str | None]  # key, before, after
 
-RARELY = (
-    60.0  # seconds between two expositions when only ages have changed: as often as anybody scrapes
-)
 
-
-class State(Protocol):
+class Status(Protocol):
     """What is served to others (agent/telemetry/server.py)."""
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         """The loop has turned."""
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         """The first observation was applied."""
-
-    def publish(self, text: str) -> None:
-        """The metrics."""
 
 
 @dataclass(slots=True)
@@ -51,7 +44,7 @@ class Reporter:
 
     log: Log
     metrics: Metrics
-    state: State
+    state: Status
     keys: Keys
     node: str
     hold: float  # seconds
@@ -60,11 +53,9 @@ class Reporter:
     dry_run: bool = False
     _lasting: list[Problem] = field(default_factory=list)  # what the API server would not have
     _seen: list[Problem] = field(default_factory=list)
-    _published: float = -math.inf
     _pretended: dict[str, tuple[str | None, str | None]] = field(
         default_factory=dict
     )  # on the Node, and said, by key
-    _stale: bool = False  # ages have changed since
     _failing: bool = False
 
     def started(self) -> None:
@@ -73,25 +64,22 @@ class Reporter:
             "bwagent", f"{__version__} runs for Node {self.node}{', dry run' * self.dry_run}"
         )
 
-    def serves(self, fault: str) -> None:
+    def server_started(self, fault: str) -> None:
         """Metrics are served, or will be as soon as this is over."""
         if fault:
             self.log.note("metrics", f"{fault}; tried again until it can be had", "warning")
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         """The loop has turned: say what is to be said now."""
-        self.state.turned()
+        self.state.heartbeat()
         self.log.flush()
-        if self._stale and self.clock() - self._published >= RARELY:
-            self._publish()
 
     def pause(self) -> float:
         """Seconds until there is something to say."""
         wait = self.log.flush()
-        ages = max(self._published + RARELY - self.clock(), 0.0) if self._stale else math.inf
-        return min(math.inf if wait is None else wait, ages)
+        return math.inf if wait is None else wait
 
-    def looked(
+    def observed(
         self,
         look: Cycle,
         took: Mapping[str, float],
@@ -107,7 +95,7 @@ class Reporter:
         self.metrics.rendered(
             rendered.labels, rendered.held, len(look.expired), len(rendered.problems)
         )
-        self.metrics.listener(dropped)
+        self.metrics.frames_dropped(dropped)
         for key, value in look.expired.items():
             self.log.note(
                 key, f"{value} was held for {self.hold:g} s and could not be seen", "warning"
@@ -120,36 +108,33 @@ class Reporter:
         found = (*look.observation.problems, *rendered.problems, *deafness)
         self._seen = [problem for problem in found if not problem.text.endswith(NOT_YET)]
         self.log.problems([*self._seen, *self._lasting])
-        self._publish()
 
-    def heard(self, netdevs: Iterable[str]) -> None:
+    def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Neighbours that are known have spoken again."""
         now = self.wall()
         for netdev in netdevs:
-            self.metrics.heard(netdev, now)
-            self._stale = True
+            self.metrics.frame_repeated(netdev, now)
 
-    def signal(self, name: str) -> None:
+    def signal_received(self, name: str) -> None:
         """A signal has come."""
         self.log.note(
             "bwagent",
             "SIGHUP: looking again" if name == "SIGHUP" else f"{name}: stopping, the labels stay",
         )
 
-    def answered(self, attempt: Result, look: Cycle | None) -> None:
+    def reconciled(self, attempt: Result, look: Cycle | None) -> None:
         """The API server was asked: what has changed, and what it would not have."""
         for code in attempt.codes:
-            self.metrics.api(code)
+            self.metrics.request(code)
         if look and attempt.plan:
             for key, before, after in self._would(attempt) if self.dry_run else _changes(attempt):
-                reason = why(key, look, self.keys, self.hold)
+                reason = reason_of(key, look, self.keys, self.hold)
                 words = "; ".join(filter(None, (reason, "dry run, not applied" * self.dry_run)))
                 self.log.change(key, before, after, words or None)
         self._lasting = [*_unwelcome(attempt)] if attempt.plan else self._lasting
         self.log.problems([*self._seen, *self._lasting])
-        self._publish()
 
-    def seeded(self, told: Annotation | None, problem: Problem | None) -> None:
+    def node_read(self, told: Annotation | None, problem: Problem | None) -> None:
         """The Node was seen for the first time."""
         self._lasting = [problem] if problem else []
         self.log.detail("bwagent", f"the Node was last true at {told.time if told else None}")
@@ -158,18 +143,15 @@ class Reporter:
     def applied(self, refused: Sized) -> None:
         """The Node says what it should, but for these."""
         self._recovered()
-        self.metrics.applied(self.wall())
-        self.metrics.refused(refused)
-        self.state.ready()
-        self._publish()
+        self.metrics.applied(self.wall(), refused)
+        self.state.mark_ready()
 
     def failed(self, text: str) -> None:
         """An attempt came to nothing."""
         self._failing = True
         self.log.note(f"Node {self.node}", text.removeprefix(f"Node {self.node}: "), "warning")
-        self._publish()
 
-    def age(self, told: Annotation | None) -> float:
+    def annotation_age(self, told: Annotation | None) -> float:
         """Seconds since the labels were last true, by the annotation; 0 where the first request brings it."""
         return 0.0 if told is None or told.time is None else self.wall() - told.time
 
@@ -195,10 +177,6 @@ class Reporter:
         if self._failing:
             self.log.note(f"Node {self.node}", "reached again")
         self._failing = False
-
-    def _publish(self) -> None:
-        self._stale, self._published = False, self.clock()
-        self.state.publish(self.metrics.text())
 
 
 def _differences(plan: Plan | None) -> list[Change]:

@@ -2,13 +2,14 @@
 
     python3 gather.py ROOT PACKAGES LIBRARY...
 
-The law of this module: a file is in ROOT because Python, an extension module below PACKAGES or a
+Invariant: a file is in ROOT because Python, an extension module below PACKAGES or a
 named LIBRARY loads it. What they load is what the dynamic loader says (ldd), so no path here names
 an architecture or a release. ldconfig comes along because pyudev looks for libudev by
 ctypes.util.find_library, and that asks ldconfig. For each Debian package that a file came from, its
 copyright file comes along, and its entry of the package database where scanners look in images
 without one (var/lib/dpkg/status.d, the convention of the distroless images).
 """
+# ruff: noqa: INP001, S603, S607 - a script, which asks programs of the system that it runs on
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ UNUSED = (
     ),
 )
 ACCOUNTS = {
-    "etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n",
+    "etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\n"
+    "nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n",
     "etc/group": "root:x:0:\nnonroot:x:65532:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
@@ -103,16 +105,12 @@ def gather(root: Path, packages: Path, libraries: list[Path]) -> None:
 
 
 def inside(root: Path, path: Path) -> Path:
-    """Where a file of this system lies below `root`: in the real folder, as /lib is a link to
-    /usr/lib.
-    """
+    """Place of a file below `root`: in the real folder, as /lib is a link to /usr/lib."""
     return root / path.parent.resolve().relative_to("/") / path.name
 
 
 def loaded(files: list[Path], packages: Path) -> list[Path]:
-    """The shared libraries that the loader maps for these files, itself included; those of wheels
-    stay with them.
-    """
+    """Shared libraries that the loader maps for these files, itself included; no wheels' own."""
     said = subprocess.run(["ldd", *files], check=True, capture_output=True, text=True).stdout
     if "not found" in said:
         sys.exit(
@@ -130,9 +128,7 @@ def place(root: Path, path: Path) -> None:
 
 
 def settle(root: Path, python: Path) -> None:
-    """Accounts, the entry point, a folder for temporary files should one be mounted, and the
-    loader's cache.
-    """
+    """Write accounts, the entry point, a mount point for temporary files, the loader's cache."""
     for folder in ("etc", "tmp", "usr/bin"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for name, text in ACCOUNTS.items():

@@ -37,17 +37,17 @@ def main() -> int:
             if options.first and report.violations:
                 break
     for name, count in sorted(counts.items()):
-        print(f"{count:10}  {name}")
+        print(f"{count:10}  {name}")  # noqa: T201 - a report on the terminal
     took = time.monotonic() - started
     print(
         f"{len(seeds)} scenarios, {seconds / 3600:.0f} simulated hours, {took:.0f} s: {failed} failed"
-    )
+    )  # noqa: T201
     return int(failed > 0)
 
 
 def _show(report: Report, *, always: bool) -> None:
     if report.violations or always:
-        print(report.told(), flush=True)
+        print(report.told(), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

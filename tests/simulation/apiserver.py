@@ -27,7 +27,7 @@ class Reply(NamedTuple):
 
     status: int
     body: bytes
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = {}  # noqa: RUF012 - never changed
 
 
 class Write(NamedTuple):

@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import generate_latest
+
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
@@ -17,14 +19,15 @@ from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
-from agent.kube import reply as kube
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
+from agent.kube.reply import read_node
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.sysfs.guard import StuckGuard
+from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from agent.events.event import Event
+    from agent.model import Observation
     from tests.simulation.apiserver import Reply
     from tests.simulation.world import World
 
@@ -67,7 +71,11 @@ def assemble(world: World, life: int) -> Loop:
     """A new agent."""
     variant = world.variant
     world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
-    table, keys, helpers = Table(variant.grace, variant.confirm), keys_of(Naming()), _Helpers(world)
+    table, keys, helpers = (
+        NeighborTable(variant.grace, variant.confirm),
+        keys_of(Naming()),
+        _Helpers(world),
+    )
     ears = FrameInbox(_Listener(world), table, clock)
     gpus = NvmlPoller(
         helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml"), world.notify)
@@ -169,11 +177,12 @@ class _Helpers:
         return True
 
 
-class Unwritten(Metrics):
-    """Metrics that nobody reads."""
+class Scraped(Metrics):
+    """Metrics that are rendered after each observation."""
 
-    def text(self) -> str:
-        return ""
+    def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
+        super().observed(observation, durations)
+        generate_latest(registry(self))
 
 
 class Served:
@@ -181,16 +190,12 @@ class Served:
 
     def __init__(self) -> None:
         self.is_ready = False
-        self.text = ""
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         """The loop turns."""
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         self.is_ready = True
-
-    def publish(self, text: str) -> None:
-        self.text = text
 
 
 class _Listener:
@@ -247,4 +252,4 @@ def _told(reply: Reply) -> Mapping[str, Any]:
     """What the helper says of a reply: statuses below zero are its own, for what is no HTTP."""
     if reply.status < 0:
         return {"error": reply.body.decode(), "message": "it is simulated"}
-    return kube.one(reply.status, reply.headers, reply.body)
+    return read_node(reply.status, reply.headers, reply.body)

@@ -73,7 +73,7 @@ def _hca(rng: random.Random, number: int, gbps: int, *, infiniband: bool) -> Hca
 
 def run(seed: int, variant: Variant | None = None, faults: Sequence[Fault] = ()) -> Report:
     """Run it; `faults` instead of those that the seed draws."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - a simulation
     world = World(machine(rng), seed, variant)
     span = rng.choice([300.0, 900.0, 3600.0])
     count = rng.randrange(1, 9)
@@ -88,7 +88,7 @@ def play(
         world.at(
             rng.uniform(20.0, span),
             partial(_begin, world, fault, random.Random(f"{seed} {number}")),
-        )
+        )  # noqa: S311
     world.at(rng.uniform(0, SPEAKS), partial(_tick, world))
     world.at(span, partial(_conclude, world))
     world.run()

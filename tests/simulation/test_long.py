@@ -45,7 +45,7 @@ def mark() -> Mark:
 @pytest.mark.parametrize("fabric", SEEDS)
 def test_nothing_grows(fabric: str) -> None:
     """Memory and descriptors at the quarters of a long life are those of the first one."""
-    rng = random.Random(SEEDS[fabric])
+    rng = random.Random(SEEDS[fabric])  # noqa: S311 - a simulation
     node = machine(rng)
     assert node.infiniband == (fabric == "InfiniBand")
     assert len(node.hcas) >= 2
@@ -68,14 +68,14 @@ def test_nothing_grows(fabric: str) -> None:
 
 def test_the_marks_can_tell() -> None:
     """What the agent's code allocates and keeps is seen."""
-    from agent.lldp.neighbors import Table
+    from agent.lldp.neighbors import NeighborTable
 
     tracemalloc.start(1)
     try:
         before = mark()
-        table = Table()
+        table = NeighborTable()
         for number in range(2000):
-            table.link(f"eth{number}", 0.0, up=True)
+            table.set_link(f"eth{number}", 0.0, up=True)
         after = mark()
     finally:
         tracemalloc.stop()

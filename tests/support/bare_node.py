@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def a_node_without_rdma(folder: Path) -> Path:
-    """One NIC, an empty PCI bus: `speed.current=0G` is all there is to say."""
+    """Lay out one NIC and an empty PCI bus: the only label is `speed.current=0G`."""
     top = folder / "sys"
     (top / "class/net/lo").mkdir(parents=True)
     (top / "bus/pci/devices").mkdir(parents=True)

@@ -46,6 +46,13 @@ def ethernet(
     return (bytes.fromhex(destination + source + tags + "88cc") + lldpdu).ljust(60, b"\0")
 
 
+def switch(name: str = "leaf-1", port: bytes = b"\x05swp1", ttl: int = 120, **where: str) -> bytes:
+    """A frame of a bridge."""
+    return ethernet(
+        identity(b"\x04" + MAC, port, ttl) + tlv(5, name.encode()) + capabilities(4) + END, **where
+    )
+
+
 def management(address: bytes, family: int, index: int = 1) -> bytes:
     """A Management Address TLV without an OID, numbered by ifIndex."""
     return tlv(

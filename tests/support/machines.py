@@ -1,11 +1,11 @@
-"""The machine folders, and one look at each of them."""
+"""The machine folders of sysfs_fixtures/, and the document of one of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 
@@ -14,8 +14,8 @@ MACHINES = sorted(
 )
 
 
-def report(snapshot: Path, choices: Choices | None = None) -> dict[str, Any]:
-    """The JSON document of a snapshot."""
+def document_of(snapshot: Path, choices: Choices | None = None) -> dict[str, Any]:
+    """Replay a snapshot and return its JSON document."""
     choices = choices or Choices()
     host = replay(str(snapshot), choices.excluded_devices, choices.backend_devices)
-    return report_on(observe(host), choices)
+    return document(observe(host), choices)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.kube import MANAGER
 from agent.kube.annotation import Annotation, render
-from agent.kube.managed_fields import MANAGER, keys_of
+from agent.kube.managed_fields import keys_of
 from agent.kube.plan import Desired
 from agent.labels.table import Naming
 
@@ -19,18 +20,18 @@ PREFIX, IB_PREFIX, ACCELERATOR_KEY = Naming()
 FLAVOR, SPEED = f"{PREFIX}/flavor", f"{PREFIX}/speed.current"
 LEAF = f"{PREFIX}/neighbors.current.ibp0.device"
 IB_SPEED = f"{IB_PREFIX}/speed.current"
-TOLD = Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
+ANNOTATED = Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
 
 
 def desired(labels: Mapping[str, str], **changes: Any) -> Desired:
     """These labels beside an annotation of now."""
-    return Desired(labels, **{"observed": TOLD, **changes})
+    return Desired(labels, **{"annotation": ANNOTATED, **changes})
 
 
 def node(
     ours: Mapping[str, str] | None = None,
     others: Mapping[str, Mapping[str, str]] | None = None,
-    observed: Annotation | str | None = TOLD,
+    observed: Annotation | str | None = ANNOTATED,
 ) -> dict[str, Any]:
     """A Node with these labels of manager `bwagent`, those of others by manager, and the
     annotation, which is ours.

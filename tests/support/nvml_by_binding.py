@@ -3,7 +3,7 @@ with it.
 
     LD_LIBRARY_PATH=FOLDER python -I -S nvml_by_binding.py SITE-PACKAGES
 
-Prints the answer that `agent.nvml.library.look` would give, less the words and the library's path.
+Prints the answer that `agent.nvml.library.query` would give, less the words and the library's path.
 """
 
 from __future__ import annotations

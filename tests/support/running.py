@@ -21,7 +21,7 @@ from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -92,16 +92,12 @@ class Silence:
 
     def __init__(self) -> None:
         self.is_ready = False
-        self.text = ""
 
-    def turned(self) -> None:
+    def heartbeat(self) -> None:
         pass
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         self.is_ready = True
-
-    def publish(self, text: str) -> None:
-        self.text = text
 
 
 class World:
@@ -137,18 +133,24 @@ class World:
         """Kill the agent, and start another on the same node."""
         self.runtime = self._agent(**changes)
 
-    def _agent(self, sources: tuple[str, ...] = (), dry_run: bool = False, **times: float) -> Loop:
+    def _agent(
+        self,
+        sources: tuple[str, ...] = (),
+        dry_run: bool = False,
+        **times: float,  # noqa: FBT002
+    ) -> Loop:
         clock = AwakeClock(lambda: self.time)
-        table, keys, settings = Table(30.0, 2), keys_of(Naming()), Settings(**times)
+        table, keys, settings = NeighborTable(30.0, 2), keys_of(Naming()), Settings(**times)
         ears = FrameInbox(self.listener, table, clock)
         gpus, smps = (
             NvmlPoller(self._ask_nvml, aside=BackgroundTask(self._now, self._notify)),
             SmpPoller(self._ask_smp, aside=BackgroundTask(self._now, self._notify)),
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
+        self.metrics = Metrics()
         log = Log(write=self._write, clock=self._wall, steady=lambda: self.time)
         voice = Reporter(
-            log, Metrics(), self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
+            log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
         return Loop(
             Components(

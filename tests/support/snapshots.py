@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.labels.table import Naming
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 
@@ -131,7 +131,7 @@ def report(snapshot: str, excluded: tuple[str, ...] = ()) -> dict[str, Any]:
     """The report on a snapshot, in this process, without the words that there is no PCI bus in
     small ones.
     """
-    found = report_on(observe(replay(snapshot, excluded)), Choices((), excluded, Naming()))
+    found = document(observe(replay(snapshot, excluded)), Choices((), excluded, Naming()))
     return found | {
         "problems": [problem for problem in found["problems"] if problem["source"] != "nvml"]
     }

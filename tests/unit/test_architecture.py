@@ -28,11 +28,9 @@ IO = {
     "events.signals",
     "events.timer",
     "events.uevents",
-    "helper.bare",
     "helper.forkserver",
     "helper.main",
     "helper.process",
-    "helper.terse",
     "infiniband.query",
     "infiniband.umad",
     "kube.client",
@@ -41,14 +39,14 @@ IO = {
     "lldp.packet_socket",
     "lldp.wait",
     "nvml.library",
-    "telemetry.listening",
     "telemetry.server",
 }
 # Modules that every other may import.
-BASE = {"errors", "model", "text"}
+BASE = {"errors", "metric", "model", "text"}
 # What a package or top-level module may import besides BASE and itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "metric": set(),
     "model": set(),
     "text": set(),
     "sysfs": set(),
@@ -62,15 +60,14 @@ ALLOWED: dict[str, set[str]] = {
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
     "labels": {"nvml", "sources"},
     "output": {"labels", "nvml"},
-    "snapshot": {"host", "infiniband", "lldp", "nvml", "sources", "sysfs"},
-    "kube": {"helper", "labels", "nvml"},
+    "snapshot": {"host", "sources", "sysfs"},
+    "kube": {"helper", "labels", "nvml", "sources"},
     "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
     "daemon": {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
     },
-    "options": {"labels"},
-    "run_options": {"daemon", "options", "telemetry"},
+    "options": {"daemon", "labels", "sources", "telemetry"},
 }
 # The modules that put the parts together.
 EDGE = {"cli"}
@@ -80,10 +77,10 @@ THIRD_PARTY = {
     "kube.client",
     "options",
     "output.formats",
-    "run_options",
     "snapshot.archive",
-    "snapshot.pcap",
-    "telemetry.metrics",
+    "lldp.pcap",
+    "telemetry.collector",
+    "telemetry.server",
 }
 
 

@@ -1,6 +1,4 @@
-"""The command line as a shell sees it: exit codes, one line on stderr, nothing half-written, and
-never a traceback.
-"""
+"""The command line as a shell sees it: exit codes, errors of one line, and no traceback."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ EXPECTED = (FIXTURES / "dgx-h100/expected.labels").read_bytes()
 PROBE = ("probe", "--replay", MACHINE)
 
 
-def test_labels_are_printed_as_they_are_to_be() -> None:
+def test_labels_are_printed_as_they_are() -> None:
     """Sorted, `key=value`, and nothing else."""
     finished = bwagent(*PROBE, "-o", "labels")
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, EXPECTED, b"")
@@ -61,7 +59,7 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a sysfs that is a file": (("capture", "x", "--sysfs-root", "/etc/passwd"), "--sysfs-root"),
     "a difference of a replay": ((*PROBE, "--diff"), "--diff"),
-    "a cleanup that nobody confirms": (("cleanup", "--node-name", "n1"), "--yes"),
+    "a cleanup without confirmation": (("cleanup", "--node-name", "n1"), "--yes"),
     "an accelerator key without a domain": (
         (*PROBE, "--accelerator-label", "domain"),
         "--accelerator-label",
@@ -93,12 +91,12 @@ def test_a_usage_error_is_one_line_that_names_the_flag(usage: str) -> None:
     ],
 )
 def test_a_wrong_environment_is_a_usage_error(name: str, value: str, named: str) -> None:
-    """The line names the flag that the variable stands for."""
+    """The line names the flag that the variable sets."""
     assert named in complaint(bwagent(*PROBE, env={name: value}), 2)
 
 
 def test_every_flag_is_a_variable() -> None:
-    """A DaemonSet sets them; repeatable ones take several globs."""
+    """Repeatable flags take several globs."""
     environment = {
         "BWAGENT_PROBE_REPLAY": MACHINE,
         "BWAGENT_PROBE_OUTPUT": "json",
@@ -140,9 +138,9 @@ def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
     assert names == ["a", "b", "c", "dgx-01"]
 
 
-@pytest.mark.parametrize("command", ["probe", "capture"])
+@pytest.mark.parametrize("command", ["probe", "run", "capture", "cleanup"])
 def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
-    """40 lines of 80 columns, whatever the terminal."""
+    """40 lines of 80 columns on any terminal."""
     finished = bwagent(command, "--help")
     lines = finished.stdout.decode().splitlines()
     assert (finished.returncode, finished.stderr) == (0, b"")
@@ -152,8 +150,8 @@ def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     assert all(line.strip().startswith(f"bwagent {command} ") for line in lines[-2:])
 
 
-def test_the_program_says_its_version() -> None:
-    """In one line, and without arguments how it is used."""
+def test_version_and_usage() -> None:
+    """The version is one line; without arguments the usage is printed."""
     assert bwagent("--version").stdout.decode().startswith("bwagent ")
     nothing = bwagent()
     assert (nothing.returncode, nothing.stdout, nothing.stderr[:14]) == (2, b"", b"Usage: bwagent")
@@ -179,7 +177,7 @@ def test_a_closed_pipe_is_no_traceback(output: str) -> None:
     ],
 )
 def test_a_full_disk_under_stdout_is_one_line(arguments: tuple[str, ...]) -> None:
-    """With exit code 1: what was asked for is not there."""
+    """With exit code 1, since the output is missing."""
     with Path("/dev/full").open("wb") as full:
         line = complaint(bwagent(*arguments, stdout=full))
     assert line == "bwagent: cannot write the output: No space left on device"
@@ -196,7 +194,7 @@ def test_a_closed_stdout_is_no_traceback() -> None:
 
 
 def on_a_terminal(*arguments: str, **environment: str) -> bytes:
-    """What the program writes to a terminal, which holds a few KiB that nobody has read."""
+    """Return what the program writes to a terminal, which buffers a few KiB."""
     ours, theirs = pty.openpty()
     with ThreadPoolExecutor(1) as reader:
         written = reader.submit(_read_all, ours)
@@ -208,17 +206,17 @@ def on_a_terminal(*arguments: str, **environment: str) -> bytes:
 
 def _read_all(terminal: int) -> bytes:
     written = b""
-    with suppress(OSError):  # EIO: nobody holds the other end any more
+    with suppress(OSError):  # EIO: the other end is closed
         while more := os.read(terminal, 65536):
             written += more
     return written
 
 
-def test_colour_is_for_terminals() -> None:
-    """Not in a pipe, not with NO_COLOR, not on a dumb one; without colour the text is the same."""
-    coloured = on_a_terminal(*PROBE, TERM="xterm")
+def test_color_is_for_terminals() -> None:
+    """Not in a pipe, not with NO_COLOR, not on a dumb terminal; the text is the same without it."""
+    colored = on_a_terminal(*PROBE, TERM="xterm")
     plain = bwagent(*PROBE).stdout
-    assert b"\x1b[32m" in coloured
+    assert b"\x1b[32m" in colored
     assert b"\x1b" not in plain
     assert on_a_terminal(*PROBE, TERM="xterm", NO_COLOR="1") == plain.replace(b"\n", b"\r\n")
     assert on_a_terminal(*PROBE, TERM="dumb") == plain.replace(b"\n", b"\r\n")
@@ -227,7 +225,7 @@ def test_colour_is_for_terminals() -> None:
 
 @pytest.mark.parametrize("machine", ["cpu-node", "dgx-h100", "h200-roce", "mlx4-dual"])
 def test_yaml_is_a_node(machine: str) -> None:
-    """What `kubectl apply --server-side` takes: its labels are text, whatever they look like."""
+    """A manifest for `kubectl apply --server-side`, in which all labels are strings."""
     node = yaml.safe_load(
         bwagent("probe", "--replay", str(FIXTURES / machine), "-o", "yaml").stdout
     )
@@ -238,7 +236,7 @@ def test_yaml_is_a_node(machine: str) -> None:
 
 
 def test_yaml_without_a_name_is_refused(tmp_path: Path) -> None:
-    """A Node needs one; the line says where from."""
+    """A Node needs one; the line names the flag."""
     snapshot = SMALL | {"host.json": b"{}"}
     assert "--node-name" in complaint(
         bwagent("probe", "--replay", lay(tmp_path / "small", snapshot), "-o", "yaml")
@@ -247,7 +245,7 @@ def test_yaml_without_a_name_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output", ["table", "labels", "json", "yaml"])
 def test_a_long_name_breaks_no_output(tmp_path: Path, output: str) -> None:
-    """Long names give way, in the table; the data has them whole."""
+    """The table cuts long names; the other formats have them whole."""
     name = "m" * 60
     snapshot = {path: data for path, data in SMALL.items() if path != f"{CLASS}/ibp0"}
     folder = lay(tmp_path / "long", snapshot | {f"{CLASS}/{name}": SMALL[f"{CLASS}/ibp0"]})
@@ -258,7 +256,7 @@ def test_a_long_name_breaks_no_output(tmp_path: Path, output: str) -> None:
 
 
 def test_an_escape_in_a_links_target_does_not_reach_the_terminal(tmp_path: Path) -> None:
-    """A netdev's master is named by a link; its broken file is reported by that name."""
+    """The name of a netdev's master is read from a symlink, and a problem names it."""
     evil: Snapshot = {
         f"{FUNCTION}/infiniband/ibp0/ports/1/link_layer": b"Ethernet\n",
         f"{FUNCTION}/net/eth0/dev_port": b"0\n",
@@ -270,7 +268,7 @@ def test_an_escape_in_a_links_target_does_not_reach_the_terminal(tmp_path: Path)
 
 
 def test_a_narrow_encoding_is_no_traceback(tmp_path: Path) -> None:
-    """A host name may have any letters, and a terminal may not."""
+    """A host name may have letters that the terminal's encoding lacks."""
     folder = lay(tmp_path / "small", SMALL | {"host.json": '{"hostname": "knöten"}'.encode()})
     finished = bwagent("probe", "--replay", folder, env={"PYTHONIOENCODING": "ascii"})
     assert b"Traceback" not in finished.stderr

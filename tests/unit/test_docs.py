@@ -1,4 +1,4 @@
-"""What the documents say is what the code does."""
+"""The documents are equal to the code where they repeat it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,11 @@ from typing import TYPE_CHECKING
 from agent.cli import cli
 from agent.labels.table import LABELS
 from agent.output.table import render
-from tests.support.machines import report
+from tests.support.documents import between
+from tests.support.machines import document_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def between(path: Path, begin: str, end: str, truth: str, *, update: bool) -> str:
-    """What a document says between two marks; with `update` it is made to say the truth first."""
-    before, mark, rest = path.read_text().partition(begin)
-    said, closing, behind = rest.partition(end)
-    if update:
-        path.write_text(before + mark + truth + closing + behind)
-        return truth
-    return said
 
 
 def test_label_table(repository: Path, update_golden: bool) -> None:
@@ -37,8 +28,8 @@ def test_label_table(repository: Path, update_golden: bool) -> None:
 
 
 def test_the_table_shown_is_the_table_printed(repository: Path, update_golden: bool) -> None:
-    """The README shows what `probe` prints of the half-failed machine, letter by letter."""
-    truth = render(report(repository / "sysfs_fixtures/half-failed"), colour=False)
+    """The README shows what `probe` prints for the half-failed machine."""
+    truth = render(document_of(repository / "sysfs_fixtures/half-failed"), color=False)
     begin = "--replay sysfs_fixtures/half-failed\n"
     assert between(repository / "README.md", begin, "```", truth, update=update_golden) == truth
 
@@ -51,14 +42,14 @@ def test_every_command_is_in_the_readme(repository: Path) -> None:
     assert set(re.findall(r"^\| `bwagent (\w+)", readme, re.MULTILINE)) == set(cli.commands)
 
 
-def test_ci_runs_what_the_readme_says(repository: Path) -> None:
-    """CI passes the tests by the README's second command, as it is written there."""
+def test_ci_runs_the_readmes_test_command(repository: Path) -> None:
+    """CI runs the tests by the README's second command, word for word."""
     commands = re.findall(r"```sh\n(.*?)\n```", (repository / "README.md").read_text(), re.DOTALL)
     assert commands[1] in (repository / ".ci/run").read_text().splitlines()
 
 
 def test_the_readmes_first_command_prints_labels(repository: Path) -> None:
-    """What the README's first command runs prints the labels of its machine."""
+    """The README's first command prints the labels of its machine."""
     first = re.findall(r"```sh\n(.*?)\n```", (repository / "README.md").read_text(), re.DOTALL)[0]
     arguments = first.rpartition("bin/bwagent ")[2].split()
     done = subprocess.run(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
 
-from agent.output.formats import FORMS
+from agent.output.formats import FORMATS
 from agent.output.table import WIDTH, render
-from tests.support.machines import MACHINES, report
+from tests.support.machines import MACHINES, document_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +21,8 @@ every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: pa
 
 @every_machine
 def test_labels(machine: Path, update_golden: bool) -> None:
-    """A machine's Node carries the labels that were worked out for it from the contract."""
-    labels = FORMS["labels"](report(machine))
+    """A machine has the labels that were worked out for it from the contract."""
+    labels = FORMATS["labels"](document_of(machine))
     golden = machine / "expected.labels"
     if update_golden:
         golden.write_text(labels)
@@ -30,33 +31,33 @@ def test_labels(machine: Path, update_golden: bool) -> None:
 
 @every_machine
 def test_document_follows_its_schema(machine: Path, repository: Path) -> None:
-    """The JSON of every machine is what docs/probe.schema.json publishes."""
+    """The JSON document of every machine is valid under docs/probe.schema.json."""
     schema = json.loads((repository / "docs/probe.schema.json").read_text())
-    jsonschema.validate(report(machine), schema, cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(document_of(machine), schema, cls=jsonschema.Draft202012Validator)
 
 
 @every_machine
 def test_table_fits_the_terminal(machine: Path) -> None:
-    """No line of the table is wider than 80 columns, and colour adds no word."""
-    plain, coloured = (render(report(machine), colour=colour) for colour in (False, True))
+    """No line of the table is wider than 80 columns, and color adds no word."""
+    plain, colored = (render(document_of(machine), color=color) for color in (False, True))
     assert max(map(len, plain.splitlines())) <= WIDTH
     for code in ("\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"):
-        coloured = coloured.replace(code, "")
-    assert coloured == plain
+        colored = colored.replace(code, "")
+    assert colored == plain
 
 
 @every_machine
 def test_every_port_has_its_reason(machine: Path) -> None:
-    """Each port says why it is backend or ignored, and no two rows share a name in one role."""
-    ports = report(machine)["ports"]
+    """Every port has a reason for its role, and the names of backend ports are distinct."""
+    ports = document_of(machine)["ports"]
     assert all(port["reason"] for port in ports)
     backend = [port["interface"] for port in ports if port["role"] == "backend"]
     assert len(set(backend)) == len(backend)
 
 
 @every_machine
-def test_says_where_it_is_from(machine: Path) -> None:
-    """A machine folder names the source of its facts and what it proves."""
+def test_readme_names_its_source(machine: Path) -> None:
+    """A machine's README names the source of its facts and what they prove."""
     text = (machine / "README.md").read_text()
     assert len(text.splitlines()) > 5
     assert "source" in text.lower()
@@ -67,12 +68,17 @@ def test_says_where_it_is_from(machine: Path) -> None:
     "name", ["dgx-h100", "gb200-nvl72", "hgx-b200-nvswitch", "lent-to-pod", "soft-roce"]
 )
 def test_a_healthy_machine_has_no_problem(name: str, repository: Path) -> None:
-    """What is as it should be stands where it belongs: boards whose NVLink ends in the chassis are
-    in no domain.
-    """
-    assert report(repository / "sysfs_fixtures" / name)["problems"] == []
+    """A machine without faults; boards whose NVLink ends in the chassis are in no domain."""
+    assert document_of(repository / "sysfs_fixtures" / name)["problems"] == []
 
 
 def test_there_are_enough_machines() -> None:
-    """The fleet of captured machines does not shrink unnoticed."""
+    """The number of captured machines does not shrink unnoticed."""
     assert len(MACHINES) >= 28
+
+
+def test_the_index_lists_every_machine(repository: Path) -> None:
+    """sysfs_fixtures/README.md has one row per folder, in the order of their names."""
+    lines = (repository / "sysfs_fixtures/README.md").read_text().splitlines()
+    rows = [re.fullmatch(r"\| \[(.+)\]\(\1\) \| (.+) \| (.+) \|", line) for line in lines]
+    assert [row[1] for row in rows if row] == [machine.name for machine in MACHINES]

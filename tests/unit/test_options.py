@@ -1,4 +1,4 @@
-"""The flags of `bwagent run`: what is not given, and all that is wrong at once."""
+"""The flags of `bwagent run`: defaults, times, and one error for all wrong settings."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import click
 import pytest
 
 from agent.cli import run
+from agent.options import duration
 
 
 def parsed(*words: str) -> dict[str, Any]:
-    """What `run` is called with."""
+    """Return the keyword arguments of `run`."""
     with run.make_context("run", list(words)) as context:
         return dict(context.params)
 
 
-def test_what_is_not_given_is_none_or_its_default() -> None:
-    """As for every other command: no value of click's own gets through."""
+def test_flags_have_plain_defaults() -> None:
+    """No sentinel of click gets through, and flags override defaults."""
     plain = (type(None), bool, int, float, str, tuple)
     assert {name: value for name, value in parsed().items() if not isinstance(value, plain)} == {}
     assert parsed()["nvml_library"] is None
@@ -26,10 +27,44 @@ def test_what_is_not_given_is_none_or_its_default() -> None:
     assert parsed("--hold", "1m")["hold"] == 60.0
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    """An unknown flag, a word too many, two values: one error."""
+def test_all_wrong_settings_are_one_error() -> None:
+    """An unknown flag and two wrong values, or an argument."""
     with pytest.raises(click.UsageError) as caught:
         parsed("--hold", "soon", "--nosuch", "--source", "lldb")
     assert all(word in caught.value.format_message() for word in ("soon", "--nosuch", "lldb"))
     with pytest.raises(click.UsageError, match="unexpected argument: more"):
         parsed("more")
+
+
+def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable with the prefix of the command that no flag reads was meant for it."""
+    monkeypatch.setenv("BWAGENT_RUN_HOLDD", "60")
+    with (
+        pytest.raises(click.UsageError, match="no such setting: BWAGENT_RUN_HOLDD"),
+        run.make_context("run", [], auto_envvar_prefix="BWAGENT_RUN"),
+    ):
+        pass
+
+
+def test_errors_follow_the_order_of_the_command_line() -> None:
+    """What was typed first is reported first, and what was not typed last."""
+    with pytest.raises(click.UsageError) as caught:
+        parsed("--resync", "x", "--hold", "y")
+    message = caught.value.format_message()
+    assert message.index("--resync") < message.index("--hold")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90.0), ("1.5m", 90.0), ("1h", 3600.0), ("0s", 0.0), ("720h", 2592e3)],
+)
+def test_times(text: str, seconds: float) -> None:
+    """A number, and perhaps a unit."""
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1 h", "1e3", "721h", "\u0663", "nan"])
+def test_no_times(text: str) -> None:
+    """Negative, in other units, longer than 30 days, or no number; the error names the limits."""
+    with pytest.raises(click.BadParameter, match="is not a time from 0s to 720h"):
+        duration(text)

@@ -29,7 +29,10 @@ MOUNTED = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/storage"\nrunroot = "{0}/run"\n'
 # crun, and limits on processes, want a cgroup and a kernel that containers in containers do not
 # have.
-ENGINE = '[containers]\ndefault_ulimits = []\npids_limit = 0\n[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\n'
+ENGINE = (
+    "[containers]\ndefault_ulimits = []\npids_limit = 0\n"
+    '[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\n'
+)
 
 
 def missing() -> str | None:

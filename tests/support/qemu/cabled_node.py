@@ -2,7 +2,7 @@
 tests.support.qemu.cabled_node`.
 
     rxe0 eth0 ---------------------- swp1   leaf-1: port IDs are interface names
-    rxe1 eth1 ---------------------- swp1   leaf-2: a chassis ID of its own; port IDs are MAC addresses,
+    rxe1 eth1 ---------------------- swp1   leaf-2: its own chassis ID; port IDs are MAC addresses,
                                             and "Ethernet1/1" on this port
     rxe2 eth2 ----- dumb switch ---- swp2   leaf-1
                           `--------- swp2   leaf-2

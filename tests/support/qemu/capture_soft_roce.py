@@ -38,7 +38,8 @@ modprobe bonding max_bonds=0 # or there is a bond0 that nobody asked for
 ip netns add leaf
 
 cable() { # NETDEV NUMBER
-    ip link add "$1" address "02:00:00:00:01:$2" type veth peer name "$1" address "02:00:00:00:02:$2" netns leaf
+    ip link add "$1" address "02:00:00:00:01:$2" type veth \
+        peer name "$1" address "02:00:00:00:02:$2" netns leaf
     ip link set "$1" up
     ip -n leaf link set "$1" up
     settle "$1" up

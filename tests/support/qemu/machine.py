@@ -5,8 +5,8 @@ and is gone. Inside, every path of the host is at its own place, the running Pyt
 virtualenv included, so a script can say `{sys.executable} -m agent.cli ...`:
 
     host's /   --9p, read-only-->  lower layer  \
-    (memory)   --tmpfs---------->  upper layer  -+-->  /, where the script can write anything and the host sees nothing
-    work_dir   --9p, read-write--------------------->  the same path, the script's current folder and its way out
+    (memory)   --tmpfs---------->  upper layer  -+-->  /, writable, discarded at the end
+    work_dir   --9p, read-write--------------------->  the same path, the script's folder
     (memory)   --tmpfs------------------------------>  /run, /dev/shm
 
 Modules load by themselves when a link type is first asked for (`ip link add type bond`, `rdma link
@@ -56,7 +56,7 @@ RDMA = (
 NETWORK = ("virtio_net", "veth", "bridge", "bonding", "8021q", "dummy")
 MODULES = (*TO_REACH_THE_HOST, *RDMA, *NETWORK)
 USER_NETWORK = ("-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=")
-"""Pass as `devices`; after `modprobe virtio_net`, eth0 may be 10.0.2.15/24, and the host's loopback is 10.0.2.2."""
+"""Pass as `devices`; after `modprobe virtio_net`, eth0 may be 10.0.2.15/24, the host 10.0.2.2."""
 
 
 class MachineError(Exception):
@@ -91,7 +91,7 @@ class Machine:
     devices: tuple[str, ...] = ()
     """More of QEMU's arguments, such as USER_NETWORK."""
     boot_limit: float = 60
-    """Seconds until the script starts: many times what it takes, for hosts that are busy with other tests."""
+    """Seconds until the script starts: many times what it takes on an idle host."""
 
     def run(
         self, script: str, *, timeout: float = 120, env: Mapping[str, str] | None = None
@@ -110,7 +110,8 @@ class Machine:
         if not (talk / "status").exists():
             raise _error(
                 talk,
-                f"the machine went down {'under its script' if started.exists() else 'as it booted'}",
+                "the machine went down "
+                f"{'under its script' if started.exists() else 'as it booted'}",
             )
         return Result(int((talk / "status").read_text()), _text(talk / "output"))
 
@@ -167,7 +168,7 @@ class Machine:
 def missing(cache: Path = CACHE) -> str | None:
     """Say which part of the emulated machine is not on this host; None when it can boot."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return "the emulated machine runs the host's own programs, and they are not for Linux on x86-64"
+        return "the emulated machine runs the host's programs, which must be for Linux on x86-64"
     for tool, package in TOOLS.items():
         if _tool(tool) is None:
             return f"the emulated machine needs {tool}: apt-get install {package}"

@@ -4,7 +4,7 @@ when it is done.
     test, outside                                            program, inside
     with Desk(machine, "python -m ...") as desk:  --boot-->  obey(node)
         desk.order("pull", "leaf-1", "swp1")      ["pull", "leaf-1", "swp1"]
-                                                  {"value": what node.pull("leaf-1", "swp1") returned}
+                                                  {"value": node.pull("leaf-1", "swp1")}
 
 A line of JSON each way, over the user network that the machine has (USER_NETWORK). An order that
 fails inside fails outside, with the traceback of there; so does one that the machine does not live
@@ -116,7 +116,7 @@ def serve(connection: socket.socket, node: object) -> None:
 def _done(node: object, verb: str, arguments: list[Any]) -> dict[str, Any]:
     try:
         return {"value": getattr(node, verb)(*arguments)}
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it was, it is for those outside to know
         return {"error": traceback.format_exc()}
 
 

@@ -3,7 +3,7 @@ orders of a test.
 
     rxe0 p0 ------ swp1  leaf-1      and whatever else is plugged together
     rxe1 p1 ------ swp1  leaf-2
-         eth0 --- the host, where the API server is, and who gives the orders (tests/support/qemu/orders.py)
+         eth0 --- the host: the API server, and the test (tests/support/qemu/orders.py)
 
 `python -m tests.support.qemu.running_node NODE KUBECONFIG`; each agent leaves agent-N.log.
 """

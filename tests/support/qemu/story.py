@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.support.qemu.timeline import Fact, Facts, Timeline, Version
 
 REPO = Path(__file__).parents[3]
-LIMIT = 120.0  # seconds that the Node may take to say what it should; what it does take is for benchmarks
+LIMIT = 120.0  # seconds for the Node to carry its labels; benchmarks measure the time
 HCA_ON_THE_BUS = (
     *("-blockdev", "null-co,node-name=nothing,read-zeroes=on"),
     *(

@@ -85,7 +85,8 @@ def faults(
         allowed = [way[0], *(via or {}).get(name, ()), after.get(name)]
         if name not in aside and not (told[-1] == after.get(name) and _is_among(told, allowed)):
             found.append(
-                f"{name}: {' -> '.join(map(str, told))}, and should be {' -> '.join(map(str, allowed))}"
+                f"{name}: {' -> '.join(map(str, told))}, "
+                f"and should be {' -> '.join(map(str, allowed))}"
             )
     return found
 

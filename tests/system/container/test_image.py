@@ -88,7 +88,7 @@ def test_size(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
     """The image is small, and its layers are the system, the dependencies and the agent."""
     layers = image.layers()
     with capsys.disabled():
-        print(f"\nimage: {' + '.join(f'{size / 1e6:.1f}' for size in layers)} MB")
+        print(f"\nimage: {' + '.join(f'{size / 1e6:.1f}' for size in layers)} MB")  # noqa: T201 - the size is asked for
     assert len(layers) == 3
     assert sum(layers) < BIGGEST
     assert layers[-1] < 3_000_000
@@ -167,7 +167,10 @@ def test_wakeups(image: Image) -> None:
 
 def test_smp_child(image: Image) -> None:
     """The child that asks InfiniBand ports is started by the image's own Python, and answers."""
-    code = "from agent.helper.process import call; print(call('smp', {'ports': [['mlx5_none', 1]]}, 10)['ports'][0]['error'])"
+    code = (
+        "from agent.helper.process import call; "
+        "print(call('smp', {'ports': [['mlx5_none', 1]]}, 10)['ports'][0]['error'])"
+    )
     assert image.python(code, user="0") == "no-umad\n"
 
 
@@ -178,7 +181,10 @@ def test_nvml_from_the_host(image: Image, tmp_path: Path) -> None:
     require(stand_in_nvml.missing())
     stand_in_nvml.build(tmp_path)
     place = f"/host/usr/lib/{os.uname().machine}-linux-gnu"
-    code = "from agent.helper.process import call; print(call('nvml', {'library': None}, 10)['library'])"
+    code = (
+        "from agent.helper.process import call; "
+        "print(call('nvml', {'library': None}, 10)['library'])"
+    )
     assert image.python(code, user="0", mounts={tmp_path: place}) == f"{place}/libnvidia-ml.so.1\n"
 
 
@@ -186,7 +192,8 @@ def test_programs(image: Image) -> None:
     """Python, bwagent and ldconfig are all that can be run: no shell, no package manager."""
     code = """
 import os, sys
-folders = "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/bwagent/bin"
+folders = [f"{top}/{name}" for top in ("", "/usr", "/usr/local") for name in ("bin", "sbin")]
+folders.append("/opt/bwagent/bin")
 print(*{name for folder in folders if os.path.exists(folder) for name in os.listdir(folder)})
 """
     programs = set(image.python(code).split())

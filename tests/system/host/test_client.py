@@ -12,13 +12,14 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.kube import transport as live
+from agent.kube.apply import get_node, list_nodes
 from agent.kube.client import handle
-from agent.kube.requests import look, nodes
 from agent.kube.response import KINDS, Failure, answer_of, failure_of
+from agent.kube.transport import connect
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import certificate, reply, says, serving
 from tests.support.real_parts import require
@@ -91,13 +92,13 @@ ODD: dict[str, tuple[bytes, int | None, str | None, str]] = {
     "bytes": (reply(200, b"\xff\xfe\x00", kind="image/png"), 200, "garbage", "image/png"),
     "a JSON list": (reply(200, b"[]"), 200, "garbage", ""),
     "deep JSON": (reply(200, b"[" * 100_000), 200, "garbage", ""),
-    "something that is no Node": (reply(200, as_json(status(200))), 200, "garbage", "no Node"),
-    "odd metadata": (reply(200, b'{"metadata":[{"name":"n1"}]}'), 200, "garbage", "no Node"),
+    "something that is no Node": (reply(200, as_json(status(200))), 200, "garbage", "not a Node"),
+    "odd metadata": (reply(200, b'{"metadata":[{"name":"n1"}]}'), 200, "garbage", "not a Node"),
     "a Node without uid": (
         reply(200, b'{"metadata":{"name":"n1","uid":null}}'),
         200,
         "garbage",
-        "no Node",
+        "not a Node",
     ),
     "a page elsewhere": (reply(302, b"", "Location: http://127.0.0.1:1/"), 302, "garbage", "302"),
     "a new protocol": (b"HTTP/1.1 101 Switching\r\n\r\n", 101, "garbage", "101"),
@@ -143,7 +144,7 @@ def test_odd_answers(name: str, operation: str, tmp_path: Path) -> None:
         told = handle({**GET, "operation": operation, "body": {"kind": "Node"}, "kubeconfig": path})
     assert len(server.requests) == 1
     assert (told.get("status"), told.get("error")) == (code, error)
-    assert word in told["message"].replace("no list of Nodes", "no Node")
+    assert word in told["message"].replace("not a NodeList", "not a Node")
     failure = failure_of(answer_of(json.loads(json.dumps(told))), "n1")
     assert failure.kind in KINDS
     assert failure.text.startswith("Node n1: ")
@@ -204,12 +205,13 @@ def test_pages_of_nodes(tmp_path: Path) -> None:
         says(reply(200, as_json(first)), reply(200, as_json({"items": [ours]})))
     ) as server:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
-        found = list(nodes(lambda request: handle({**request, "kubeconfig": path})))
+        found = list(list_nodes(lambda request: handle({**request, "kubeconfig": path})))
     assert [one["metadata"]["name"] for one in found if not isinstance(one, Failure)] == [
         "n1",
         "n1",
     ]
-    assert b"continue=more%2Fof%20it" in server.requests[1]
+    target = server.requests[1].decode().split()[1]
+    assert parse_qs(urlsplit(target).query)["continue"] == ["more/of it"]
 
 
 def test_pages_that_end_early(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_pages_that_end_early(tmp_path: Path) -> None:
     first = {"items": [node({FLAVOR: "roce"})], "metadata": {"continue": "more"}}
     with serving(says(reply(200, as_json(first)), reply(410, as_json(status(410))))) as server:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
-        found = list(nodes(lambda request: handle({**request, "kubeconfig": path})))
+        found = list(list_nodes(lambda request: handle({**request, "kubeconfig": path})))
     assert [isinstance(one, Failure) for one in found] == [False, True]
 
 
@@ -266,7 +268,7 @@ def test_dripping(tmp_path: Path) -> None:
     """A server that never comes to an end is left when the whole request is late."""
     with serving(drip) as server:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
-        found = look(live.door(path, timeout_s=1, deadline_s=3), "n1")
+        found = get_node(connect(path, timeout_s=1, deadline_s=3), "n1")
     assert isinstance(found, Failure)
     assert (found.kind, found.transient) == ("helper", True)
     assert "no answer within 3 s" in found.text
@@ -304,7 +306,7 @@ def test_a_pods_token(
             Path(account, "token").write_text(next(tokens))
             return handle({**request, "service_account": account})
 
-        assert not isinstance(look(ask, "n1"), Failure)
+        assert not isinstance(get_node(ask, "n1"), Failure)
     sent = [
         line for request in server.requests for line in request.split(b"\r\n") if b"bearer" in line
     ]
@@ -445,12 +447,12 @@ def test_outside_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_through_a_child(tmp_path: Path) -> None:
     """The door is the same from outside: the Node where it is there, a failure where not."""
     with serving(says(reply(200, NODE), reply(404, as_json(status(404))))) as server:
-        kube = live.door(kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
-        found, gone = look(kube, "n1"), look(kube, "n1")
+        kube = connect(kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
+        found, gone = get_node(kube, "n1"), get_node(kube, "n1")
     assert not isinstance(found, Failure)
     assert found["metadata"]["labels"] == {FLAVOR: "roce"}
     assert isinstance(gone, Failure)
-    assert gone.text == "Node n1: it does not exist: because"
+    assert gone.text == "Node n1: not found: because"
 
 
 EXEC = {
@@ -461,9 +463,7 @@ EXEC = {
 
 
 def test_a_credential_plugin_through_a_child(tmp_path: Path) -> None:
-    """The child leaves out most of the client; what a kubeconfig may ask for is there all the
-    same.
-    """
+    """A kubeconfig's exec plugin runs in the helper, and its token is sent."""
     said = tmp_path / "credential"
     said.write_text(
         json.dumps(
@@ -473,24 +473,16 @@ def test_a_credential_plugin_through_a_child(tmp_path: Path) -> None:
     with serving(says(reply(200, NODE))) as server:
         plugin = {**EXEC, "args": [str(said)]}
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", exec=plugin)
-        assert not isinstance(look(live.door(path), "n1"), Failure)
+        assert not isinstance(get_node(connect(path), "n1"), Failure)
     assert b"authorization: Bearer t\r\n" in server.requests[0]
 
 
-def test_what_a_child_leaves_out() -> None:
-    """A request of a Pod loads less than half of the client."""
+def test_modules_of_a_request() -> None:
+    """A request loads the generic client, and none of the generated API classes and models."""
     names = _loaded("from agent.helper.main import kube; kube({'operation': 'get', 'node': 'n'})")
-    assert {"kubernetes.client.rest", "kubernetes.config.incluster_config"} <= names
-    assert (
-        not {
-            "kubernetes.dynamic",
-            "kubernetes.config.kube_config",
-            "pydantic",
-            "requests",
-            "yaml.loader",
-        }
-        & names
-    )
+    generated = ("kubernetes.client.api.", "kubernetes.client.models.")
+    assert "kubernetes.client.api_client" in names
+    assert not [name for name in names if name.startswith(generated)]
 
 
 def _loaded(code: str) -> set[str]:

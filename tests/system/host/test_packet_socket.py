@@ -14,7 +14,7 @@ import pytest
 
 from agent.errors import Malformed, Unavailable
 from agent.lldp.frame import decode
-from agent.lldp.packet_socket import BURST, Listener, lldp_program
+from agent.lldp.packet_socket import MAX_FRAMES, Listener, lldp_program
 from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
 from tests.support.real_parts import require
 from tests.support.switch import (
@@ -157,7 +157,7 @@ def agreed(second: Lldpd, listener: Listener) -> bool:
     """Both decoders have heard the switch, and say the same."""
     ours = [decode(frame.data) for frame in listener.receive(1.5)]
     theirs = [told_by_lldpd(item) for item in second.neighbors()]
-    print(f"{ours = }\n{theirs = }")
+    print(f"{ours = }\n{theirs = }")  # noqa: T201 - pytest shows it when it never comes true
     return bool(theirs and ours) and all(
         getattr(ours[-1], name) == value for name, value in theirs[-1].items()
     )
@@ -419,7 +419,7 @@ def test_a_flood_on_one_port_leaves_the_others_their_turn(
     while "eth1" not in heard and time.monotonic() < end:
         peer.send("wire0", *[ethernet(NAMED)] * 1000)
         heard = [frame.netdev for frame in listener.receive(1)]
-        assert heard.count("eth0") == BURST
+        assert heard.count("eth0") == MAX_FRAMES
     assert "eth1" in heard
 
 

@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.kube.annotation import parse
-from agent.kube.cleanup import removals
-from agent.kube.managed_fields import owned
+from agent.kube.apply import apply, get_node, list_nodes
+from agent.kube.commands import removals
+from agent.kube.managed_fields import owned_labels
 from agent.kube.plan import ForeignField, plan
-from agent.kube.requests import apply, look, nodes
 from agent.kube.response import Failure
-from agent.kube.transport import door
+from agent.kube.transport import connect
 from tests.support.kube.cluster import APPLY, MERGE
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from agent.kube.apply import Outcome
+    from agent.kube.transport import Kube, Request
     from tests.support.kube.cluster import Cluster
 
 ACCOUNT = "appliers"
@@ -43,11 +44,11 @@ class Applier:
 
     cluster: Cluster
     node: str
-    kube: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    kube: Kube
     known: Mapping[str, Any] = field(default_factory=dict)  # the Node as it was seen last
 
-    def look(self) -> Mapping[str, Any]:
-        found = look(self.kube, self.node)
+    def get_node(self) -> Mapping[str, Any]:
+        found = get_node(self.kube, self.node)
         assert not isinstance(found, Failure), found.text
         self.known = found
         return found
@@ -55,7 +56,7 @@ class Applier:
     def apply(self, labels: Mapping[str, str], **changes: Any) -> Outcome:
         """Apply to the Node as it was seen last, which may be long ago."""
         outcome = apply(
-            self.kube, plan(self.known or self.look(), desired(labels, **changes), KEYS, NOW)
+            self.kube, plan(self.known or self.get_node(), desired(labels, **changes), KEYS)
         )
         self.known = outcome.node or self.known
         return outcome
@@ -97,7 +98,7 @@ def applier(cluster: Cluster, account: str) -> Applier:
     return Applier(
         cluster,
         name,
-        door(str(cluster.kubeconfig(cluster.token_for_pod_on(name, account, account)))),
+        connect(str(cluster.kubeconfig(cluster.token_for_pod_on(name, account, account)))),
     )
 
 
@@ -111,10 +112,10 @@ def test_a_fresh_node(applier: Applier) -> None:
         1,
         None,
     )
-    found = applier.look()
-    assert owned(found, KEYS) == ALL
+    found = applier.get_node()
+    assert owned_labels(found, KEYS) == ALL
     assert parse(found["metadata"]["annotations"][KEYS.annotation], KEYS.annotation)[1] is None
-    assert not plan(found, desired(ALL), KEYS, NOW).due
+    assert not plan(found, desired(ALL), KEYS).due
 
 
 def test_what_comes_back(applier: Applier) -> None:
@@ -125,7 +126,7 @@ def test_what_comes_back(applier: Applier) -> None:
     assert outcome.node is not None
     assert outcome.node["metadata"]["labels"] == applier.labels()
     assert outcome.node["metadata"]["labels"][EXPECTED] == "3200G"
-    assert not plan(outcome.node, desired(ALL), KEYS, NOW).due
+    assert not plan(outcome.node, desired(ALL), KEYS).due
 
 
 def test_others_stay(applier: Applier) -> None:
@@ -152,10 +153,10 @@ def test_drift(applier: Applier) -> None:
     for seen in (False, True):
         applier.by_others("kubectl-edit", {FLAVOR: "x", SPEED: None})
         if seen:
-            applier.look()
+            applier.get_node()
         outcome = applier.apply(ALL)
         assert [(taken.key, taken.manager) for taken in outcome.taken] == [(FLAVOR, "kubectl-edit")]
-        assert owned(applier.look(), KEYS) == ALL
+        assert owned_labels(applier.get_node(), KEYS) == ALL
 
 
 @pytest.mark.parametrize("kind", [MERGE, APPLY])
@@ -170,7 +171,7 @@ def test_two_managers(applier: Applier, kind: str) -> None:
     assert outcome.left_alone == (ForeignField(ACC, "b.2", "a.1", ("nfd-master",)),)
     assert outcome.removed == ()
     assert applier.labels() == {**ALL, ACC: "b.2", "site.example/rack": "1", EXPECTED: "3200G"}
-    again = plan(applier.look(), desired(ALL), KEYS, NOW)
+    again = plan(applier.get_node(), desired(ALL), KEYS)
     assert (again.due, again.left_alone) == (False, outcome.left_alone)
 
 
@@ -186,11 +187,11 @@ def test_a_shared_accelerator(applier: Applier) -> None:
     """The same value may be of two managers; when ours ends, theirs stays."""
     applier.by_others("nfd-master", {ACC: "a.1"})
     applier.apply(ALL)
-    assert owned(applier.look(), KEYS)[ACC] == "a.1"
+    assert owned_labels(applier.get_node(), KEYS)[ACC] == "a.1"
     outcome = applier.apply({FLAVOR: "infiniband"})
     assert ACC not in outcome.removed
     assert applier.labels()[ACC] == "a.1"
-    assert ACC not in owned(applier.look(), KEYS)
+    assert ACC not in owned_labels(applier.get_node(), KEYS)
 
 
 def test_a_node_made_anew(applier: Applier) -> None:
@@ -206,15 +207,15 @@ def test_a_node_made_anew(applier: Applier) -> None:
     assert (gone.failure.kind, gone.requests) == ("recreated", 1)
     assert (anew.failure.kind, anew.requests) == ("recreated", 1)
     assert applier.labels() == {}
-    applier.look()
+    applier.get_node()
     assert applier.apply(ALL).failure is None
 
 
 def test_no_such_node(applier: Applier) -> None:
     """A Node that does not exist is told in one line."""
-    found = look(applier.kube, "nowhere")
+    found = get_node(applier.kube, "nowhere")
     assert isinstance(found, Failure)
-    assert found.text == 'Node nowhere: it does not exist: nodes "nowhere" not found'
+    assert found.text == 'Node nowhere: not found: nodes "nowhere" not found'
 
 
 def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
@@ -269,7 +270,7 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
     assert (labels[FLAVOR], labels[LEAF], labels[ACC]) == ("roce", "L1", "a.1")
     assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
     assert all(message in refusal.text for refusal in outcome.refused)
-    again = plan(applier.look(), desired(ALL, backed_off=outcome.back_off), KEYS, NOW)
+    again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
     assert (again.due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
 
 
@@ -285,32 +286,32 @@ def test_a_rotated_token(
     shutil.copy(applier.cluster.ca, tmp_path / "ca.crt")
     good = applier.cluster.token_for_pod_on(applier.node, account, account)
     tokens = ["run-out", good, good]
-    behind = door(service_account=str(tmp_path))
+    behind = connect(service_account=str(tmp_path))
 
-    def kube(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def kube(request: Request) -> Mapping[str, Any]:
         (tmp_path / "token").write_text(tokens.pop(0) + "\n" if tokens else "run-out")
         return behind(request)
 
     applier.kube = kube
-    applier.look()
+    applier.get_node()
     assert applier.apply(ALL).failure is None
     failure = applier.apply({}).failure
     assert failure is not None
-    assert failure.text.endswith("does not accept our token: Unauthorized")
+    assert failure.text.endswith("rejected the token: Unauthorized")
     assert applier.labels()[FLAVOR] == "infiniband"
 
 
 def test_no_permission(applier: Applier) -> None:
     """An account without the ClusterRole is told what it lacks, once, and no key is blamed."""
-    applier.look()
+    applier.get_node()
     applier.cluster.kubectl("create", "serviceaccount", applier.node)
     token = applier.cluster.token_for_pod_on(applier.node, applier.node, "default")
-    applier.kube = door(str(applier.cluster.kubeconfig(token)))
+    applier.kube = connect(str(applier.cluster.kubeconfig(token)))
     outcome = applier.apply(ALL)
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.requests, outcome.refused) == ("forbidden", 1, ())
     assert 'cannot patch resource "nodes"' in outcome.failure.text
-    assert isinstance(look(applier.kube, applier.node), Failure)
+    assert isinstance(get_node(applier.kube, applier.node), Failure)
 
 
 def test_cleanup(applier: Applier) -> None:
@@ -319,7 +320,7 @@ def test_cleanup(applier: Applier) -> None:
     """
     before = {kind: applier.metadata()[kind] for kind in ("labels", "annotations")}
     applier.apply(ALL)
-    applier.look()
+    applier.get_node()
     for found in removals([applier.known], KEYS):
         assert apply(applier.kube, found).failure is None
     after = applier.metadata()
@@ -332,10 +333,10 @@ def test_cleanup_of_all(applier: Applier) -> None:
     account may not list.
     """
     applier.apply(ALL)
-    listed = list(nodes(applier.kube))
+    listed = list(list_nodes(applier.kube))
     assert [one.kind for one in listed if isinstance(one, Failure)] == ["forbidden"]
-    admin = door(str(applier.cluster.kubeconfig()))
-    found = [one for one in nodes(admin) if not isinstance(one, Failure)]
+    admin = connect(str(applier.cluster.kubeconfig()))
+    found = [one for one in list_nodes(admin) if not isinstance(one, Failure)]
     assert applier.node in {one.node for one in removals(found, KEYS)}
     for one in removals(found, KEYS):
         assert apply(admin, one).failure is None

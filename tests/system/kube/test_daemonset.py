@@ -217,7 +217,7 @@ def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[
     worker.until("it has made half a dozen requests", lambda: has_worked(worker))
     memory = worker.container().memory()
     with capsys.disabled():
-        print(f"\nthe agent's container: {memory.peak / MEBI:.0f} of {memory.limit / MEBI:.0f} MiB")
+        print(f"\nthe agent's container: {memory.peak / MEBI:.0f} of {memory.limit / MEBI:.0f} MiB")  # noqa: T201
     assert memory.limit == 192 * MEBI
     assert memory.refused == 0
     assert memory.peak < 0.75 * memory.limit

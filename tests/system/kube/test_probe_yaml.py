@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.output.formats import FORMS
-from tests.support.machines import MACHINES, report
+from agent.output.formats import FORMATS
+from tests.support.machines import MACHINES, document_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 def test_a_machines_manifest_is_applied(cluster: Cluster, machine: Path) -> None:
     """`kubectl apply --server-side` puts every label on the Node as it is printed."""
-    found = report(machine) | {"node": f"yaml-{machine.name}"}
+    found = document_of(machine) | {"node": f"yaml-{machine.name}"}
     cluster.node(found["node"])
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=FORMS["yaml"](found))
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=FORMATS["yaml"](found))
     labels = (
         cluster.request("GET", f"/api/v1/nodes/{found['node']}").body["metadata"].get("labels", {})
     )

@@ -147,7 +147,7 @@ class Recorder(BaseHTTPRequestHandler):
         self.send_header("Retry-After", "7")
         self.end_headers()
 
-    do_PATCH = do_GET
+    do_PATCH = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         pass
@@ -183,9 +183,9 @@ def test_the_requests_are_the_childs(
         "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
     }
     (tmp_path / "config").write_text(json.dumps(config))
-    request = {"node": "n1", **operation}
+    request: Any = {"node": "n1", **operation}
     child = handle({"kubeconfig": str(tmp_path / "config"), **request})
-    ours = Wire(url, None, Clock()).door("t")(request)
+    ours = Wire(url, None, Clock()).connect("t")(request)
     assert ours == {key: value for key, value in child.items() if key != "server"}
     assert ours["retry_after"] == 7
     first, second = Recorder.asked

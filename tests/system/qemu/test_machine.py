@@ -94,7 +94,7 @@ def parts() -> None:
 
 
 @pytest.fixture(scope="module")
-def tour(parts: None, tmp_path_factory: pytest.TempPathFactory) -> Tour:
+def tour(parts: None, tmp_path_factory: pytest.TempPathFactory) -> Tour:  # noqa: ARG001
     """Boot once and do all that needs no boot of its own."""
     work_dir, elsewhere = (
         tmp_path_factory.mktemp("tour"),
@@ -200,7 +200,10 @@ def test_machine_that_qemu_refuses(tmp_path: Path) -> None:
 
 def test_dependencies_are_found_under_either_spelling() -> None:
     """modules.dep names files, which may have a hyphen where the module has an underscore."""
-    text = "kernel/a/virtio-pci.ko: kernel/b/virtio.ko kernel/c/ring.ko\nkernel/b/virtio.ko:\nkernel/d/veth.ko:\n"
+    text = (
+        "kernel/a/virtio-pci.ko: kernel/b/virtio.ko kernel/c/ring.ko\n"
+        "kernel/b/virtio.ko:\nkernel/d/veth.ko:\n"
+    )
     expected = {"kernel/a/virtio-pci.ko", "kernel/b/virtio.ko", "kernel/c/ring.ko"}
     assert with_dependencies(["virtio_pci"], text) == expected
 

@@ -197,14 +197,14 @@ def test_the_report_says_how_long_was_listened(tour: Path) -> None:
     """As long as told; no longer than until all have spoken; not at all; and nothing where there
     was no hearing.
     """
-    hint = "a port's second neighbour may be unheard (--wait 65)"
-    assert texts(look(tour, "cabled")) == [f"listened for 4 s: {hint}"]
+    hint = "a port's second neighbor may be missing (--wait 65)"
+    assert texts(look(tour, "cabled")) == [f"waited 4 s for LLDP frames: {hint}"]
     assert texts(look(tour, "unheard")) == []
     assert texts(look(tour, "powerless")) == [
         "eth0: no packet socket for LLDP: CAP_NET_RAW is missing"
     ]
     [early] = texts(look(tour, "replaced"))
-    assert int(re.fullmatch(rf"listened for (\d+) s: {re.escape(hint)}", early)[1]) < 30  # type: ignore[index]
+    assert int(re.fullmatch(rf"waited (\d+) s for LLDP frames: {re.escape(hint)}", early)[1]) < 30  # type: ignore[index]
 
 
 def test_progress_is_for_terminals(tour: Path) -> None:
@@ -213,7 +213,7 @@ def test_progress_is_for_terminals(tour: Path) -> None:
     """
     said = {name: (tour / f"{name}.terminal").read_bytes().decode() for name in LOOKS}
     words = said.pop("changes").split("\r")
-    assert re.fullmatch(r"LLDP: 5 of 6 ports have spoken, \d\d s left; awaited: eth5 *", words[-3])
+    assert re.fullmatch(r"LLDP: neighbors on 5 of 6 ports, \d\d s left; awaited: eth5 *", words[-3])
     assert [word.strip() for word in words[-2:]] == ["", ""]
     assert {len(word) for word in words[1:-1]} == {79}
     assert set(said.values()) == {""}

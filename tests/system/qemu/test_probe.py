@@ -27,7 +27,8 @@ TOUR = (
 look() { # NAME FLAG...
     name=$1
     shift
-    "$PYTHON" -m agent.cli probe --dry-run -o json "$@" >"$name.probe" 2>"$name.complaints" || echo "$name: $?" >>failed
+    "$PYTHON" -m agent.cli probe --dry-run -o json "$@" >"$name.probe" 2>"$name.complaints" ||
+        echo "$name: $?" >>failed
     rdma -j link show >"$name.rdma"
     ip -j link show >"$name.ip"
     grep -s . /sys/class/net/*/speed >"$name.speeds" || : # EINVAL where the device is down

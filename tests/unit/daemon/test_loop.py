@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from agent.daemon.schedule import OBSERVE_INTERVAL
 from agent.errors import Unavailable
 from agent.events.event import Event
+from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
+from tests.support.lldp_frames import switch
 from tests.support.running import Api, World
-from tests.unit.sources.test_ib import exchanges
-from tests.unit.sources.test_lldp import switch
-from tests.unit.sources.test_nvml import ACCELERATOR, FABRIC, GPU, answer
+from tests.support.smps import exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ def test_nothing_is_lost_while_nobody_has_spoken_since_the_restart() -> None:
     world = with_leaves(IB).run(30)
     before = dict(world.api.labels)
     del world.smp
-    world.smp = World._no_smp
+    world.smp = World._no_smp  # noqa: SLF001 - the switch that never answers
     world.start_again()
     world.run(500)
     assert world.api.labels == before
@@ -427,7 +427,7 @@ def test_signals() -> None:
     assert len(world.looks) >= looks + 2
     before = dict(world.api.labels)
     world.at(0.0, Event("signal", "SIGTERM"))
-    world._end = math.inf
+    world._end = math.inf  # noqa: SLF001 - the loop's own end is tested
     world.runtime.run()
     assert world.api.labels == before
 
@@ -480,7 +480,7 @@ def test_work_that_cannot_be_begun_is_tried_again() -> None:
 def test_metrics_and_health_are_told() -> None:
     """After the first request they are there."""
     world = with_leaves(IB).run(60)
-    assert 'bwagent_api_requests_total{code="200"} 2' in world.state.text
+    assert world.metrics.snapshot.requests == {"200": 2}
     assert world.ports == {("ibp0", 1), ("ibp1", 1)}
 
 

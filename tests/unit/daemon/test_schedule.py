@@ -351,7 +351,7 @@ EVENTS = st.lists(st.tuples(st.floats(0, 3000), st.sampled_from("abcd")), max_si
     EVENTS, st.integers(0, 99), st.floats(0, 2500), st.floats(0, 600), st.sampled_from([0.0, 1.0, 10.0]),
     st.none() | st.floats(1, 600),
 )  # fmt: skip
-def test_whatever_happens(
+def test_whatever_happens(  # noqa: PLR0913, PLR0917 - a history has many parts
     events: list[tuple[float, str]],
     seed: int,
     away: float,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.annotation import Annotation, observed, parse, render
+from agent.kube.annotation import RESYNC, Annotation, annotate, is_stale, parse, render
 from agent.model import Absent, Failed, Observation, PortRole, RdmaDevice, RdmaPort, Seen
-from tests.support.nodes import BOOT, FLAVOR, KEYS, LEAF, NOW, TOLD
+from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, NOW
 
 KEY = KEYS.annotation
 PORT = RdmaPort(1, "InfiniBand", "ACTIVE", "LinkUp", None, 400.0, None, None, None, None, ())
@@ -35,7 +35,7 @@ def observation(*interfaces: tuple[str, str | None], **changes: Any) -> Observat
 
 def test_both_ways() -> None:
     """What is written is what is read."""
-    assert parse(render(TOLD), KEY) == (TOLD, None)
+    assert parse(render(ANNOTATED), KEY) == (ANNOTATED, None)
     empty = Annotation(None, None)
     assert parse(render(empty), KEY) == (empty, None)
     assert parse(None, KEY) == (None, None)
@@ -43,7 +43,7 @@ def test_both_ways() -> None:
 
 def test_a_full_observation() -> None:
     """Time, boot ID and the backend's PCI addresses are those of the observation."""
-    told = observed(observation(("ibp1", "0000:2a:00.0"), ("ibp0", "0000:18:00.0")), [], KEYS)
+    told = annotate(observation(("ibp1", "0000:2a:00.0"), ("ibp0", "0000:18:00.0")), [], KEYS)
     assert told == Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0")))
 
 
@@ -53,22 +53,22 @@ def test_a_full_observation() -> None:
 def test_an_observation_that_is_not_full(change: dict[str, Any]) -> None:
     """Time and boot ID stay those of the last full observation, together."""
     before = Annotation(NOW - 60, "another-boot")
-    told = observed(observation(boot_id=BOOT, **change), [], KEYS, before)
+    told = annotate(observation(boot_id=BOOT, **change), [], KEYS, before)
     assert (told.time, told.boot_id) == (NOW - 60, "another-boot")
-    told = observed(observation(**change), [], KEYS)
+    told = annotate(observation(**change), [], KEYS)
     assert (told.time, told.boot_id) == (None, None)
 
 
 def test_interfaces_that_are_held() -> None:
     """The address of an interface that cannot be seen stays as long as it has labels."""
     before = Annotation(NOW - 60, BOOT, (("ibp0", "0000:18:00.0"), ("ibp9", "0000:99:00.0")))
-    told = observed(observation(("ibp1", "0000:2a:00.0")), [FLAVOR, LEAF], KEYS, before)
+    told = annotate(observation(("ibp1", "0000:2a:00.0")), [FLAVOR, LEAF], KEYS, before)
     assert told.interfaces == (("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0"))
 
 
 def test_nothing_is_written_that_would_not_be_read() -> None:
     """Names and addresses of an odd form are left out, so that the annotation is understood."""
-    told = observed(
+    told = annotate(
         observation(("ibp0", None), ("a b", "0000:18:00.0"), ("ibp1", "x"), boot_id="a b"), [], KEYS
     )
     assert told == Annotation(NOW, None)
@@ -94,7 +94,7 @@ def test_nothing_is_written_that_would_not_be_read() -> None:
 )
 def test_what_does_not_fit(change: dict[str, Any], word: str) -> None:
     """A part that makes no sense spoils the annotation, and the problem names it."""
-    told, problem = parse(json.dumps(json.loads(render(TOLD)) | change), KEY)
+    told, problem = parse(json.dumps(json.loads(render(ANNOTATED)) | change), KEY)
     assert told is None
     assert problem is not None
     assert word in problem.text
@@ -104,8 +104,24 @@ def test_what_does_not_fit(change: dict[str, Any], word: str) -> None:
 def test_times_of_others() -> None:
     """Any RFC 3339 time is read; without a zone it is UTC."""
     for text in ("2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "2027-01-15T08:00:00"):
-        told, _ = parse(json.dumps(json.loads(render(TOLD)) | {"time": text}), KEY)
-        assert told == TOLD
+        told, _ = parse(json.dumps(json.loads(render(ANNOTATED)) | {"time": text}), KEY)
+        assert told == ANNOTATED
+
+
+@pytest.mark.parametrize(
+    ("time", "stale"),
+    [(NOW, False), (NOW - 3599, False), (NOW - 3600, True), (NOW + 5, True), (None, True)],
+)
+def test_age(time: int | None, *, stale: bool) -> None:
+    """The annotation is stale after an hour, without a time, and with a time in the future."""
+    assert is_stale(Annotation(time, BOOT), NOW) == stale
+
+
+def test_no_annotation() -> None:
+    """A missing annotation is stale; the greatest age is the caller's choice."""
+    assert is_stale(None, NOW)
+    assert is_stale(Annotation(NOW - 60, BOOT), NOW, 60)
+    assert not is_stale(Annotation(NOW - 60, BOOT), NOW, RESYNC)
 
 
 @given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.apply import FAMILIES, Outcome, Refusal, Request, Taken, converse
-from agent.kube.cleanup import removal
+from agent.kube.apply import FAMILIES, Outcome, Refusal, Taken, run_negotiation
+from agent.kube.commands import removal
 from agent.kube.diff import done, planned
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
 from agent.kube.plan import ForeignField, Plan, plan
 from agent.kube.response import KINDS, Answer, Cause, answer_of, failure_of, one_line
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired, node
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired, node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from agent.kube.transport import Request
 
 ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
 MOST_REQUESTS = 80  # a server that refuses each key by its own, and conflicts all the time
@@ -44,9 +46,9 @@ class Server:
         self.requests.append(request)
         if self.first:
             return self.first.pop(0)
-        asked = {**request.labels, **request.annotations}
+        asked = labels_in(request) | annotations_in(request)
         conflicts = [key for key, value in asked.items() if self.others.get(key, value) != value]
-        if conflicts and not request.force:
+        if conflicts and not request["force"]:
             return conflict(*conflicts)
         changes = {
             key for key in asked.keys() | self.ours.keys() if asked.get(key) != self.ours.get(key)
@@ -66,6 +68,14 @@ class Server:
         )
 
 
+def labels_in(request: Request) -> dict[str, str]:
+    return dict(request["body"]["metadata"].get("labels", {}))
+
+
+def annotations_in(request: Request) -> dict[str, str]:
+    return dict(request["body"]["metadata"].get("annotations", {}))
+
+
 def conflict(*keys: str, manager: str = "kubectl-edit") -> Answer:
     causes = (
         Cause(
@@ -83,13 +93,13 @@ def denial(message: str, status: int = 422) -> Answer:
 
 
 def a_plan(ours: Mapping[str, str], wanted: Mapping[str, str], **changes: Any) -> Plan:
-    return plan(node(ours, observed=None), desired(wanted, **changes), KEYS, NOW)
+    return plan(node(ours, observed=None), desired(wanted, **changes), KEYS)
 
 
 def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
     """Plan from what the server has, and hold the negotiation."""
     ours = {key: value for key, value in server.ours.items() if key != KEYS.annotation}
-    return converse(a_plan(ours, wanted), server)
+    return run_negotiation(a_plan(ours, wanted), server)
 
 
 def labels(server: Server) -> dict[str, str]:
@@ -102,7 +112,7 @@ def test_accepted() -> None:
     outcome = settle(server, ALL)
     assert labels(server) == ALL
     assert (outcome.applied, outcome.removed) == (dict(sorted(ALL.items())), (LEAF,))
-    assert [request.force for request in server.requests] == [False]
+    assert [request["force"] for request in server.requests] == [False]
     assert outcome.node is not None
 
 
@@ -118,7 +128,7 @@ def test_a_key_of_ours_is_taken() -> None:
     server = Server({}, {FLAVOR: "x"})
     outcome = settle(server, {FLAVOR: "roce"})
     assert labels(server) == {FLAVOR: "roce"}
-    assert [request.force for request in server.requests] == [False, True]
+    assert [request["force"] for request in server.requests] == [False, True]
     assert outcome.taken == (Taken(FLAVOR, "kubectl-edit"),)
 
 
@@ -127,7 +137,7 @@ def test_the_accelerator_is_left() -> None:
     server = Server({}, {ACC: "b.2"})
     outcome = settle(server, {FLAVOR: "roce", ACC: "a.1"})
     assert labels(server) == {FLAVOR: "roce"}
-    assert not any(request.force for request in server.requests)
+    assert not any(request["force"] for request in server.requests)
     assert outcome.left_alone == (ForeignField(ACC, None, "a.1", ("kubectl-edit",)),)
     assert outcome.removed == ()
 
@@ -161,14 +171,14 @@ def test_force_is_for_one_request() -> None:
             server.others[ACC] = "b.2"
         return original(request)
 
-    converse(a_plan({}, {FLAVOR: "roce", ACC: "a.1"}), changed_meanwhile)
+    run_negotiation(a_plan({}, {FLAVOR: "roce", ACC: "a.1"}), changed_meanwhile)
     assert server.others[ACC] == "b.2"
     assert ACC not in server.ours
 
 
 def test_conflicts_without_end() -> None:
     """Somebody who changes a key all the time ends the negotiation as a conflict, which passes."""
-    outcome = converse(a_plan({}, ALL), lambda _: conflict(FLAVOR))
+    outcome = run_negotiation(a_plan({}, ALL), lambda _: conflict(FLAVOR))
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.failure.transient) == ("conflict", True)
 
@@ -177,7 +187,7 @@ def test_a_key_that_is_lost_is_not_called_removed() -> None:
     """What somebody else took while it was only carried along is theirs, not removed."""
     kept = a_plan({SPEED: "1G"}, {SPEED: "2G", ACC: "a.1"}, backed_off=frozenset({SPEED}))
     server = Server({SPEED: "1G"}, {SPEED: "9G"})
-    outcome = converse(kept, server)
+    outcome = run_negotiation(kept, server)
     assert labels(server) == {ACC: "a.1"}
     assert server.others == {SPEED: "9G"}
     assert (outcome.removed, [held.key for held in outcome.left_alone]) == ((), [SPEED])
@@ -240,7 +250,9 @@ def test_a_denial_that_names_none() -> None:
     assert outcome.applied == {ACC: "a.1"}
     assert outcome.failure is None
     assert outcome.requests == 5
-    assert all(LEAF in request.labels for request in server.requests[1:] if request.labels.get(ACC))
+    assert all(
+        LEAF in labels_in(request) for request in server.requests[1:] if ACC in labels_in(request)
+    )
 
 
 def test_a_denial_that_names_everything() -> None:
@@ -260,8 +272,8 @@ def labels_after(server: Server) -> dict[str, str]:
 def test_a_denial_of_one_family() -> None:
     """Where only one family changes there is nothing to try."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
-    found = plan(node(ours), desired({**ours, SPEED: "1G"}), KEYS, NOW)
-    outcome = converse(found, lambda _: denial("no"))
+    found = plan(node(ours), desired({**ours, SPEED: "1G"}), KEYS)
+    outcome = run_negotiation(found, lambda _: denial("no"))
     assert (set(outcome.back_off), outcome.requests) == ({"P"}, 1)
 
 
@@ -270,12 +282,12 @@ def test_a_denial_key_by_key() -> None:
     said: list[str] = []
 
     def one_by_one(request: Request) -> Answer:
-        refused = sorted(key for key in request.labels if key.startswith(PREFIX))
+        refused = sorted(key for key in labels_in(request) if key.startswith(PREFIX))
         said.extend(refused[:1])
         return denial(f"not {refused[0]}") if refused else server(request)
 
     server, many = Server(), {f"{PREFIX}/neighbors.current.ibp{n}.device": "x" for n in range(20)}
-    outcome = converse(a_plan({}, {**many, ACC: "a.1"}), one_by_one)
+    outcome = run_negotiation(a_plan({}, {**many, ACC: "a.1"}), one_by_one)
     assert labels(server) == {ACC: "a.1"}
     assert {refusal.key for refusal in outcome.refused} == many.keys()
     assert "P" in outcome.back_off
@@ -284,15 +296,15 @@ def test_a_denial_key_by_key() -> None:
 
 def test_a_denial_of_nothing() -> None:
     """Where nothing is to change, a denial is a failure and no key's."""
-    kept = plan(node(ALL), desired(ALL), KEYS, NOW)
-    outcome = converse(kept, lambda _: denial("no writes today"))
+    kept = plan(node(ALL), desired(ALL), KEYS)
+    outcome = run_negotiation(kept, lambda _: denial("no writes today"))
     assert (outcome.refused, outcome.failure and outcome.failure.kind) == ((), "refused")
 
 
 def test_no_permission() -> None:
     """RBAC's refusal is nobody's key: it is not narrowed down, and does not pass by itself."""
     words = 'nodes "n1" is forbidden: User "x" cannot patch resource "nodes" in API group "" at the cluster scope'
-    outcome = converse(a_plan({}, ALL), lambda _: denial(words, 403))
+    outcome = run_negotiation(a_plan({}, ALL), lambda _: denial(words, 403))
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.failure.transient, outcome.requests) == (
         "forbidden",
@@ -308,7 +320,9 @@ def test_a_rotated_token() -> None:
     server = Server(first=[Answer(401, "Unauthorized", "Unauthorized")])
     outcome = settle(server, ALL)
     assert (labels(server), outcome.requests) == (ALL, 2)
-    outcome = converse(a_plan({}, ALL), lambda _: Answer(401, "Unauthorized", "Unauthorized"))
+    outcome = run_negotiation(
+        a_plan({}, ALL), lambda _: Answer(401, "Unauthorized", "Unauthorized")
+    )
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.failure.transient, outcome.requests) == (
         "unauthorized",
@@ -346,7 +360,7 @@ def test_failures(answer: Answer, kind: str, transient: bool | None) -> None:
     """What no key is to blame for ends the negotiation in one line that names the Node, and changes
     nothing.
     """
-    outcome = converse(a_plan({SPEED: "1G"}, ALL), lambda _: answer)
+    outcome = run_negotiation(a_plan({SPEED: "1G"}, ALL), lambda _: answer)
     assert outcome.failure is not None
     assert outcome.failure.kind == kind
     assert transient is None or outcome.failure.transient == transient
@@ -364,10 +378,10 @@ def test_a_failure_on_the_way() -> None:
         asked.append(request)
         return server(request) if len(asked) <= 3 else Answer(503, message="down")
 
-    outcome = converse(a_plan({LEAF: "a"}, ALL), ask)
+    outcome = run_negotiation(a_plan({LEAF: "a"}, ALL), ask)
     assert outcome.applied == {IB_SPEED: "3200G"}
     assert outcome.failure is not None
-    assert "in trouble: down" in outcome.failure.text
+    assert "failed: down" in outcome.failure.text
 
 
 @pytest.mark.parametrize(
@@ -402,23 +416,23 @@ def test_the_difference() -> None:
     refused was.
     """
     before = node({SPEED: "2800G", LEAF: "a"}, {"nfd": {ACC: "b.2"}})
-    found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS, NOW)
+    found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
     assert planned(found) == [
         "Node n1: 1 added, 1 changed, 1 removed",
         f"+ {FLAVOR}=roce",
         f"- {LEAF}=a",
         f"- {SPEED}=2800G",
         f"+ {SPEED}=3200G",
-        f"= {ACC}=b.2: left alone, held by nfd; bwagent would say a.1",
-        f"  {IB_SPEED}: left as it is, it was refused lately",
+        f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
+        f"  {IB_SPEED}: unchanged, recently refused",
     ]
     server = Server({SPEED: "2800G", LEAF: "a"}, {SPEED: "1G"}, first=[denial(f"not {FLAVOR}")])
-    assert done(found, converse(found, server)) == [
+    assert done(found, run_negotiation(found, server)) == [
         "Node n1: 2 labels changed",
         f"- {LEAF}=a",
         f"- {SPEED}=2800G",
         f"+ {SPEED}=3200G",
-        f"= {ACC}=b.2: left alone, held by nfd; bwagent would say a.1",
+        f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
         f"  {SPEED}: taken over from kubectl-edit",
         f"! {FLAVOR}: refused: not {FLAVOR}",
     ]
@@ -428,8 +442,10 @@ def test_no_difference() -> None:
     """Where nothing changes, or nothing could be changed, it says so."""
     found = a_plan(ALL, ALL)
     assert planned(found) == ["Node n1: no label changes"]
-    assert done(found, converse(found, Server(dict(ALL)))) == ["Node n1: up to date"]
-    assert done(found, converse(found, lambda _: Answer(500))) == ["Node n1: nothing applied"]
+    assert done(found, run_negotiation(found, Server(dict(ALL)))) == ["Node n1: up to date"]
+    assert done(found, run_negotiation(found, lambda _: Answer(500))) == [
+        "Node n1: nothing applied"
+    ]
 
 
 def test_the_difference_of_a_cleanup() -> None:
@@ -437,7 +453,7 @@ def test_the_difference_of_a_cleanup() -> None:
     found = removal(node({SPEED: "1G"}), KEYS)
     lines = [f"- {SPEED}=1G", f"- annotation {KEYS.annotation}"]
     assert planned(found) == ["Node n1: 1 removed", *lines]
-    assert done(found, converse(found, Server({SPEED: "1G"}))) == [
+    assert done(found, run_negotiation(found, Server({SPEED: "1G"}))) == [
         "Node n1: 1 label changed",
         *lines,
     ]
@@ -464,7 +480,7 @@ one_answer = st.one_of(
     st.booleans(),
     st.lists(one_answer),
 )
-def test_whatever_the_server_does(
+def test_whatever_the_server_does(  # noqa: PLR0913, PLR0917 - the parts of a server's behaviour
     ours: dict[str, str],
     theirs: dict[str, str],
     wanted: dict[str, str],
@@ -478,11 +494,11 @@ def test_whatever_the_server_does(
     wanted = {key: value for key, value in wanted.items() if KEYS.family(Field(LABEL, key))}
     theirs = {key: value for key, value in theirs.items() if ours.get(key, value) == value}
     server = Server(dict(ours), dict(theirs), denied.__contains__, names, list(first))
-    found = plan(node(ours, {"other": theirs}, None), desired(wanted), KEYS, NOW)
-    outcome = converse(found, server)
+    found = plan(node(ours, {"other": theirs}, None), desired(wanted), KEYS)
+    outcome = run_negotiation(found, server)
     assert outcome.requests == len(server.requests) <= MOST_REQUESTS
-    sent = {Field(LABEL, key) for request in server.requests for key in request.labels}
-    assert all(one in found.held or KEYS.family(one) in FAMILIES for one in sent)
+    sent = {Field(LABEL, key) for request in server.requests for key in labels_in(request)}
+    assert all(one in found.managed or KEYS.family(one) in FAMILIES for one in sent)
     gone = ours.keys() - server.ours.keys()
     given_up = {held.key for held in outcome.left_alone}
     assert gone <= found.removed.keys() | given_up
@@ -498,7 +514,7 @@ def test_it_ends(answers: list[Answer]) -> None:
         said.append(answers[len(said) % len(answers)])
         return said[-1]
 
-    outcome = converse(a_plan({LEAF: "a"}, ALL), ask)
+    outcome = run_negotiation(a_plan({LEAF: "a"}, ALL), ask)
     assert outcome.requests == len(said) <= MOST_REQUESTS
     assert outcome.applied == {}
 
@@ -507,5 +523,5 @@ def test_annotations_go_where_they_belong() -> None:
     """The annotation is sent as an annotation."""
     server = Server()
     settle(server, ALL)
-    assert server.requests[0].annotations.keys() == {KEYS.annotation}
+    assert annotations_in(server.requests[0]).keys() == {KEYS.annotation}
     assert Field(ANNOTATION, KEYS.annotation) in a_plan({}, ALL).wanted

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube import reply as kube
+from agent.kube.reply import MAX_BODY, read_list, read_node
 from agent.kube.response import KINDS, answer_of, failure_of
 from tests.support.nodes import FLAVOR, node
 
@@ -42,7 +42,7 @@ documents = st.recursive(
 )
 def test_any_reply(status: int, head: dict[str, str], data: bytes) -> None:
     """Any reply is an answer: a Node or Nodes, or something that a failure can be told from."""
-    for read, good in ((kube.one, "node"), (kube.page, "nodes")):
+    for read, good in ((read_node, "node"), (read_list, "nodes")):
         told = json.loads(json.dumps(read(status, head, data)))
         assert told["status"] == status
         answer = answer_of(told)
@@ -59,7 +59,7 @@ def test_a_node() -> None:
     whole["metadata"]["managedFields"].append(
         {"manager": "kubelet", "fieldsV1": {"f:status": {"f:images": {}}}}
     )
-    told = kube.one(200, {}, json.dumps(whole).encode())["node"]
+    told = read_node(200, {}, json.dumps(whole).encode())["node"]
     assert told.keys() == {"metadata"}
     assert told["metadata"].keys() == {"name", "uid", "labels", "annotations", "managedFields"}
     assert told["metadata"]["managedFields"][-1] == {
@@ -72,9 +72,9 @@ def test_a_node() -> None:
 def test_the_end_of_a_list(further: str | None, told: str | None) -> None:
     """A list goes on as long as the server names where."""
     data = json.dumps({"items": [], "metadata": {"continue": further}}).encode()
-    assert kube.page(200, {}, data) == {"status": 200, "nodes": [], "continue": told}
+    assert read_list(200, {}, data) == {"status": 200, "nodes": [], "continue": told}
 
 
 def test_a_reply_without_end() -> None:
     """A reply that is too long is not read as JSON."""
-    assert kube.one(200, {}, b" " * (kube.LONGEST + 1))["error"] == "garbage"
+    assert read_node(200, {}, b" " * (MAX_BODY + 1))["error"] == "garbage"

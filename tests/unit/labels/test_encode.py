@@ -1,5 +1,5 @@
-"""Label values and keys, against the published hash vectors and the limits of Kubernetes written
-anew.
+"""Label values and keys, checked against published hash vectors and the rules of Kubernetes, which
+are written here a second time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ KEYS = [
     "x/" + "n" * 63,
     "p" * 253 + "/n",
 ]
-NO_KEYS = [
+INVALID_KEYS = [
     "",
     "/",
     "a/",
@@ -110,29 +110,25 @@ NO_KEYS = [
 
 @pytest.mark.parametrize(("data", "digest"), AUTHORS)
 def test_hash_is_the_published_one(data: bytes, digest: int) -> None:
-    """The authors' vectors come out, zero among them."""
+    """The authors' vectors, a hash of zero among them."""
     assert encode.fnv1a_64(data) == digest
 
 
 @pytest.mark.parametrize(("raw", "text"), GO)
-def test_too_long_names_are_what_go_prints(raw: str, text: str) -> None:
-    """A hash is written without zero padding, so that another program's name for the same switch is
-    equal.
-    """
+def test_long_text_becomes_the_hash_that_go_prints(raw: str, text: str) -> None:
+    """Without leading zeros, so that Topograph's value for the same switch is equal."""
     assert encode.value(raw) == text
 
 
 @pytest.mark.parametrize(("raw", "text"), VALUES)
 def test_values(raw: str, text: str) -> None:
-    """Characters that no label value holds become dashes, and both ends are trimmed."""
+    """Invalid characters become dashes, and both ends are trimmed."""
     assert encode.value(raw) == text
 
 
 @given(st.text(st.characters(), max_size=80) | st.text("a-._/\u00e9", max_size=80))
-def test_any_text_is_a_label_value_or_nothing(raw: str) -> None:
-    """Whatever a neighbour calls itself, Kubernetes takes it, and encoding it again changes
-    nothing.
-    """
+def test_any_text_becomes_a_valid_value_or_none(raw: str) -> None:
+    """Any name of a neighbor becomes a valid value, and encoding that again changes nothing."""
     text = encode.value(raw)
     assert len(text) <= 63
     assert LABEL_VALUE.match(text)
@@ -140,10 +136,8 @@ def test_any_text_is_a_label_value_or_nothing(raw: str) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=64))
-def test_a_long_name_is_its_hash(raw: str) -> None:
-    """The hash is over all UTF-8 bytes, so that names that differ only at the end stay
-    different.
-    """
+def test_the_hash_covers_the_whole_name(raw: str) -> None:
+    """Names that differ only at their ends get different values."""
     step = reduce(
         lambda state, byte: (state ^ byte) * (2**40 + 0x1B3) % 2**64,
         raw.encode(),
@@ -154,31 +148,27 @@ def test_a_long_name_is_its_hash(raw: str) -> None:
 
 @given(st.from_regex(LABEL_VALUE).filter(lambda text: len(text) <= 63))
 def test_a_valid_value_stays_as_it_is(text: str) -> None:
-    """What Kubernetes takes already is not touched."""
+    """A text that is a valid value is not changed."""
     assert encode.value(text) == text
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_keys(key: str) -> None:
-    """A key of the contract has no fault."""
+    """A valid key has no fault."""
     assert encode.key_fault(key) is None
 
 
-@pytest.mark.parametrize("key", NO_KEYS)
-def test_keys_that_kubernetes_refuses(key: str) -> None:
-    """A key that the API server refuses, or that is not ours to write, has its fault named in one
-    short line.
-    """
+@pytest.mark.parametrize("key", INVALID_KEYS)
+def test_invalid_keys(key: str) -> None:
+    """The fault of an invalid or reserved key is one short printable line."""
     fault = encode.key_fault(key)
     assert fault
     assert fault.isprintable()
     assert len(fault) < 200
 
 
-def test_kubernetes_own_names_are_no_prefix_but_their_likeness_is() -> None:
-    """kubernetes.io and its subdomains belong to Kubernetes; a domain that merely ends in these
-    letters does not.
-    """
+def test_only_domains_of_kubernetes_are_reserved() -> None:
+    """kubernetes.io and its subdomains, not every domain that ends in these letters."""
     assert encode.prefix_fault("node.kubernetes.io")
     assert encode.prefix_fault("my-kubernetes.io") is None
     assert encode.prefix_fault("kubernetes.io.example.com") is None
@@ -188,10 +178,8 @@ def test_kubernetes_own_names_are_no_prefix_but_their_likeness_is() -> None:
     st.text(st.characters(), max_size=70)
     | st.from_regex(r"[a-zA-Z0-9_.-]{0,70}/[a-zA-Z0-9_./-]{0,70}")
 )
-def test_a_key_without_fault_is_one_that_kubernetes_takes(key: str) -> None:
-    """What passes has a DNS name in front of one slash and a qualified name of at most 63
-    characters behind it.
-    """
+def test_a_key_without_fault_is_valid(key: str) -> None:
+    """A DNS name, one slash, and a qualified name of at most 63 characters."""
     if encode.key_fault(key) is None:
         prefix, slash, name = key.partition("/")
         assert KEY_NAME.match(name if slash else prefix)

@@ -1,4 +1,4 @@
-"""Labels of neighbours: their values, what joins them, and what is held for which interface."""
+"""Labels of neighbors: their values, the joined labels, and the holds of each interface."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.labels.table import Naming, Rendered, render
+from agent.labels.render import Rendered, render
+from agent.labels.table import Naming
 from agent.model import (
     Absent,
     Failed,
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
-NOBODY = Absent("no such port")
+NONE = Absent("no such port")
 OFF = Failed("switched off by --source")
 KINDS = ("device", "port-id", "port-name")
-TOLD_LLDP = LldpNeighbor(
+LLDP_FACTS = LldpNeighbor(
     "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
 )
-TOLD_IB = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, 65, None)
+IB_FACTS = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, 65, None)
 
 
 def key(interface: str, kind: str, prefix: str = P) -> str:
@@ -43,11 +44,11 @@ def key(interface: str, kind: str, prefix: str = P) -> str:
 def roce_link(
     interface: str, device: str = "leaf-1", port_id: str = "swp1", name: str | None = "swp1"
 ) -> Link:
-    return Link(interface, "eth0", (Neighbor(device, port_id, name, TOLD_LLDP, 1.0),))
+    return Link(interface, "eth0", (Neighbor(device, port_id, name, LLDP_FACTS, 1.0),))
 
 
 def ib_link(interface: str, device: str = "L90.1.3", port_id: str = "3") -> Link:
-    return Link(interface, None, (Neighbor(device, port_id, None, TOLD_IB),))
+    return Link(interface, None, (Neighbor(device, port_id, None, IB_FACTS),))
 
 
 def held(interface: str, missing: str = "silent") -> Link:
@@ -73,13 +74,13 @@ def rendered(
     naming: Naming | None = None,
     **outcomes: Any,
 ) -> Rendered:
-    """What an observation of these devices and links makes of the labels from before."""
+    """Render an observation of these devices and links over the labels from before."""
     off = outcomes.pop("off", frozenset())
     facts: dict[str, Any] = {
         "rdma": Seen(tuple(devices)),
-        "lldp": NOBODY,
-        "ib": NOBODY,
-        "nvml": NOBODY,
+        "lldp": NONE,
+        "ib": NONE,
+        "nvml": NONE,
     } | outcomes
     facts["ports"] = assign(devices) if isinstance(facts["rdma"], Seen) else ()
     observation = Observation(0.0, "n1", None, off=off, **facts)
@@ -87,7 +88,7 @@ def rendered(
 
 
 def neighbors(found: Rendered) -> dict[str, str]:
-    """The labels about neighbours, without flavor and speed."""
+    """The labels of neighbors, without flavor and speed."""
     return {
         name: text
         for name, text in found.labels.items()
@@ -110,7 +111,7 @@ def about(interface: str, *texts: str | None, prefix: str = P) -> dict[str, str]
 
 
 def test_roce() -> None:
-    """Three labels an interface, under one prefix."""
+    """Three labels for each interface, below one prefix."""
     found = rendered(
         nics("mlx5_0", "mlx5_1"),
         lldp=seen(roce_link("mlx5_0"), roce_link("mlx5_1", "leaf-2", "513", None)),
@@ -122,7 +123,7 @@ def test_roce() -> None:
 
 
 def test_infiniband() -> None:
-    """Two labels an interface, under both prefixes, and what joins them."""
+    """Two labels for each interface, below both prefixes, and the two joined ones."""
     found = rendered(
         hcas("ibp0", "ibp1"), ib=seen(ib_link("ibp0"), ib_link("ibp1", "L90.1.4", "7"))
     )
@@ -137,7 +138,7 @@ def test_infiniband() -> None:
 
 
 def test_without_the_infiniband_prefix_its_family_is_off() -> None:
-    """The labels under the other prefix stay."""
+    """The labels below the other prefix stay."""
     found = rendered(hcas("ibp0"), naming=Naming(ib_prefix=""), ib=seen(ib_link("ibp0")))
     assert neighbors(found) == about("ibp0", "L90.1.3", "3")
 
@@ -158,15 +159,13 @@ def test_without_the_infiniband_prefix_its_family_is_off() -> None:
     ],
 )
 def test_values_are_encoded(raw: str, text: str | None) -> None:
-    """What is too long is hashed, what is no letter replaced, and what is empty then is no
-    label.
-    """
+    """Invalid characters are replaced, and a value that is empty then is no label."""
     found = rendered(nics("mlx5_0"), lldp=seen(roce_link("mlx5_0", raw, raw, raw)))
     assert neighbors(found) == about("mlx5_0", text, text, text)
 
 
 def fnv(text: str) -> str:
-    """An FNV-1a of our own: 64 bits, printed without zeros in front."""
+    """A second FNV-1a: 64 bits, printed without leading zeros."""
     state = 14695981039346656037
     for octet in text.encode():
         state = ((state ^ octet) * 1099511628211) % (1 << 64)
@@ -175,29 +174,29 @@ def fnv(text: str) -> str:
 
 @given(st.text("abcXYZ019./:_ -é", min_size=64, max_size=255))
 def test_long_names_become_their_hash(name: str) -> None:
-    """The raw name is hashed, not what is left of it."""
+    """The raw name is hashed, not its encoded form."""
     assert fnv("foobar") == "x85944171f73967e8"  # a test vector of RFC 9923
     found = rendered(nics("mlx5_0"), lldp=seen(roce_link("mlx5_0", name)))
     assert found.labels[key("mlx5_0", "device")] == fnv(name)
 
 
 def test_of_several_neighbors_the_first_is_published() -> None:
-    """The others are in the report only."""
+    """The others are only in the document."""
     one, two = roce_link("mlx5_0").neighbors + roce_link("mlx5_0", "bmc", "1").neighbors
     found = rendered(nics("mlx5_0"), lldp=seen(Link("mlx5_0", "eth0", (one, two))))
     assert neighbors(found) == about("mlx5_0", "leaf-1", "swp1", "swp1")
 
 
 def test_leaves_are_distinct_and_in_natural_order() -> None:
-    """Ports are neither: they stand in the order of the interfaces."""
-    told = [("ibp0", "leaf10", "9"), ("ibp1", "leaf9", "10"), ("ibp2", "leaf10", "9")]
-    found = rendered(hcas("ibp0", "ibp1", "ibp2"), ib=seen(*(ib_link(*one) for one in told)))
+    """Port IDs are neither: they follow the order of the interfaces."""
+    names = [("ibp0", "leaf10", "9"), ("ibp1", "leaf9", "10"), ("ibp2", "leaf10", "9")]
+    found = rendered(hcas("ibp0", "ibp1", "ibp2"), ib=seen(*(ib_link(*one) for one in names)))
     assert found.labels[f"{IB}/leaves.current"] == "leaf9_leaf10"
     assert found.labels[f"{IB}/ports.current"] == "9_10_9"
 
 
 def test_raw_names_are_joined_and_then_encoded() -> None:
-    """Together they may be too long, or hold what no label may."""
+    """The joined text may be too long, or contain invalid characters."""
     found = rendered(
         hcas("ibp0", "ibp1"), ib=seen(ib_link("ibp0", "spine a/1"), ib_link("ibp1", "spine b/2"))
     )
@@ -208,7 +207,7 @@ def test_raw_names_are_joined_and_then_encoded() -> None:
 
 
 def test_unknown_leaves_are_left_out() -> None:
-    """A port that is down has none, and that is sure."""
+    """A port that is down has no neighbor, and the value is complete."""
     before = {f"{IB}/leaves.current": "a_b", f"{IB}/ports.current": "1_2"}
     found = rendered(hcas("ibp0", "ibp1"), before, ib=seen(ib_link("ibp0"), gone("ibp1")))
     assert found.labels[f"{IB}/leaves.current"] == "L90.1.3"
@@ -217,13 +216,13 @@ def test_unknown_leaves_are_left_out() -> None:
 
 
 def test_without_a_neighbor_nothing_is_joined() -> None:
-    """All ports are down: no label, not an empty one."""
+    """With all ports down there is no label, not an empty one."""
     before = {f"{IB}/leaves.current": "a_b", f"{IB}/ports.current": "1_2"}
     assert neighbors(rendered(hcas("ibp0"), before, ib=seen(gone("ibp0")))) == {}
 
 
 def test_an_interface_whose_key_is_too_long_is_reported() -> None:
-    """Its labels are not written, the others are."""
+    """Its labels are left out, the others are rendered."""
     name = "mlx5_bond_" + "0" * 40
     found = rendered(nics(name, "mlx5_1"), lldp=seen(roce_link(name), roce_link("mlx5_1")))
     assert set(about("mlx5_1", "leaf-1", "swp1", "swp1")) <= set(found.labels)
@@ -240,8 +239,8 @@ BEFORE = {
 }
 
 
-def test_what_cannot_be_seen_now_is_held() -> None:
-    """The labels of that interface only: one was seen, another is truly gone."""
+def test_a_held_link_keeps_its_labels() -> None:
+    """One neighbor was not seen, one was, one link is down: only the first keeps its labels."""
     links = seen(held("mlx5_1"), roce_link("mlx5_10"), gone("mlx5_2"))
     found = rendered(nics("mlx5_1", "mlx5_2", "mlx5_10"), BEFORE, lldp=links)
     assert neighbors(found) == about("mlx5_1", "old-1", "1", "n1") | about(
@@ -251,26 +250,26 @@ def test_what_cannot_be_seen_now_is_held() -> None:
 
 
 def test_what_was_never_published_is_not_held() -> None:
-    """A first look that hears nobody has nothing to say."""
+    """A first observation without a neighbor has no label of it."""
     assert neighbors(rendered(nics("mlx5_1"), {}, lldp=seen(held("mlx5_1")))) == {}
     assert neighbors(rendered(nics("mlx5_1"), None, lldp=seen(held("mlx5_1")))) == {}
 
 
-def test_a_port_name_that_is_told_no_more_goes() -> None:
-    """The neighbour is seen, without a description now."""
+def test_a_port_name_that_is_no_longer_sent_goes() -> None:
+    """The neighbor is seen, now without a port description."""
     found = rendered(nics("mlx5_1"), BEFORE, lldp=seen(roce_link("mlx5_1", name=None)))
     assert neighbors(found) == about("mlx5_1", "leaf-1", "swp1")
     assert found.held == ()
 
 
 def test_an_interface_that_is_gone_takes_its_labels() -> None:
-    """A rename removes the old name's labels in the same patch."""
+    """A rename removes the labels of the old name in the same request."""
     found = rendered(nics("mlx5_7"), BEFORE, lldp=seen(roce_link("mlx5_7")))
     assert neighbors(found) == about("mlx5_7", "leaf-1", "swp1", "swp1")
 
 
-def test_a_failed_device_keeps_those_of_all_its_ports_and_legs() -> None:
-    """And of no other device whose name begins like its own."""
+def test_a_failed_device_holds_all_its_ports_and_legs() -> None:
+    """And none of another device whose name starts with its own."""
     before = {
         **about("mlx5_1", "a", "1"),
         **about("mlx5_1-3", "b", "2"),
@@ -280,8 +279,8 @@ def test_a_failed_device_keeps_those_of_all_its_ports_and_legs() -> None:
         **about("xmlx5_1", "f", "6"),
         **about("mlx5_bond_1-eth2", "g", "7"),
     }
-    sick = RdmaDevice("mlx5_1", failure="blocks")
-    found = rendered([*nics("mlx5_2"), sick], before, lldp=seen(roce_link("mlx5_2")))
+    stuck = RdmaDevice("mlx5_1", failure="blocks")
+    found = rendered([*nics("mlx5_2"), stuck], before, lldp=seen(roce_link("mlx5_2")))
     kept = (
         about("mlx5_1", "a", "1")
         | about("mlx5_1-3", "b", "2")
@@ -291,14 +290,14 @@ def test_a_failed_device_keeps_those_of_all_its_ports_and_legs() -> None:
 
 
 def test_a_device_name_is_no_pattern() -> None:
-    """Dots and stars in it match themselves only."""
+    """A dot in it matches only itself."""
     before = about("mlxX0", "a", "1") | about("mlx.0", "b", "2")
     found = rendered([RdmaDevice("mlx.0", failure="blocks")], before)
     assert neighbors(found) == about("mlx.0", "b", "2")
 
 
 def test_foreign_labels_are_never_held() -> None:
-    """The expected half stands under the same prefix."""
+    """The expected half is below the same prefix."""
     before = {
         f"{P}/neighbors.expected.mlx5_1.device": "leaf-1",
         f"{P}/neighbors.current.mlx5_1.rack": "r1",
@@ -309,8 +308,8 @@ def test_foreign_labels_are_never_held() -> None:
 
 
 @pytest.mark.parametrize("failed", ["rdma", "lldp"])
-def test_a_source_that_fails_holds_what_it_tells(failed: str) -> None:
-    """All interfaces keep their neighbours."""
+def test_a_failed_source_holds_its_labels(failed: str) -> None:
+    """All interfaces keep their neighbors."""
     outcomes: dict[str, Any] = {failed: Failed("it broke")}
     found = rendered(nics("mlx5_1", "mlx5_2", "mlx5_10"), BEFORE, **outcomes)
     assert neighbors(found) == BEFORE
@@ -326,16 +325,16 @@ IB_BEFORE = {
 }
 
 
-def test_a_helper_that_fails_holds_the_whole_family() -> None:
-    """Leaves and ports as well."""
+def test_a_failed_helper_holds_the_whole_family() -> None:
+    """The joined labels, too."""
     found = rendered(
         hcas("ibp0", "ibp1"), IB_BEFORE, ib=Failed("helper smp: no answer within 10 s")
     )
     assert neighbors(found) == IB_BEFORE
 
 
-def test_a_helper_that_fails_holds_nothing_of_a_device_that_is_gone() -> None:
-    """The hardware says so, whoever else is silent."""
+def test_a_failed_helper_holds_nothing_of_a_device_that_is_gone() -> None:
+    """The RDMA source has read that it is gone."""
     found = neighbors(
         rendered(hcas("ibp0"), IB_BEFORE, ib=Failed("helper smp: no answer within 10 s"))
     )
@@ -344,7 +343,7 @@ def test_a_helper_that_fails_holds_nothing_of_a_device_that_is_gone() -> None:
 
 
 def test_one_silent_port_leaves_the_joined_labels_as_they_were() -> None:
-    """They are right only when all of their parts are known."""
+    """A joined label is published only when all its parts are known."""
     found = rendered(
         hcas("ibp0", "ibp1"), IB_BEFORE, ib=seen(ib_link("ibp0"), held("ibp1", "no-answer"))
     )
@@ -353,15 +352,15 @@ def test_one_silent_port_leaves_the_joined_labels_as_they_were() -> None:
     )
 
 
-def test_where_nothing_was_joined_before_the_known_part_is() -> None:
-    """A first look says what it knows."""
+def test_a_first_joined_label_has_the_known_parts() -> None:
+    """Without a published label, the known neighbors are joined."""
     found = rendered(hcas("ibp0", "ibp1"), {}, ib=seen(ib_link("ibp0"), held("ibp1", "no-answer")))
     assert found.labels[f"{IB}/leaves.current"] == "L90.1.3"
     assert found.labels[f"{IB}/ports.current"] == "3"
 
 
-def test_a_sick_hca_holds_its_own_and_the_joined_labels() -> None:
-    """Its far end may be there still."""
+def test_a_failed_hca_holds_its_own_and_the_joined_labels() -> None:
+    """Its neighbor may still be there."""
     devices = [*hcas("ibp0"), RdmaDevice("ibp1", failure="blocks")]
     found = rendered(devices, IB_BEFORE, ib=seen(ib_link("ibp0")))
     assert neighbors(found) == IB_BEFORE | about("ibp0", "L90.1.3", "3") | about(
@@ -370,7 +369,7 @@ def test_a_sick_hca_holds_its_own_and_the_joined_labels() -> None:
 
 
 def test_a_change_of_flavor_takes_the_family() -> None:
-    """HCAs that were switched to Ethernet."""
+    """HCAs that were switched to Ethernet lose the InfiniBand family."""
     found = rendered(nics("ibp0"), IB_BEFORE, lldp=seen(roce_link("ibp0")))
     assert neighbors(found) == about("ibp0", "leaf-1", "swp1", "swp1")
 
@@ -385,7 +384,7 @@ def test_a_source_that_is_switched_off_leaves_its_labels() -> None:
 
 
 def test_the_source_of_another_fabric_holds_nothing_of_this_one() -> None:
-    """LLDP off, or failed, has nothing to say about an InfiniBand port whose cable is out."""
+    """A failed LLDP source does not hold an InfiniBand port's labels."""
     found = rendered(
         hcas("ibp0", "ibp1"),
         IB_BEFORE,
@@ -396,7 +395,7 @@ def test_the_source_of_another_fabric_holds_nothing_of_this_one() -> None:
 
 
 def test_switching_off_the_ports_holds_all() -> None:
-    """Without the RDMA source only the neighbours that are looked for are seen."""
+    """`probe --source lldp`: neighbors that were seen are published."""
     found = rendered(
         nics("mlx5_1"), BEFORE, off=frozenset({"rdma"}), lldp=seen(roce_link("mlx5_1"))
     )
@@ -408,7 +407,7 @@ links_of_three = st.tuples(*[st.sampled_from(("seen", "held", "gone"))] * 3)
 
 @given(now=links_of_three, before=st.sets(st.sampled_from(("ibp0", "ibp1", "ibp10"))))
 def test_each_interface_follows_its_own_rule(now: tuple[str, ...], before: set[str]) -> None:
-    """Seen: the new value; held: the old one where there was one; gone: none."""
+    """Seen: the new value; held: the published one, if any; gone: none."""
     names = ("ibp0", "ibp1", "ibp10")
     make: dict[str, Callable[[str], Link]] = {"seen": ib_link, "held": held, "gone": gone}
     previous = {

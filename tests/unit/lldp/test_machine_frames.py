@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
+from agent.lldp import pcap
 from agent.lldp.frame import decode
-from agent.snapshot import pcap
 from tests.support.machines import MACHINES
-from tests.unit.lldp.test_frame import check_against_tshark
+from tests.support.tshark import check_against_tshark
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.lldp.frame import Frame
-from agent.lldp.neighbors import MOST, Table
+from agent.lldp.neighbors import MAX_NEIGHBORS, NeighborTable, Sender
 from tests.support.lldp_frames import END, MAC, capabilities, ethernet, identity, tlv
 
 PORT = "eth0"
@@ -20,7 +20,7 @@ NEAREST, NON_TPMR, CUSTOMER = "0180c200000e", "0180c2000003", "0180c2000000"
 LEAF, OTHER = "001c73000001", "001c73000002"
 
 
-def said(
+def said(  # noqa: PLR0913 - each is a TLV
     name: str | None = "leaf-1",
     port: bytes = b"\x05swp1",
     *,
@@ -48,32 +48,37 @@ def goodbye(port: bytes = b"\x05swp1", source: str = LEAF) -> bytes:
 class Port:
     """One netdev whose frames and link follow a script."""
 
-    table: Table = field(default_factory=Table)
+    table: NeighborTable = field(default_factory=NeighborTable)
 
-    def hear(self, when: float, frame: bytes, own: tuple[str, ...] = ()) -> None:
-        self.table.hear(Frame(PORT, when, frame), own)
+    def receive(self, when: float, frame: bytes, own: tuple[str, ...] = ()) -> None:
+        self.table.receive(Frame(PORT, when, frame), own)
 
     def link(self, when: float, *, up: bool, changes: int | None = None) -> None:
-        self.table.link(PORT, when, up=up, changes=changes)
+        self.table.set_link(PORT, when, up=up, changes=changes)
+
+    def senders(self, when: float) -> tuple[Sender, ...]:
+        """The neighbors at a time, the selected one first."""
+        self.table.expire(PORT, when)
+        return self.table.neighbors(PORT)
 
     def names(self, when: float) -> list[str]:
-        """Who is there, the selected one first."""
+        """The neighbors' names, the selected one first."""
         return [
-            heard.known.system_name or heard.known.chassis_id
-            for heard in self.table.at(PORT, when)[0]
+            sender.effective.system_name or sender.effective.chassis_id
+            for sender in self.senders(when)
         ]
 
     def ports(self, when: float) -> list[str]:
-        return [heard.known.port_id for heard in self.table.at(PORT, when)[0]]
+        return [sender.effective.port_id for sender in self.senders(when)]
 
     def missing(self, when: float) -> str:
         assert self.names(when) == []
-        return self.table.at(PORT, when)[1]
+        return self.table.missing(PORT)
 
 
 def damped() -> Port:
     """A port as the daemon keeps it."""
-    return Port(Table(grace=30, confirm=2))
+    return Port(NeighborTable(grace=30, confirm=2))
 
 
 def test_a_port_that_nobody_spoke_on_is_silent() -> None:
@@ -89,8 +94,8 @@ def test_a_neighbor_counts_until_its_ttl_and_the_grace_are_over(grace: float, la
     """Heard at 100 with a TTL of 120 s: there at 220 (and 30 s more in the daemon), expired right
     after.
     """
-    port = Port(Table(grace=grace))
-    port.hear(100, said())
+    port = Port(NeighborTable(grace=grace))
+    port.receive(100, said())
     assert port.names(last) == ["leaf-1"]
     assert port.missing(last + 0.001) == "expired"
 
@@ -99,38 +104,38 @@ def test_a_repeated_frame_keeps_its_neighbor_alive() -> None:
     """Each frame starts the TTL anew, an unchanged one as well."""
     port = Port()
     for when in range(0, 600, 100):
-        port.hear(when, said())
+        port.receive(when, said())
     assert port.names(619) == ["leaf-1"]
 
 
 def test_a_shorter_ttl_takes_effect_at_once() -> None:
     """The TTL is not an identity: nobody waits for a second frame."""
     port = damped()
-    port.hear(0, said())
-    port.hear(1, said(ttl=10))
+    port.receive(0, said())
+    port.receive(1, said(ttl=10))
     assert port.missing(41.5) == "expired"
 
 
 def test_a_longest_ttl_is_believed() -> None:
     """65535 s is what two octets can say."""
     port = Port()
-    port.hear(0, said(ttl=65535))
+    port.receive(0, said(ttl=65535))
     assert port.names(65535) == ["leaf-1"]
 
 
 def test_a_goodbye_of_a_known_port_ends_it() -> None:
     """TTL 0 needs no patience without a grace."""
     port = Port()
-    port.hear(0, said())
-    port.hear(1, goodbye())
+    port.receive(0, said())
+    port.receive(1, goodbye())
     assert port.missing(1) == "shutdown"
 
 
 def test_a_goodbye_counts_like_a_flap_in_the_daemon() -> None:
     """For 30 s the neighbour stays, under the name that it does not repeat in its goodbye."""
     port = damped()
-    port.hear(0, said())
-    port.hear(5, goodbye())
+    port.receive(0, said())
+    port.receive(5, goodbye())
     assert port.names(35) == ["leaf-1"]
     assert port.missing(35.001) == "shutdown"
 
@@ -138,36 +143,36 @@ def test_a_goodbye_counts_like_a_flap_in_the_daemon() -> None:
 def test_a_goodbye_said_again_does_not_put_it_off() -> None:
     """A switch that says goodbye every second is gone 30 s after the first."""
     port = damped()
-    port.hear(0, said())
+    port.receive(0, said())
     for when in range(5, 60):
-        port.hear(when, goodbye())
+        port.receive(when, goodbye())
     assert port.missing(36) == "shutdown"
 
 
 @pytest.mark.parametrize("grace", [0, 30])
 def test_who_comes_back_after_a_goodbye_is_there(grace: float) -> None:
     """A port that was shut and opened again between two looks has lost nobody."""
-    port = Port(Table(grace=grace))
+    port = Port(NeighborTable(grace=grace))
     for when, frame in enumerate([said(), goodbye(), said()]):
-        port.hear(when, frame)
+        port.receive(when, frame)
     assert port.names(100) == ["leaf-1"]
-    port.hear(101, goodbye())
+    port.receive(101, goodbye())
     assert port.missing(102 + grace) == "shutdown"
 
 
 def test_a_goodbye_of_another_port_changes_nothing() -> None:
     """A switch that ends one of its ports, behind the same source address, keeps the others."""
     port = Port()
-    port.hear(0, said())
-    port.hear(1, goodbye(b"\x05swp2"))
+    port.receive(0, said())
+    port.receive(1, goodbye(b"\x05swp2"))
     assert port.names(100) == ["leaf-1"]
 
 
 def test_a_goodbye_of_a_stranger_leaves_the_neighbor_alone() -> None:
     """A side-band controller that goes does not take the switch with it."""
     port = Port()
-    port.hear(0, said())
-    port.hear(1, goodbye(source=OTHER))
+    port.receive(0, said())
+    port.receive(1, goodbye(source=OTHER))
     assert port.names(2) == ["leaf-1"]
     assert port.missing(121) == "expired"
 
@@ -179,9 +184,9 @@ def test_a_goodbye_of_an_unknown_one_says_why_nobody_is_there(
     """After a restart the goodbye may be all that is heard; the labels from before get their
     grace.
     """
-    port = Port(Table(grace=grace))
-    port.hear(100, goodbye())
-    port.hear(120, goodbye())
+    port = Port(NeighborTable(grace=grace))
+    port.receive(100, goodbye())
+    port.receive(120, goodbye())
     if before:
         assert port.missing(129.9) == before
     assert port.missing(130) == "shutdown"
@@ -190,8 +195,8 @@ def test_a_goodbye_of_an_unknown_one_says_why_nobody_is_there(
 def test_who_comes_back_after_an_unknown_goodbye_is_there() -> None:
     """A restarted switch needs nothing but its next frame."""
     port = damped()
-    port.hear(0, goodbye())
-    port.hear(10, said())
+    port.receive(0, goodbye())
+    port.receive(10, said())
     assert port.names(31) == ["leaf-1"]
     assert port.missing(161) == "expired"
 
@@ -199,7 +204,7 @@ def test_who_comes_back_after_an_unknown_goodbye_is_there() -> None:
 def test_an_unknown_goodbye_is_forgotten_with_the_link() -> None:
     """What was said before the cable was pulled says nothing of the one that was plugged."""
     port = damped()
-    port.hear(0, goodbye())
+    port.receive(0, goodbye())
     port.link(1, up=False)
     port.link(2, up=True)
     assert port.missing(40) == "silent"
@@ -208,7 +213,7 @@ def test_an_unknown_goodbye_is_forgotten_with_the_link() -> None:
 def test_a_first_identity_takes_effect_at_once() -> None:
     """One frame is enough where nothing is known."""
     port = damped()
-    port.hear(0, said())
+    port.receive(0, said())
     assert port.names(0) == ["leaf-1"]
 
 
@@ -217,10 +222,10 @@ def test_a_mac_address_before_the_alias_is_one_change() -> None:
     port = damped()
     mac = said(port=b"\x03" + MAC)
     alias = said(port=b"\x07etp1a")
-    port.hear(0, mac)
-    port.hear(1, alias)
+    port.receive(0, mac)
+    port.receive(1, alias)
     assert port.ports(1) == ["00:1c:73:aa:bb:cc"]
-    port.hear(31, alias)
+    port.receive(31, alias)
     assert port.ports(31) == ["etp1a"]
 
 
@@ -230,7 +235,7 @@ def test_a_settled_identity_outlives_one_odd_frame() -> None:
     alias = said(port=b"\x07etp1a")
     seen = set()
     for when, frame in enumerate([alias, alias, said(port=b"\x03" + MAC), alias, alias]):
-        port.hear(when, frame)
+        port.receive(when, frame)
         seen |= set(port.ports(when))
     assert seen == {"etp1a"}
 
@@ -238,8 +243,8 @@ def test_a_settled_identity_outlives_one_odd_frame() -> None:
 def test_without_confirmation_the_last_frame_counts() -> None:
     """`probe` looks once and believes what it hears last."""
     port = Port()
-    port.hear(0, said("old"))
-    port.hear(1, said("new"))
+    port.receive(0, said("old"))
+    port.receive(1, said("new"))
     assert port.names(1) == ["new"]
 
 
@@ -249,11 +254,11 @@ def test_a_flapping_identity_never_settles() -> None:
     """
     port = damped()
     for when in range(40):
-        port.hear(when, said("x" if when % 2 == 0 else "y"))
+        port.receive(when, said("x" if when % 2 == 0 else "y"))
         assert port.names(when) == ["x"]
-    port.hear(40, said("steady", source=OTHER))
+    port.receive(40, said("steady", source=OTHER))
     assert port.names(40) == ["x", "steady"]
-    port.hear(41, said("steady", source=OTHER))
+    port.receive(41, said("steady", source=OTHER))
     assert port.names(41) == ["steady", "x"]
 
 
@@ -263,9 +268,9 @@ def test_a_goodbye_confirms_nothing() -> None:
     for when, frame in enumerate(
         [said("old"), said("old"), said("new"), goodbye(), goodbye(), goodbye()]
     ):
-        port.hear(when, frame)
+        port.receive(when, frame)
     assert port.names(6) == ["old"]
-    port.hear(7, said("new"))
+    port.receive(7, said("new"))
     assert port.names(7) == ["new"]
 
 
@@ -275,10 +280,10 @@ def test_a_new_sender_does_not_displace_a_settled_one_by_one_frame(better: dict[
     port = damped()
     worse: dict[str, Any] = {"destination": CUSTOMER, "enabled": STATION}
     for when in (0, 30):
-        port.hear(when, said("incumbent", **worse))
-    port.hear(31, said("new", source=OTHER, **(worse | better)))
+        port.receive(when, said("incumbent", **worse))
+    port.receive(31, said("new", source=OTHER, **(worse | better)))
     assert port.names(31) == ["incumbent", "new"]
-    port.hear(61, said("new", source=OTHER, **(worse | better)))
+    port.receive(61, said("new", source=OTHER, **(worse | better)))
     assert port.names(61) == ["new", "incumbent"]
 
 
@@ -288,9 +293,9 @@ def test_a_side_band_that_spoke_first_gives_way_once() -> None:
     firsts = []
     for when in range(100):
         if when % 30 == 3:
-            port.hear(when, said("bmc", source=OTHER, enabled=STATION))
+            port.receive(when, said("bmc", source=OTHER, enabled=STATION))
         if when % 30 == 20:
-            port.hear(when, said("leaf-1"))
+            port.receive(when, said("leaf-1"))
         firsts += port.names(when)[:1]
     assert [
         name for name, before in zip(firsts, [None, *firsts], strict=False) if name != before
@@ -300,7 +305,7 @@ def test_a_side_band_that_spoke_first_gives_way_once() -> None:
 def test_a_link_that_is_down_takes_its_neighbors() -> None:
     """At once without a grace."""
     port = Port()
-    port.hear(0, said())
+    port.receive(0, said())
     port.link(1, up=False)
     assert port.missing(1) == "link-down"
 
@@ -308,7 +313,7 @@ def test_a_link_that_is_down_takes_its_neighbors() -> None:
 def test_a_flap_is_no_absence() -> None:
     """29 s without a link, twice, change nothing; 30 s in a row do."""
     port = damped()
-    port.hear(0, said(ttl=600))
+    port.receive(0, said(ttl=600))
     for when in (10, 40, 70):
         port.link(when, up=False)
         port.link(when + 1, up=False)
@@ -321,12 +326,12 @@ def test_a_flap_is_no_absence() -> None:
 def test_a_link_that_came_back_waits_for_a_frame() -> None:
     """Down long enough, then up: silent until somebody speaks."""
     port = damped()
-    port.hear(0, said())
+    port.receive(0, said())
     port.link(1, up=False)
     assert port.missing(31) == "link-down"
     port.link(40, up=True)
     assert port.missing(40) == "silent"
-    port.hear(41, said("leaf-2"))
+    port.receive(41, said("leaf-2"))
     assert port.names(41) == ["leaf-2"]
 
 
@@ -334,12 +339,12 @@ def test_a_recabled_port_moves_once_it_is_sure() -> None:
     """The old leaf stays for one more frame of the new one, and never comes back."""
     port = damped()
     for when in (0, 30):
-        port.hear(when, said("old"))
+        port.receive(when, said("old"))
     port.link(40, up=False)
     port.link(45, up=True)
-    port.hear(50, said("new", source=OTHER))
+    port.receive(50, said("new", source=OTHER))
     assert port.names(50)[0] == "old"
-    port.hear(80, said("new", source=OTHER))
+    port.receive(80, said("new", source=OTHER))
     assert [port.names(when)[0] for when in range(80, 200, 10)] == ["new"] * 12
 
 
@@ -351,11 +356,11 @@ def test_a_cable_that_is_moved_between_two_looks() -> None:
         port = damped()
         port.link(0, up=True, changes=counts[0])
         for when in (0, 30):
-            port.hear(when, said("old"))
+            port.receive(when, said("old"))
         assert port.names(40) == ["old"]
         port.link(40, up=True, changes=counts[1])
         for when in (50, 80):
-            port.hear(when, said("new", source=OTHER))
+            port.receive(when, said("new", source=OTHER))
         assert port.names(80)[0] == first
 
 
@@ -363,12 +368,12 @@ def test_a_frame_that_waited_is_of_the_cable_before() -> None:
     """It came before the link was found to have been down, and was taken in afterwards."""
     port = damped()
     port.link(0, up=True, changes=4)
-    port.hear(0, said("old"))
+    port.receive(0, said("old"))
     assert port.names(0) == ["old"]
     port.link(31, up=True, changes=6)
-    port.hear(30, said("old"))
+    port.receive(30, said("old"))
     for when in (50, 80):
-        port.hear(when, said("new", source=OTHER))
+        port.receive(when, said("new", source=OTHER))
     assert port.names(80) == ["new", "old"]
 
 
@@ -376,11 +381,11 @@ def test_a_flap_does_not_prefer_the_quicker_speaker() -> None:
     """After a flap the side-band speaks first: the switch keeps its place."""
     port = damped()
     for when in (0, 30, 60):
-        port.hear(when, said("leaf-1"))
-        port.hear(when + 1, said("bmc", source=OTHER, enabled=STATION))
+        port.receive(when, said("leaf-1"))
+        port.receive(when + 1, said("bmc", source=OTHER, enabled=STATION))
     port.link(70, up=False)
     port.link(71, up=True)
-    port.hear(72, said("bmc", source=OTHER, enabled=STATION))
+    port.receive(72, said("bmc", source=OTHER, enabled=STATION))
     assert port.names(73) == ["leaf-1", "bmc"]
 
 
@@ -405,10 +410,10 @@ def test_the_better_neighbor_goes_first(
     _why: str, better: dict[str, Any], worse: dict[str, Any], better_first: bool, confirm: int
 ) -> None:
     """Whoever spoke first or last."""
-    port = Port(Table(grace=30, confirm=confirm))
+    port = Port(NeighborTable(grace=30, confirm=confirm))
     frames = [said("better", source=LEAF, **better), said("worse", source=OTHER, **worse)]
     for when in range(4):
-        port.hear(when, frames[(when + (not better_first)) % 2])
+        port.receive(when, frames[(when + (not better_first)) % 2])
         port.names(when)
     assert port.names(4) == ["better", "worse"]
 
@@ -416,21 +421,21 @@ def test_the_better_neighbor_goes_first(
 def test_the_freshest_of_equals_is_the_first_choice() -> None:
     """A look that finds several for the first time takes the one heard last."""
     port = Port()
-    port.hear(0, said("a", source=LEAF))
-    port.hear(1, said("b", source=OTHER))
+    port.receive(0, said("a", source=LEAF))
+    port.receive(1, said("b", source=OTHER))
     assert port.names(1) == ["b", "a"]
 
 
 @pytest.mark.parametrize("confirm", [1, 2])
 def test_equals_never_flip(confirm: int) -> None:
     """Once chosen, a neighbour stays first for as long as it is there."""
-    port = Port(Table(grace=30, confirm=confirm))
-    port.hear(0, said("a", source=LEAF))
+    port = Port(NeighborTable(grace=30, confirm=confirm))
+    port.receive(0, said("a", source=LEAF))
     firsts = set()
     for when in range(500):
         firsts.add(port.names(when)[0])
         name, source = (("b", OTHER), ("c", "001c73000003"), ("a", LEAF))[when % 3]
-        port.hear(when, said(name, source=source))
+        port.receive(when, said(name, source=source))
     assert firsts == {"a"}
 
 
@@ -438,25 +443,40 @@ def test_equals_never_flip(confirm: int) -> None:
 def test_own_frames_are_passed_over(own: str) -> None:
     """By their source address or by the chassis that they tell of."""
     port = Port()
-    port.hear(0, said(), (own,))
+    port.receive(0, said(), (own,))
     assert port.missing(0) == "silent"
-    port.hear(1, goodbye(), (own,))
+    port.receive(1, goodbye(), (own,))
     assert port.missing(1) == "silent"
 
 
 def test_netdevs_are_strangers_to_each_other() -> None:
     """One switch on two ports is two neighbours, and a forgotten netdev is silent."""
-    table = Table()
+    table = NeighborTable()
     for netdev in ("eth0", "eth1"):
-        table.hear(Frame(netdev, 0, said(port=b"\x05" + netdev.encode())))
-    assert [table.at(netdev, 1)[0][0].known.port_id for netdev in ("eth0", "eth1")] == [
-        "eth0",
-        "eth1",
-    ]
-    table.link("eth0", 2, up=False)
-    assert table.at("eth1", 2)[0]
+        table.receive(Frame(netdev, 0, said(port=b"\x05" + netdev.encode())))
+        table.expire(netdev, 1)
+        [sender] = table.neighbors(netdev)
+        assert sender.effective.port_id == netdev
+    table.set_link("eth0", 2, up=False)
+    table.expire("eth1", 2)
+    assert table.neighbors("eth1")
     table.forget(["eth1", "eth9"])
-    assert table.at("eth1", 2) == ([], "silent")
+    table.expire("eth1", 2)
+    assert (table.neighbors("eth1"), table.missing("eth1")) == ((), "silent")
+
+
+def test_neighbors_and_missing_change_nothing() -> None:
+    """Only `expire` drops a sender: the queries answer as of the last one, and know no other."""
+    port = Port()
+    assert (port.table.neighbors(PORT), port.table.missing(PORT)) == ((), "silent")
+    port.receive(0, said())
+    assert port.table.neighbors(PORT) == ()
+    assert port.names(1) == ["leaf-1"]
+    port.link(2, up=False)
+    for _ in range(2):
+        assert len(port.table.neighbors(PORT)) == 1
+        assert port.table.missing(PORT) == "silent"
+    assert port.missing(2) == "link-down"
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -466,10 +486,10 @@ def test_a_frame_that_makes_no_sense_changes_nothing(known: bool) -> None:
     """
     port = Port()
     if known:
-        port.hear(0, said())
+        port.receive(0, said())
     for length in range(34):
         with pytest.raises(Malformed):
-            port.hear(100, said("leaf-2")[:length])
+            port.receive(100, said("leaf-2")[:length])
     assert port.names(120) == (["leaf-1"] if known else [])
     assert port.missing(121) == ("expired" if known else "silent")
 
@@ -485,30 +505,32 @@ def test_a_flood_leaves_the_selected_neighbor(confirm: int, looked: bool) -> Non
     """Of 10,000 senders in a minute 32 are kept, among them the switch, which spoke before and in
     between.
     """
-    port = Port(Table(grace=30, confirm=confirm))
-    port.hear(0, said(enabled=BRIDGE))
-    port.hear(1, said(enabled=BRIDGE))
+    port = Port(NeighborTable(grace=30, confirm=confirm))
+    port.receive(0, said(enabled=BRIDGE))
+    port.receive(1, said(enabled=BRIDGE))
     if looked:
         port.names(1)
     for number in range(10_000):
-        port.hear(
+        port.receive(
             2 + number * 0.006, said(f"flood-{number}", source=spoofed(number), enabled=STATION)
         )
     names = port.names(62)
-    assert len(names) == MOST
+    assert len(names) == MAX_NEIGHBORS
     assert names[0] == "leaf-1"
 
 
 def test_a_flood_leaves_settled_neighbors() -> None:
     """Senders that said something twice are not pushed out by those that said it once."""
     port = damped()
-    steady = [said(f"steady-{number}", source=f"06{number:010x}") for number in range(MOST - 1)]
+    steady = [
+        said(f"steady-{number}", source=f"06{number:010x}") for number in range(MAX_NEIGHBORS - 1)
+    ]
     for when in range(2):
         for frame in steady:
-            port.hear(when, frame)
+            port.receive(when, frame)
     for number in range(1000):
-        port.hear(2, said("flood", source=spoofed(number)))
-    assert sum(name.startswith("steady") for name in port.names(3)) == MOST - 1
+        port.receive(2, said("flood", source=spoofed(number)))
+    assert sum(name.startswith("steady") for name in port.names(3)) == MAX_NEIGHBORS - 1
 
 
 class Touched(bytes):
@@ -531,13 +553,14 @@ def test_an_unchanged_frame_costs_a_compare() -> None:
     is.
     """
     port = Port()
-    port.hear(0, said())
-    before = port.table.at(PORT, 0)[0][0].known
+    port.receive(0, said())
+    [before] = [sender.effective for sender in port.senders(0)]
     notes: list[object] = []
-    port.hear(30, Touched(said(), notes))
+    port.receive(30, Touched(said(), notes))
     assert set(map(repr, notes)) == {repr(slice(6, 12, None))}
-    assert port.table.at(PORT, 30)[0][0].known is before
-    port.hear(60, Touched(said("leaf-2"), notes))
+    [after] = [sender.effective for sender in port.senders(30)]
+    assert after is before
+    port.receive(60, Touched(said("leaf-2"), notes))
     assert len(set(map(repr, notes))) > 1
 
 
@@ -649,12 +672,12 @@ def test_any_story_ends_as_its_whole_past_says(
     """Frames, goodbyes, links and looks in any order: the same senders are there under the same
     names.
     """
-    port = Port(Table(grace=grace, confirm=confirm))
+    port = Port(NeighborTable(grace=grace, confirm=confirm))
     now, past = 0.0, list[Event]()
     for step, event in story:
         now += step
         if isinstance(event, Said):
-            port.hear(now, frame_of(event))
+            port.receive(now, frame_of(event))
         elif event is not None:
             port.link(now, up=event)
         else:
@@ -662,8 +685,8 @@ def test_any_story_ends_as_its_whole_past_says(
         past.append((now, event))
     now += 0.25
     heard = {
-        one.known.source_mac.replace(":", ""): one.known.system_name
-        for one in port.table.at(PORT, now)[0]
+        one.effective.source_mac.replace(":", ""): one.effective.system_name
+        for one in port.senders(now)
     }
     assert heard == oracle(past, now, grace, confirm)
     assert len(port.names(now)) == len(heard)

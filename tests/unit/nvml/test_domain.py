@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model import Absent, Failed, Gpu, Seen
+from agent.model import Absent, AcceleratorReason, Failed, Gpu, Seen
 from agent.nvml import domain as accelerator
 from agent.nvml.decode import health
-from agent.nvml.domain import FAST, SLOW, Pace, Verdict, verdict
+from agent.nvml.domain import POLL_INTERVAL, REGISTERING_INTERVAL, Pace, Verdict, verdict
 
 CLUSTER, OTHER = "9c6f5af3-53bf-49b5-a436-b66766c413c3", "dc6e40c4-d722-4357-9ba6-5291dd461278"
 ZERO = "00000000-0000-0000-0000-000000000000"
@@ -37,9 +37,9 @@ MALFORMED = Gpu(0, error="malformed", text="fabric state 77 is none of those")
 WAITING = Gpu(0, pci="0008:01:00.0", state="not-started")
 JOINING = Gpu(0, pci="0008:01:00.0", state="in-progress")
 
-REGISTERING = Verdict(None, "in-progress")
+REGISTERING = Verdict(None, AcceleratorReason.IN_PROGRESS)
 REGISTERED = Verdict(f"{CLUSTER}.32766")
-FAILED = Verdict(None, "failed")
+FAILED = Verdict(None, AcceleratorReason.FAILED)
 
 
 def judge(*gpus: Gpu) -> Verdict:
@@ -144,12 +144,12 @@ def test_no_gpus_and_no_answer() -> None:
 
 def test_reasons_hold_or_remove() -> None:
     """Each of the contract's seven, and no other."""
-    assert {reason for reason in accelerator.REASONS if Verdict(None, reason).holds} == {
+    assert {reason for reason in AcceleratorReason if Verdict(None, reason).holds} == {
         "not-started",
         "in-progress",
         "failed",
     }
-    assert set(accelerator.REASONS) == {
+    assert set(AcceleratorReason) == {
         "not-found",
         "unsupported",
         "not-started",
@@ -166,17 +166,17 @@ def test_reasons_hold_or_remove() -> None:
     [
         (
             judge(GOOD, SHORT),
-            "1 of 2 GPUs, 0008:01:00.0 first, registered with status insufficient-resources",
+            "1 of 2 GPUs (0008:01:00.0 first): registered with status insufficient-resources",
         ),
         (
             judge(LOST),
-            "1 of 1 GPUs, 0008:01:00.0 first, could not be asked: nvmlDeviceGetUUID: GPU is lost",
+            f"1 of 1 GPUs (0008:01:00.0 first): could not be queried: {LOST.text}",
         ),
         (
             judge(MALFORMED),
-            "1 of 1 GPUs, number 0 first, could not be asked: fabric state 77 is none of those",
+            "1 of 1 GPUs (index 0 first): could not be queried: fabric state 77 is none of those",
         ),
-        (judge(GOOD, BOARD), f"the GPUs are in 2 places: {CLUSTER}.32766, {ZERO}.0"),
+        (judge(GOOD, BOARD), f"the GPUs are in 2 domains: {CLUSTER}.32766, {ZERO}.0"),
         (judge(OLD), f"no GPU is attached to a fabric: {OLD.text}"),
     ],
 )
@@ -193,7 +193,7 @@ def test_the_finer_text_names_the_gpu_and_the_cause(found: Verdict, words: str) 
         (
             REGISTERED,
             f"{CLUSTER}.0",
-            f"{accelerator.PEER} says {CLUSTER}.0, the GPUs say {CLUSTER}.32766",
+            f"{accelerator.PEER} is {CLUSTER}.0, the GPUs report {CLUSTER}.32766",
         ),
         (FAILED, f"{CLUSTER}.0", None),
     ],
@@ -252,15 +252,15 @@ def test_a_look_that_fails_ends_no_registration() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", [reason for reason in accelerator.REASONS if reason != "in-progress"]
+    "reason", [reason for reason in AcceleratorReason if reason != "in-progress"]
 )
-def test_every_other_outcome_waits_a_minute(reason: str) -> None:
+def test_every_other_outcome_waits_a_minute(reason: AcceleratorReason) -> None:
     """Nothing but a registration is worth a hurry."""
-    assert Pace().after(Verdict(None, reason), 5.0).due == 5.0 + SLOW
+    assert Pace().after(Verdict(None, reason), 5.0).due == 5.0 + POLL_INTERVAL
 
 
 def test_the_interval_is_the_operators() -> None:
     """`--gpu-interval`, and never slower while a GPU registers."""
     assert Pace(interval=300.0).after(REGISTERED, 0.0).due == 300.0
-    assert Pace(interval=300.0).after(REGISTERING, 0.0).due == FAST
+    assert Pace(interval=300.0).after(REGISTERING, 0.0).due == REGISTERING_INTERVAL
     assert Pace(interval=5.0).after(REGISTERING, 0.0).due == 5.0

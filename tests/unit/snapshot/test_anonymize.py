@@ -50,8 +50,8 @@ OWNED: Snapshot = SMALL | {
 
 def anonymized(snapshot: str, folder: Path) -> str:
     """Capture a replayed snapshot under other names; the path of what was written."""
-    journal, _ = record(replay(snapshot))
-    write(anonymize(journal), str(folder))
+    captured, _ = record(replay(snapshot))
+    write(anonymize(captured), str(folder))
     return str(folder)
 
 

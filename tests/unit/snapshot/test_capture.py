@@ -19,7 +19,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices, document
 from agent.snapshot.capture import Record, Recorder, record, summary, write
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 def second(snapshot: str, folder: Path, excluded: tuple[str, ...] = ()) -> str:
     """Capture a replayed snapshot; the path of what was written."""
-    journal, _ = record(replay(snapshot, excluded))
-    write(journal, str(folder))
+    captured, _ = record(replay(snapshot, excluded))
+    write(captured, str(folder))
     return str(folder)
 
 
@@ -94,19 +94,19 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
     two |= {f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:18:00.0/infiniband/ibp1"}
     gate = threading.Event()
     root = Stuck(two, f"{CLASS}/ibp1/ports/1/state", lambda: gate.wait(30))
-    journal, observation = record(Host(root, lambda: 1777888800.0, "node-17", deadline=0.3))
-    before = (set(journal.files), dict(journal.errors))
+    captured, observation = record(Host(root, lambda: 1777888800.0, "node-17", deadline=0.3))
+    before = (set(captured.files), dict(captured.errors))
     gate.set()
     for thread in threading.enumerate():
         if thread.name == "blocking":
             thread.join(10)
-    assert (set(journal.files), dict(journal.errors)) == before
-    write(journal, str(tmp_path / "stuck"))
+    assert (set(captured.files), dict(captured.errors)) == before
+    write(captured, str(tmp_path / "stuck"))
     notes = json.loads((tmp_path / "stuck/errors.json").read_text())
     assert notes["errors"] == {f"{CLASS}/ibp1/ports/1/state": "ETIMEDOUT"}
-    assert f"not read: /{CLASS}/ibp1/ports/1/state (ETIMEDOUT)" in summary(journal)
-    assert snapshots.report(str(tmp_path / "stuck")) == report_on(observation, Choices())
-    assert report_on(observation, Choices())["labels"][SPEED] == "400G"
+    assert f"not read: /{CLASS}/ibp1/ports/1/state (ETIMEDOUT)" in summary(captured)
+    assert snapshots.report(str(tmp_path / "stuck")) == document(observation, Choices())
+    assert document(observation, Choices())["labels"][SPEED] == "400G"
 
 
 def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:
         f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:18:00.0/infiniband/ibp0",
     }
     root = Stuck(roce, f"{bond}/speed", threading.Barrier(2, timeout=10).wait)
-    journal, observation = record(Host(root, lambda: 1.0, deadline=5))
+    captured, observation = record(Host(root, lambda: 1.0, deadline=5))
     assert [problem for problem in observation.problems if "broke" in problem.text] == []
-    write(journal, str(tmp_path / "two"))
+    write(captured, str(tmp_path / "two"))
     assert snapshots.report(str(tmp_path / "two"))["labels"][SPEED] == "400G"
 
 
@@ -176,10 +176,10 @@ def test_a_parent_that_cannot_be_written_is_refused() -> None:
 
 def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
     """255 bytes, and one more is refused by the kernel."""
-    journal, _ = record(replay(lay(tmp_path / "node", SMALL)))
-    write(journal, str(tmp_path / ("x" * 255)))
+    captured, _ = record(replay(lay(tmp_path / "node", SMALL)))
+    write(captured, str(tmp_path / ("x" * 255)))
     with pytest.raises(Unavailable, match="File name too long"):
-        write(journal, str(tmp_path / ("x" * 256)))
+        write(captured, str(tmp_path / ("x" * 256)))
     assert sorted(os.listdir(tmp_path)) == ["node", "x" * 255]
 
 
@@ -203,15 +203,15 @@ INTERRUPTED = """
 import os, signal, sys
 from agent.snapshot.capture import record, write
 from agent.snapshot.replay import replay
-journal, _ = record(replay(sys.argv[1]))
+captured, _ = record(replay(sys.argv[1]))
 class Files(dict):
     def items(self):
         for number, item in enumerate(super().items()):
             if number == 5:
                 os.kill(os.getpid(), signal.SIGINT)
             yield item
-journal.files = Files(journal.files)
-write(journal, sys.argv[2])
+captured.files = Files(captured.files)
+write(captured, sys.argv[2])
 """
 
 
@@ -260,11 +260,11 @@ def test_nothing_is_written_where_nothing_was_seen(tmp_path: Path) -> None:
 
 def test_a_capture_keeps_the_links_on_the_way(tmp_path: Path) -> None:
     """Also where no folder was listed; two ways to a file are one file."""
-    journal = Record(meta=dict.fromkeys(("agent", "kernel", "time")))
-    root = Recorder(replay(lay(tmp_path / "node", SMALL)).root, journal)
+    captured = Record(meta=dict.fromkeys(("agent", "kernel", "time")))
+    root = Recorder(replay(lay(tmp_path / "node", SMALL)).root, captured)
     root.read(f"{CLASS}/ibp0/hca_type", 9)
     root.read(f"{CLASS}/ibp0/device/numa_node", 9)
-    write(journal, str(tmp_path / "here"))
+    write(captured, str(tmp_path / "here"))
     assert (tmp_path / "here" / CLASS / "ibp0").readlink() == Path(str(SMALL[f"{CLASS}/ibp0"]))
     assert (tmp_path / "here" / DEVICE / "hca_type").read_bytes() == b"MT4129\n"
     assert (tmp_path / "here" / FUNCTION / "numa_node").read_bytes() == b"0\n"

@@ -1,4 +1,4 @@
-"""What came through the other doors, written into a snapshot and given again."""
+"""The recorded I/O of a snapshot: written, loaded and replayed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband import smp
+from agent.lldp import pcap
 from agent.lldp.frame import Frame
-from agent.output.formats import Choices, report_on
-from agent.snapshot import capture, pcap
-from agent.snapshot.recorded import Doors, load, recording, save
+from agent.output.document import Choices, document
+from agent.snapshot import capture
+from agent.snapshot.recorded import recording
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
-from tests.unit.infiniband.test_smp import LEAF, RECORDED
+from tests.support.recordings import lldp_of, loaded, recorded, smps_of
+from tests.support.smps import LEAF, RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,10 +80,10 @@ def tree(
     return files
 
 
-def host(files: Mapping[str, bytes], **doors: Any) -> Host:
-    """A live host whose doors are simulated."""
+def host(files: Mapping[str, bytes], **io: Any) -> Host:
+    """A live host with simulated I/O."""
     return Host(
-        root=Tree(MemoryStore(files), {}), clock=lambda: NOW, name="node-1", kernel="6.1.0", **doors
+        root=Tree(MemoryStore(files), {}), clock=lambda: NOW, name="node-1", kernel="6.1.0", **io
     )
 
 
@@ -96,7 +98,7 @@ def answering(*answers: dict[str, Any]) -> Any:
 
 
 def report(of: Host) -> dict[str, Any]:
-    return report_on(observe(of), Choices())
+    return document(observe(of), Choices())
 
 
 def entry(path: str, data: bytes | str) -> MemoryStore:
@@ -120,39 +122,39 @@ answered = st.lists(
 )
 
 
-@given(heard=heard, answered=answered, listened=st.booleans())
+@given(heard=heard, answered=answered, listening=st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_what_is_saved_is_loaded_again(
     tmp_path_factory: pytest.TempPathFactory,
     heard: dict[str, list[tuple[int, bytes]]],
     answered: list[dict[str, Any]],
-    listened: bool,
+    listening: bool,
 ) -> None:
     """Frames by netdev, answers by port, whatever they hold."""
     folder = tmp_path_factory.mktemp("snapshot")
     answers = {(one["device"], one["port"]): one for one in answered}
-    doors = Doors(answers=answers, listened=listened or bool(heard))
+    io = recorded(answers=answers, listening=listening or bool(heard))
     for netdev, told in heard.items():
         frames = [Frame(netdev, when / 10**6, SPOKEN[:14] + rest) for when, rest in told]
-        doors.heard[netdev] = sorted(frames, key=lambda frame: frame.time)
-    save(doors, folder)
-    assert load(DiskStore(str(folder)), {}) == doors
+        lldp_of(io).received[netdev] = sorted(frames, key=lambda frame: frame.time)
+    io.save(folder)
+    assert loaded(DiskStore(str(folder))) == io
 
 
 def test_nothing_heard_is_nothing_written(tmp_path: Path) -> None:
     """A node without neighbours has no folders for them, and a snapshot without folders has
     none.
     """
-    save(Doors(), tmp_path)
+    recorded().save(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    save(Doors(listened=True), tmp_path)
-    assert load(DiskStore(str(tmp_path)), {}) == Doors(listened=True)
-    doors = load(MemoryStore({}), {})
-    assert doors == Doors()
-    assert doors.newest() is None
-    assert doors.frames({"eth0": True}) == ([], {})
-    assert doors.ask_smp([("mlx5_0", 1)]) == {"ports": []}
-    assert doors.private_flags("eth0") == {}
+    recorded(listening=True).save(tmp_path)
+    assert loaded(DiskStore(str(tmp_path))) == recorded(listening=True)
+    io = loaded(MemoryStore({}))
+    assert io == recorded()
+    assert io.newest() is None
+    assert lldp_of(io).frames({"eth0": True}) == ([], {})
+    assert smps_of(io).ask_smp([("mlx5_0", 1)]) == {"ports": []}
+    assert lldp_of(io).private_flags("eth0") == {}
 
 
 def test_the_doors_give_what_was_asked_for() -> None:
@@ -161,26 +163,28 @@ def test_the_doors_give_what_was_asked_for() -> None:
         name: [Frame(name, when, SPOKEN)]
         for name, when in (("eth0", 3.0), ("eth1", 1.0), ("eth2", 2.0))
     }
-    doors = Doors(
+    io = recorded(
         frames,
         {"eth1": "EPERM", "eth2": "ENODEV"},
         {("mlx5_0", 1): answer()},
         {"eth0": {"flag": True}},
     )
-    assert doors.frames({"eth0": True, "eth1": False}) == (
+    assert lldp_of(io).frames({"eth0": True, "eth1": False}) == (
         [frames["eth1"][0], frames["eth0"][0]],
         {"eth1": "EPERM"},
     )
-    assert doors.ask_smp([("mlx5_1", 1), ("mlx5_0", 1), ("mlx5_0", 2)]) == {"ports": [answer()]}
-    assert doors.private_flags("eth0") == {"flag": True}
-    assert doors.newest() == 3.0
+    assert smps_of(io).ask_smp([("mlx5_1", 1), ("mlx5_0", 1), ("mlx5_0", 2)]) == {
+        "ports": [answer()]
+    }
+    assert lldp_of(io).private_flags("eth0") == {"flag": True}
+    assert io.newest() == 3.0
 
 
 def test_two_files_of_one_netdev_are_both_read() -> None:
     """A capture of ours and a pcapng that somebody put beside it."""
     one, two = (pcap.write([Frame("eth0", when, SPOKEN)]) for when in (2, 1))
-    doors = load(MemoryStore({"lldp/eth0.pcap": one, "lldp/eth0.pcapng": two}), {})
-    assert [frame.time for frame in doors.frames({"eth0": True})[0]] == [1, 2]
+    io = loaded(MemoryStore({"lldp/eth0.pcap": one, "lldp/eth0.pcapng": two}))
+    assert [frame.time for frame in lldp_of(io).frames({"eth0": True})[0]] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -190,13 +194,14 @@ def test_other_files_are_passed_over(path: str) -> None:
     """Notes beside the frames, folders with the name of a capture, a file where a folder
     belongs.
     """
-    assert load(entry(path, b"whatever"), {}) == Doors(listened=path.startswith("lldp/"))
+    assert loaded(entry(path, b"whatever")) == recorded(listening=path.startswith("lldp/"))
 
 
 @pytest.mark.parametrize("name", ["eth0.100", "bond0:1", "enp1s0f0np0"])
 def test_a_netdev_may_have_dots_in_its_name(name: str) -> None:
     """The last one begins the ending."""
-    assert list(load(entry(f"lldp/{name}.pcap", pcap.write([])), {}).heard) == [name]
+    io = loaded(entry(f"lldp/{name}.pcap", pcap.write([])))
+    assert list(lldp_of(io).received) == [name]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +210,7 @@ def test_a_netdev_may_have_dots_in_its_name(name: str) -> None:
         (b"nonsense", "no pcap"),
         (b"", "no pcap"),
         (pcap.write([Frame("eth0", 1, SPOKEN)])[:-1], "breaks off at octet 24 of 99"),
-        (bytes(pcap.LONGEST_FILE + 1), "longer than 16777216 bytes"),
+        (bytes(pcap.MAX_FILE_SIZE + 1), "longer than 16777216 bytes"),
     ],
     ids=["nonsense", "empty", "cut", "long"],
 )
@@ -214,7 +219,7 @@ def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, f
     store = MemoryStore(
         {"lldp/eth0.pcap": data, "lldp/eth1.pcap": pcap.write([Frame("eth1", 1, SPOKEN)])}
     )
-    frames, refused = load(store, {}).frames({"eth0": True, "eth1": True})
+    frames, refused = lldp_of(loaded(store)).frames({"eth0": True, "eth1": True})
     assert [frame.netdev for frame in frames] == ["eth1"]
     assert list(refused) == ["eth0"]
     assert refused["eth0"].startswith("lldp/eth0.pcap: ")
@@ -226,8 +231,8 @@ def test_what_came_before_the_break_counts() -> None:
     """A file that was cut short has its neighbour and its problem."""
     files = tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"})
     data = pcap.write([Frame("eth0", NOW - 1, SPOKEN), Frame("eth0", NOW, SPOKEN)])[:-1]
-    doors = load(MemoryStore({"lldp/eth0.pcap": data}), {})
-    found = report(host(files, frames=doors.frames))
+    io = loaded(MemoryStore({"lldp/eth0.pcap": data}))
+    found = report(host(files, frames=lldp_of(io).frames))
     assert [row["port_id"] for row in found["neighbors"]] == ["swp1"]
     assert [
         problem["subject"] for problem in found["problems"] if "breaks off" in problem["text"]
@@ -262,7 +267,7 @@ def test_what_came_before_the_break_counts() -> None:
 def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
     """In a line that names the file."""
     with pytest.raises(Malformed, match=r"smp/mlx5_0-1\.json: "):
-        load(entry("smp/mlx5_0-1.json", data), {})
+        loaded(entry("smp/mlx5_0-1.json", data))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +276,7 @@ def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
 def test_private_flags_of_a_wrong_type_refuse_the_snapshot(flags: Any) -> None:
     """In a line that names the file."""
     with pytest.raises(Malformed, match=r"host\.json: 'private_flags'"):
-        load(MemoryStore({}), flags)
+        loaded(MemoryStore({}), private_flags=flags)
 
 
 json_values = st.recursive(
@@ -291,7 +296,7 @@ json_values = st.recursive(
 def test_any_answer_is_a_neighbor_or_a_reason(changes: dict[str, Any]) -> None:
     """However odd what stands in it, a report comes out, and no odd letter in it."""
     store = entry("smp/mlx5_0-1.json", json.dumps(answer(**changes)))
-    found = report(host(tree({"mlx5_0": IB}), ask_smp=load(store, {}).ask_smp))
+    found = report(host(tree({"mlx5_0": IB}), ask_smp=smps_of(loaded(store)).ask_smp))
     assert len(found["neighbors"]) + len(found["missing_neighbors"]) == 1
     texts = [row["reason"] for row in found["missing_neighbors"]] + [
         row["text"] for row in found["problems"]
@@ -304,17 +309,17 @@ def test_recording_changes_nothing() -> None:
     frame = Frame("eth0", NOW, SPOKEN)
     live = host({}, frames=hearing(frame, refused={"eth1": "ENODEV"}), ask_smp=answering(answer()))
     live = replace(live, private_flags=lambda netdev: {netdev: True})
-    taped, doors = recording(live)
+    taped, io = recording(live)
     assert taped.frames
     assert taped.frames({"eth0": True, "eth1": True}) == ([frame], {"eth1": "ENODEV"})
     assert taped.ask_smp([("mlx5_0", 1)]) == {"ports": [answer()]}
     assert taped.private_flags("eth0") == {"eth0": True}
-    assert doors == Doors(
+    assert io == recorded(
         {"eth0": [frame]},
         {"eth1": "ENODEV"},
         {("mlx5_0", 1): answer()},
         {"eth0": {"eth0": True}},
-        listened=True,
+        listening=True,
     )
 
 
@@ -323,9 +328,9 @@ def test_recording_changes_nothing() -> None:
 )
 def test_nonsense_is_recorded_as_nothing(nonsense: Any) -> None:
     """Who asked gets it as it is, and says what is wrong with it."""
-    taped, doors = recording(host({}, ask_smp=lambda _ports: nonsense))
+    taped, io = recording(host({}, ask_smp=lambda _ports: nonsense))
     assert taped.ask_smp([("mlx5_0", 1)]) == nonsense
-    assert doors.answers == {}
+    assert smps_of(io).answers == {}
 
 
 def test_a_shut_door_stays_shut_while_recording() -> None:
@@ -334,13 +339,13 @@ def test_a_shut_door_stays_shut_while_recording() -> None:
     def shut(_subject: object) -> Any:
         raise Unavailable("CAP_NET_RAW is missing")
 
-    taped, doors = recording(host({}, frames=shut, ask_smp=shut))
+    taped, io = recording(host({}, frames=shut, ask_smp=shut))
     assert taped.frames
     with pytest.raises(Unavailable, match="CAP_NET_RAW"):
         taped.frames({"eth0": True})
     with pytest.raises(Unavailable, match="CAP_NET_RAW"):
         taped.ask_smp([("mlx5_0", 1)])
-    assert doors == Doors(listened=True)
+    assert io == recorded(listening=True)
 
 
 HOSTS: dict[str, Host] = {
@@ -375,8 +380,8 @@ HOSTS: dict[str, Host] = {
 def test_a_capture_replays_to_the_same_document(name: str, tmp_path: Path) -> None:
     """Neighbours, reasons and problems; only what could not be asked for is said to be missing."""
     live = HOSTS[name]
-    journal, _ = capture.record(replace(live, neighbors=Host(live.root, live.clock).neighbors))
-    capture.write(journal, str(tmp_path / "node"))
+    captured, _ = capture.record(replace(live, neighbors=Host(live.root, live.clock).neighbors))
+    capture.write(captured, str(tmp_path / "node"))
     expected = report(replace(live, neighbors=Host(live.root, live.clock).neighbors))
     assert report(replay(str(tmp_path / "node"))) == expected
     assert expected["neighbors"]
@@ -407,10 +412,9 @@ def test_the_now_of_a_replay(meta: dict[str, str] | None, age: float, tmp_path: 
     for path, data in tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"}).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
-    save(
-        Doors({"eth0": [Frame("eth0", spoken - 100, SPOKEN), Frame("eth0", spoken, SPOKEN)]}),
-        tmp_path,
-    )
+    (tmp_path / "lldp").mkdir()
+    frames = [Frame("eth0", spoken - 100, SPOKEN), Frame("eth0", spoken, SPOKEN)]
+    recorded({"eth0": frames}).save(tmp_path)
     if meta is not None:
         (tmp_path / "meta.json").write_text(json.dumps(meta))
     assert [row["age_s"] for row in report(replay(str(tmp_path)))["neighbors"]] == [age]

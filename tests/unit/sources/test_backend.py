@@ -115,8 +115,8 @@ def test_a_front_end_does_not_stand_in_for_what_is_hidden() -> None:
     is all there is.
     """
     devices = [front("a", 1), replace(eth("b", 2), failure="blocks", ports=())]
-    assert backend(assign(devices, before=("b",))) == []
-    assert backend(assign(devices, before=("a", "b"))) == ["a"]
+    assert backend(assign(devices, previous=("b",))) == []
+    assert backend(assign(devices, previous=("a", "b"))) == ["a"]
     assert backend(assign(devices[:1])) == ["a"]
 
 

@@ -11,11 +11,11 @@ import pytest
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.lldp.frame import Frame
-from agent.lldp.neighbors import Table
+from agent.lldp.neighbors import NeighborTable
 from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
-from tests.support.lldp_frames import CASES, END, MAC, capabilities, ethernet, identity, tlv
+from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,18 +26,11 @@ NOW = 1000.0
 NIC = "02:00:00:00:00:01"
 
 
-def switch(name: str = "leaf-1", port: bytes = b"\x05swp1", ttl: int = 120, **where: str) -> bytes:
-    """A frame of a bridge."""
-    return ethernet(
-        identity(b"\x04" + MAC, port, ttl) + tlv(5, name.encode()) + capabilities(4) + END, **where
-    )
-
-
 def netdev(name: str, operstate: str | None = "up") -> Netdev:
     return Netdev(name, 100_000, operstate, None, default_route=False)
 
 
-def role(
+def role(  # noqa: PLR0913 - what a port is told by
     device: str = "mlx5_0",
     number: int = 1,
     of: Netdev | None = None,
@@ -58,7 +51,7 @@ def role(
 class Node:
     """A node whose doors do what a test says; its time goes on by hand."""
 
-    def __init__(self, table: Table | None = None) -> None:
+    def __init__(self, table: NeighborTable | None = None) -> None:
         self.now = NOW
         self.frames: list[Frame] = []
         self.refused: dict[str, str] = {}
@@ -67,7 +60,7 @@ class Node:
         self.files: dict[str, bytes] = {}
         self.errors: dict[str, int] = {}
         self.listened: list[Mapping[str, bool]] = []
-        self.table = table or Table()
+        self.table = table or NeighborTable()
 
     def host(self) -> Host:
         return Host(
@@ -208,7 +201,7 @@ def test_other_operational_states_may_have_a_neighbor(operstate: str | None) -> 
 
 def test_a_flap_is_held_in_the_daemon() -> None:
     """A link that is down keeps its neighbour for the grace."""
-    node = Node(Table(grace=30, confirm=2))
+    node = Node(NeighborTable(grace=30, confirm=2))
     node.hear("eth0", switch())
     node.link(ETH0)
     down = role(of=netdev("eth0", "down"))
@@ -270,7 +263,7 @@ def test_a_netdev_that_cannot_be_listened_to() -> None:
     assert (links["mlx5_0"].missing, links["mlx5_0"].hold) == ("unavailable", True)
     assert links["mlx5_1"].neighbors
     assert [(problem.subject, problem.text) for problem in problems] == [
-        ("eth0", "cannot be listened to: EADDRNOTAVAIL")
+        ("eth0", "no packet socket for LLDP: EADDRNOTAVAIL")
     ]
 
 
@@ -412,7 +405,7 @@ def test_malformed_frames_are_one_problem_each() -> None:
     assert links["mlx5_0"].neighbors[0].device == "leaf-1"
     assert links["mlx5_1"].missing == "silent"
     assert [problem.subject for problem in problems] == ["eth0", "eth0", "eth1"]
-    assert all(problem.text.startswith("a frame makes no sense: ") for problem in problems)
+    assert all(problem.text.startswith("malformed LLDP frame: ") for problem in problems)
 
 
 def test_hostile_names_stay_in_their_fields() -> None:

@@ -213,6 +213,24 @@ def test_a_leg_without_a_link_is_on_standby(
     assert found.bond_state == counts
 
 
+def test_a_netdev_has_its_mac_addresses() -> None:
+    """A bond member has the bond's address and its permanent one; an address that is not known, or
+    the same twice, adds none.
+    """
+    shared, own = "a0:88:c2:00:00:01", "A0:88:C2:00:00:02"
+    first = leg("e0", A, "active", address=shared, **{"bonding_slave/perm_hwaddr": shared})
+    second = leg("e1", B, "active", address=shared, **{"bonding_slave/perm_hwaddr": own})
+    found = ports(Kernel(hca("x0", A, "Ethernet"), first, second, bond("e0", "e1")))[1].legs
+    assert [one.addresses for one in found] == [(shared,), (shared, own.lower())]
+    for attributes in ({}, {"address": "none"}):
+        plain = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", **attributes)))[1].netdev
+        assert plain
+        assert plain.addresses == ()
+    ipoib = ports(Kernel(hca("x0", A), net("ib0", address=shared)))[1].netdev
+    assert ipoib
+    assert ipoib.addresses == ()
+
+
 def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
     """A member whose PCI function has another RDMA device is that one's, also when nothing of it
     can be read.

@@ -15,32 +15,11 @@ from agent.nvml.domain import verdict
 from agent.snapshot.replay import replay
 from agent.sources import nvml
 from agent.sysfs.reader import LiveRoot
+from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-ACCELERATOR = "network.topology.nvidia.com/accelerator"
-FABRIC = {
-    "version": 0x03000028,
-    "cluster_uuid": "9c6f5af353bf49b5a436b66766c413c3",
-    "status": 0,
-    "clique_id": 4026,
-    "state": 3,
-    "health_mask": 0x51AA,
-    "health_summary": 1,
-}
-GPU = {
-    "index": 0,
-    "uuid": "GPU-24fb92fc",
-    "pci": "00000008:01:00.0",
-    "error": None,
-    "fabric": FABRIC,
-}
-
-
-def answer(*gpus: Any, **changed: Any) -> dict[str, Any]:
-    return {"error": None, "count": len(gpus), "gpus": list(gpus)} | changed
 
 
 def never() -> dict[str, Any]:
@@ -112,7 +91,7 @@ def test_a_shut_door_is_a_failure(machine: Machine) -> None:
     """A snapshot without NVML's answer says nothing about the GPUs that it shows."""
     assert nvml.read(
         Host(LiveRoot(str(machine.add("0008:01:00.0").sys)), lambda: 0.0)
-    ).outcome == Failed("NVML was not asked")
+    ).outcome == Failed("the GPUs were not queried")
 
 
 def test_a_bus_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
@@ -125,7 +104,7 @@ def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
     """Like every read that times out in the kernel."""
 
     class Blocked(LiveRoot):
-        def read(self, path: str, limit: int) -> bytes:
+        def read(self, path: str, limit: int) -> bytes:  # noqa: ARG002 - the Root protocol's
             raise TimeoutError(errno.ETIMEDOUT, "timed out", path)
 
     top = str(machine.add("0008:01:00.0").sys)
@@ -154,7 +133,7 @@ def test_a_driver_that_does_not_fit_is_a_failure(machine: Machine) -> None:
 def test_no_gpu_with_success_is_a_failure(machine: Machine) -> None:
     """The bus shows one: somebody is wrong."""
     outcome = nvml.read(machine.add("0008:01:00.0").host(answer)).outcome
-    assert outcome == Failed("NVML counts no GPU, while one is on the PCI bus")
+    assert outcome == Failed("NVML reports no GPU, while one is on the PCI bus")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
 from agent.model import Absent, Failed, Seen
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices, document
 from agent.output.table import render
 from agent.sources import rdma
 from agent.sources.observe import observe
@@ -107,13 +107,13 @@ def kernel(changes: Mapping[str, Any], errors: Mapping[str, int], gone: set[str]
 def check(root: Kernel, backend: tuple[str, ...] = (), excluded: tuple[str, ...] = ()) -> None:
     observation = observe(host(root, excluded))
     assert not any("broke" in problem.text for problem in observation.problems)
-    report = report_on(observation, Choices(backend_devices=backend, excluded_devices=excluded))
+    report = document(observation, Choices(backend_devices=backend, excluded_devices=excluded))
     for key, value in report["labels"].items():
         assert KEY.match(key)
         assert VALUE.match(value)
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert printable(json.dumps(report, ensure_ascii=False))
-    assert printable(render(report, colour=False).replace("\n", ""))
+    assert printable(render(report, color=False).replace("\n", ""))
 
 
 def printable(text: str) -> bool:
@@ -177,7 +177,7 @@ def test_the_three_outcomes(root: Kernel, outcome: type, speed: float | None) ->
     """Seen, absent and failed come through to the report, the last two with a word about them."""
     observation = observe(host(root))
     assert isinstance(observation.rdma, outcome)
-    assert report_on(observation, Choices())["speed_gbps"] == speed
+    assert document(observation, Choices())["speed_gbps"] == speed
     assert any(problem.subject == "rdma" for problem in observation.problems) == (
         outcome is not Seen
     )

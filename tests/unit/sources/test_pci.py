@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from click import BadParameter
 
-from agent.kube.annotation import Annotation, observed
+from agent.kube.annotation import Annotation, annotate
 from agent.kube.managed_fields import keys_of
-from agent.labels.table import Naming, render
+from agent.labels.render import render
+from agent.labels.table import Naming
 from agent.model import Absent, Failed, Seen
-from agent.run_options import duration
+from agent.options import duration
 from agent.sources.observe import observe
 from agent.sources.pci import unbound
 from tests.support.devices import ib
@@ -26,14 +27,14 @@ BEFORE = {
     f"{P}/speed.current": "800G",
     f"{P}/neighbors.current.ibp1.device": "leaf",
 }
-LABELLED = {"ibp0": A, "ibp1": B}
+LABELED = {"ibp0": A, "ibp1": B}
 
 
 def test_the_labels_of_a_driver_that_reloads_stay() -> None:
     """Speed and neighbour as they were, with a word about it; without the annotation nobody would
     know.
     """
-    seen = observe(host(Kernel(WITHOUT)), labelled=LABELLED)
+    seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
     assert seen.unbound == ("ibp1",)
     assert any(
         "its PCI function 0000:19:00.0 is on the bus" in problem.text for problem in seen.problems
@@ -55,7 +56,7 @@ def test_a_roce_node_whose_driver_is_away_keeps_its_flavor() -> None:
         for path, entry in (hca("mlx5_0", A, "Ethernet") | netdev("eth0", A)).items()
         if not path.startswith(CLASS)
     }
-    seen = observe(host(Kernel(tree)), labelled={"mlx5_0": A})
+    seen = observe(host(Kernel(tree)), labeled={"mlx5_0": A})
     before = {f"{P}/flavor": "roce", f"{P}/speed.current": "400G"}
     assert render(seen, Naming(), before).labels == before
 
@@ -68,12 +69,12 @@ def test_a_front_end_does_not_take_the_place_of_infiniband_whose_driver_is_away(
     tree = {
         path: entry for path, entry in (BOTH | front).items() if not path.startswith(f"{CLASS}/ibp")
     }
-    seen = observe(host(Kernel(tree)), labelled=LABELLED)
+    seen = observe(host(Kernel(tree)), labeled=LABELED)
     assert [(role.interface, role.backend) for role in seen.ports] == [("mlx5_bond_0", False)]
     before = BEFORE | {"ib.coreweave.cloud/speed.current": "800G"}
     assert render(seen, Naming(), before).labels == before
     assert render(seen, Naming()).labels == {f"{P}/speed.current": "0G"}
-    ours = observe(host(Kernel(tree)), labelled={"mlx5_9": "0000:99:00.0"})
+    ours = observe(host(Kernel(tree)), labeled={"mlx5_9": "0000:99:00.0"})
     assert [role.backend for role in ours.ports] == [True]
 
 
@@ -84,7 +85,7 @@ def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
     front = hca("mlx5_9", B, "Ethernet") | netdev("eth9", B) | routes("eth9")
     seen = observe(
         host(Kernel(front, {f"{BUS}/{A}": f"../../../devices/pci0000:00/{A}"})),
-        labelled={"ibp0": A},
+        labeled={"ibp0": A},
     )
     assert seen.unbound == ("ibp0",)
     assert not any(role.backend for role in seen.ports)
@@ -92,21 +93,21 @@ def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
 
 def test_it_stays_in_the_annotation() -> None:
     """Though no label names it any more."""
-    seen = observe(host(Kernel(WITHOUT)), labelled=LABELLED)
-    told = observed(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELLED.items())))
-    assert dict(told.interfaces) == LABELLED
+    seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
+    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
+    assert dict(told.interfaces) == LABELED
 
 
 def test_a_class_that_fails_forgets_nobody() -> None:
     """Who was unbound before is missed again when it can be read, however long that took."""
     seen = replace(
-        observe(host(Kernel(WITHOUT)), labelled=LABELLED),
+        observe(host(Kernel(WITHOUT)), labeled=LABELED),
         rdma=Failed("blocked"),
         unbound=(),
         ports=(),
     )
-    told = observed(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELLED.items())))
-    assert dict(told.interfaces) == LABELLED
+    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
+    assert dict(told.interfaces) == LABELED
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_a_function_that_is_away_takes_its_labels_along(gone: dict[str, str]) ->
     }
     seen = observe(
         host(Kernel(tree, {path: entry for path, entry in gone.items() if entry})),
-        labelled=LABELLED,
+        labeled=LABELED,
     )
     assert seen.unbound == ()
 
@@ -140,8 +141,8 @@ def test_who_is_there_is_not_missed() -> None:
     sick = replace(ib("ibp1", 0x19), pci=None, failure="blocks", ports=())
     for device, interface in ((renamed, "ibp1"), (sick, "ibp1"), (sick, "ibp1-3")):
         assert unbound(root, Seen((device,)), {interface: B}) == ((), [])
-    assert unbound(root, Failed("blocked"), LABELLED) == ((), [])
-    assert unbound(root, Absent("empty"), LABELLED)[0] == ("ibp0", "ibp1")
+    assert unbound(root, Failed("blocked"), LABELED) == ((), [])
+    assert unbound(root, Absent("empty"), LABELED)[0] == ("ibp0", "ibp1")
 
 
 def test_who_is_listed_without_a_port_is_missed() -> None:

@@ -123,6 +123,8 @@ VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
     (kernel.netdev_name, "a" * 15, "a" * 15),
     (kernel.netdev_names, "eth0 eth1", ["eth0", "eth1"]),
     (kernel.netdev_names, "", []),
+    (kernel.mac_address, "a0:88:c2:ab:cd:ef", "a0:88:c2:ab:cd:ef"),
+    (kernel.mac_address, "A0:88:C2:AB:CD:EF", "a0:88:c2:ab:cd:ef"),
 ]
 NONSENSE: list[tuple[Callable[[str], Any], str]] = [
     (kernel.enumeration, "ACTIVE"),
@@ -163,6 +165,10 @@ NONSENSE: list[tuple[Callable[[str], Any], str]] = [
     (kernel.netdev_name, "eth\0"),
     (kernel.netdev_name, "\x1b[2J"),
     (kernel.netdev_names, "eth0 ../../etc"),
+    (kernel.mac_address, ""),
+    (kernel.mac_address, "a0:88:c2:ab:cd"),
+    (kernel.mac_address, "a088c2abcdef"),
+    (kernel.mac_address, "80:00:00:48:fe:80:00:00:00:00:00:00:a0:88:c2:03:00:ab:cd:ef"),  # IPoIB
 ]
 PARSERS = [
     kernel.rate,

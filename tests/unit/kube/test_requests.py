@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
+from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.plan import plan
-from agent.kube.requests import apply, look, nodes
 from agent.kube.response import Failure
-from tests.support.nodes import FLAVOR, KEYS, NOW, desired, node
+from tests.support.nodes import FLAVOR, KEYS, desired, node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,26 +34,26 @@ def door(*answers: Told | Exception) -> tuple[list[Told], Callable[[Told], Told]
     return asked, ask
 
 
-def test_a_look() -> None:
+def test_a_get_node() -> None:
     """A look is one request for the Node."""
     asked, kube = door(GOOD)
-    assert look(kube, "n1") == NODE
+    assert get_node(kube, "n1") == NODE
     assert asked == [{"operation": "get", "node": "n1"}]
 
 
 def test_a_look_with_an_old_token() -> None:
     """A token that is not accepted is tried once more, and no third time."""
-    assert look(door(UNAUTHORIZED, GOOD)[1], "n1") == NODE
-    found = look(door(UNAUTHORIZED, UNAUTHORIZED)[1], "n1")
+    assert get_node(door(UNAUTHORIZED, GOOD)[1], "n1") == NODE
+    found = get_node(door(UNAUTHORIZED, UNAUTHORIZED)[1], "n1")
     assert isinstance(found, Failure)
     assert found.kind == "unauthorized"
 
 
 def test_a_shut_door() -> None:
     """A helper that dies or is late is a failure that passes, in its words."""
-    found = look(door(Unavailable("helper kube: no answer within 25 s"))[1], "n1")
+    found = get_node(door(Unavailable("helper kube: no answer within 25 s"))[1], "n1")
     assert found == Failure(
-        "helper", "Node n1: the request could not be made: helper kube: no answer within 25 s"
+        "helper", "Node n1: request not made: helper kube: no answer within 25 s"
     )
     assert found.transient
 
@@ -61,7 +61,7 @@ def test_a_shut_door() -> None:
 def test_what_is_applied() -> None:
     """An apply carries the whole body, and says whether it may take from others."""
     asked, kube = door(GOOD)
-    found = plan(node(observed=None), desired({FLAVOR: "roce"}), KEYS, NOW)
+    found = plan(node(observed=None), desired({FLAVOR: "roce"}), KEYS)
     assert apply(kube, found).applied == {FLAVOR: "roce"}
     (request,) = asked
     assert (request["operation"], request["node"], request["force"]) == ("apply", "n1", False)
@@ -79,8 +79,8 @@ def test_all_nodes() -> None:
         {"status": 200, "nodes": [NODE], "continue": "x"},
         {"status": 200, "nodes": [], "continue": None},
     )
-    assert list(nodes(kube)) == [NODE]
+    assert list(list_nodes(kube)) == [NODE]
     assert [request["continue"] for request in asked] == ["", "x"]
-    (failure,) = nodes(door({"status": 403, "message": "cannot list"})[1])
+    (failure,) = list_nodes(door({"status": 403, "message": "cannot list"})[1])
     assert isinstance(failure, Failure)
     assert failure.kind == "forbidden"

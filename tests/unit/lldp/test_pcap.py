@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
+from agent.lldp import pcap
 from agent.lldp.frame import Frame
-from agent.snapshot import pcap
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 
 pytest.importorskip("scapy")
@@ -293,9 +293,9 @@ def test_a_block_that_scapy_cannot_follow_is_named() -> None:
 def test_too_many_frames_are_refused() -> None:
     """A hundred thousand are enough for any snapshot."""
     one = struct.pack("<4I", 0, 0, 0, 0)
-    assert read(pcap_file([]) + one * pcap.MOST_FRAMES) == []
+    assert read(pcap_file([]) + one * pcap.MAX_FRAMES) == []
     with pytest.raises(Malformed, match="more than 100000 frames"):
-        pcap.read(NETDEV, pcap_file([]) + one * (pcap.MOST_FRAMES + 1))
+        pcap.read(NETDEV, pcap_file([]) + one * (pcap.MAX_FRAMES + 1))
 
 
 @given(

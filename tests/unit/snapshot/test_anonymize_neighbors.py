@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from agent.errors import Malformed
 from agent.host import Host
 from agent.infiniband import smp
+from agent.infiniband.anonymize import FACTORY
 from agent.infiniband.smp import Attribute
 from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
-from agent.output.formats import Choices, report_on
+from agent.output.document import Choices
+from agent.output.document import document as document_of
 from agent.snapshot import capture
 from agent.snapshot.anonymize import anonymize
-from agent.snapshot.anonymize_peers import FACTORY, INTERFACE, anonymize_doors
-from agent.snapshot.recorded import Doors
+from agent.snapshot.names import INTERFACE, Names
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
@@ -39,13 +40,15 @@ from tests.support.lldp_frames import (
     tlv,
 )
 from tests.support.machines import MACHINES
-from tests.unit.infiniband.test_smp import node_info, port_info, reply
+from tests.support.recordings import lldp_of, recorded, smps_of
+from tests.support.smps import node_info, port_info, reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from agent.snapshot.capture import Record
+    from agent.snapshot.recorded import RecordedIo
 
 pytest.importorskip("scapy")
 
@@ -232,22 +235,22 @@ NODES = {"roce": tree(), "infiniband": infiniband()}
 every_node = pytest.mark.parametrize("node", NODES)
 
 
-def journal_of(node: str) -> Record:
+def record_of(node: str) -> Record:
     return capture.record(host(NODES[node]))[0]
 
 
-def document(journal: Record, folder: Path) -> dict[str, Any]:
+def document(captured: Record, folder: Path) -> dict[str, Any]:
     """The report of a record, by way of a snapshot."""
-    capture.write(journal, str(folder))
-    return report_on(observe(replay(str(folder))), Choices())
+    capture.write(captured, str(folder))
+    return document_of(observe(replay(str(folder))), Choices())
 
 
 @every_node
 def test_nothing_of_the_originals_is_left(node: str, tmp_path: Path) -> None:
     """In no file of the snapshot: not as text, not as octets, not in hex, whole or in groups."""
     before, after = tmp_path / "before", tmp_path / "after"
-    capture.write(journal_of(node), str(before))
-    capture.write(anonymize(journal_of(node)), str(after))
+    capture.write(record_of(node), str(before))
+    capture.write(anonymize(record_of(node)), str(after))
     assert found_in(before)  # the search finds what it looks for
     assert found_in(after) == []
 
@@ -286,8 +289,8 @@ def test_the_fabric_keeps_its_shape(node: str, tmp_path: Path) -> None:
     """The same ports, rates, roles and reasons; equal names are equal still, and different ones
     different.
     """
-    before = document(journal_of(node), tmp_path / "before")
-    after = document(anonymize(journal_of(node)), tmp_path / "after")
+    before = document(record_of(node), tmp_path / "before")
+    after = document(anonymize(record_of(node)), tmp_path / "after")
     assert len(after["neighbors"]) == len(before["neighbors"]) > 4
     for old, new in zip(before["neighbors"], after["neighbors"], strict=True):
         assert [new[key] for key in SAME] == [old[key] for key in SAME]
@@ -307,18 +310,25 @@ def test_the_fabric_keeps_its_shape(node: str, tmp_path: Path) -> None:
             assert after["labels"][key] == before["labels"][key]
 
 
-def doors_of(*frames: bytes) -> Doors:
-    return Doors({"eth0": [Frame("eth0", 1.0, data) for data in frames]})
+def io_of(*frames: bytes) -> RecordedIo:
+    return recorded({"eth0": [Frame("eth0", 1.0, data) for data in frames]})
 
 
 def renamed(*frames: bytes) -> list[bytes]:
     """The frames under other names; an address gets its octets turned round."""
-    after = anonymize_doors(doors_of(*frames), turned)
-    return [frame.data for frame in after.heard["eth0"]]
+    after = io_of(*frames).anonymized(Turned())
+    return [frame.data for frame in lldp_of(after).received["eth0"]]
+
+
+class Turned(Names):
+    """Stands in for the names of the rest of the snapshot."""
+
+    def text(self, text: str) -> str:
+        return turned(text)
 
 
 def turned(text: str) -> str:
-    """Stands in for the names of the rest of the snapshot."""
+    """Reverse the groups of every address."""
     return re.sub(
         r"(?i)\b(?:[0-9a-f]{2,4}:)+[0-9a-f]{2,4}\b",
         lambda match: ":".join(match[0].split(":")[::-1]),
@@ -399,15 +409,15 @@ def test_equal_names_are_equal_everywhere() -> None:
     """In System Names, chassis, port descriptions and NodeDescriptions; other names are other
     ones.
     """
-    doors = doors_of(
+    io = io_of(
         switch("leaf", b"\x05swp1", "host"),
         ethernet(identity(b"\x07leaf", b"\x07host") + END),
         switch("other", b"\x05swp1", "leaf"),
     )
-    doors.answers["mlx5_0", 1] = answer(0, conversation(b"MF0;leaf:MQM9700/U2"))
-    doors.answers["mlx5_1", 1] = answer(1, conversation(b"host mlx5_3", kind=1))
-    after = anonymize_doors(doors, turned)
-    first, second, third = (lldp.decode(frame.data) for frame in after.heard["eth0"])
+    smps_of(io).answers["mlx5_0", 1] = answer(0, conversation(b"MF0;leaf:MQM9700/U2"))
+    smps_of(io).answers["mlx5_1", 1] = answer(1, conversation(b"host mlx5_3", kind=1))
+    after = io.anonymized(Turned())
+    first, second, third = (lldp.decode(frame.data) for frame in lldp_of(after).received["eth0"])
     assert first.system_name == second.chassis_id == third.port_description
     assert first.port_description == second.port_id
     assert third.system_name not in {first.system_name, first.port_description}
@@ -418,25 +428,30 @@ def test_equal_names_are_equal_everywhere() -> None:
     ]
 
 
-def described(doors: Doors, number: int) -> str | None:
-    return smp.replay(exchanges_of(doors, number)).node_description
+def described(io: RecordedIo, number: int) -> str | None:
+    return smp.replay(exchanges_of(io, number)).node_description
 
 
-def exchanges_of(doors: Doors, number: int) -> list[smp.Exchange]:
+def exchanges_of(io: RecordedIo, number: int) -> list[smp.Exchange]:
     return [
         smp.Exchange(
             bytes.fromhex(one["request"]),
             one["reply"] and bytes.fromhex(one["reply"]),
             one["error"],
         )
-        for one in doors.answers[f"mlx5_{number}", 1]["exchanges"]
+        for one in smps_of(io).answers[f"mlx5_{number}", 1]["exchanges"]
     ]
 
 
-def other_names(answers: list[dict[str, Any]]) -> Doors:
-    return anonymize_doors(
-        Doors(answers={(one["device"], one["port"]): one for one in answers}), turned
-    )
+def other_names(answers: list[dict[str, Any]]) -> RecordedIo:
+    """The answers under other names."""
+    by_port = {(one["device"], one["port"]): one for one in answers}
+    return recorded(answers=by_port).anonymized(Turned())
+
+
+def other_answers(*answers: dict[str, Any]) -> list[dict[str, Any]]:
+    """The answers of ports under other names."""
+    return list(smps_of(other_names(list(answers))).answers.values())
 
 
 def test_descriptions() -> None:
@@ -475,7 +490,7 @@ def test_replies_are_built_anew() -> None:
     """GUIDs as in the rest of the snapshot, PortInfo only a state; no M_Key, no LID, no number of
     the kernel's.
     """
-    (one,) = other_names([answer(0, conversation(b"MF0;leaf:MQM9700/U1"))]).answers.values()
+    (one,) = other_answers(answer(0, conversation(b"MF0;leaf:MQM9700/U1")))
     replies = [bytes.fromhex(exchange["reply"]) for exchange in one["exchanges"]]
     requests = [bytes.fromhex(exchange["request"]) for exchange in one["exchanges"]]
     for told, asked in zip(replies, requests, strict=True):
@@ -505,11 +520,11 @@ def test_replies_are_built_anew() -> None:
 
 def test_guids_and_addresses_are_those_of_sysfs(tmp_path: Path) -> None:
     """One table for all: a looped cable leads to this node still, and one chassis is one."""
-    after = document(anonymize(journal_of("infiniband")), tmp_path / "ib")
+    after = document(anonymize(record_of("infiniband")), tmp_path / "ib")
     assert (
         after["neighbors"][0]["node_guid"] == after["ports"][0]["node_guid"] != "b0cf0e0300d66c81"
     )
-    roce = document(anonymize(journal_of("roce")), tmp_path / "roce")
+    roce = document(anonymize(record_of("roce")), tmp_path / "roce")
     assert {row["chassis_id"] for row in roce["neighbors"] if row["interface"] == "mlx5_0"} == {
         row["chassis_id"] for row in roce["neighbors"] if row["interface"] == "mlx5_1"
     }
@@ -517,18 +532,20 @@ def test_guids_and_addresses_are_those_of_sysfs(tmp_path: Path) -> None:
 
 def test_interfaces_named_after_addresses_are_renamed_with_them() -> None:
     """Everywhere: in the frames, the refusals, the answers, the flags."""
-    doors = Doors(
+    io = recorded(
         {"enx:a:b": [Frame("enx:a:b", 1.0, CASES[0].data)]},
         {"aa:bb": "lldp/aa:bb.pcap: no pcap"},
         {("cc:dd", 1): answer(0, []) | {"device": "cc:dd", "text": "cc:dd port 1"}},
         {"ee:ff": {"flag": True}},
     )
-    after = anonymize_doors(doors, turned)
-    assert after.refused == {"bb:aa": "lldp/bb:aa.pcap: no pcap"}
-    assert after.answers["dd:cc", 1]["device"] == "dd:cc"
-    assert after.answers["dd:cc", 1]["text"] == "dd:cc port 1"
-    assert after.flags == {"ff:ee": {"flag": True}}
-    assert [frame.netdev for frame in after.heard[turned("enx:a:b")]] == [turned("enx:a:b")]
+    after = io.anonymized(Turned())
+    assert lldp_of(after).failed == {"bb:aa": "lldp/bb:aa.pcap: no pcap"}
+    assert smps_of(after).answers["dd:cc", 1]["device"] == "dd:cc"
+    assert smps_of(after).answers["dd:cc", 1]["text"] == "dd:cc port 1"
+    assert lldp_of(after).flags == {"ff:ee": {"flag": True}}
+    assert [frame.netdev for frame in lldp_of(after).received[turned("enx:a:b")]] == [
+        turned("enx:a:b")
+    ]
 
 
 def test_a_malformed_frame_is_dropped() -> None:
@@ -565,7 +582,7 @@ def test_a_malformed_frame_is_dropped() -> None:
 )
 def test_an_answer_that_makes_no_sense_is_one_word(changes: dict[str, Any]) -> None:
     """The port had an answer, and it was nonsense."""
-    (after,) = other_names([answer(0, conversation(b"leaf")) | changes]).answers.values()
+    (after,) = other_answers(answer(0, conversation(b"leaf")) | changes)
     assert after == answer(0, [], error="malformed")
 
 
@@ -575,7 +592,7 @@ def test_a_broken_reply_leaves_its_word(broken: int) -> None:
     exchanges = conversation(b"MF0;leaf:MQM9700/U1")
     exchanges[broken]["reply"] = b"Secret".hex()
     after = other_names([answer(0, exchanges)])
-    assert after.answers["mlx5_0", 1]["exchanges"][broken] == exchanges[broken] | {
+    assert smps_of(after).answers["mlx5_0", 1]["exchanges"][broken] == exchanges[broken] | {
         "reply": None,
         "error": "malformed",
     }
@@ -586,7 +603,8 @@ def test_a_broken_reply_leaves_its_word(broken: int) -> None:
 def test_an_unanswered_question_stays_one() -> None:
     """With its word."""
     exchanges = [conversation(b"")[0] | {"reply": None, "error": "no-answer"}]
-    assert other_names([answer(0, exchanges)]).answers["mlx5_0", 1]["exchanges"] == exchanges
+    (after,) = other_answers(answer(0, exchanges))
+    assert after["exchanges"] == exchanges
 
 
 marked = st.text("\u00e9AQZ9 :;/_-.\x1b", min_size=1, max_size=12).map(lambda text: f"Zq{text}qZ")
@@ -628,7 +646,7 @@ def test_no_word_of_a_frame_survives(
 @settings(deadline=None)
 def test_no_word_of_a_description_survives(description: str) -> None:
     """However it is composed."""
-    (after,) = other_names([answer(0, conversation(description.encode()[:64]))]).answers.values()
+    (after,) = other_answers(answer(0, conversation(description.encode()[:64])))
     assert b"Zq" not in b"".join(bytes.fromhex(one["reply"]) for one in after["exchanges"])
 
 
@@ -641,9 +659,9 @@ def test_every_machine_keeps_its_shape(machine: Path, tmp_path: Path) -> None:
     """Captured anew and anonymised, each of them has neighbours at the same ports, of the same
     kinds.
     """
-    original = report_on(observe(replay(str(machine))), Choices())
-    journal, _ = capture.record(replay(str(machine)))
-    found = document(anonymize(journal), tmp_path / "node")
+    original = document_of(observe(replay(str(machine))), Choices())
+    captured, _ = capture.record(replay(str(machine)))
+    found = document(anonymize(captured), tmp_path / "node")
     assert found["missing_neighbors"] == original["missing_neighbors"]
     rows = [
         [

@@ -1,6 +1,8 @@
-"""LLDP frames in capture files, through scapy: pcap written, pcap and pcapng read (draft-ietf-opsawg-pcap, -pcapng).
+"""LLDP frames in capture files: writes pcap, reads pcap and pcapng, both with scapy.
 
-scapy is an extra (`bwagent[pcap]`): it is GPL-2.0-only and 50 MB, and only captures and their replay need it.
+The formats are those of draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. scapy is an optional
+extra (`bwagent[pcap]`) because it is GPL-2.0-only and takes 50 MB, and only captures and their
+replay need it.
 """
 
 from __future__ import annotations
@@ -15,22 +17,20 @@ from agent.lldp.frame import Frame, is_lldp
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LONGEST_FILE = 16 << 20  # bytes
-MOST_FRAMES = 100_000
+MAX_FILE_SIZE = 16 << 20  # bytes
+MAX_FRAMES = 100_000
 ETHERNET = 1  # LINKTYPE_ETHERNET
-LINK_TYPE = (
-    0xFFFF  # above it stands the length of the frame check sequence, which LLDP takes for padding
-)
+LINK_TYPE = 0xFFFF  # mask; the bits above it are the length of the frame check sequence
 MICROSECONDS, NANOSECONDS = 1_000_000, 1_000_000_000
-GZIP = b"\x1f\x8b"  # scapy would unpack it, however much that is
+GZIP = b"\x1f\x8b"  # refused, because scapy decompresses without a limit
 SECTION = b"\x0a\x0d\x0d\x0a"  # block type of a pcapng file's Section Header Block
 SECTION_LITTLE_ENDIAN = b"\x4d\x3c\x2b\x1a"
 
 
 def read(netdev: str, data: bytes) -> tuple[list[Frame], str | None]:
-    """The LLDP frames of a capture file in the order of their times, and where the file breaks off if it does.
+    """Return the LLDP frames of a capture file by time, and where the file is truncated (or None).
 
-    Malformed when it is no capture file of Ethernet. A file that was cut short still tells what came before.
+    Frames before the truncation count. Raises Malformed for data that is no Ethernet capture file.
     """
     if data.startswith(GZIP):
         raise Malformed("is compressed: gunzip it first")
@@ -40,15 +40,15 @@ def read(netdev: str, data: bytes) -> tuple[list[Frame], str | None]:
 
 
 def _frames(netdev: str, data: bytes) -> tuple[list[Frame], int]:
-    """The frames, and the octet up to which scapy followed."""
+    """Return the LLDP frames, and the offset at which scapy stopped."""
     utils, scapy_error = _scapy()
     found = []
     file = io.BytesIO(data)
     try:
         reader = utils.RawPcapReader(file)
         for number, (packet, meta) in enumerate(reader):
-            if number >= MOST_FRAMES:
-                raise Malformed(f"more than {MOST_FRAMES} frames")
+            if number >= MAX_FRAMES:
+                raise Malformed(f"more than {MAX_FRAMES} frames")
             _check_link_type(getattr(meta, "linktype", getattr(reader, "linktype", ETHERNET)))
             if is_lldp(packet):
                 found.append(
@@ -60,7 +60,7 @@ def _frames(netdev: str, data: bytes) -> tuple[list[Frame], int]:
 
 
 def _whole(data: bytes) -> int:
-    """Up to which octet records or blocks follow each other whole."""
+    """Return the offset of the first incomplete record or block, or the end of the data."""
     if data[:4] == SECTION:
         return _whole_blocks(data)
     order = "<" if data[3:4] == b"\xa1" else ">"
@@ -74,7 +74,7 @@ def _whole(data: bytes) -> int:
 
 
 def _whole_blocks(data: bytes) -> int:
-    """Blocks of pcapng say their length in front and behind, in the byte order that their section began with."""
+    """The same for pcapng: a block starts and ends with its length, in its section's byte order."""
     order = "<"
     at = 0
     while at + 12 <= len(data):
@@ -92,7 +92,7 @@ def _whole_blocks(data: bytes) -> int:
 
 
 def write(frames: Iterable[Frame]) -> bytes:
-    """A pcap file with microseconds."""
+    """Return a pcap file of the frames, with times in microseconds."""
     utils, _ = _scapy()
     out = io.BytesIO()
     out.close = lambda: None  # type: ignore[method-assign]  # scapy closes what it writes to
@@ -113,7 +113,7 @@ def _check_link_type(link_type: int) -> None:
 
 
 def _seconds(meta: Any, *, nano: bool) -> float:
-    """Time of a frame in seconds since the epoch; pcapng gives it in two halves and its own resolution."""
+    """Seconds since the epoch; a pcapng block has two halves in its interface's resolution."""
     if hasattr(meta, "sec"):
         resolution = NANOSECONDS if nano else MICROSECONDS
         return float((meta.sec * resolution + meta.usec) / resolution)
@@ -126,16 +126,15 @@ def _seconds(meta: Any, *, nano: bool) -> float:
 
 
 def _scapy() -> tuple[Any, type[Exception]]:
-    """The module of scapy for capture files, and what it raises."""
+    """Scapy's module for capture files, and the exception that it raises."""
     try:
         from scapy import error, utils
     except ImportError:
         raise Unavailable(
             "frames in capture files need scapy: pip install 'bwagent[pcap]'"
         ) from None
-    import logging  # only scapy needs it, and a look without frames starts in less time
+    import logging  # used only with scapy: a replay without frames starts faster without it
 
-    logging.getLogger("scapy.runtime").setLevel(
-        logging.ERROR
-    )  # it warns about a truncated frame; so do we
+    # scapy warns about a truncated file, which `read` reports itself
+    logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
     return utils, error.Scapy_Exception

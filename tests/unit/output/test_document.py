@@ -1,0 +1,149 @@
+"""The JSON document: its hints, the problems it lists, and the facts it leaves unaltered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.labels.render import Rendered
+from agent.model import (
+    Absent,
+    Failed,
+    Gpu,
+    IbNeighbor,
+    Link,
+    LldpNeighbor,
+    Neighbor,
+    Observation,
+    Problem,
+    RdmaDevice,
+    Seen,
+)
+from agent.output.document import Choices, document, is_suspect, speed_gbps
+from agent.sources.backend import assign
+from tests.support.devices import eth, ib, netdev, plain, port
+
+NONE = Absent("no such port")
+SDR = "10 Gb/sec (4X SDR)"
+LLDP_FACTS = LldpNeighbor(
+    "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
+)
+IB_FACTS = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, 65, "leaf")
+
+
+def observed(*devices: RdmaDevice, **facts: Any) -> Observation:
+    """An observation of these devices, in which the other sources are absent."""
+    outcomes: dict[str, Any] = {
+        "rdma": Seen(devices),
+        "lldp": NONE,
+        "ib": NONE,
+        "nvml": NONE,
+    } | facts
+    return Observation(0.0, "Node-1", None, ports=assign(devices), **outcomes)
+
+
+def problems(observation: Observation, choices: Choices | None = None) -> list[str]:
+    """The subjects and texts of the document's problems."""
+    found = document(observation, choices or Choices())["problems"]
+    return [f"{problem['subject']}: {problem['text']}" for problem in found]
+
+
+def test_an_operators_name_wins_over_the_host_name() -> None:
+    """A host name is lower-cased, as the kubelet does."""
+    assert document(observed(), Choices(node_name="gpu-7"))["node"] == "gpu-7"
+    assert document(observed(), Choices())["node"] == "node-1"
+
+
+def test_a_flag_that_matches_no_device_is_a_problem() -> None:
+    """A typo, or the flags of another machine."""
+    choices = Choices(backend_devices=("ibp*", "mlx4_*"), excluded_devices=("bond*",))
+    assert problems(observed(ib("ibp0", 1)), choices) == [
+        "--exclude-device bond*: names no RDMA device here",
+        "--backend-device mlx4_*: names no RDMA device here",
+    ]
+
+
+def test_infiniband_hcas_of_several_boards_are_a_problem() -> None:
+    """The rarer ones may be for storage; on Ethernet only the largest group is the backend."""
+    boards = [ib(f"ibp{bus}", bus, board_id="MT_2") for bus in range(2)]
+    storage = ib("ibp9", 9, board_id="MT_1")
+    assert problems(observed(*boards)) == []
+    assert problems(observed(*boards, storage)) == [
+        "backend: 2 x MT_2, 1 x MT_1: exclude the storage HCAs with --exclude-device"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "suspect"),
+    [
+        (plain(ib("ibp0", 1), rate_text=SDR), True),
+        (plain(ib("ibp0", 1, driver="mlx4_core", hca_type="MT26428"), rate_text=SDR), True),
+        (plain(ib("ibp0", 1, driver="mlx4_core", hca_type="MT4099"), rate_text=SDR), False),
+        (plain(ib("ibp0", 1, driver="qib", hca_type=None), rate_text=SDR), False),
+        (plain(ib("ibp0", 1), rate_text=SDR, state="INIT"), False),
+        (plain(ib("ibp0", 1), rate_text="400 Gb/sec (4X NDR)"), False),
+        (plain(ib("ibp0", 1), rate_text=None), False),
+        (plain(eth("mlx5_0", 1), rate_text=SDR), False),
+    ],
+)
+def test_a_modern_hca_at_sdr_is_suspect(device: RdmaDevice, suspect: bool) -> None:
+    """The kernel prints a speed that it does not know as SDR."""
+    (role,) = observed(device).ports
+    assert is_suspect(role) is suspect
+
+
+def test_held_and_refused_labels_are_problems() -> None:
+    """After the notes of the caller, before the problems of the sources."""
+    note, refused, failed = (Problem("labels", name, None, "x") for name in ("n", "r", "f"))
+    rendered = Rendered({"k": "v"}, held=("k",), problems=(refused,))
+    observation = observed(problems=(failed,))
+    found = document(observation, Choices(), [note], rendered)["problems"]
+    assert [problem["subject"] for problem in found] == ["n", "k", "r", "f"]
+
+
+def test_neighbors_keep_their_facts_unaltered() -> None:
+    """Escape sequences and all: whoever prints the document makes them printable."""
+    evil = LLDP_FACTS._replace(system_name="leaf\x1b[2J")
+    roce = Link("mlx5_0", "eth0", (Neighbor("leaf\x1b[2J", "swp1", "swp1", evil, 1.5),))
+    nic = eth("mlx5_0", 0, port(netdev=netdev("eth0")))
+    (row,) = document(observed(nic, lldp=Seen((roce,))), Choices())["neighbors"]
+    assert (row["via"], row["system_name"], row["age_s"]) == ("lldp", "leaf\x1b[2J", 1.5)
+    assert (row["node_guid"], row["chassis_id"]) == (None, "00:1c:73:00:00:01")
+
+
+def test_of_several_neighbors_the_first_is_selected() -> None:
+    """All of them are marked ambiguous."""
+    two = tuple(Neighbor(name, "3", None, IB_FACTS) for name in ("a", "b"))
+    observation = observed(ib("ibp0", 0), ib=Seen((Link("ibp0", None, two),)))
+    rows = document(observation, Choices())["neighbors"]
+    assert [(row["device"], row["selected"]) for row in rows] == [("a", True), ("b", False)]
+    assert {(row["via"], row["ambiguous"], row["node_type"]) for row in rows} == {
+        ("smp", True, "switch")
+    }
+
+
+def test_the_speed_is_unknown_while_the_class_cannot_be_read() -> None:
+    """Unknown, not zero."""
+    assert speed_gbps(observed(rdma=Failed("EIO"))) is None
+    assert speed_gbps(observed()) == 0.0
+
+
+def test_a_gpu_without_health_mask_has_unknown_health() -> None:
+    """Structures before version 2 have none."""
+    gpus = (
+        Gpu(0, state="completed", status="success", health_mask=None),
+        Gpu(
+            *(1, "GPU-1", "0000:01:00.0"),
+            state="completed",
+            status="success",
+            health_mask=1,
+            health=(("degraded_bandwidth", "true"),),
+        ),
+    )
+    found = document(observed(nvml=Seen(gpus)), Choices())
+    assert [gpu["health"] for gpu in found["accelerator"]["gpus"]] == [
+        None,
+        {"degraded_bandwidth": "true", "summary": None},
+    ]
+    assert found["problems"][-1]["text"] == "degraded_bandwidth: true"

@@ -1,0 +1,207 @@
+"""The table: its cells, the reasons below it, and lines that fit a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.model import NeighborReason
+from agent.output.table import MAX_NAMES, WIDTH, render
+
+PORT: dict[str, Any] = {
+    "interface": "ibp0",
+    "leg": None,
+    "pci": "0000:18:00.0",
+    "link_layer": "InfiniBand",
+    "state": "ACTIVE",
+    "phys_state": "LinkUp",
+    "rate_gbps": 400.0,
+    "counted_gbps": 400.0,
+    "role": "backend",
+    "reason": "InfiniBand",
+}
+NEIGHBOR: dict[str, Any] = {
+    "interface": "ibp0",
+    "device": "leaf-1",
+    "port_id": "3",
+    "port_name": None,
+    "selected": True,
+}
+
+
+def table(*ports: dict[str, Any], **parts: Any) -> list[str]:
+    """The lines of the table of a document with these ports and parts."""
+    document = {
+        "node": "gpu-7",
+        "flavor": "infiniband",
+        "speed_gbps": 400.0,
+        "labels": {},
+        "ports": list(ports),
+        "neighbors": [],
+        "missing_neighbors": [],
+        "accelerator": {"value": None, "reason": "not-found", "text": None, "gpus": []},
+        "problems": [],
+    }
+    return render(document | parts, color=False).splitlines()
+
+
+def below(title: str, lines: list[str]) -> list[str]:
+    """The lines of a section; none if there is no such section."""
+    if title not in lines:
+        return []
+    body = lines[lines.index(title) + 1 :]
+    return [line.strip() for line in body[: body.index("") if "" in body else None]]
+
+
+def missing(*reasons: str) -> list[dict[str, str]]:
+    return [{"interface": f"ibp{n}", "reason": reason} for n, reason in enumerate(reasons)]
+
+
+def test_a_port_is_a_line() -> None:
+    """Interface, role, link, state, rate, neighbor and the port there."""
+    assert table(PORT, neighbors=[NEIGHBOR])[2:4] == [
+        "INTERFACE  ROLE     LINK  STATE   RATE  NEIGHBOR  PORT",
+        "ibp0       backend  IB    ACTIVE  400G  leaf-1    3",
+    ]
+    named = NEIGHBOR | {"port_name": "swp1"}
+    assert table(PORT, neighbors=[named])[3].endswith("leaf-1    swp1")
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "rate", "reason"),
+    [
+        ({}, "ACTIVE", "400G", None),
+        ({"counted_gbps": None, "rate_gbps": None}, "ACTIVE", "-", "its rate is unknown"),
+        (
+            {"leg": "eth2", "counted_gbps": 0},
+            "standby",
+            "-",
+            "this leg of the bond is down or on standby",
+        ),
+        (
+            {"state": "DOWN", "phys_state": "Polling", "counted_gbps": 0},
+            "DOWN",
+            "-",
+            "no signal from the far end: cable, transceiver, or the port over there",
+        ),
+        (
+            {"state": "DOWN", "link_layer": "Ethernet", "counted_gbps": 0},
+            "DOWN",
+            "-",
+            "no link: cable, transceiver, the port over there, or the interface is not up",
+        ),
+        ({"state": None, "phys_state": None, "counted_gbps": None}, "?", "-", "state unknown"),
+    ],
+)
+def test_a_port_without_rate_has_a_reason(
+    facts: dict[str, Any], state: str, rate: str, reason: str | None
+) -> None:
+    """A port that counts is not in that section."""
+    lines = table(PORT | facts)
+    assert lines[3].split()[3:5] == [state, rate]
+    found = " ".join(below("Backend ports that do not count", lines))
+    assert found.endswith(reason) if reason else not found
+
+
+def test_a_lent_port_is_among_the_neighbors_only() -> None:
+    """Its cable is not the reason for the missing rate."""
+    down = PORT | {"state": "DOWN", "counted_gbps": 0}
+    lines = table(down, missing_neighbors=missing("no-netdev"))
+    assert below("Backend ports that do not count", lines) == []
+    assert below("Neighbors", lines)[0].startswith("ibp0: ")
+
+
+def test_missing_neighbors_are_grouped_by_reason() -> None:
+    """Links that are down are left out, and an unknown reason is shown as it is."""
+    reasons = missing("silent", "no-answer", "silent", "link-down", "of-a-later-version")
+    lines = below("Neighbors", table(missing_neighbors=reasons))
+    assert [line.partition(":")[0] for line in lines] == ["ibp1", "ibp4", "ibp0, ibp2"]
+    assert lines[1] == "ibp4: of-a-later-version"
+
+
+@pytest.mark.parametrize("reason", NeighborReason)
+def test_every_reason_has_its_text(reason: NeighborReason) -> None:
+    """A link that is down is among the ports that do not count."""
+    text = " ".join(below("Neighbors", table(missing_neighbors=missing(reason))))
+    assert text == ("" if reason is NeighborReason.LINK_DOWN else f"ibp0: {reason.text}")
+
+
+def test_a_strangers_text_is_made_printable() -> None:
+    """Names of neighbors, reasons of snapshots, the host name: no escape sequence, one line."""
+    evil = "a\x1b[2J\n\u202eb"
+    lines = table(
+        PORT,
+        node=evil,
+        neighbors=[NEIGHBOR | {"device": evil}],
+        missing_neighbors=missing(evil),
+        problems=[{"source": "rdma", "subject": evil, "error": None, "text": evil}],
+        labels={"key": evil},
+    )
+    assert all(line.isprintable() for line in lines)
+    assert sum(r"a\x1b[2J\n\u202eb" in line for line in lines) == 5
+
+
+def test_long_lists_of_interfaces_are_cut() -> None:
+    """The rest is counted."""
+    reasons = missing(*["silent"] * (MAX_NAMES + 3))
+    text = " ".join(below("Neighbors", table(missing_neighbors=reasons)))
+    assert "ibp11 and 3 more: " in text
+
+
+def test_of_several_neighbors_the_selected_one_is_named_first() -> None:
+    """The others follow with their ports."""
+    others = [NEIGHBOR | {"device": "bmc", "port_id": "1", "selected": False}]
+    lines = below("Neighbors", table(PORT, neighbors=[NEIGHBOR, *others]))
+    assert lines == ["ibp0: several neighbors: leaf-1 selected, also bmc 1"]
+
+
+def test_long_cells_are_cut_in_the_middle() -> None:
+    """The names of a site are alike at the start; no line is wider than the terminal."""
+    device = "leaf-switch-of-a-very-long-site-name-in-a-very-long-row-rack-17"
+    line = table(PORT, neighbors=[NEIGHBOR | {"device": device}])[3]
+    assert len(line) <= WIDTH
+    assert line.split()[5].startswith("leaf-switch")
+    assert line.split()[5].endswith("rack-17")
+    assert "~" in line
+
+
+def test_a_long_label_continues_behind_its_equals_sign() -> None:
+    """It stays one word to copy."""
+    lines = below("Labels", table(labels={"k" * 50: "v" * 60, "a": "b"}))
+    assert lines == ["k" * 50 + "=", "v" * 60, "a=b"]
+
+
+def test_equal_problems_are_one_line() -> None:
+    """With the first subject, and how many more there are."""
+    problems: list[dict[str, Any]] = [
+        {"source": "rdma", "subject": name, "error": "EIO", "text": "I/O error"} for name in "abc"
+    ]
+    problems.append({"source": "rdma", "subject": "d", "error": None, "text": "odd"})
+    lines = below("Problems", table(problems=problems))
+    assert lines == ["a and 2 more: I/O error (EIO)", "d: odd"]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "line"),
+    [
+        ({"value": "u.1", "gpus": [{}]}, "1 GPU: u.1"),
+        ({"reason": "unhealthy", "gpus": [{}] * 2}, "2 GPUs: no domain (unhealthy)"),
+        (
+            {"reason": "unsupported", "text": "no fabric", "gpus": [{}] * 2},
+            "2 GPUs: no domain (unsupported): no fabric",
+        ),
+        ({"reason": "failed"}, "the GPUs could not be queried"),
+        ({"reason": "not-found"}, None),
+    ],
+)
+def test_the_nvlink_domain_is_a_line(accelerator: dict[str, Any], line: str | None) -> None:
+    """A node without GPUs has none."""
+    empty: dict[str, Any] = {"value": None, "reason": None, "text": None, "gpus": []}
+    assert below("NVLink", table(accelerator=empty | accelerator)) == ([line] if line else [])
+
+
+def test_an_unread_class_is_the_headline() -> None:
+    """Without a node name, too."""
+    assert table(speed_gbps=None)[0] == "gpu-7: the RDMA devices could not be read"
+    assert table(node=None)[0] == "This node: infiniband, 400G, 0 of 0 backend ports ACTIVE"
