@@ -85,6 +85,7 @@ class Components:
     schedule: Schedule
     reporter: Reporter
     background: Callable[[], BackgroundTask[Result]] = BackgroundTask
+    reap: Callable[[], object] = lambda: None  # reaps orphans (agent/daemon/reaper.py)
 
 
 class Loop:
@@ -209,29 +210,34 @@ class Loop:
         self._request.start(reconcile)
 
     def _handle(self, event: Event) -> None:
+        """Handle an event; every kind that may mean a change of the node triggers a cycle."""
         now = self._clock()
         if event.kind == "frames":
-            self._receive()
-            return
-        if event.kind == "results":
-            if event.subject == "facts":
-                self._schedule.results(now)
-            return
-        if event.kind == "signal":
-            self._reporter.signal_received(event.subject)
-            self._is_stopped |= event.subject != "SIGHUP"
-        for poller in self._parts.pollers:
-            poller.trigger(now)
-        self._schedule.trigger(now)
+            self._receive(now)
+        elif event.kind == "results":
+            self._notified(event.subject, now)
+        elif event.kind == "signal" and event.subject == "SIGCHLD":
+            self._parts.reap()
+        else:
+            if event.kind == "signal":
+                self._reporter.signal_received(event.subject)
+                self._is_stopped |= event.subject != "SIGHUP"
+            for poller in self._parts.pollers:
+                poller.trigger(now)
+            self._schedule.trigger(now)
 
-    def _receive(self) -> None:
+    def _receive(self, now: float) -> None:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
-        now = self._clock()
         has_new, repeated = self._parts.inbox.receive()
         self._reporter.frames_repeated(repeated)
         self._schedule.extend(now, self._parts.observer.expires_at())
         if has_new:
             self._schedule.trigger(now)
+
+    def _notified(self, subject: str, now: float) -> None:
+        """Observe new facts of a late device; `_collect` takes the results of all other work."""
+        if subject == "facts":
+            self._schedule.results(now)
 
     def _collect(self, now: float) -> None:
         """Take the results of finished polls and of a finished request."""

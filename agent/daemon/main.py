@@ -12,6 +12,7 @@ import signal
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.daemon.background import BackgroundTask
@@ -19,6 +20,7 @@ from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.pollers import NvmlPoller, SmpPoller
+from agent.daemon.reaper import is_init, reap
 from agent.daemon.schedule import Schedule
 from agent.errors import Unavailable
 from agent.events.monitor import Monitors
@@ -101,9 +103,8 @@ def _assemble(
     inbox = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
     results = Notifier()
-    monitors = Monitors(
-        frames=inbox.filenos, others=[ports, results], signals=(signal.SIGHUP, *STOP_SIGNALS)
-    )
+    signals = [signal.SIGHUP, *STOP_SIGNALS, *([signal.SIGCHLD] if is_init() else [])]
+    monitors = Monitors(frames=inbox.filenos, others=[ports, results], signals=signals)
     stack.callback(monitors.close)
     host = _host(configuration, inbox)
     gpus = NvmlPoller(host.gpus, configuration.gpu_interval, BackgroundTask(notify=results.notify))
@@ -136,6 +137,7 @@ def _assemble(
         schedule=Schedule(configuration.settings, clock(), random.SystemRandom().random),
         reporter=reporter,
         background=lambda: BackgroundTask(notify=results.notify),
+        reap=partial(reap, frozenset),
     )
     return Loop(components), reporter
 

@@ -4,8 +4,8 @@ An observation costs milliseconds. A request is felt by an API server that has t
 
     trigger            an observation at once, and a recheck 100 ms later, since the kernel reports
                        some changes late; in a storm of triggers one observation a second
-    new results        an observation that reuses the facts read before, at most ten a second: a poll
-                       or a late device has finished
+    new results        an observation that takes them and reuses all other facts, at most ten a
+                       second
     no trigger         an observation every five minutes, since an event may be lost, every 30 s
                        while degraded, and whenever something observed expires
     state changed      an apply at once, with the latest state; at most one each `min_interval`

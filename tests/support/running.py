@@ -121,7 +121,7 @@ class World:
         self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
-        self.reads = 0
+        self.reads = self.reaped = 0
         self.looks: list[float] = []
         self.netdevs: set[str] = set()
         self.ports: set[tuple[str, int]] = set()
@@ -159,7 +159,7 @@ class World:
                 Reconciler(self.api, "n1", keys, dry_run),
                 Schedule(settings, clock(), random.Random(1).random),
                 voice,
-                lambda: BackgroundTask(self._request, self._notify),
+                lambda: BackgroundTask(self._request, self._notify), self._reap,
             )
         )  # fmt: skip
 
@@ -270,6 +270,9 @@ class World:
     @staticmethod
     def _now(work: Callable[[], None]) -> None:
         work()
+
+    def _reap(self) -> None:
+        self.reaped += 1
 
     def _notify(self) -> None:
         self._wakes.add(Event("results", ""))

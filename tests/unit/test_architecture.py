@@ -21,6 +21,7 @@ MODULES = {
 # The modules that touch sockets, devices, drivers, processes or HTTP.
 IO = {
     "live_host",
+    "daemon.reaper",
     "events.monitor",
     "events.notifier",
     "events.port_states",
