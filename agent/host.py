@@ -23,6 +23,13 @@ def _no_gpus() -> dict[str, Any]:
     raise Unavailable("the GPUs were not queried")
 
 
+class Readers:
+    """The workers of RDMA devices."""
+
+    def refresh(self) -> None:
+        """Mark all facts as old: the next observation reads them anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """The I/O of one node: a tree of kernel files, a clock, and one callable per kind of query.
@@ -50,3 +57,4 @@ class Host:
     neighbors: NeighborTable = field(
         default_factory=NeighborTable
     )  # LLDP neighbors known from earlier frames
+    readers: Readers = field(default_factory=Readers)

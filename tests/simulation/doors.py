@@ -78,8 +78,10 @@ def assemble(world: World, life: int) -> Loop:
         _Helpers(world),
     )
     ears = FrameInbox(_Listener(world), table, clock)
-    gpus = NvmlPoller(helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml")))
-    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp")))
+    gpus = NvmlPoller(
+        helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml"), world.notify)
+    )
+    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify))
     root = StuckGuard(_Root(world), clock=clock)
     host = Host(
         root, clock, "n1", deadline=PATIENT, frames=ears, ask_smp=smps, gpus=gpus, neighbors=table
@@ -102,7 +104,7 @@ def assemble(world: World, life: int) -> Loop:
             reporter=Reporter(
                 log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
             ),
-            background=lambda: BackgroundTask(_attempts(world)),
+            background=lambda: BackgroundTask(_attempts(world), world.notify),
         )
     )
 

@@ -22,10 +22,13 @@ MODULES = {
 # thing, partly in other processes, so coverage leaves them out.
 IO = {
     "live_host",
+    "daemon.reaper",
     "events.monitor",
+    "events.notifier",
     "events.port_states",
     "events.rtnetlink",
     "events.signals",
+    "events.timer",
     "events.uevents",
     "helper.forkserver",
     "helper.main",
