@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.lldp.neighbors import Table
+from agent.sysfs.worker import DeviceReaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,3 +47,4 @@ class Host:
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # NVML's answer (agent/nvml/library.py, look)
     neighbors: Table = field(default_factory=Table)  # what LLDP frames have told so far
+    readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

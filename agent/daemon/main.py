@@ -28,8 +28,6 @@ from agent.live_host import live_host, polled_gpus
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import Table
 from agent.lldp.packet_socket import Listener
-from agent.sysfs.guard import StuckGuard
-from agent.sysfs.reader import LiveRoot
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, own_process, process_text
 from agent.telemetry.reporter import Reporter
@@ -141,6 +139,4 @@ def _host(configuration: Configuration, ears: FrameInbox) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
     host = live_host(configuration.sysfs_root, *devices, ears, configuration.nvml_library)
     gpus = polled_gpus(configuration.nvml_library)
-    return replace(
-        host, root=StuckGuard(LiveRoot(configuration.sysfs_root)), gpus=gpus, deadline=DEADLINE
-    )
+    return replace(host, gpus=gpus, deadline=DEADLINE)

@@ -82,6 +82,7 @@ class Observer:
     def look(self) -> Cycle:
         """Look once."""
         took: dict[str, float] = {}
+        self._host.readers.refresh()
         labelled = dict(self._told.interfaces) if self._told else {}
         seen = observe(self._host, self._sources, labelled, took)
         now = self._host.clock()

@@ -24,6 +24,7 @@ from agent.snapshot.recorded import Doors, recording, save
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Tree
 from agent.sources.observe import observe
+from agent.sysfs.worker import DeviceReaders
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -147,7 +148,9 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     """Observe a host and remember everything that was read."""
     growing = Record(facts={"hostname": host.name})
     listening, doors = recording(host)
-    observation = observe(replace(listening, root=Recorder(host.root, growing)), sources)
+    recorder = Recorder(host.root, growing)
+    # New readers: those of the host may have facts already, and would not read them again.
+    observation = observe(replace(listening, root=recorder, readers=DeviceReaders()), sources)
     journal = (
         growing.copy()
     )  # a read that blocked may go on, and add to what is about to be written
