@@ -173,22 +173,17 @@ def _device(reader: Reader, name: str, constants: Constants, routed: frozenset[s
     management = _nvswitch_management(reader, base, link_layers, once)
     netdevs = tuple(reader.names(f"{base}/device/net") or _parent(reader, base))
     interfaces = _interfaces(reader, base, link_layers, netdevs, pci)
-    ports = tuple(
-        _port(
-            reader,
-            f"{base}/ports/{number}",
-            link_layer,
-            read_netdev(reader, name, interfaces[number], link_layer, routed),
-            counters=management is False,
-        )
-        for number, link_layer in link_layers.items()
-    )
+    ports = []
+    for number, link_layer in link_layers.items():
+        network = read_netdev(reader, name, interfaces[number], link_layer, routed)
+        path = f"{base}/ports/{number}"
+        ports.append(_port(reader, path, link_layer, network, counters=management is False))
     before = len(reader.problems)
     hca_type = once("hca_type", lambda: reader.text(f"{base}/hca_type"))
     board_id = once("board_id", lambda: reader.text(f"{base}/board_id"))
     if len(reader.problems) > before and "Ethernet" in link_layers.values():
         # Without its kind it would be a group of its own (agent/sources/backend.py).
-        failure, ports = "its kind cannot be read", ()
+        failure, ports = "its kind cannot be read", []
     return RdmaDevice(
         name,
         failure=failure,
@@ -204,7 +199,7 @@ def _device(reader: Reader, name: str, constants: Constants, routed: frozenset[s
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
         netdevs=netdevs,
-        ports=ports,
+        ports=tuple(ports),
     )
 
 
