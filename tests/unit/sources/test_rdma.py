@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.host import Host
 from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
 from agent.sources.rdma import read
+from agent.sysfs.reader import LiveRoot
 from agent.sysfs.worker import DeviceReaders
+from tests.support import dead_filesystem
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -27,9 +30,11 @@ from tests.support.kernel_tree import (
     netdev,
     routes,
 )
+from tests.support.real_parts import require
+from tests.support.sysfs_on_disk import lay, rewrite
 
 if TYPE_CHECKING:
-    from agent.host import Host
+    from pathlib import Path
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 LO: Entries = {f"{NET}/lo": "../../devices/virtual/net/lo"}
@@ -247,6 +252,30 @@ def failures(node: Host) -> dict[str, str | None]:
     outcome = read(node).outcome
     assert isinstance(outcome, Seen)
     return {device.name: device.failure for device in outcome.value}
+
+
+def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
+    """An attribute on a dead filesystem: its device blocks, the other has its facts each cycle."""
+    require(dead_filesystem.missing())
+    sys = lay(hca("ibp0", A) | hca("ibp1", B), tmp_path / "tree")
+    state = tmp_path / "tree" / HOME / B / "infiniband/ibp1/ports/1/state"
+    state.unlink()
+    root = LiveRoot(str(sys), str(tmp_path / "tree/proc"))
+    with dead_filesystem.mounted(tmp_path / "dead") as dead:
+        state.symlink_to(dead / "state")
+        node = Host(root, clock=time.time, deadline=0.2)
+        before = threading.active_count()
+        for _ in range(5):
+            assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+            assert threading.active_count() == before + 2
+            node.readers.refresh()
+    state.unlink()
+    rewrite(state, b"4: ACTIVE\n")
+    end = time.monotonic() + 10
+    while failures(node)["ibp1"]:
+        assert time.monotonic() < end
+        node.readers.refresh()
+    assert threading.active_count() == before + 2
 
 
 class Slow(Kernel):
