@@ -4,13 +4,20 @@ alone.
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
 from errno import EACCES, EINVAL, EIO, ENODEV, ENOENT, ETIMEDOUT
+from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.host import Host
 from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
 from agent.sources.rdma import read
+from agent.sysfs.reader import LiveRoot
+from agent.sysfs.worker import DeviceReaders
+from tests.support import dead_filesystem
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -23,6 +30,11 @@ from tests.support.kernel_tree import (
     netdev,
     routes,
 )
+from tests.support.real_parts import require
+from tests.support.sysfs_on_disk import lay, rewrite
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 LO: Entries = {f"{NET}/lo": "../../devices/virtual/net/lo"}
@@ -213,6 +225,157 @@ def test_a_device_that_blocks_costs_only_itself() -> None:
     assert blocked == RdmaDevice("ibp0", failure="blocks")
     assert other.ports[0].state == "ACTIVE"
     assert [(p.subject, p.error) for p in reading.problems] == [(f"/{CLASS}/ibp0", "ETIMEDOUT")]
+
+
+def test_a_blocked_device_is_read_again_when_its_read_has_ended() -> None:
+    """Until then it has failed, at no cost to the cycles after the first."""
+    root = Kernel(hca("ibp0", A), hca("ibp1", B))
+    root.blocks_below = f"{CLASS}/ibp1"
+    node = host(root, deadline=0.2)
+    for cycle in range(3):
+        start = time.monotonic()
+        assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+        assert time.monotonic() - start < (5 if cycle == 0 else 0.15)
+        node.readers.refresh()
+    asked = len(root.asked_below(f"{CLASS}/ibp1"))
+    assert failures(node)["ibp1"] == "blocks"
+    assert len(root.asked_below(f"{CLASS}/ibp1")) == asked
+    root.blocks_below = None
+    root.unblocked.set()
+    end = time.monotonic() + 10
+    while failures(node)["ibp1"]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def failures(node: Host) -> dict[str, str | None]:
+    outcome = read(node).outcome
+    assert isinstance(outcome, Seen)
+    return {device.name: device.failure for device in outcome.value}
+
+
+def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
+    """An attribute on a dead filesystem: its device blocks, the other has its facts each cycle."""
+    require(dead_filesystem.missing())
+    sys = lay(hca("ibp0", A) | hca("ibp1", B), tmp_path / "tree")
+    state = tmp_path / "tree" / HOME / B / "infiniband/ibp1/ports/1/state"
+    state.unlink()
+    root = LiveRoot(str(sys), str(tmp_path / "tree/proc"))
+    with dead_filesystem.mounted(tmp_path / "dead") as dead:
+        state.symlink_to(dead / "state")
+        node = Host(root, clock=time.time, deadline=0.2)
+        before = threading.active_count()
+        for _ in range(5):
+            assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+            assert threading.active_count() == before + 2
+            node.readers.refresh()
+    state.unlink()
+    rewrite(state, b"4: ACTIVE\n")
+    end = time.monotonic() + 10
+    while failures(node)["ibp1"]:
+        assert time.monotonic() < end
+        node.readers.refresh()
+    assert threading.active_count() == before + 2
+
+
+class Slow(Kernel):
+    """A tree of which each file below `path` takes `delay` seconds."""
+
+    path, delay = f"{CLASS}/ibp1", 0.06
+
+    def read(self, path: str, limit: int) -> bytes:
+        if path.startswith(self.path):
+            time.sleep(self.delay)
+        return super().read(path, limit)
+
+
+def test_a_slow_device_is_read_late_and_not_lost() -> None:
+    """Its read takes longer than a cycle waits (14 files of 60 ms), so a cycle has the facts of the
+    read before; the end of a read is notified, and that cycle has its facts.
+    """
+    ended = threading.Event()
+    node = replace(
+        host(Slow(hca("ibp0", A), hca("ibp1", B)), deadline=0.3),
+        readers=DeviceReaders(ended.set),
+    )
+    assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+    for _ in range(2):
+        assert ended.wait(10)
+        ended.clear()
+        assert failures(node) == {"ibp0": None, "ibp1": None}
+        node.readers.refresh()
+        assert failures(node) == {"ibp0": None, "ibp1": None}
+
+
+CONSTANTS = ("hca_type", "board_id", "device/vpd")
+
+
+def constants_asked(root: Kernel) -> list[str]:
+    """The attributes of ibp0 that do not change and were read since the last call."""
+    found = [name for name in CONSTANTS if f"{CLASS}/ibp0/{name}" in root.asked]
+    root.asked.clear()
+    return found
+
+
+def cycle(node: Host) -> RdmaDevice:
+    """Read everything again; the first device."""
+    node.readers.refresh()
+    outcome = read(node).outcome
+    assert isinstance(outcome, Seen)
+    return outcome.value[0]
+
+
+def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
+    """A VPD takes milliseconds to read. Another agent, or another function under the same name,
+    is read anew.
+    """
+    root, other = Kernel(hca("ibp0", A), MANAGEMENT), Kernel(hca("ibp0", B))
+    node = host(root)
+    first, second = cycle(node), cycle(node)
+    assert first == second
+    assert (first.hca_type, first.board_id) == ("MT4129", "MT_0000000838")
+    assert first.nvswitch_management
+    assert root.asked.count(f"{CLASS}/ibp0/device/vpd") == 1
+    root.asked.clear()
+    cycle(node)
+    assert constants_asked(root) == []
+    moved = cycle(replace(node, root=other))
+    assert (moved.pci, moved.nvswitch_management) == (B, False)
+    assert constants_asked(other) == list(CONSTANTS)
+    cycle(host(root))
+    assert constants_asked(root) == list(CONSTANTS)
+
+
+@pytest.mark.parametrize("nothing", [LO, LO | EMPTY, hca("ibp1", B)])
+def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
+    """Also when no other is there, and the class with it."""
+    root = Kernel(hca("ibp0", A))
+    node = host(root)
+    cycle(node)
+    node.readers.refresh()
+    read(replace(node, root=Kernel(nothing)))
+    root.asked.clear()
+    cycle(node)
+    assert constants_asked(root) == list(CONSTANTS)
+
+
+@pytest.mark.parametrize("number", [EIO, ENOENT])
+@pytest.mark.parametrize("attribute", CONSTANTS)
+def test_a_failed_read_is_not_remembered(attribute: str, number: int) -> None:
+    """The attribute is read again until there is a value."""
+    node = host(Kernel(hca("ibp0", A), errors={f"{CLASS}/ibp0/{attribute}": number}))
+    sick, well = cycle(node), cycle(replace(node, root=Kernel(hca("ibp0", A))))
+    assert sick != well or attribute == "device/vpd"
+    assert well == seen(Kernel(hca("ibp0", A)))["ibp0"]
+
+
+def test_a_device_without_a_pci_address_is_read_each_time() -> None:
+    """soft-RoCE has none."""
+    root = Kernel(hca("ibp0", "virtual"))
+    node = host(root)
+    for _ in range(2):
+        cycle(node)
+        assert constants_asked(root) == list(CONSTANTS)
 
 
 @pytest.mark.parametrize(
