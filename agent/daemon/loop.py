@@ -235,9 +235,14 @@ class Loop:
             self._schedule.trigger(now)
 
     def _notified(self, subject: str, now: float) -> None:
-        """Observe new facts of a late device; `_collect` takes the results of all other work."""
+        """Observe new facts of a late device, and receive from packet sockets that were opened.
+
+        `_collect` takes the results of all other work.
+        """
         if subject == "facts":
             self._schedule.results(now)
+        elif subject == "sockets":
+            self._receive(now)
 
     def _collect(self, now: float) -> None:
         """Take the results of finished polls and of a finished request."""

@@ -108,6 +108,7 @@ PRELOADED = {"nvml": ("agent.nvml.library",)}  # imported by a fork server, by v
 
 def main(arguments: list[str]) -> int:
     """Run one verb and return the exit code."""
+    _reset_signals()
     verb, seconds = arguments[0], int(arguments[1]) if arguments[1:] else 0
     # SIGALRM ends the process inside a C library too, if the parent does not live to kill it.
     signal.alarm(seconds)
@@ -126,6 +127,7 @@ def serve_forks(arguments: list[str]) -> int:
     A line is a payload. Its answer has two lines: the JSON, or nothing, and the end of the fork: an
     exit status, a negative signal number, or "late". Only the fork touches the verb's subject.
     """
+    _reset_signals()
     verb, seconds = arguments[0], float(arguments[1])
     answers, parent = _redirect_stdout(), os.getpid()
     for module in PRELOADED[verb]:
@@ -139,6 +141,17 @@ def serve_forks(arguments: list[str]) -> int:
             _run_in_fork(parent, answers, VERBS[verb], payload)
         os.write(answers, b"\n%s\n" % _wait_for(fork, seconds))
     return 0
+
+
+def _reset_signals() -> None:
+    """Restore the dispositions and the signal mask that a parent has left to this process.
+
+    With SIGCHLD ignored, the exit status of a credential plugin would be lost; with SIGALRM
+    ignored or blocked, the alarm.
+    """
+    for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _wait_for(fork: int, seconds: float) -> bytes:
@@ -155,6 +168,7 @@ def _run_in_fork(parent: int, answers: int, verb: Verb, payload: dict[str, Any])
     """Run a verb and exit; never return into the fork server's loop."""
     code = 1
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _die_with(parent)
         os.write(answers, json.dumps(verb(payload)).encode())
         code = 0
@@ -170,8 +184,8 @@ def _die_with(parent: int) -> None:
     A request of an agent that has died must not reach the API server after the next agent's GET.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("the parent has ended")
+    if os.getppid() != parent:  # it has ended before the call above
+        os._exit(1)
 
 
 def _redirect_stdout() -> int:

@@ -55,7 +55,7 @@ class Record:
     errors: dict[str, str] = field(default_factory=dict)  # errno names
     facts: dict[str, Any] = field(default_factory=dict)  # host.json
     meta: dict[str, Any] = field(default_factory=dict)  # meta.json
-    io: RecordedIo = field(default_factory=RecordedIo)  # lldp/, smp/, nvml.json
+    io: RecordedIo = field(default_factory=RecordedIo)  # the parts of the sources
 
     def copy(self) -> Record:
         """Return a copy while other threads may still record; each dict.copy() is atomic."""

@@ -16,9 +16,9 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
+from agent.infiniband.poller import SmpPoller
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.reply import read_node
@@ -26,6 +26,7 @@ from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
+from agent.nvml.poller import NvmlPoller
 from agent.sysfs.guard import StuckGuard
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
@@ -89,7 +90,7 @@ def assemble(world: World, life: int) -> Loop:
     def wall() -> float:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
-    log = Log(write=helpers.log, clock=wall, steady=clock)
+    log = Log(write=helpers.log, clock=clock, wall=wall)
     return Loop(
         Components(
             clock=clock,
@@ -203,6 +204,7 @@ class _Listener:
 
     def __init__(self, world: World) -> None:
         self.dropped: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
         self._world = world
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from agent.helper.forkserver import ForkServer
 from agent.live_host import polled_gpus
 from benchmarks import cost
 from tests.support import stand_in_nvml
+from tests.support.processes import runs
 from tests.support.real_parts import require
 from tests.support.stand_in_nvml import tray
 from tests.support.switch import wait_for
@@ -201,7 +202,7 @@ def test_a_fork_dies_with_its_helper(
         os.kill(standby.helpers[0].pid, signal.SIGKILL)
         with pytest.raises(Unavailable, match=r"helper nvml: killed by SIGKILL$"):
             asking.result(5)
-    wait_for(lambda: not Path(f"/proc/{fork}").exists())
+    wait_for(lambda: not runs(fork))
     plan()
     assert len(standby.call({"library": library})["gpus"]) == 4
 
@@ -279,4 +280,4 @@ def test_it_does_not_outlive_who_asks() -> None:
         helper = int(parent.stdout.readline())
         assert Path(f"/proc/{helper}").exists()
         parent.kill()
-    wait_for(lambda: not Path(f"/proc/{helper}").exists())
+    wait_for(lambda: not runs(helper))
