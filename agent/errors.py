@@ -3,6 +3,7 @@
     BwagentError
     ├── Malformed     input of a peer, the kernel or a snapshot does not follow its format
     ├── Unavailable   an interface is missing, not permitted, or too slow
+    │   └── Pending   a background query has not had its first answer yet
     └── Rejected      the API server refused a request
 
 Every message is one line that names its subject (a path, an interface, a TLV, a Node).
@@ -19,6 +20,10 @@ class Malformed(BwagentError):
 
 class Unavailable(BwagentError):
     """A facility outside the agent does not answer, is missing, or is not permitted."""
+
+
+class Pending(Unavailable):
+    """A background query has not had its first answer yet; the next observation may have it."""
 
 
 class Rejected(BwagentError):

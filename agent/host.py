@@ -39,8 +39,8 @@ class Host:
     backend: tuple[str, ...] = ()
     deadline: float = 5.0  # seconds to wait for the reads of one device
     # Netdev -> True if it has a link; returns the LLDP frames received on these netdevs, and per
-    # netdev without a packet socket the error. None: LLDP frames are not received at all.
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None = (
+    # netdev without a packet socket the error, or None while it is being opened. None: LLDP frames are not received at all.
+    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None = (
         lambda _netdevs: ([], {})
     )
     private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # ethtool, by netdev

@@ -24,7 +24,7 @@ def live_host(
     sysfs_root: str,
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None,
+    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None,
     nvml_library: str | None,
 ) -> Host:
     """Return the Host of this node; `frames` receives its LLDP frames."""

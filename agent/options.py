@@ -148,7 +148,7 @@ def _address(
     _context: click.Context, _parameter: click.Parameter, value: str
 ) -> tuple[str, int] | None:
     from agent.errors import Malformed
-    from agent.telemetry.listening import parse_address
+    from agent.telemetry.address import parse_address
 
     try:
         return parse_address(value) if value else None

@@ -26,15 +26,20 @@ from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.transport import connect
 from agent.live_host import live_host, polled_gpus
+from agent.lldp.driver_flags import DriverFlags
+from agent.lldp.ethtool import private_flags
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
+from agent.lldp.rtnl_worker import RtnlWorker
 from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
+from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics, own_process, process_text
+from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.server import Server, Status
+from agent.telemetry.server import Server
+from agent.telemetry.status import Status
 
 if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
@@ -77,8 +82,7 @@ def run(configuration: Configuration) -> None:
         loop, reporter = _assemble(configuration, status, stack)
         reporter.started()
         if configuration.metrics_address:
-            process = own_process()
-            server = Server(configuration.metrics_address, status, lambda: process_text(process))
+            server = Server(configuration.metrics_address, registry(reporter.metrics), status)
             stack.callback(server.close)
             reporter.server_started(server.fault)
         gc.freeze()  # modules stay until the process ends: do not scan them
@@ -95,14 +99,17 @@ def _assemble(
     keys = keys_of(configuration.naming)
     hold = configuration.settings.hold
     table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
-    inbox = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
+    worker = RtnlWorker()
+    listener = Listener(clock, openvswitch=configuration.openvswitch, run=worker.submit)
+    flags = DriverFlags(private_flags, worker.submit)
+    inbox = FrameInbox(listener, table, clock, flags)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
     signals = (signal.SIGHUP, *STOP_SIGNALS)
     monitors = Monitors(frames=inbox.filenos, ports=ports, signals=signals)
     stack.callback(monitors.close)
     host = _host(configuration, inbox)
     gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)
-    host = replace(host, clock=clock, neighbors=table, gpus=gpus, ask_smp=smps)
+    host = replace(host, clock=clock, neighbors=table, private_flags=flags, gpus=gpus, ask_smp=smps)
     reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from agent.daemon.background import BackgroundTask
-from agent.errors import Unavailable
-from agent.model import AcceleratorReason, NeighborReason
-from agent.nvml.domain import POLL_INTERVAL, Pace, Verdict, verdict
+from agent.errors import Pending, Unavailable
+from agent.model import AcceleratorReason, NeighborReason, Verdict
+from agent.nvml.domain import POLL_INTERVAL, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,6 @@ REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: sw
 RETRY_INTERVAL = 10.0  # seconds, doubled with each try
 MAX_RETRY_INTERVAL = 4 * 3600.0  # seconds, for a far end that does not answer
 MAX_FAILURE_INTERVAL = 300.0  # seconds, for a helper process that fails: the switch may be fine
-NOT_YET = "not asked yet"
 
 
 class Poller(Protocol):
@@ -91,13 +90,15 @@ class NvmlPoller:
         self.aside = aside or BackgroundTask()
         self._ask = ask
         self._pace = Pace(interval=interval)
-        self._answer: Answer | Exception = Unavailable(f"NVML was {NOT_YET}")
+        self._answer: Answer | Exception = Pending("NVML was not asked yet")
         self._verdict = Verdict(None, AcceleratorReason.FAILED)
         self._wanted = False  # the last observation asked for it
         self._answered: float | None = None  # arrival of an answer that is not observed yet
 
     def __call__(self) -> Answer:
         self._wanted = True
+        if isinstance(self._answer, Pending):
+            raise Pending(str(self._answer))
         if isinstance(self._answer, Exception):
             raise Unavailable(str(self._answer))
         return self._answer
@@ -114,7 +115,7 @@ class NvmlPoller:
         self._wanted = False
 
     def observed(self, observation: Observation) -> None:
-        self.judged(verdict(observation.nvml))
+        self.judged(observation.accelerator)
 
     def trigger(self, now: float) -> None:
         """Keep the pace: no event concerns GPUs."""

@@ -89,9 +89,9 @@ def nvml(payload: dict[str, Any]) -> dict[str, Any]:
 def kube(payload: dict[str, Any]) -> dict[str, Any]:
     """Get a Node, list a page of Nodes, or apply to a Node.
 
-    In: {"operation": "get" | "apply" | "list", "node", "body", "force", "continue", "kubeconfig",
-    "context", "service_account": folder, "timeout_s"}; get and apply require `node`, apply requires
-    `body`, the rest may be null.
+    In: {"operation": "get" | "apply" | "list", "node", "body", "force", "continue",
+    "kubeconfig", "context", "service_account": folder, "timeout_s"}; get and apply require `node`,
+    apply requires `body`, the rest may be null.
     Out: "server", its address, and on success "status" and "node": {"metadata"}, or "nodes" and
     "continue". On failure: {"status", "reason", "message", "causes": [{"reason", "field",
     "message"}], "retry_after"}, or {"error": kind, "message"} with a kind of

@@ -21,6 +21,7 @@ from agent.errors import Malformed
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.model import Failed, Problem, Seen
 from agent.sources.table import NAMES
+from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +33,7 @@ SCHEMA = 1
 RESYNC = 3600.0  # seconds, the greatest age of the annotation
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512
+MAX_PROBLEM = 200  # characters
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
@@ -144,7 +146,9 @@ def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None
     try:
         return _parse(text), None
     except (Malformed, ValueError, OverflowError, RecursionError) as error:
-        return None, Problem("node", key, None, f"malformed annotation, ignored: {error}"[:200])
+        return None, Problem(
+            "node", key, None, visible(f"malformed annotation, ignored: {error}", MAX_PROBLEM)
+        )
 
 
 def _parse(text: str) -> Annotation:

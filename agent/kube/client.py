@@ -25,7 +25,7 @@ from yaml import YAMLError
 from agent.kube import MANAGER, reply
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     Json = dict[str, Any]
 
@@ -121,22 +121,44 @@ def _send(configuration: Configuration, request: Mapping[str, Any]) -> Json:
 def serialize(api: ApiClient, request: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return a request as (method, URL, headers, body, form fields), for `ApiClient.call_api`."""
     api.user_agent = MANAGER
-    method, path, body = "GET", "/api/v1/nodes/{name}", None
-    query: list[tuple[str, str]] = []
-    headers = {"Accept": METADATA}
-    if request["operation"] == "list":
-        path = "/api/v1/nodes"
-        query = [("limit", str(PAGE_SIZE)), ("continue", request.get("continue") or "")]
-        headers["Accept"] = METADATA_LIST
-    if request["operation"] == "apply":
-        method, body = "PATCH", request["body"]
-        query = [("fieldManager", MANAGER), ("force", "true" if request.get("force") else "false")]
-        headers["Content-Type"] = APPLY
-    name = {"name": request.get("node") or ""}
-    return api.param_serialize(
-        method, path, name, query, headers, body, auth_settings=["BearerToken"]
-    )
+    parameters = _PARAMETERS[request["operation"]](request)
+    return api.param_serialize(**parameters, auth_settings=["BearerToken"])
 
+
+def _get(request: Mapping[str, Any]) -> Json:
+    return {
+        "method": "GET",
+        "resource_path": "/api/v1/nodes/{name}",
+        "path_params": {"name": request["node"]},
+        "header_params": {"Accept": METADATA},
+    }
+
+
+def _apply(request: Mapping[str, Any]) -> Json:
+    force = "true" if request.get("force") else "false"
+    return {
+        **_get(request),
+        "method": "PATCH",
+        "query_params": [("fieldManager", MANAGER), ("force", force)],
+        "header_params": {"Accept": METADATA, "Content-Type": APPLY},
+        "body": request["body"],
+    }
+
+
+def _list(request: Mapping[str, Any]) -> Json:
+    return {
+        "method": "GET",
+        "resource_path": "/api/v1/nodes",
+        "query_params": [("limit", str(PAGE_SIZE)), ("continue", request.get("continue") or "")],
+        "header_params": {"Accept": METADATA_LIST},
+    }
+
+
+_PARAMETERS: dict[str, Callable[[Mapping[str, Any]], Json]] = {
+    "get": _get,
+    "apply": _apply,
+    "list": _list,
+}
 
 # The first match counts: urllib3's NewConnectionError is also a TimeoutError.
 _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (

@@ -22,7 +22,7 @@ from agent.kube.managed_fields import LABEL, Field, keys_of, owned_labels, state
 from agent.kube.plan import Desired, plan, plan_fields
 from agent.kube.response import Failure
 from agent.model import Problem
-from agent.nvml.domain import PEER, disagreement, verdict
+from agent.nvml.domain import PEER, disagreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,7 +56,7 @@ class Target:
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreement of another agent's accelerator label with the observation."""
         peer = state_of(self.node).fields.get(Field(LABEL, PEER))
-        text = disagreement(verdict(observation.nvml), peer)
+        text = disagreement(observation.accelerator, peer)
         return [Problem("nvml", PEER, None, text)] if text else []
 
 
@@ -91,7 +91,7 @@ def _fault(outcome: Outcome) -> str | None:
     if outcome.failure:
         return outcome.failure.text
     if outcome.refused:
-        return f"{len(outcome.refused)} keys refused, the first is {outcome.refused[0].key}"
+        return f"keys refused: {len(outcome.refused)}, the first is {outcome.refused[0].key}"
     return None
 
 

@@ -127,14 +127,11 @@ def plan_fields(
     """
     managed = state.managed_values()
     foreign = {field for field in asked if _is_foreign(field, asked[field], state, keys)}
-    wanted = {
-        field: value
-        for field, value in managed.items()
-        if field in frozen or keys.family(field) is None
-    }
+    wanted = _kept(managed, frozen, keys)
     wanted |= {field: asked[field] for field in asked if field not in frozen | foreign}
-    shared = managed.keys() & state.others.keys()
     either = managed.keys() | wanted.keys()
+    shared = managed.keys() & state.others.keys()
+    left_alone = foreign | (shared - wanted.keys())
     return Plan(
         node=state.name,
         uid=state.uid,
@@ -143,11 +140,21 @@ def plan_fields(
         wanted=wanted,
         on_node={field: state.fields[field] for field in either if field in state.fields},
         shared=frozenset(shared),
-        left_alone=tuple(
-            ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
-            for field in sorted(foreign | (shared - wanted.keys()))
-        ),
+        left_alone=tuple(_foreign_field(field, asked, state) for field in sorted(left_alone)),
     )
+
+
+def _kept(managed: Mapping[Field, str], frozen: AbstractSet[Field], keys: Keys) -> dict[Field, str]:
+    """Return the managed fields that are frozen or outside the label table."""
+    return {
+        field: value
+        for field, value in managed.items()
+        if field in frozen or keys.family(field) is None
+    }
+
+
+def _foreign_field(field: Field, asked: Mapping[Field, str], state: State) -> ForeignField:
+    return ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
 
 
 def body(plan: Plan, fields: Mapping[Field, str]) -> dict[str, Any]:

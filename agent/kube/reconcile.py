@@ -54,16 +54,7 @@ class Reconciler:
         changed, to refresh the annotation and repair drift.
         """
         codes: list[int | None] = []
-
-        def kube(request: Request) -> Reply:
-            try:
-                reply = self.kube(request)
-            except Unavailable:
-                codes.append(None)
-                raise
-            codes.append(reply.get("status"))
-            return reply
-
+        kube = _counted(self.kube, codes)
         found = node or get_node(kube, self.name)
         if isinstance(found, Failure):
             return Result(None, failure=found, codes=tuple(codes))
@@ -74,6 +65,21 @@ class Reconciler:
             return Result(found, todo, codes=tuple(codes))
         outcome = apply(kube, todo)
         return Result(_after(outcome, found), todo, outcome, outcome.failure, tuple(codes))
+
+
+def _counted(kube: Kube, codes: list[int | None]) -> Kube:
+    """Return a Kube that appends the status of each reply to `codes`; None for no reply."""
+
+    def counted(request: Request) -> Reply:
+        try:
+            reply = kube(request)
+        except Unavailable:
+            codes.append(None)
+            raise
+        codes.append(reply.get("status"))
+        return reply
+
+    return counted
 
 
 def _after(outcome: Outcome, before: Node) -> Node | None:

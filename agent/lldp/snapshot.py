@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
-    Received = tuple[list[Frame], dict[str, str]]
+    Received = tuple[list[Frame], Mapping[str, str | None]]
 
 FOLDER = "lldp"
 FLAGS = "private_flags"
@@ -94,7 +94,7 @@ def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
         found, failed = receive(netdevs) if receive else ([], {})
         for frame in found:
             recorded.received.setdefault(frame.netdev, []).append(frame)
-        recorded.failed.update(failed)
+        recorded.failed.update({netdev: text for netdev, text in failed.items() if text})
         return found, failed
 
     def private_flags(netdev: str) -> dict[str, bool]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed, Pending, Unavailable
 from agent.model import Absent, Failed, Gpu, Problem, Reading, Seen
 from agent.nvml import decode
 from agent.sysfs import parse as kernel
@@ -39,7 +39,8 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[Gpu, ..
     try:
         return _reading(host.gpus(), reader.problems)
     except (Malformed, Unavailable) as error:
-        return Reading(Failed(str(error)), tuple(reader.problems))
+        failed = Failed(str(error), pending=isinstance(error, Pending))
+        return Reading(failed, tuple(reader.problems))
 
 
 def _missing(reader: Reader) -> Absent | Failed | None:

@@ -42,13 +42,16 @@ def observe(
     ports: tuple[PortRole, ...] = ()
     unbound: tuple[str, ...] = ()
     outcomes: dict[str, Any] = {}
-    for name, read, *_ in SOURCES:
+    derived: dict[str, Any] = {}
+    for source in SOURCES:
+        name = source.name
         wanted = not sources or name in sources or name == rdma.SOURCE
         start = time.perf_counter()
-        reading = _read(name, read, host, ports) if wanted else SWITCHED_OFF
+        reading = _read(name, source.read, host, ports) if wanted else SWITCHED_OFF
         if took is not None and wanted:
             took[name] = time.perf_counter() - start
         outcomes[name] = reading.outcome
+        derived |= source.derived(reading.outcome)
         problems += _problems(name, reading)
         if name == rdma.SOURCE:
             unbound, more = pci.unbound(host, reading.outcome, labeled)
@@ -64,6 +67,7 @@ def observe(
         problems=tuple(problems),
         unbound=unbound,
         **outcomes,
+        **derived,
     )
 
 
@@ -94,14 +98,17 @@ def _read(name: str, read: Read, host: Host, ports: tuple[PortRole, ...]) -> Rea
 def _problems(name: str, reading: Reading[Any]) -> list[Problem]:
     """Return a source's problems, and the reason of its outcome where that is a problem.
 
-    The absence of RDMA hardware is one; the absence of InfiniBand ports or GPUs is not.
+    The absence of RDMA hardware is one; the absence of InfiniBand ports or GPUs is not, nor is a
+    background query without its first answer.
     """
     if reading is SWITCHED_OFF:
         return []
-    outcome = reading.outcome
     problems = list(reading.problems)
-    if isinstance(outcome, Failed) or (isinstance(outcome, Absent) and name == rdma.SOURCE):
-        problems.append(Problem(name, name, None, outcome.reason))
+    match reading.outcome:
+        case Failed(reason, pending=False):
+            problems.append(Problem(name, name, None, reason))
+        case Absent(reason) if name == rdma.SOURCE:
+            problems.append(Problem(name, name, None, reason))
     return problems
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from agent.infiniband import snapshot as smp_snapshot
 from agent.lldp import snapshot as lldp_snapshot
+from agent.nvml import domain
 from agent.nvml import snapshot as nvml_snapshot
 from agent.sources import ib, lldp, nvml, rdma
 
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from agent.host import Host
-    from agent.model import PortRole, Reading
+    from agent.metric import Metric
+    from agent.model import Absent, Failed, Observation, PortRole, Reading, Seen
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
     Read = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
+    Outcome = Seen[Any] | Absent | Failed
 
 
 class Recording(Protocol):
@@ -65,6 +68,15 @@ class Source(NamedTuple):
     read: Read  # reads a Host and the port roles (none yet for the first row); never raises
     link_layer: str | None = None  # link layer of the ports whose neighbors it reads
     snapshot: SnapshotPart | None = None  # None: it reads files only
+    # Returns further fields of Observation that follow from the outcome.
+    derived: Callable[[Outcome], dict[str, Any]] = lambda _outcome: {}
+    metrics: Callable[[], tuple[Metric[Observation], ...]] = tuple  # rows of its own
+
+
+def _nvml_metrics() -> tuple[Metric[Observation], ...]:
+    from agent.nvml.metrics import METRICS
+
+    return METRICS
 
 
 # The first row reads the RDMA devices, which give the others their ports.
@@ -86,6 +98,8 @@ SOURCES = (
         "nvml",
         nvml.read,
         snapshot=SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
+        derived=lambda outcome: {"accelerator": domain.verdict(outcome)},
+        metrics=_nvml_metrics,
     ),
 )
 NAMES = tuple(source.name for source in SOURCES)

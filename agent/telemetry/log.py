@@ -1,73 +1,54 @@
-"""What the agent says: one line for a change, and silence where nothing changes.
+"""The agent's log: one line per event, as text or JSON, over the standard library's logging.
 
-    2026-05-04T10:00:00.250Z info backend.coreweave.cloud/speed.current: 3200G -> 2800G (mlx5_3 is DOWN)
+    2026-05-04T10:00:00.250Z info label changed key=P/speed.current from=3200G to=2800G
+    {"time": "2026-05-04T10:00:00.250Z", "level": "info", "msg": "label changed", "key": ...}
 
-The law of this module: a line is one line, whoever chose its words. Every text in it is made visible and cut, and a
-value that is more than a plain word stands in quotes, so that a neighbour's name forges no line, no field and no escape
-sequence.
+A record passes through: Stamp, Printable, RateLimitHandler, one of the two formatters, LineHandler.
 
-Nothing can make it talk for ever. A subject has a few lines at once, and then one every INTERVAL seconds; of those in
-between the last is kept and comes out when it is time, so that the log ends with what is true. Nor can the log hold the
-agent up: what a full pipe does not take is dropped, and the next line that passes tells how many went before it.
-
-The standard library's logging has handlers, a hierarchy and locks, of which one writer in one loop needs none.
+Invariants:
+- A record is one line, whatever text a neighbor or a server chose. Field values are made printable
+  and cut, and a value other than a plain word is quoted, so none forges a line, a field or an
+  escape sequence.
+- A line has at most PIPE_BUF bytes (pipe(7): such a write is atomic) and never blocks the agent.
+  Lines that a full pipe does not take are dropped and counted; the count precedes the next line.
+- The number of lines about one subject is limited (agent/telemetry/rate_limit.py).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import select
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from pythonjsonlogger.json import JsonFormatter as JsonFormatterBase
+
+from agent.telemetry.rate_limit import RateLimitHandler
 from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from agent.model import Problem
+    Value = str | float | None
 
 FORMATS = ("text", "json")
-BURST, INTERVAL = 5, 30.0  # lines of a subject at once, then seconds between two
-MOST_SUBJECTS = 1024
-LONGEST = 200  # characters of a field: four of them stay below PIPE_BUF, which a pipe takes whole or not at all
-NOTHING = "-"
+MAX_FIELD_LENGTH = 200  # characters
+MAX_LINE_LENGTH = 800  # characters in all fields; with 4 bytes each below PIPE_BUF (4,096)
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9/._:@%+-]*")
 
 
-class Line(NamedTuple):
-    """One thing worth a line."""
-
-    at: float  # seconds since the epoch
-    level: str  # "debug" | "info" | "warning" | "error"
-    what: str
-    before: str | None = None
-    after: str | None = None
-    why: str | None = None
-    skipped: int = 0  # lines about the same that nobody saw
-
-
-@dataclass(slots=True)
-class _Subject:
-    credit: float  # lines that it may have now
-    counted_at: float  # by the clock that never goes back
-    kept: Line | None = None
-
-    def may_speak(self, now: float) -> bool:
-        self.credit = min(BURST, self.credit + (now - self.counted_at) / INTERVAL)
-        self.counted_at = now
-        return self.credit >= 1
-
-    def wait(self) -> float:
-        """Seconds from `counted_at` until it may."""
-        return max(0.0, (1 - self.credit) * INTERVAL)
-
-
 class Log:
-    """The agent's log. `write` takes the bytes of whole lines, without waiting, and says whether it did."""
+    """A logger with fields: `log.info("label refused", key=key, status=422)`.
+
+    The value of the first field is the subject of the line, by which lines are limited; a line
+    without fields has its message as subject. A field with the value None is left out.
+
+    `write` takes the bytes of one line and returns False if it could not write them at once;
+    `clock` is monotonic, `wall` in seconds since the epoch.
+    """
 
     def __init__(
         self,
@@ -75,124 +56,123 @@ class Log:
         *,
         verbose: bool = False,
         write: Callable[[bytes], bool] | None = None,
-        clock: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self.lost = 0  # lines that could not be written, not told of yet
-        self.verbose = verbose
-        self._formed = as_json if form == "json" else as_text
-        self._write = write or to_stderr
-        self._clock, self._steady = clock, steady
-        self._subjects: dict[str, _Subject] = {}  # the one quiet for longest first
-        self._waiting: dict[str, _Subject] = {}  # those with a line kept
-        self._problems: dict[str, str] = {}
+        self.lines = LineHandler(write or write_stderr)
+        self.lines.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+        self._limit = RateLimitHandler(self.lines, clock)
+        # getLogger() would make one logger for all agents of a process (the simulation has many).
+        level = logging.DEBUG if verbose else logging.INFO
+        self._logger = logging.Logger("bwagent", level)  # noqa: LOG001 - one per agent, see above
+        self._logger.addFilter(Stamp(wall))
+        self._logger.addFilter(Printable())
+        self._logger.addHandler(self._limit)
 
-    def change(
-        self, what: str, before: str | None, after: str | None, why: str | None = None
-    ) -> None:
-        """Something was `before` and is `after` now; None is nothing."""
-        if before != after:
-            self._say(Line(self._clock(), "info", what, before, after, why))
+    def info(self, message: str, /, **fields: Value) -> None:
+        """Log a change or an event."""
+        self._log(logging.INFO, message, fields)
 
-    def note(self, what: str, why: str, level: str = "info") -> None:
-        """Something happened that is no change of a value: a start, a request that was refused."""
-        self._say(Line(self._clock(), level, what, why=why))
+    def warning(self, message: str, /, **fields: Value) -> None:
+        """Log something that an operator may have to look at."""
+        self._log(logging.WARNING, message, fields)
 
-    def detail(self, what: str, why: str) -> None:
-        """What only `-v` is to show."""
-        if self.verbose:
-            self.note(what, why, "debug")
+    def debug(self, message: str, /, **fields: Value) -> None:
+        """Log a detail, which only `-v` shows."""
+        self._log(logging.DEBUG, message, fields)
 
-    def labels(
-        self, before: Mapping[str, str], after: Mapping[str, str], why: str | None = None
-    ) -> None:
-        """A line for each label that is not what it was."""
-        for key in sorted(before.keys() | after.keys()):
-            self.change(key, before.get(key), after.get(key), why)
+    def release_due(self) -> float | None:
+        """Write the lines that the rate limit kept until now; seconds until the next, or None."""
+        return self._limit.release_due()
 
-    def problems(self, problems: Iterable[Problem]) -> None:
-        """A line for each problem that is new, another, or over; the same as the last time are silence."""
-        now: dict[str, str] = {}
-        for problem in problems:
-            what = f"{problem.source} {problem.subject}"
-            text = f"{problem.error}: {problem.text}" if problem.error else problem.text
-            now[what] = f"{now[what]}; {text}" if what in now else text
-        for what in sorted(self._problems.keys() | now.keys()):
-            before, after = self._problems.get(what), now.get(what)
-            if before != after:
-                self._say(Line(self._clock(), "warning" if after else "info", what, before, after))
-        self._problems = now
+    def _log(self, level: int, message: str, fields: Mapping[str, Value]) -> None:
+        given = {name: value for name, value in fields.items() if value is not None}
+        subject = str(next(iter(given.values()), message))
+        self._logger.log(level, message, extra={"fields": given, "subject": subject})
 
-    def flush(self) -> float | None:
-        """Write the kept lines whose time has come; seconds until the next has, None when nothing is kept."""
-        now = self._steady()
-        for what, subject in list(self._waiting.items()):
-            if subject.may_speak(now):
-                self._release(what, subject)
-        return min((subject.wait() for subject in self._waiting.values()), default=None)
 
-    def _say(self, line: Line) -> None:
-        subject = self._subject(line.what)
-        skipped = subject.kept.skipped + 1 if subject.kept else 0
-        subject.kept = line._replace(skipped=skipped)
-        if subject.may_speak(self._steady()):
-            self._release(line.what, subject)
-        else:
-            self._waiting[line.what] = subject
+class Stamp(logging.Filter):
+    """Gives records the time of the agent's own clock, which is simulated in tests."""
 
-    def _release(self, what: str, subject: _Subject) -> None:
-        self._waiting.pop(what, None)
-        line, subject.kept = subject.kept, None
-        subject.credit -= 1
-        if line:
-            self._put(line)
+    def __init__(self, wall: Callable[[], float]) -> None:
+        super().__init__()
+        self._wall = wall
 
-    def _subject(self, what: str) -> _Subject:
-        subject = self._subjects.pop(what, None) or _Subject(BURST, self._steady())
-        while len(self._subjects) >= MOST_SUBJECTS:
-            oldest = next(iter(self._subjects))
-            self._release(oldest, self._subjects.pop(oldest))
-        self._subjects[what] = subject
-        return subject
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.created = self._wall()  # seconds since the epoch
+        record.msecs = int(record.created * 1000) % 1000
+        return True
 
-    def _put(self, line: Line) -> None:
-        if self.lost and self._write(
-            self._formed(Line(line.at, "warning", "log", why=f"{self.lost} lines were lost"))
-        ):
+
+class Printable(logging.Filter):
+    """Makes the message and the fields of a record printable, and cuts them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.levelname = record.levelname.lower()
+        record.msg = visible(str(record.msg), MAX_FIELD_LENGTH)
+        fields = record.__dict__["fields"]
+        length = min(MAX_FIELD_LENGTH, MAX_LINE_LENGTH // (len(fields) or 1))
+        for name, value in fields.items():
+            if isinstance(value, str):
+                fields[name] = visible(value, length)
+        return True
+
+
+class _UtcFormatter(logging.Formatter):
+    """Formats times as in RFC 3339, in UTC with milliseconds."""
+
+    converter = time.gmtime  # type: ignore[assignment]  # its argument is optional
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
+class TextFormatter(_UtcFormatter):
+    """`TIME LEVEL MESSAGE name=value name="a value"`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the line without its line break."""
+        fields = record.__dict__["fields"].items()
+        words = (f"{name}={_quoted(str(value))}" for name, value in fields)
+        return " ".join((super().formatMessage(record), *words))
+
+
+class JsonFormatter(JsonFormatterBase, _UtcFormatter):
+    """An object per line: time, level, msg and the fields."""
+
+    def __init__(self) -> None:
+        names = {"asctime": "time", "levelname": "level", "message": "msg"}
+        super().__init__(list(names), rename_fields=names, json_ensure_ascii=False)
+
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        """Put the fields beside time, level and msg."""
+        del log_data["subject"]
+        fields: dict[str, Any] = log_data.pop("fields")
+        return log_data | fields
+
+
+class LineHandler(logging.Handler):
+    """Writes lines without waiting for the reader of the pipe."""
+
+    def __init__(self, write: Callable[[bytes], bool]) -> None:
+        super().__init__()
+        self._write = write
+        self.lost = 0  # lines that could not be written and are not reported yet
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, after the number of those that were lost before it."""
+        if self.lost and self._write(self._line(_lost(record, self.lost))):
             self.lost = 0
-        self.lost += not self._write(self._formed(line))
+        self.lost += not self._write(self._line(record))
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return self.format(record).encode() + b"\n"
 
 
-def as_text(line: Line) -> bytes:
-    """The line as people read it."""
-    values = (
-        ""
-        if line.before is line.after is None
-        else f"{_quoted(line.before)} -> {_quoted(line.after)}"
-    )
-    skipped = f"[{line.skipped} more in between]" if line.skipped else ""
-    why = _shown(line.why) or ""
-    parts = (values, skipped, f"({why})" if values and why else why)
-    text = f"{_stamp(line.at)} {line.level} {_shown(line.what)}: {' '.join(filter(None, parts))}"
-    return text.encode() + b"\n"
-
-
-def as_json(line: Line) -> bytes:
-    """The line as an object: time, level, what, from, to, why, skipped; what is nothing is null."""
-    what, before, after, why = map(_shown, (line.what, line.before, line.after, line.why))
-    fields = {
-        "time": _stamp(line.at),
-        "level": line.level,
-        "what": what,
-        "from": before,
-        "to": after,
-        "why": why,
-    }
-    return json.dumps(fields | {"skipped": line.skipped}, ensure_ascii=False).encode() + b"\n"
-
-
-def to_stderr(data: bytes) -> bool:
-    """Write at most PIPE_BUF bytes to standard error, unless that would wait for somebody to read them."""
+def write_stderr(data: bytes) -> bool:
+    """Write at most PIPE_BUF bytes to standard error unless that would block; True if done."""
     ready = select.poll()
     ready.register(2, select.POLLOUT)
     try:
@@ -201,17 +181,20 @@ def to_stderr(data: bytes) -> bool:
         return False
 
 
-def _stamp(at: float) -> str:
-    milliseconds = int(at * 1000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(milliseconds // 1000))}.{milliseconds % 1000:03}Z"
+def _lost(record: logging.LogRecord, count: int) -> logging.LogRecord:
+    return logging.makeLogRecord(
+        {
+            "name": record.name,
+            "levelno": logging.WARNING,
+            "levelname": "warning",
+            "msg": "log lines lost",
+            "created": record.created,
+            "msecs": record.msecs,
+            "fields": {"count": count},
+            "subject": "",
+        }
+    )
 
 
-def _shown(text: str | None) -> str | None:
-    return None if text is None else visible(text, LONGEST)
-
-
-def _quoted(text: str | None) -> str:
-    if text is None:
-        return NOTHING
-    shown = visible(text, LONGEST)
-    return shown if _WORD.fullmatch(shown) else json.dumps(shown, ensure_ascii=False)
+def _quoted(text: str) -> str:
+    return text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)

@@ -1,17 +1,17 @@
-"""What an agent that runs tells people: log lines, metrics and health, out of what the loop has seen.
+"""The reporter: log lines, metrics and health of the events in the daemon's loop.
 
-The law of this module: it is told everything and decides nothing. The loop works the same without it.
+It receives every event and decides nothing: the loop works the same without it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agent import __version__
-from agent.daemon.pollers import NOT_YET
-from agent.model import Problem
+from agent.kube.response import DENIALS
 from agent.telemetry.reasons import reason_of
 
 if TYPE_CHECKING:
@@ -22,32 +22,34 @@ if TYPE_CHECKING:
     from agent.kube.managed_fields import Keys
     from agent.kube.plan import Plan
     from agent.kube.reconcile import Result
-    from agent.telemetry.log import Log
+    from agent.model import Problem
+    from agent.telemetry.log import Log, Value
     from agent.telemetry.metrics import Metrics
 
-    Change = tuple[str, str | None, str | None]  # key, before, after
-
-RARELY = (
-    60.0  # seconds between two expositions when only ages have changed: as often as anybody scrapes
-)
+    Change = tuple[str, str | None, str | None]  # key, value before, value after
 
 
 class Status(Protocol):
-    """What is served to others (agent/telemetry/server.py)."""
+    """Health and readiness (agent/telemetry/status.py)."""
 
     def heartbeat(self) -> None:
-        """The loop has turned."""
+        """Record an iteration of the loop."""
 
     def mark_ready(self) -> None:
-        """The first observation was applied."""
+        """Record that the first observation was applied."""
 
-    def publish(self, text: str) -> None:
-        """The metrics."""
+
+class Condition(NamedTuple):
+    """A state that lasts: one line when it begins, when its fields change, and when it ends."""
+
+    begin: str  # message
+    end: str  # message
+    fields: tuple[tuple[str, Value], ...]  # the first is the subject
 
 
 @dataclass(slots=True)
 class Reporter:
-    """The loop's voice. `wall` is in seconds since the epoch, `clock` never jumps."""
+    """Reports for one Node. `wall` is in seconds since the epoch, `clock` is monotonic."""
 
     log: Log
     metrics: Metrics
@@ -58,182 +60,209 @@ class Reporter:
     wall: Callable[[], float]
     clock: Callable[[], float]
     dry_run: bool = False
-    _lasting: list[Problem] = field(default_factory=list)  # what the API server would not have
-    _seen: list[Problem] = field(default_factory=list)
-    _published: float = -math.inf
-    _pretended: dict[str, tuple[str | None, str | None]] = field(
-        default_factory=dict
-    )  # on the Node, and said, by key
-    _stale: bool = False  # ages have changed since
+    _logged: dict[tuple[str, Value], Condition] = field(default_factory=dict)
+    _observed: list[Condition] = field(default_factory=list)
+    _applied: list[Condition] = field(default_factory=list)  # of the last request
+    # Of a dry run: key -> (value on the Node, value last logged).
+    _pretended: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
     _failing: bool = False
 
     def started(self) -> None:
-        """The loop begins."""
-        self.log.note(
-            "bwagent", f"{__version__} runs for Node {self.node}{', dry run' * self.dry_run}"
-        )
+        """Report the start of the agent."""
+        dry_run = "true" if self.dry_run else None
+        self.log.info("agent started", node=self.node, version=__version__, dry_run=dry_run)
 
     def server_started(self, fault: str) -> None:
-        """Metrics are served, or will be as soon as this is over."""
+        """Report the metrics address, if it does not exist yet."""
         if fault:
-            self.log.note("metrics", f"{fault}; tried again until it can be had", "warning")
+            self.log.warning("metrics address not available yet", reason=fault)
 
     def heartbeat(self) -> None:
-        """The loop has turned: say what is to be said now."""
+        """Report an iteration of the loop, and write the log lines that are due."""
         self.state.heartbeat()
-        self.log.flush()
-        if self._stale and self.clock() - self._published >= RARELY:
-            self._publish()
+        self.log.release_due()
 
     def pause(self) -> float:
-        """Seconds until there is something to say."""
-        wait = self.log.flush()
-        ages = max(self._published + RARELY - self.clock(), 0.0) if self._stale else math.inf
-        return min(math.inf if wait is None else wait, ages)
+        """Return the seconds until the next log line is due."""
+        wait = self.log.release_due()
+        return math.inf if wait is None else wait
 
     def observed(
         self,
-        look: Cycle,
+        cycle: Cycle,
         took: Mapping[str, float],
-        deaf: Mapping[str, str],
+        unavailable: Mapping[str, str],
         dropped: Mapping[str, int],
     ) -> None:
-        """A look was made; `took` are the helpers' seconds, `deaf` the wake-ups that cannot come, with the reason."""
-        durations = {
-            source: max(seconds, took.get(source, 0.0)) for source, seconds in look.took.items()
-        }
-        rendered = look.rendered
-        self.metrics.observed(look.observation, durations)
+        """Report an observation.
+
+        `took` has the seconds of background queries, `unavailable` the reason of each event monitor
+        that could not be opened, `dropped` the LLDP frames dropped since the start, by reason.
+        """
+        rendered, reads = cycle.rendered, cycle.took
+        durations = {source: max(reads[source], took.get(source, 0.0)) for source in reads}
+        self.metrics.observed(cycle.observation, durations)
         self.metrics.rendered(
-            rendered.labels, rendered.held, len(look.expired), len(rendered.problems)
+            rendered.labels, rendered.held, len(cycle.expired), len(rendered.problems)
         )
         self.metrics.frames_dropped(dropped)
-        for key, value in look.expired.items():
-            self.log.note(
-                key, f"{value} was held for {self.hold:g} s and could not be seen", "warning"
-            )
-        deafness = [
-            Problem("host", ear, None, f"no events, slower looks instead: {text}")
-            for ear, text in deaf.items()
-            if text
-        ]
-        found = (*look.observation.problems, *rendered.problems, *deafness)
-        self._seen = [problem for problem in found if not problem.text.endswith(NOT_YET)]
-        self.log.problems([*self._seen, *self._lasting])
-        self._publish()
+        for key, value in cycle.expired.items():
+            self.log.warning("label expired", key=key, value=value, hold=f"{self.hold:g}s")
+        problems = [*cycle.observation.problems, *rendered.problems]
+        monitors = [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
+        self._observed = [*_conditions(problems), *monitors]
+        self._log_conditions()
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
-        """Neighbours that are known have spoken again."""
+        """Report LLDP frames of known neighbors, which cause no observation."""
         now = self.wall()
         for netdev in netdevs:
             self.metrics.frame_repeated(netdev, now)
-            self._stale = True
 
     def signal_received(self, name: str) -> None:
-        """A signal has come."""
-        self.log.note(
-            "bwagent",
-            "SIGHUP: looking again" if name == "SIGHUP" else f"{name}: stopping, the labels stay",
-        )
+        """Report a signal."""
+        action = "observe now" if name == "SIGHUP" else "stop, labels stay"
+        self.log.info("signal received", signal=name, action=action)
 
-    def reconciled(self, attempt: Result, look: Cycle | None) -> None:
-        """The API server was asked: what has changed, and what it would not have."""
-        for code in attempt.codes:
+    def reconciled(self, result: Result, cycle: Cycle | None) -> None:
+        """Report a request to the API server: the changed labels, and the refused ones."""
+        for code in result.codes:
             self.metrics.request(code)
-        if look and attempt.plan:
-            for key, before, after in self._would(attempt) if self.dry_run else _changes(attempt):
-                reason = reason_of(key, look, self.keys, self.hold)
-                words = "; ".join(filter(None, (reason, "dry run, not applied" * self.dry_run)))
-                self.log.change(key, before, after, words or None)
-        self._lasting = [*_unwelcome(attempt)] if attempt.plan else self._lasting
-        self.log.problems([*self._seen, *self._lasting])
-        self._publish()
+        if result.plan is None:
+            return
+        if cycle:
+            changes = self._pretend(result.plan) if self.dry_run else _applied(result)
+            for change in changes:
+                self._log_change(change, cycle)
+        self._applied = [*_unapplied(result)]
+        self._log_conditions()
 
-    def node_read(self, told: Annotation | None, problem: Problem | None) -> None:
-        """The Node was seen for the first time."""
-        self._lasting = [problem] if problem else []
-        self.log.detail("bwagent", f"the Node was last true at {told.time if told else None}")
+    def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
+        """Report the first read of the Node; `problem` is that of its annotation."""
+        self._applied = _conditions([problem] if problem else [])
+        observed_at = annotation.time if annotation else None
+        self.log.debug("node read", node=self.node, last_observed=observed_at)
         self._recovered()
 
     def applied(self, refused: Sized) -> None:
-        """The Node says what it should, but for these."""
+        """Report that the Node has its labels, except the refused keys."""
         self._recovered()
-        self.metrics.applied(self.wall())
-        self.metrics.refused(refused)
+        self.metrics.applied(self.wall(), refused)
         self.state.mark_ready()
-        self._publish()
 
     def failed(self, text: str) -> None:
-        """An attempt came to nothing."""
+        """Report a failed request; the next one follows after a back-off."""
         self._failing = True
-        self.log.note(f"Node {self.node}", text.removeprefix(f"Node {self.node}: "), "warning")
-        self._publish()
+        reason = text.removeprefix(f"Node {self.node}: ")
+        self.log.warning("node request failed", node=self.node, reason=reason)
 
-    def annotation_age(self, told: Annotation | None) -> float:
-        """Seconds since the labels were last true, by the annotation; 0 where the first request brings it."""
-        return 0.0 if told is None or told.time is None else self.wall() - told.time
-
-    def _would(self, attempt: Result) -> list[Change]:
-        """What a dry run would have changed since it last said so."""
-        before, self._pretended = (
-            self._pretended,
-            {key: (was, to) for key, was, to in _differences(attempt.plan)},
-        )
-        keys = sorted(before.keys() | self._pretended.keys())
-        there = {key: was for key, (was, _) in (before | self._pretended).items()}
-        said = [
-            (
-                key,
-                before.get(key, (there[key],) * 2)[1],
-                self._pretended.get(key, (there[key],) * 2)[1],
-            )
-            for key in keys
-        ]
-        return [(key, was, to) for key, was, to in said if was != to]
+    def annotation_age(self, annotation: Annotation | None) -> float:
+        """Return the seconds since the annotation's time; 0 without one."""
+        if annotation is None or annotation.time is None:
+            return 0.0
+        return self.wall() - annotation.time
 
     def _recovered(self) -> None:
         if self._failing:
-            self.log.note(f"Node {self.node}", "reached again")
+            self.log.info("node reachable again", node=self.node)
         self._failing = False
 
-    def _publish(self) -> None:
-        self._stale, self._published = False, self.clock()
-        self.state.publish(self.metrics.text())
+    def _log_change(self, change: Change, cycle: Cycle) -> None:
+        key, before, after = change
+        verb = "removed" if after is None else "added" if before is None else "changed"
+        fields = {
+            "key": key,
+            "from": before,
+            "to": after,
+            "reason": reason_of(key, cycle, self.keys, self.hold),
+        }
+        self.log.info(f"label would be {verb}" if self.dry_run else f"label {verb}", **fields)
+
+    def _log_conditions(self) -> None:
+        """Log the conditions that began, changed or ended."""
+        before = self._logged
+        self._logged = {
+            (one.begin, one.fields[0][1]): one for one in chain(self._observed, self._applied)
+        }
+        for subject, one in before.items():
+            if subject not in self._logged:
+                self.log.info(one.end, **dict(one.fields[:1]))
+        for subject, one in self._logged.items():
+            if before.get(subject) != one:
+                self.log.warning(one.begin, **dict(one.fields))
+
+    def _pretend(self, plan: Plan) -> list[Change]:
+        """Return the changes of a dry run's plan since the last one that was logged."""
+        logged = self._pretended
+        self._pretended = {key: (on_node, to) for key, on_node, to in _planned(plan)}
+        changes = []
+        for key in sorted(logged.keys() | self._pretended.keys()):
+            on_node, _ = self._pretended.get(key) or logged[key]
+            before = logged[key][1] if key in logged else on_node
+            after = self._pretended[key][1] if key in self._pretended else on_node
+            if before != after:
+                changes.append((key, before, after))
+        return changes
 
 
-def _differences(plan: Plan | None) -> list[Change]:
-    """The labels that a plan would change."""
-    if plan is None:
-        return []
-    before = plan.removed | {key: was for key, (was, _) in plan.changed.items()}
-    after = plan.added | {key: value for key, (_, value) in plan.changed.items()}
-    return [(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys())]
-
-
-def _changes(attempt: Result) -> list[Change]:
-    """The labels that were changed."""
-    outcome = attempt.outcome
-    if outcome is None:
-        return []
-    before = {key: was for key, was, _ in _differences(attempt.plan)}
-    changed = sorted({*outcome.applied, *outcome.removed})
-    return [(key, before.get(key), outcome.applied.get(key)) for key in changed]
-
-
-def _unwelcome(attempt: Result) -> Iterable[Problem]:
-    """What is not as wished, for as long as it is not."""
-    if attempt.plan:
-        yield from attempt.plan.problems
-    for refusal in attempt.outcome.refused if attempt.outcome else ():
-        yield Problem("labels", refusal.key, None, f"refused: {refusal.text}")
-    alone = (
-        attempt.outcome.left_alone
-        if attempt.outcome
-        else attempt.plan.left_alone
-        if attempt.plan
-        else ()
+def _planned(plan: Plan) -> list[Change]:
+    """Return the label changes of a plan."""
+    return sorted(
+        [
+            *((key, None, value) for key, value in plan.added.items()),
+            *((key, before, after) for key, (before, after) in plan.changed.items()),
+            *((key, value, None) for key, value in plan.removed.items()),
+        ],
+        key=lambda change: change[0],
     )
-    for held in alone:
-        yield Problem(
-            "labels", held.key, None, f"left alone: {', '.join(held.managers)} says {held.value}"
+
+
+def _applied(result: Result) -> list[Change]:
+    """Return the label changes that the API server accepted."""
+    if result.plan is None or result.outcome is None:
+        return []
+    applied, removed = result.outcome.applied, result.outcome.removed
+    before = {key: value for key, value, _ in _planned(result.plan)}
+    changes = [(key, before.get(key), applied.get(key)) for key in sorted({*applied, *removed})]
+    return [change for change in changes if change[1] != change[2]]
+
+
+def _conditions(problems: Iterable[Problem]) -> list[Condition]:
+    """Return one condition per source and subject; several texts of one are joined."""
+    texts: dict[tuple[str, str], list[str]] = {}
+    for problem in problems:
+        text = f"{problem.error}: {problem.text}" if problem.error else problem.text
+        texts.setdefault((problem.source, problem.subject), []).append(text)
+    return [
+        Condition(
+            f"{source} problem",
+            f"{source} problem resolved",
+            (("subject", subject), ("reason", "; ".join(found))),
         )
+        for (source, subject), found in texts.items()
+    ]
+
+
+def _unavailable(name: str, reason: str) -> Condition:
+    return Condition(
+        "events unavailable, polling instead",
+        "events available again",
+        (("monitor", name), ("reason", reason)),
+    )
+
+
+def _unapplied(result: Result) -> Iterable[Condition]:
+    """Return the conditions of labels that the Node has not as planned."""
+    plan, outcome = result.plan, result.outcome
+    if plan is None:
+        return
+    yield from _conditions(plan.problems)
+    denials = [code for code in result.codes if code in DENIALS]
+    status = denials[-1] if denials else None
+    for refusal in outcome.refused if outcome else ():
+        refused = (("key", refusal.key), ("status", status), ("reason", refusal.text))
+        yield Condition("label refused", "label accepted again", refused)
+    for foreign in (outcome or plan).left_alone:
+        owner = ", ".join(foreign.managers)
+        left = (("key", foreign.key), ("owner", owner), ("value", foreign.value))
+        yield Condition("label left to its owner", "label no longer left to its owner", left)

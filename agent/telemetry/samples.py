@@ -1,10 +1,11 @@
-"""What an observation says in numbers: the samples behind the metrics of agent/telemetry/metrics.py.
+"""The samples of the metrics that are computed from one observation.
 
-A sample is the values of its metric's labels, in order, and a number; None is unknown, and not exposed.
+A sample is the label values in the order of agent/telemetry/table.py and a number; a number of None
+is unknown and not exposed.
 
-An enumeration is a sample for each of its words, 1 for the one that holds and 0 for the others. Why a port has no
-neighbour is one sample with its word instead: a fleet that stores a zero for each of 15 words and 16 ports of every
-node pays for it.
+An enumeration has one sample per word: 1 for the word that applies, 0 for the others. The reason
+for a missing neighbor is one sample instead, since a zero for each of 15 reasons on 16 ports of
+every node would fill a fleet's storage.
 """
 
 from __future__ import annotations
@@ -12,195 +13,130 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from agent.model import AcceleratorReason, Failed, IbNeighbor, Seen
-from agent.nvml import domain as accelerator
-from agent.output import document as report
-from agent.sources import table as sources
+from agent.metric import OTHER, single
+from agent.model import Failed, IbNeighbor, NeighborReason
+from agent.output import document
+from agent.sources.table import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.model import Gpu, Link, Neighbor, Observation, PortRole
-    from agent.telemetry.exposition import Sample
+    from agent.metric import Sample
+    from agent.model import Link, Neighbor, Observation, PortRole
 
-SOURCES = sources.NAMES
-PROBLEMS = (*SOURCES, "host", "labels")
-PORT_STATES = (
-    "DOWN",
-    "INIT",
-    "ARMED",
-    "ACTIVE",
-    "ACTIVE_DEFER",
-)  # IBTA vol. 1, 14.2.5.6, PortState
-FABRIC_STATES = ("not-supported", "not-started", "in-progress", "completed")
-MISSING = (
-    *(
-        "link-down",
-        "silent",
-        "expired",
-        "shutdown",
-        "blocked-by-firmware",
-        "not-permitted",
-        "not-listened",
-    ),
-    *(
-        "no-netdev",
-        "no-answer",
-        "no-umad",
-        "refused",
-        "send-failed",
-        "malformed",
-        "not-recorded",
-        "unavailable",
-    ),
-)
-OTHER = "other"  # a word that stands in no list
-MAX_NEIGHBORS = 32  # of one port
-GIGABIT = 1e9 / 8  # in bytes, which is Prometheus' base unit
+PROBLEM_SOURCES = (*NAMES, "host", "labels")
+# IBTA vol. 1, 14.2.5.6, PortInfo.PortState, by the names of drivers/infiniband/core/sysfs.c.
+PORT_STATES = ("DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+MAX_NEIGHBORS = 32  # series of one port
+BYTES_PER_GIGABIT = 1e9 / 8  # Prometheus' base unit is the byte
 
 
 def backend(seen: Observation) -> list[PortRole]:
-    """The ports that count."""
+    """Return the backend ports."""
     return [role for role in seen.ports if role.backend]
 
 
 def links(seen: Observation) -> tuple[Link, ...]:
-    """The far ends of those ports."""
-    return (*report.links_of(seen.lldp), *report.links_of(seen.ib))
+    """Return the far ends of the backend ports, Ethernet ports first."""
+    return (*document.links_of(seen.lldp), *document.links_of(seen.ib))
 
 
 def success(seen: Observation, source: str) -> bool | None:
-    """Whether the source could look; None where it is switched off."""
+    """Return False for a source that failed; None for one that is switched off."""
     return None if source in seen.off else not isinstance(getattr(seen, source), Failed)
 
 
 def last_frame_at(seen: Observation, link: Link) -> float | None:
-    """When a neighbour of that port last spoke, in seconds since the epoch."""
+    """Return the time of the last frame or SMP answer on that port, in seconds since the epoch."""
     return max((seen.time - (neighbor.age or 0) for neighbor in link.neighbors), default=None)
 
 
 def ports(seen: Observation) -> Iterable[Sample]:
-    """By their part in the backend network."""
+    """Count the ports by role."""
     roles = Counter(role.backend for role in seen.ports)
     return [(("backend",), roles[True]), (("ignored",), roles[False])]
 
 
 def port_info(seen: Observation) -> Iterable[Sample]:
-    """What the port is; a bond's legs have their own netdevs."""
+    """Return the identity of each backend port; each leg of a bond has its own netdev."""
     for role in backend(seen):
-        device, netdev = role.device, role.leg or role.port.netdev
-        place = (
-            role.interface,
-            device.name,
-            str(role.port.number),
-            device.pci,
-            netdev.name if netdev else None,
-        )
-        yield (*place, role.port.link_layer, device.hca_type, device.board_id, device.fw_ver), 1
+        device, port = role.device, role.port
+        netdev = role.leg or port.netdev
+        name = netdev.name if netdev else None
+        place = (role.interface, device.name, str(port.number), device.pci, name)
+        yield (*place, port.link_layer, device.hca_type, device.board_id, device.fw_ver), 1
 
 
 def port_state(seen: Observation) -> Iterable[Sample]:
-    """The logical state, as `ports/N/state` names it."""
+    """Return the logical state of each port, `ports/N/state`; an unknown one is "other"."""
     for role in backend(seen):
-        yield from _one_of(PORT_STATES, role.port.state, role.interface)
+        state = role.port.state if role.port.state in PORT_STATES else OTHER
+        yield from (((role.interface, word), word == state) for word in (*PORT_STATES, OTHER))
 
 
 def port_rate(seen: Observation) -> Iterable[Sample]:
-    """What `ports/N/rate` says, which a port that is down has, too."""
+    """Return the rate of each port, `ports/N/rate`; a port that is down has one too."""
     return [((role.interface,), _bytes(role.port.rate_gbps)) for role in backend(seen)]
 
 
 def port_counted(seen: Observation) -> Iterable[Sample]:
-    """Zero unless it is in use; unknown where its state is."""
+    """Return the part of speed.current of each port: 0 unless ACTIVE, None in an unknown state."""
     return [((role.interface,), _bytes(role.counted_gbps)) for role in backend(seen)]
 
 
 def port_link_downed(seen: Observation) -> Iterable[Sample]:
-    """`counters/link_downed`, which starts again when the driver does."""
+    """Return `counters/link_downed`, which starts at 0 with the driver."""
     return [((role.interface,), role.port.link_downed) for role in backend(seen)]
 
 
 def speed(seen: Observation) -> Iterable[Sample]:
-    """The sum of what is counted; unknown where the RDMA class is."""
-    return [((), _bytes(report.speed_gbps(seen)))]
+    """Return the sum of the counted rates; None if the RDMA class could not be read."""
+    return single(_bytes(document.speed_gbps(seen)))
 
 
 def suspect_rates(seen: Observation) -> Iterable[Sample]:
-    """How many ports claim a rate that the kernel may only have made up."""
-    return [((), sum(map(report.is_suspect, seen.ports)))]
+    """Count the ports whose rate may be the kernel's default for an unknown speed."""
+    return single(sum(map(document.is_suspect, seen.ports)))
 
 
 def neighbors(seen: Observation) -> Iterable[Sample]:
-    """How many there are on each port."""
+    """Count the neighbors of each port."""
     return [((link.interface,), len(link.neighbors)) for link in links(seen)]
 
 
 def neighbor_info(seen: Observation) -> Iterable[Sample]:
-    """Their names; the selected one is the one that labels are made of."""
+    """Return the names of each neighbor; labels are rendered from the selected one."""
     for link in links(seen):
         for rank, neighbor in enumerate(link.neighbors[:MAX_NEIGHBORS]):
             yield (link.interface, *_neighbor(neighbor), "false" if rank else "true"), 1
 
 
 def neighbor_missing(seen: Observation) -> Iterable[Sample]:
-    """The word why there is none, and whether that holds or removes labels is in the documents."""
+    """Return the NeighborReason of each port without neighbor."""
+    known = set(NeighborReason)
     for link in links(seen):
         if link.missing:
-            yield (link.interface, link.missing if link.missing in MISSING else OTHER), 1
-
-
-def accelerator_info(seen: Observation) -> Iterable[Sample]:
-    """The value of the label, where there is one."""
-    value = accelerator.verdict(seen.nvml).value
-    return [((value,), 1)] if value else []
-
-
-def accelerator_missing(seen: Observation) -> Iterable[Sample]:
-    """The reason why there is none; all zero where there is one."""
-    if "nvml" in seen.off:
-        return []
-    reason = accelerator.verdict(seen.nvml).reason
-    return [((one.value,), one is reason) for one in AcceleratorReason]
-
-
-def gpus(seen: Observation) -> Iterable[Sample]:
-    """How many are in each state of nvmlGpuFabricInfo."""
-    states = Counter(gpu.state if gpu.state in FABRIC_STATES else OTHER for gpu in _gpus(seen))
-    return [((state,), states[state]) for state in (*FABRIC_STATES, OTHER)]
-
-
-def gpus_unhealthy(seen: Observation) -> Iterable[Sample]:
-    """How many report a fault of their fabric; that takes no label away."""
-    return [((), sum(bool(accelerator.health_faults(gpu)) for gpu in _gpus(seen)))]
+            yield (link.interface, link.missing if link.missing in known else OTHER), 1
 
 
 def source_success(seen: Observation) -> Iterable[Sample]:
-    """Seen and absent are success: the source knows."""
-    return [((source,), success(seen, source)) for source in SOURCES]
+    """Return 1 for each source that was read, even if its subject is absent from this node."""
+    return [((source,), success(seen, source)) for source in NAMES]
 
 
 def source_problems(seen: Observation) -> Iterable[Sample]:
-    """Single reads that failed or made no sense."""
+    """Count the failed reads and malformed values of each source."""
     found = Counter(problem.source for problem in seen.problems)
-    return [((source,), found[source]) for source in PROBLEMS]
-
-
-def _one_of(words: tuple[str, ...], word: str | None, interface: str) -> Iterable[Sample]:
-    """An enumeration; what is unknown, and what it does not know, is "other"."""
-    holds = word if word in words else OTHER
-    return [((interface, one), one == holds) for one in (*words, OTHER)]
+    return [((source,), found[source]) for source in PROBLEM_SOURCES]
 
 
 def _neighbor(neighbor: Neighbor) -> tuple[str | None, ...]:
-    told = neighbor.facts
-    if isinstance(told, IbNeighbor):
-        return "smp", neighbor.device, neighbor.port_id, neighbor.port_name, told.node_guid
-    return "lldp", neighbor.device, neighbor.port_id, neighbor.port_name, told.chassis_id
-
-
-def _gpus(seen: Observation) -> tuple[Gpu, ...]:
-    return seen.nvml.value if isinstance(seen.nvml, Seen) else ()
+    facts = neighbor.facts
+    names = (neighbor.device, neighbor.port_id, neighbor.port_name)
+    if isinstance(facts, IbNeighbor):
+        return ("smp", *names, facts.node_guid)
+    return ("lldp", *names, facts.chassis_id)
 
 
 def _bytes(gigabits: float | None) -> float | None:
-    return None if gigabits is None else gigabits * GIGABIT
+    return None if gigabits is None else gigabits * BYTES_PER_GIGABIT

@@ -1,263 +1,343 @@
-"""/metrics, /healthz and /readyz on one address, for clients that may be slow, hostile or many.
+"""HTTP server for /metrics, /healthz and /readyz on one address.
 
-The law of this module: nothing that a client does reaches the loop. One daemon thread polls at most CLIENTS sockets,
-none of which it ever waits for; what it serves is text that the loop has handed over (`publish`), so that the two share
-references to immutable objects and no lock. It is a thread, and not a part of the loop, so that a loop that hangs can
-be told from one that turns.
+prometheus_client renders /metrics and brings the threading WSGI server. This module adds limits,
+since clients may be slow, hostile or many:
 
-A connection carries one request and has PATIENCE seconds for all of it, answer and farewell included, however busily it
-trickles. When there is no room for another, the oldest that has not finished goes: an honest client sends its request
-at once and is answered in the same round, so that it takes CLIENTS new connections in that instant to crowd it out.
+- At most MAX_CONNECTIONS connections are open, each with one thread. A new connection above that
+  limit closes the oldest one. An honest client sends its request at once, so MAX_CONNECTIONS new
+  connections within its few milliseconds are needed to displace it.
+- A connection carries one request of at most MAX_REQUEST_BYTES. One deadline covers the TLS
+  handshake, the request and the response, however many small pieces they come in.
+- One /metrics response is rendered at a time, so that many scrapers together take no more of the
+  interpreter from the loop than one.
+- The threads share no lock with the loop: they read Status and the Metrics' immutable snapshot.
+- A request causes no log line and no DNS look-up.
 
-The protocol is as much of HTTP/1.1 (RFC 9112) as a scraper and a kubelet need: GET and HEAD, an answer with a length,
-`Connection: close`. http.server does the same with a thread for each client, and 5 MB (benchmarks/metrics_cost.py).
+An address that is not there yet is waited for: a node's address may appear after its pods start,
+and an IPv6 address is unusable until duplicate address detection ends. Any other error at the
+start is final: a port in use or not permitted stays so.
 """
 
 from __future__ import annotations
 
-import selectors
+import errno
+import io
+import os
 import socket
+import socketserver
+import ssl
 import threading
 import time
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler
+
+from prometheus_client import make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from agent.errors import Unavailable
-from agent.telemetry.listening import NotYetError, listen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
-    Page = Callable[[], tuple[int, str]]  # status, body
+    from prometheus_client import CollectorRegistry
 
-CLIENTS = 16
-PATIENCE = 5.0  # seconds
-LONGEST_REQUEST = 8192  # bytes of request line and header
-ALIVE_WITHIN = 60.0  # seconds
-BREATH = 1.0  # seconds without new clients, after the process or the kernel has run out of descriptors or memory
-RETRY, LONGEST_RETRY = (
-    1.0,
-    60.0,
-)  # seconds between two tries to have an address that is not there yet
+    from agent.telemetry.status import Status
 
-READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-PHRASES = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    503: "Service Unavailable",
-}
-# Prometheus 3 wants to be told the format; for the other pages it is plain text all the same.
-HEAD = "HTTP/1.1 {} {}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n"
+    Environ = dict[str, Any]
+    Response = tuple[str, list[tuple[str, str]], bytes]  # status line, headers, body
+
+MAX_CONNECTIONS = 16
+MAX_REQUEST_BYTES = 8192  # request line and headers
+REQUEST_TIMEOUT = 5.0  # seconds for a whole connection
+CLOSE_TIMEOUT = 1.0  # seconds until the thread of a displaced connection has ended
+ACCEPT_PAUSE = 1.0  # seconds without new connections while descriptors or memory are exhausted
+BIND_INTERVAL, MAX_BIND_INTERVAL = 1.0, 60.0  # seconds between attempts to bind, doubling
+POLL_INTERVAL = 3600.0  # seconds of socketserver's select; connections and stop() wake it up
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+PLAIN = ("Content-Type", "text/plain; charset=utf-8")
 
 
-class Status:
-    """What is told to clients. The loop writes and the server's thread reads; every write is one assignment."""
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files of TLS, named like the parameters of prometheus_client's start_wsgi_server."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, alive_within: float = ALIVE_WITHIN
-    ) -> None:
-        self._clock = clock
-        self._alive_within = alive_within
-        self._turned_at = clock()
-        self._ready = False
-        self._text = ""
+    certfile: str
+    keyfile: str
+    client_cafile: str | None = None
+    client_auth_required: bool = False
 
-    def heartbeat(self) -> None:
-        """The loop has turned; it has to say so every `alive_within` seconds, however little happens."""
-        self._turned_at = self._clock()
-
-    def mark_ready(self) -> None:
-        """The first observation was applied; there is no way back."""
-        self._ready = True
-
-    def publish(self, text: str) -> None:
-        """The exposition that is served from now on."""
-        self._text = text
-
-    def metrics(self) -> tuple[int, str]:
-        return 200, self._text
-
-    def health(self) -> tuple[int, str]:
-        still = self._clock() - self._turned_at
-        return (
-            (200, "ok\n")
-            if still <= self._alive_within
-            else (503, f"no heartbeat of the loop for {still:.0f} s\n")
-        )
-
-    def readiness(self) -> tuple[int, str]:
-        return (200, "ok\n") if self._ready else (503, "no observation applied yet\n")
-
-
-class _Client(NamedTuple):
-    sock: socket.socket
-    steps: Iterator[int]
-    deadline: float
+    def context(self) -> ssl.SSLContext:
+        """Read the files; raise OSError (ssl.SSLError) if one is missing or malformed."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.client_cafile)
+        context.load_cert_chain(self.certfile, self.keyfile)
+        if self.client_auth_required:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
 
 class Server:
-    """The listening socket and its thread; Unavailable where the address cannot be had.
+    """A running server. `fault` is the reason why its address is waited for, or empty.
 
-    An address that is not there yet is waited for; `fault` says so in words, as long as it does.
-
-    `at_scrape` gives text that follows the published one. It runs in the server's thread, so it may touch nothing that
-    is the loop's; should it fail, its text is left out.
+    Raises Unavailable if the address can never be bound.
     """
 
     def __init__(
         self,
         address: tuple[str, int],
-        state: Status,
-        at_scrape: Callable[[], str] = str,
-        patience: float = PATIENCE,
+        registry: CollectorRegistry,
+        status: Status,
+        *,
+        request_timeout: float = REQUEST_TIMEOUT,
+        tls: Tls | None = None,
     ) -> None:
-        self._pages: dict[bytes, Page] = {
-            b"/metrics": partial(_with, state.metrics, at_scrape),
-            b"/healthz": state.health,
-            b"/readyz": state.readiness,
-        }
-        self._patience = patience
-        self._clients: dict[socket.socket, _Client] = {}  # the oldest first
-        self._closed_until: float | None = None  # when clients are let in again
-        self._retry = RETRY
-        self._listener: socket.socket | None = None
         self.address, self.fault = address, ""
-        self._selector = selectors.DefaultSelector()
-        self._open()
-        self._stop, self._stopped = socket.socketpair()
-        self._selector.register(self._stopped, READ)
-        self._thread = threading.Thread(target=self._serve, name="serve", daemon=True)
+        self._pages = Pages(registry, status)
+        self._request_timeout = request_timeout
+        self._tls = tls.context() if tls else None
+        self._stop = threading.Event()
+        self._http: _HttpServer | None = None
+        try:
+            self._bind()
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise Unavailable(self.fault) from error
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving, in the middle of an answer as well."""
-        self._stop.close()
+        """Stop, in the middle of a response too, and free the address."""
+        self._stop.set()
+        if self._http:
+            self._http.stop()
         self._thread.join()
 
-    def _serve(self) -> None:
-        while True:
-            for key, _ in self._selector.select(self._timeout()):
-                if key.data is None:
-                    self._end()
-                    return
-                key.data()
-            self._tidy(time.monotonic())
-
-    def _timeout(self) -> float | None:
-        """Seconds until something is over; clients are in the order of their deadlines."""
-        ends = [client.deadline for client in self._clients.values()][:1]
-        ends += [] if self._closed_until is None else [self._closed_until]
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
-
-    def _tidy(self, now: float) -> None:
-        for client in list(self._clients.values()):
-            if client.deadline <= now:
-                self._drop(client)
-        if self._closed_until is not None and self._closed_until <= now:
-            with suppress(Unavailable):
-                self._open()
-
-    def _open(self) -> None:
-        """Let clients in, now or later."""
-        self._closed_until = time.monotonic() + self._retry
+    def _bind(self) -> None:
         try:
-            self._listener = self._listener or listen(*self.address)
-        except Unavailable as error:
-            self.fault, self._retry = str(error), min(2 * self._retry, LONGEST_RETRY)
-            if isinstance(error, NotYetError):
-                return
+            http = _HttpServer(self.address, self._pages, self._request_timeout, self._tls)
+        except OSError as error:
+            host, port = self.address
+            # The error's own text has the address once more.
+            reason = os.strerror(error.errno or 0)
+            self.fault = f"cannot serve metrics on {host or '*'} port {port}: {reason}"
             raise
-        self._closed_until, self.fault = None, ""
-        self.address = self._listener.getsockname()[:2]
-        self._selector.register(self._listener, READ, self._accept)
+        self.address, self.fault = (str(http.server_name), http.server_port), ""
+        self._http = http
 
-    def _accept(self) -> None:
-        if self._listener is None:
-            return
-        try:
-            sock, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):  # it has gone away again
-            return
-        except OSError:  # it stays in the queue, and polling would spin
-            self._selector.unregister(self._listener)
-            self._closed_until = time.monotonic() + BREATH
-            return
-        sock.settimeout(0)
-        if len(self._clients) >= CLIENTS:
-            self._drop(next(iter(self._clients.values())))
-        client = _Client(sock, _converse(sock, self._answer), time.monotonic() + self._patience)
-        self._clients[sock] = client
-        self._selector.register(sock, next(client.steps), partial(self._step, client))
-
-    def _step(self, client: _Client) -> None:
-        if client.sock not in self._clients:  # dropped in this very round
-            return
-        events = 0
-        with suppress(OSError):
-            events = next(client.steps, 0)
-        if events:
-            self._selector.modify(client.sock, events, partial(self._step, client))
+    def _serve(self) -> None:
+        interval = BIND_INTERVAL
+        while self._http is None:
+            if self._stop.wait(interval):
+                return
+            interval = min(2 * interval, MAX_BIND_INTERVAL)
+            with suppress(OSError):
+                self._bind()
+        if self._stop.is_set():
+            self._http.server_close()
         else:
-            self._drop(client)
-
-    def _drop(self, client: _Client) -> None:
-        del self._clients[client.sock]
-        self._selector.unregister(client.sock)
-        client.sock.close()
-
-    def _end(self) -> None:
-        for sock in (self._listener, self._stopped, *self._clients):
-            if sock:
-                sock.close()
-        self._selector.close()
-
-    def _answer(self, request: bytes) -> bytes:
-        line = request.partition(b"\n")[0].split()
-        if len(line) != 3 or not line[2].startswith(b"HTTP/1."):
-            return _response(400, "this is no HTTP request\n")
-        method, target, _ = line
-        if method not in {b"GET", b"HEAD"}:
-            return _response(405, "GET or HEAD\n")
-        page = self._pages.get(target.partition(b"?")[0])
-        answer = page() if page else (404, "/metrics, /healthz or /readyz\n")
-        return _response(*answer, with_body=method == b"GET")
+            self._http.serve_forever(POLL_INTERVAL)
 
 
-def _with(page: Page, more: Callable[[], str]) -> tuple[int, str]:
-    """The page, and what is known only now."""
-    status, text = page()
-    with suppress(
-        Exception
-    ):  # out of descriptors, say: the rest is worth having, and the thread must live
-        text += more()
-    return status, text
+class Pages:
+    """The WSGI application."""
+
+    def __init__(self, registry: CollectorRegistry, status: Status) -> None:
+        self._exposition = make_wsgi_app(registry)
+        self._rendering = threading.Lock()
+        self._probes = {"/healthz": status.health, "/readyz": status.readiness}
+
+    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
+        """Answer GET, and HEAD with the same headers."""
+        status, headers, body = self._response(environ)
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
+
+    def _response(self, environ: Environ) -> Response:
+        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            return "405 Method Not Allowed", [PLAIN, ("Allow", "GET, HEAD")], b"GET or HEAD\n"
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            return self._metrics({**environ, "REQUEST_METHOD": "GET"})
+        if path in self._probes:
+            well, text = self._probes[path]()
+            return "200 OK" if well else "503 Service Unavailable", [PLAIN], text.encode()
+        return "404 Not Found", [PLAIN], b"/metrics, /healthz or /readyz\n"
+
+    def _metrics(self, environ: Environ) -> Response:
+        """Render the registry in the format and encoding that the client accepts."""
+        head: list[tuple[str, list[tuple[str, str]]]] = []
+        try:
+            with self._rendering:
+                chunks = self._exposition(environ, lambda *of: head.append(of))
+            return (*head[0], b"".join(chunks))
+        except Exception as error:  # noqa: BLE001 - a bug in one metric must not end the thread
+            text = f"cannot render the metrics: {type(error).__name__}\n"
+            return "500 Internal Server Error", [PLAIN], text.encode()
 
 
-def _converse(sock: socket.socket, answer: Callable[[bytes], bytes]) -> Iterator[int]:
-    """One connection from beginning to end; yields what it waits for."""
-    request = bytearray()
-    while not (b"\r\n\r\n" in request or b"\n\n" in request or len(request) > LONGEST_REQUEST):
-        yield READ
-        data = sock.recv(LONGEST_REQUEST)
-        if not data:
-            return
-        request += data
-    left = memoryview(answer(bytes(request)))
-    while left:
-        yield WRITE
-        left = left[sock.send(left) :]
-    sock.shutdown(socket.SHUT_WR)
-    data = b"?"
-    while data:  # closed with something unread, the kernel would reset the connection, and the answer may be lost
-        yield READ
-        data = sock.recv(LONGEST_REQUEST)
+class _TooLargeError(Exception):
+    """The request is longer than MAX_REQUEST_BYTES."""
 
 
-def _response(status: int, text: str, *, with_body: bool = True) -> bytes:
-    body = text.encode(errors="backslashreplace")
-    head = HEAD.format(status, PHRASES[status], len(body)) + "Connection: close\r\n"
-    head += "Allow: GET, HEAD\r\n" if status == 405 else ""
-    return head.encode() + b"\r\n" + (body if with_body else b"")
+class _Stream(io.RawIOBase):
+    """A connection as a file, with one deadline for everything and a limit of what is read."""
+
+    def __init__(self, sock: socket.socket, timeout: float) -> None:
+        self._sock, self._deadline, self._received = sock, time.monotonic() + timeout, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.set_timeout()
+        count = self._sock.recv_into(buffer)
+        self._received += count
+        if self._received > MAX_REQUEST_BYTES:
+            raise _TooLargeError
+        return count
+
+    def write(self, data: Any) -> int:
+        self.set_timeout()
+        self._sock.sendall(data)
+        return len(data)
+
+    def drain(self) -> None:
+        """Read the rest of a request after its response.
+
+        The kernel resets a connection that is closed with unread data, and the client may lose the
+        response.
+        """
+        self._sock.shutdown(socket.SHUT_WR)
+        data = b"?"
+        while data:
+            self.set_timeout()
+            data = self._sock.recv(MAX_REQUEST_BYTES)
+
+    def set_timeout(self) -> None:
+        """Give the next call on the socket the remaining time; raise TimeoutError if none is."""
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError
+        self._sock.settimeout(remaining)
+
+
+class _Handler(WSGIRequestHandler):
+    """One connection, in a thread of its own."""
+
+    # A malformed request line gets a response with a status line, not the bare body of HTTP/0.9.
+    default_request_version = "HTTP/1.0"
+    requestline = command = ""
+    request_version = "HTTP/1.0"
+    server: _HttpServer
+
+    def setup(self) -> None:
+        self.connection = self.request
+        self._stream = _Stream(self.connection, self.server.request_timeout)
+        self.rfile, self.wfile = io.BufferedReader(self._stream), self._stream  # type: ignore[assignment]  # a raw stream writes whole
+
+    def handle(self) -> None:
+        if isinstance(self.connection, ssl.SSLSocket):
+            self._stream.set_timeout()
+            self.connection.do_handshake()
+        try:
+            super().handle()
+        except _TooLargeError:
+            self.send_error(431)
+        self._stream.drain()
+
+    def get_stderr(self) -> Any:
+        return io.StringIO()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in http.server
+        """Log nothing."""
+
+
+class _HttpServer(ThreadingWSGIServer):
+    """prometheus_client's server with a bound on the number of connections."""
+
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        pages: Pages,
+        request_timeout: float,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        host = address[0]
+        self._dual_stack = not host and socket.has_dualstack_ipv6()
+        self.address_family = socket.AF_INET6 if self._dual_stack or ":" in host else socket.AF_INET
+        self.request_timeout = request_timeout
+        self._tls = tls
+        self._open: dict[socket.socket, None] = {}  # the oldest first
+        self._changed = threading.Condition()  # of `_open`
+        self._stopping = threading.Event()
+        super().__init__(address, _Handler)
+        self.set_app(pages)
+
+    def stop(self) -> None:
+        """End serve_forever and all connections, and close the listening socket."""
+        self._stopping.set()
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # makes it readable: serve_forever wakes up
+        self.shutdown()
+        with self._changed:
+            for sock in self._open:
+                _cut(sock)
+        self.server_close()
+
+    def server_bind(self) -> None:
+        """Bind as socketserver does: http.server would look up the address in the DNS."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not self._dual_stack)
+        socketserver.TCPServer.server_bind(self)
+        self.socket.setblocking(False)  # noqa: FBT003 - positional in the standard library
+        self.server_name, self.server_port = self.socket.getsockname()[:2]
+        self.setup_environ()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; pause where that would fail again at once."""
+        try:
+            sock, peer = super().get_request()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                self._stopping.wait(ACCEPT_PAUSE)
+            raise
+        if self._tls is None:
+            return sock, peer
+        # The handshake waits for the client, so it is left to the connection's thread.
+        return self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False), peer
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start the connection's thread, after the oldest connection has made room if need be."""
+        with self._changed:
+            if len(self._open) >= MAX_CONNECTIONS:
+                _cut(next(iter(self._open)))
+                if not self._changed.wait_for(self._has_room, CLOSE_TIMEOUT):
+                    raise TimeoutError
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection; called once for each that was accepted."""
+        with self._changed:
+            self._open.pop(request, None)
+            self._changed.notify()
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore a client that went away, timed out or failed the handshake."""
+
+    def _has_room(self) -> bool:
+        return len(self._open) < MAX_CONNECTIONS
+
+
+def _cut(sock: socket.socket) -> None:
+    """Make every call on a socket return, in the thread that waits in it too."""
+    with suppress(OSError):
+        # Not SSLSocket.shutdown, which changes the object under the thread that uses it.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)

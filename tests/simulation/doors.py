@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import generate_latest
+
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
@@ -25,6 +27,7 @@ from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.sysfs.guard import StuckGuard
+from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from agent.events.event import Event
+    from agent.model import Observation
     from tests.simulation.apiserver import Reply
     from tests.simulation.world import World
 
@@ -83,7 +87,7 @@ def assemble(world: World, life: int) -> Loop:
     def wall() -> float:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
-    log = Log(write=helpers.log, clock=wall, steady=clock)
+    log = Log(write=helpers.log, clock=clock, wall=wall)
     return Loop(
         Components(
             clock=clock,
@@ -171,11 +175,12 @@ class _Helpers:
         return True
 
 
-class Unwritten(Metrics):
-    """Metrics that nobody reads."""
+class Scraped(Metrics):
+    """Metrics that are rendered after each observation."""
 
-    def text(self) -> str:
-        return ""
+    def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
+        super().observed(observation, durations)
+        generate_latest(registry(self))
 
 
 class Served:
@@ -183,7 +188,6 @@ class Served:
 
     def __init__(self) -> None:
         self.is_ready = False
-        self.text = ""
 
     def heartbeat(self) -> None:
         """The loop turns."""
@@ -191,15 +195,13 @@ class Served:
     def mark_ready(self) -> None:
         self.is_ready = True
 
-    def publish(self, text: str) -> None:
-        self.text = text
-
 
 class _Listener:
     """The packet sockets."""
 
     def __init__(self, world: World) -> None:
         self.dropped: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
         self._world = world
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:

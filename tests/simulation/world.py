@@ -21,7 +21,7 @@ from agent.events.event import Event
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
 from tests.simulation.apiserver import ApiServer
-from tests.simulation.doors import SPEED, Served, Unwritten, Variant, assemble
+from tests.simulation.doors import SPEED, Scraped, Served, Variant, assemble
 from tests.simulation.hearing import Said
 from tests.simulation.judge import Judge
 from tests.simulation.node import HERE
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.simulation.node import Hca, Node, Peer
 
 QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; and an hourly request more
-METRICS_EVERY = 8  # seeds: a third of all time goes into writing metrics
+METRICS_EVERY = 8  # seeds: rendering takes a third of their time
 
 
 class Killed(Exception):  # noqa: N818 - it is no error
@@ -53,7 +53,7 @@ class World:
     def __init__(self, node: Node, seed: int, variant: Variant | None = None) -> None:
         self.time, self.suspended, self.wall_offset = 0.0, 0.0, 0.0
         self.node, self.variant, self.rng = node, variant or Variant(), random.Random(seed)  # noqa: S311
-        self.metrics = Metrics if seed % METRICS_EVERY == 0 else Unwritten
+        self.metrics = Scraped if seed % METRICS_EVERY == 0 else Metrics
         self.sysfs = Sysfs(node, self._pass_time)
         self.api = ApiServer(lambda: self.time)
         self.oracle = Oracle(node)

@@ -70,6 +70,7 @@ class FakeListener:
 
     frames: list[Frame] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
         self.watched = set(netdevs)
@@ -92,16 +93,12 @@ class Silence:
 
     def __init__(self) -> None:
         self.is_ready = False
-        self.text = ""
 
     def heartbeat(self) -> None:
         pass
 
     def mark_ready(self) -> None:
         self.is_ready = True
-
-    def publish(self, text: str) -> None:
-        self.text = text
 
 
 class World:
@@ -151,9 +148,10 @@ class World:
             SmpPoller(self._ask_smp, aside=BackgroundTask(self._now)),
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
-        log = Log(write=self._write, clock=self._wall, steady=lambda: self.time)
+        self.metrics = Metrics()
+        log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
         voice = Reporter(
-            log, Metrics(), self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
+            log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
         return Loop(
             Components(

@@ -29,9 +29,7 @@ TSHARK = {
     "ttl": ("lldp.time_to_live",),
     "port_description": ("lldp.port.desc",),
     "system_name": ("lldp.tlv.system.name",),
-    "system_description": ("lldp.tlv.system.desc",),
     "capabilities": ("lldp.tlv.enable_system_cap",),
-    "management_addresses": ("lldp.mgn.addr.ip4", "lldp.mgn.addr.ip6"),
 }
 
 
@@ -59,8 +57,6 @@ def tshark(folder: Path, frames: list[bytes]) -> list[dict[str, list[str]]]:
 
 def as_ours(name: str, values: list[str]) -> object:
     """A field as we give it, from tshark's texts."""
-    if name == "management_addresses":
-        return tuple(values)
     if not values or not values[0]:
         return None
     if name in {"ttl", "chassis_subtype", "port_id_subtype", "capabilities"}:

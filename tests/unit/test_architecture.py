@@ -37,14 +37,14 @@ IO = {
     "lldp.packet_socket",
     "lldp.wait",
     "nvml.library",
-    "telemetry.listening",
     "telemetry.server",
 }
 # Modules that every other may import.
-BASE = {"errors", "model", "text"}
+BASE = {"errors", "metric", "model", "text"}
 # What a package or top-level module may import besides BASE and itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "metric": set(),
     "model": set(),
     "text": set(),
     "sysfs": set(),
@@ -56,11 +56,11 @@ ALLOWED: dict[str, set[str]] = {
     "host": {"lldp", "sysfs"},
     "live_host": {"helper", "host", "lldp", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
-    "labels": {"nvml", "sources"},
+    "labels": set(),
     "output": {"labels", "nvml"},
-    "snapshot": {"host", "infiniband", "lldp", "nvml", "sources", "sysfs"},
+    "snapshot": {"host", "sources", "sysfs"},
     "kube": {"helper", "labels", "nvml", "sources"},
-    "telemetry": {"daemon", "kube", "labels", "nvml", "output", "sources"},
+    "telemetry": {"kube", "labels", "nvml", "output", "sources"},
     "daemon": {
         *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
         *("sysfs", "telemetry"),
@@ -78,7 +78,9 @@ THIRD_PARTY = {
     "output.formats",
     "snapshot.archive",
     "lldp.pcap",
-    "telemetry.metrics",
+    "telemetry.collector",
+    "telemetry.log",
+    "telemetry.server",
 }
 
 

@@ -1,7 +1,8 @@
 """Thousands of agents in one process: what they see is made up, when and what they say is the
 agent's own code.
 
-    real        the pacer, with its jitter and back-off; the plan, the negotiation, the annotation (agent/kube/reconcile.py)
+    real        the schedule, with its jitter and back-off; the plan, the negotiation, the
+                annotation (agent/kube/reconcile.py)
     played      the looks, which find what the simulation says; the helpers, which answer at once
     the wire    tests/support/kube/wire.py, to whatever API server there is
 

@@ -1,27 +1,35 @@
-"""The pages, for clients that are slow, hostile or many."""
+"""The HTTP server, with clients that are slow, hostile or many."""
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import os
 import resource
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
 
 from agent.errors import Malformed, Unavailable
-from agent.telemetry import server as serve
-from agent.telemetry.listening import parse_address
-from agent.telemetry.server import Server, Status
+from agent.telemetry.address import parse_address
+from agent.telemetry.server import MAX_CONNECTIONS, Server, Tls
+from agent.telemetry.status import Status
 from tests.support import switch
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Start = Callable[..., Server]
 
@@ -29,82 +37,161 @@ HERE = "127.0.0.1", 0
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-@pytest.fixture
-def state() -> Status:
-    """Serve this text, of a loop that has just turned."""
-    state = Status()
-    state.publish("up 1\n")
-    return state
+class Gauge:
+    """A collector of one metric: `up`, and a HELP text of any length."""
+
+    def __init__(self) -> None:
+        self.value = 1.0
+        self.text = "Up."
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """Return the one family; a value of 0 is a bug in a metric."""
+        return [GaugeMetricFamily("up", self.text, 1 / self.value)]
+
+    def exposed(self) -> str:
+        """Return the exposition in the text format 0.0.4."""
+        return f"# HELP up {self.text}\n# TYPE up gauge\nup {1 / self.value}\n"
 
 
 @pytest.fixture
-def start(state: Status) -> Iterator[Start]:
+def gauge() -> Gauge:
+    """Return the metric that the servers expose."""
+    return Gauge()
+
+
+@pytest.fixture
+def registry(gauge: Gauge) -> CollectorRegistry:
+    """Return a registry of that metric."""
+    registry = CollectorRegistry()
+    registry.register(gauge)
+    return registry
+
+
+@pytest.fixture
+def status() -> Status:
+    """Return the status of a loop that has just begun."""
+    return Status()
+
+
+@pytest.fixture
+def start(registry: CollectorRegistry, status: Status) -> Iterator[Start]:
     """Start servers that end with the test."""
     with ExitStack() as stack:
         yield lambda address=HERE, **options: stack.enter_context(
-            closing(Server(address, state, **options))
+            closing(Server(address, registry, status, **options))
         )
 
 
-def ask(server: Server, path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
-    """Status and body, by the standard library's client."""
+def request(
+    server: Server, path: str = "/metrics", method: str = "GET", **headers: str
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """Send a request by the standard library's client; the response and its body."""
     with closing(http.client.HTTPConnection(*server.address, timeout=5)) as connection:
-        connection.request(method, path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return response, response.read()
+
+
+def ask(server: Server, path: str = "/metrics", method: str = "GET") -> tuple[int, str]:
+    """Send a request; status and body."""
+    response, body = request(server, path, method)
+    return response.status, body.decode()
 
 
 def dial(server: Server, data: bytes = b"") -> socket.socket:
-    """A connection that has sent this much."""
+    """Open a connection and send this much."""
     sock = socket.create_connection(server.address, timeout=5)
     sock.sendall(data)
     return sock
 
 
 def rest(sock: socket.socket) -> bytes:
-    """All that comes until the server hangs up."""
+    """Read until the server closes the connection."""
     return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
 # The pages.
 
 
-def test_the_published_text_is_served(start: Start, state: Status) -> None:
-    """The last one, and what is known only at the scrape behind it."""
-    server = start(at_scrape=lambda: "now 2\n")
-    assert ask(server) == (200, "up 1\nnow 2\n")
-    state.publish("up 2\n")
-    assert ask(server, "/metrics?x=1") == (200, "up 2\nnow 2\n")
+def test_the_registry_is_rendered_at_each_scrape(start: Start, gauge: Gauge) -> None:
+    """The values are those of the moment; a query changes nothing."""
+    server = start()
+    assert ask(server) == (200, gauge.exposed())
+    gauge.value = 2.0
+    assert ask(server, "/metrics?x=1") == (200, gauge.exposed())
 
 
-def test_an_addition_that_fails_is_left_out(start: Start) -> None:
-    """The rest is served, now and later."""
-    server = start(at_scrape=lambda: str(1 / 0))
-    assert [ask(server) for _ in range(2)] == [(200, "up 1\n")] * 2
+@pytest.mark.parametrize(
+    ("accepted", "content_type", "end"),
+    [
+        ("", "text/plain; version=0.0.4; charset=utf-8", b"up 1.0\n"),
+        (
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
+            b"up 1.0\n# EOF\n",
+        ),
+    ],
+)
+def test_the_client_chooses_the_format(
+    start: Start, accepted: str, content_type: str, end: bytes
+) -> None:
+    """Text format 0.0.4 or OpenMetrics by the Accept header."""
+    response, body = request(start(), Accept=accepted)
+    assert response.headers["Content-Type"] == content_type
+    assert body.endswith(end)
 
 
-def test_health_is_that_the_loop_turns() -> None:
-    """Until it has not for too long; and again when it does."""
+def test_the_client_chooses_compression(start: Start, gauge: Gauge) -> None:
+    """Prometheus accepts gzip."""
+    response, body = request(start(), **{"Accept-Encoding": "gzip"})
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(body).decode() == gauge.exposed()
+
+
+def test_a_metric_with_a_bug_is_a_500(
+    start: Start, gauge: Gauge, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One line, no traceback on standard error, and the other pages are served."""
+    server = start()
+    gauge.value = 0
+    for _ in range(2):
+        assert ask(server) == (500, "cannot render the metrics: ZeroDivisionError\n")
+    assert ask(server, "/healthz") == (200, "ok\n")
+    assert capfd.readouterr().err == ""
+
+
+def test_requests_are_not_logged(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither a scrape nor a malformed request nor a lost client."""
+    server = start(request_timeout=0.2)
+    ask(server)
+    with dial(server, b"\n\n") as one, dial(server, b"x") as two:
+        rest(one)
+        rest(two)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_health_is_a_heartbeat_within_the_timeout() -> None:
+    """A hung loop is unhealthy until its next heartbeat."""
     now = [0.0]
-    state = Status(lambda: now[0], alive_within=60)
-    assert state.health() == (200, "ok\n")
+    status = Status(lambda: now[0], alive_timeout=60)
+    assert status.health() == (True, "ok\n")
     now[0] = 61.0
-    assert state.health() == (503, "no heartbeat of the loop for 61 s\n")
-    state.heartbeat()
-    assert state.health() == (200, "ok\n")
+    assert status.health() == (False, "no heartbeat of the loop for 61 s\n")
+    status.heartbeat()
+    assert status.health() == (True, "ok\n")
 
 
-def test_ready_is_that_an_observation_was_applied(start: Start, state: Status) -> None:
-    """Once, and for good; health is asked for separately."""
+def test_ready_is_an_applied_observation(start: Start, status: Status) -> None:
+    """The first one; health does not depend on it."""
     server = start()
     assert ask(server, "/readyz") == (503, "no observation applied yet\n")
     assert ask(server, "/healthz") == (200, "ok\n")
-    state.mark_ready()
+    status.mark_ready()
     assert ask(server, "/readyz") == (200, "ok\n")
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
+    ("method", "path", "code"),
     [
         ("GET", "/", 404),
         ("GET", "/metrics/", 404),
@@ -112,20 +199,25 @@ def test_ready_is_that_an_observation_was_applied(start: Start, state: Status) -
         ("HEAD", "/metrics", 200),
     ],
 )
-def test_other_requests(start: Start, method: str, path: str, status: int) -> None:
-    """Unknown pages and methods are refused; HEAD has no body."""
+def test_other_requests(start: Start, method: str, path: str, code: int) -> None:
+    """Unknown pages and methods are refused; the response to HEAD has no body."""
     found, body = ask(start(), path, method)
-    assert found == status
+    assert found == code
     assert (body == "") == (method == "HEAD")
 
 
-@pytest.mark.parametrize(
-    "data", [b"\n\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\n\n", b"GET /metrics\r\n\r\n", b"x" * 9000]
-)
-def test_what_is_no_request_is_told_so(start: Start, data: bytes) -> None:
-    """TLS, HTTP/0.9, a header without an end."""
+@pytest.mark.parametrize("data", [b"GET\r\n\r\n", b"\x16\x03\x01\x02\n\n", b"GET / HTTP/9\n\n"])
+def test_a_malformed_request(start: Start, data: bytes) -> None:
+    """TLS, or no HTTP at all."""
     with dial(start(), data) as sock:
-        assert rest(sock).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert rest(sock).startswith(b"HTTP/1.0 400 Bad request ")
+
+
+@pytest.mark.parametrize("data", [b"x" * 9000, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 1500])
+def test_a_request_that_is_too_large(start: Start, data: bytes) -> None:
+    """A request line or a header without an end."""
+    with dial(start(), data) as sock:
+        assert rest(sock).startswith(b"HTTP/1.0 431 ")
 
 
 # Slow, hostile, many.
@@ -137,75 +229,101 @@ def test_a_request_in_pieces(start: Start) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for number in range(len(GET)):
             sock.send(GET[number : number + 1])
-        assert rest(sock).endswith(b"\r\n\r\nup 1\n")
+        assert rest(sock).endswith(b"\nup 1.0\n")
 
 
-def test_who_trickles_is_cut_off(start: Start) -> None:
-    """Patience is for the whole connection, not from byte to byte."""
+def test_a_trickling_client_is_cut_off(start: Start) -> None:
+    """The timeout is for the whole connection, not from byte to byte."""
     began = time.monotonic()
-    with dial(start(patience=0.3)) as sock, suppress(ConnectionError):
+    with dial(start(request_timeout=0.3)) as sock, suppress(ConnectionError):
         while time.monotonic() - began < 5:
             sock.send(b"x")
             time.sleep(0.02)
     assert 0.2 < time.monotonic() - began < 2
 
 
-def test_who_never_reads_is_cut_off(start: Start, state: Status) -> None:
-    """A large answer waits for nobody, and the others are served meanwhile."""
-    state.publish("x" * 50_000_000)
-    server = start(patience=0.5)
+def test_a_client_that_never_reads_is_cut_off(start: Start, gauge: Gauge) -> None:
+    """A large response blocks one thread until the timeout; the others are served meanwhile."""
+    gauge.text = "x" * 50_000_000
+    server = start(request_timeout=0.5)
     with dial(server, GET) as sock:
         assert ask(server, "/healthz")[0] == 200
         time.sleep(0.8)
         assert len(rest(sock)) < 50_000_000
 
 
-def test_a_large_answer_arrives_whole(start: Start, state: Status) -> None:
-    """Larger than what sockets hold."""
-    state.publish("x" * 5_000_000)
-    assert ask(start()) == (200, "x" * 5_000_000)
+def test_a_large_response_arrives_whole(start: Start, gauge: Gauge) -> None:
+    """Larger than the buffers of the sockets."""
+    gauge.text = "x" * 5_000_000
+    assert ask(start()) == (200, gauge.exposed())
 
 
-def test_what_is_left_unread_does_not_cost_the_answer(start: Start) -> None:
-    """A body that nobody wanted is no reason for a reset."""
+def test_an_unread_body_does_not_reset_the_connection(start: Start) -> None:
+    """The response to a POST arrives whole."""
     with dial(
         start(), b"POST /metrics HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
     ) as sock:
-        assert rest(sock).startswith(b"HTTP/1.1 405")
+        assert rest(sock).startswith(b"HTTP/1.0 405")
 
 
 def test_idle_connections_do_not_keep_others_out(start: Start) -> None:
-    """Ten times as many as there is room for, all silent, and every honest request is answered at
-    once.
-    """
-    server = start(patience=60)
+    """Ten times the limit, all idle: every honest request is answered at once."""
+    server = start(request_timeout=60)
     with ExitStack() as stack:
-        for _ in range(10 * serve.CLIENTS):
+        for _ in range(10 * MAX_CONNECTIONS):
             stack.enter_context(dial(server, b"GET /metr"))
             began = time.monotonic()
             assert ask(server, "/healthz") == (200, "ok\n")
             assert time.monotonic() - began < 1
 
 
-def test_no_thread_and_no_descriptor_is_left(start: Start) -> None:
-    """A hundred clients of all kinds cost one thread while they are there, and nothing
-    afterwards.
-    """
-    server = start(patience=0.2)
+def test_a_flood_is_bounded(start: Start) -> None:
+    """Hundreds of clients of all kinds: a bounded number of threads, and none afterwards."""
+    server = start(request_timeout=0.2)
     ask(server)
-    time.sleep(0.1)  # for the farewell
+    time.sleep(0.1)
     before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
-    for data in (b"", b"GET", GET, b"\0" * 10_000) * 25:
-        dial(server, data).close()
-    assert threading.active_count() == threads
+    most = 0
+    with ExitStack() as stack:
+        for number, data in enumerate((b"", b"GET", GET, b"\0" * 10_000) * 100):
+            sock = stack.enter_context(dial(server, data))
+            most = max(most, threading.active_count())
+            if number % 2:
+                sock.close()
+    assert most <= threads + MAX_CONNECTIONS + 2  # a closed connection's thread is about to end
     time.sleep(0.5)
     assert ask(server)[0] == 200
     time.sleep(0.1)
     assert len(os.listdir("/proc/self/fd")) == before
+    assert threading.active_count() == threads
+
+
+def test_a_flood_of_scrapes_does_not_stop_the_loop(start: Start, gauge: Gauge) -> None:
+    """With sixteen scrapers, a thread that sleeps and works like the loop is late by little."""
+    gauge.text = "x" * 100_000
+    server, stop = start(), threading.Event()
+
+    def scrape() -> None:
+        while not stop.is_set():
+            with suppress(OSError, http.client.HTTPException):
+                ask(server)
+
+    scrapers = [threading.Thread(target=scrape) for _ in range(MAX_CONNECTIONS)]
+    for thread in scrapers:
+        thread.start()
+    delays = []
+    for _ in range(50):
+        began = time.monotonic()
+        time.sleep(0.01)
+        delays.append(time.monotonic() - began - 0.01)
+    stop.set()
+    for thread in scrapers:
+        thread.join()
+    assert sorted(delays)[25] < 0.5
 
 
 def test_out_of_descriptors(start: Start) -> None:
-    """It takes a breath instead of spinning, and serves again when there are some."""
+    """The server pauses instead of spinning, and serves again with free descriptors."""
     server = start()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with dial(server) as waiting, socket.socket() as late:
@@ -219,18 +337,22 @@ def test_out_of_descriptors(start: Start) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         waiting.sendall(GET)
-        assert rest(waiting).endswith(b"up 1\n")
+        assert rest(waiting).endswith(b"up 1.0\n")
         late.settimeout(5)
         late.sendall(GET)
-        assert rest(late).endswith(b"up 1\n")
+        assert rest(late).endswith(b"up 1.0\n")
 
 
-def test_closing_ends_the_thread_and_frees_the_port(state: Status) -> None:
-    """With a client in the middle of its request; the same address can be had again at once."""
-    server = Server(HERE, state)
-    with dial(server, b"GET"):
+def test_closing_ends_the_thread_and_frees_the_port(
+    registry: CollectorRegistry, status: Status
+) -> None:
+    """With a client in the middle of its request; the same address can be bound again at once."""
+    server = Server(HERE, registry, status)
+    with dial(server, b"GET") as sock:
         server.close()
-        with closing(Server(server.address, state)) as again:
+        with suppress(ConnectionResetError):  # not accepted yet
+            assert rest(sock) == b""
+        with closing(Server(server.address, registry, status)) as again:
             assert ask(again)[0] == 200
 
 
@@ -244,11 +366,11 @@ def test_closing_ends_the_thread_and_frees_the_port(state: Status) -> None:
         ("[::1]:9477", ("::1", 9477)),
         ("fd00::7:9477", ("fd00::7", 9477)),
         (":9477", ("", 9477)),
-        ("0.0.0.0:0", ("0.0.0.0", 0)),  # noqa: S104 - what an operator may well write
+        ("0.0.0.0:0", ("0.0.0.0", 0)),  # noqa: S104 - parsed, not bound
     ],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
-    """As people write them, and as Kubernetes puts a node's address before a port."""
+    """In the usual notation, and as Kubernetes' $(NODE_IP):PORT expands."""
     assert parse_address(text) == address
 
 
@@ -256,8 +378,8 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
     "text",
     ["", "9477", "127.0.0.1", "127.0.0.1:", "host:9477", "1.2.3.4:65536", "1.2.3:-1", "[::1:1"],
 )
-def test_what_is_no_address(text: str) -> None:
-    """No name is looked up, and the message names the value."""
+def test_malformed_addresses(text: str) -> None:
+    """A host name is malformed too; the message names the value."""
     with pytest.raises(Malformed, match="is no IP:PORT"):
         parse_address(text)
 
@@ -273,26 +395,97 @@ def test_ipv6(start: Start, host: str) -> None:
         assert ask(server)[0] == 200
 
 
-def test_an_address_that_is_taken(start: Start, state: Status) -> None:
-    """Said in one line with the address."""
+def test_an_address_in_use(start: Start, registry: CollectorRegistry, status: Status) -> None:
+    """One line with the address."""
     host, number = start().address
     with pytest.raises(
         Unavailable, match=f"cannot serve metrics on {host} port {number}: Address already in use"
     ):
-        Server((host, number), state)
+        Server((host, number), registry, status)
 
 
-def test_an_address_that_is_not_there_yet(state: Status) -> None:
-    """It is waited for, without an end and without spinning, and told as long as that lasts;
-    closing does not wait.
-    """
+def test_an_address_that_is_not_there_yet(
+    registry: CollectorRegistry, status: Status, gauge: Gauge
+) -> None:
+    """The server waits for it and reports it meanwhile; closing does not wait."""
     require(switch.missing())
-    address = "192.0.2.7", 9477
-    with switch.Namespace() as node, closing(node.call(Server, address, state)) as server:
-        said = "cannot serve metrics on 192.0.2.7 port 9477: Cannot assign requested address"
-        assert server.fault == said
+    new = partial(Server, ("192.0.2.7", 9477), registry, status)
+    fault = "cannot serve metrics on 192.0.2.7 port 9477: Cannot assign requested address"
+    with switch.Namespace() as node, closing(node.call(new)) as server:
+        assert server.fault == fault
         node.ip("address", "add", "192.0.2.7/32", "dev", "lo")
         switch.wait_for(lambda: not server.fault)
-        assert node.call(ask, server) == (200, "up 1\n")
-    with switch.Namespace() as node, closing(node.call(Server, address, state)) as server:
-        assert server.fault == said
+        assert node.call(ask, server) == (200, gauge.exposed())
+    with switch.Namespace() as node, closing(node.call(new)) as server:
+        assert server.fault == fault
+
+
+# TLS.
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make ca.pem and, signed by it, server.pem and client.pem with their keys."""
+    require(None if shutil.which("openssl") else "openssl is missing")
+    folder = tmp_path_factory.mktemp("certificates")
+    ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    ca = ("-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", "req", *words], cwd=folder, check=True, capture_output=True)
+
+    openssl(*ec, *ca)
+    for name in ("server", "client"):
+        leaf = ("-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-subj", f"/CN={name}")
+        use = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE")
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
+        openssl(*ec, *leaf, *use, *files)
+    return folder
+
+
+def tls_client(certificates: Path, *, certified: bool) -> ssl.SSLContext:
+    """Return a client's context that trusts the CA."""
+    context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    if certified:
+        context.load_cert_chain(certificates / "client.pem", certificates / "client.key")
+    return context
+
+
+def tls_get(server: Server, context: ssl.SSLContext) -> tuple[int, str]:
+    """Get /metrics over TLS; status and body."""
+    connection = http.client.HTTPSConnection(*server.address, timeout=5, context=context)
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_tls(start: Start, gauge: Gauge, certificates: Path, *, required: bool) -> None:
+    """A client without a certificate is refused where one is required."""
+    ca = str(certificates / "ca.pem") if required else None
+    pem, key = str(certificates / "server.pem"), str(certificates / "server.key")
+    server = start(tls=Tls(pem, key, ca, required))
+    assert tls_get(server, tls_client(certificates, certified=True)) == (200, gauge.exposed())
+    anonymous = tls_client(certificates, certified=False)
+    if required:
+        with pytest.raises(OSError, match=r"CERTIFICATE_REQUIRED|reset|EOF|closed"):
+            tls_get(server, anonymous)
+    else:
+        assert tls_get(server, anonymous) == (200, gauge.exposed())
+
+
+def test_a_slow_handshake_does_not_keep_others_out(
+    start: Start, gauge: Gauge, certificates: Path
+) -> None:
+    """Idle connections before their handshake, and one in plain HTTP."""
+    pem, key = str(certificates / "server.pem"), str(certificates / "server.key")
+    server = start(tls=Tls(pem, key), request_timeout=60)
+    with ExitStack() as stack:
+        for _ in range(3 * MAX_CONNECTIONS):
+            stack.enter_context(dial(server))
+        began = time.monotonic()
+        with dial(server, GET) as plain:
+            assert b"up" not in rest(plain)
+        assert tls_get(server, tls_client(certificates, certified=False))[1] == gauge.exposed()
+        assert time.monotonic() - began < 2

@@ -1,6 +1,4 @@
-"""Plans applied to a real API server, by the agent's account, through the same child as in a
-Pod.
-"""
+"""Plans applied to a real API server by the agent's account, in a child process as in a Pod."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _names = (f"apply-{number}" for number in itertools.count())
 
 @dataclass(slots=True)
 class Applier:
-    """The agent on a Node, as far as labels go."""
+    """An agent's connection to the API server, and its Node."""
 
     cluster: Cluster
     node: str
@@ -54,7 +52,7 @@ class Applier:
         return found
 
     def apply(self, labels: Mapping[str, str], **changes: Any) -> Outcome:
-        """Apply to the Node as it was seen last, which may be long ago."""
+        """Apply to the Node as of the last request."""
         outcome = apply(
             self.kube, plan(self.known or self.get_node(), desired(labels, **changes), KEYS)
         )
@@ -62,23 +60,24 @@ class Applier:
         return outcome
 
     def metadata(self) -> dict[str, Any]:
-        """The Node's metadata as the admin sees it."""
+        """Return the Node's metadata, read by the admin."""
         return dict(self.cluster.request("GET", f"/api/v1/nodes/{self.node}").body["metadata"])
 
     def labels(self) -> dict[str, str]:
         return dict(self.metadata().get("labels", {}))
 
     def by_others(self, manager: str, labels: Mapping[str, str | None], kind: str = MERGE) -> None:
-        """Somebody else changes labels."""
+        """Change labels as another manager."""
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": labels}}
-        path = f"/api/v1/nodes/{self.node}?fieldManager={manager}{'&force=true' if kind == APPLY else ''}"
+        force = "&force=true" if kind == APPLY else ""
+        path = f"/api/v1/nodes/{self.node}?fieldManager={manager}{force}"
         answer = self.cluster.request("PATCH", path, body, kind=kind)
         assert answer.status == 200, answer.message
 
 
 @pytest.fixture(scope="session")
 def account(cluster: Cluster) -> str:
-    """An account that may get and patch Nodes, in a namespace of the same name."""
+    """Create an account that may get and patch Nodes, in a namespace of the same name."""
     cluster.kubectl("create", "namespace", ACCOUNT)
     cluster.kubectl("-n", ACCOUNT, "create", "serviceaccount", ACCOUNT)
     cluster.kubectl("create", "clusterrole", ACCOUNT, "--verb=get,patch", "--resource=nodes")
@@ -89,7 +88,7 @@ def account(cluster: Cluster) -> str:
 
 @pytest.fixture
 def applier(cluster: Cluster, account: str) -> Applier:
-    """The agent's account on a new Node that carries something of the site's."""
+    """Create a Node with labels of the site, and connect as the agent's account."""
     site = {
         "labels": {"site.example/rack": "1", EXPECTED: "3200G"},
         "annotations": {"site.example/owner": "a"},
@@ -103,9 +102,7 @@ def applier(cluster: Cluster, account: str) -> Applier:
 
 
 def test_a_fresh_node(applier: Applier) -> None:
-    """The labels and the annotation are on the Node after one request, and a second look finds
-    nothing to do.
-    """
+    """Labels and annotation are on the Node after one request, and nothing is due then."""
     outcome = applier.apply(ALL)
     assert (outcome.applied, outcome.requests, outcome.failure) == (
         dict(sorted(ALL.items())),
@@ -119,9 +116,7 @@ def test_a_fresh_node(applier: Applier) -> None:
 
 
 def test_what_comes_back(applier: Applier) -> None:
-    """The answer to a change is the whole metadata, the site's expected half with it, so that no
-    look is needed.
-    """
+    """The response to an apply has the whole metadata, the site's expected half too."""
     outcome = applier.apply(ALL)
     assert outcome.node is not None
     assert outcome.node["metadata"]["labels"] == applier.labels()
@@ -130,7 +125,7 @@ def test_what_comes_back(applier: Applier) -> None:
 
 
 def test_others_stay(applier: Applier) -> None:
-    """Labels and annotations of others are there after every change, also below our own prefix."""
+    """Labels and annotations of others stay after every change, below the agent's prefix too."""
     applier.apply(ALL)
     applier.apply({FLAVOR: "roce"})
     assert applier.labels() == {FLAVOR: "roce", "site.example/rack": "1", EXPECTED: "3200G"}
@@ -138,7 +133,7 @@ def test_others_stay(applier: Applier) -> None:
 
 
 def test_a_removed_neighbour(applier: Applier) -> None:
-    """A neighbour that is gone takes its labels along."""
+    """The labels of a neighbor that is gone are removed."""
     applier.apply(ALL)
     outcome = applier.apply({key: value for key, value in ALL.items() if key != LEAF})
     assert outcome.removed == (LEAF,)
@@ -146,7 +141,7 @@ def test_a_removed_neighbour(applier: Applier) -> None:
 
 
 def test_drift(applier: Applier) -> None:
-    """What was changed or removed by hand is back, by a request that was planned before or after
+    """Labels changed or removed by hand are restored, by a plan made before or after
     it.
     """
     applier.apply(ALL)
@@ -161,7 +156,7 @@ def test_drift(applier: Applier) -> None:
 
 @pytest.mark.parametrize("kind", [MERGE, APPLY])
 def test_two_managers(applier: Applier, kind: str) -> None:
-    """Of two keys that another manager has changed, ours is taken, and the accelerator's is left
+    """Of two keys that another manager changed, flavor is taken over, and the accelerator's is left
     and reported.
     """
     applier.apply(ALL)
@@ -176,7 +171,7 @@ def test_two_managers(applier: Applier, kind: str) -> None:
 
 
 def test_an_accelerator_that_was_there_before(applier: Applier) -> None:
-    """A value that another manager put there first is left without a request that could take it."""
+    """The accelerator's key of another manager is left alone, without a forced request."""
     applier.by_others("nfd-master", {ACC: "b.2"})
     outcome = applier.apply(ALL)
     assert outcome.requests == 1
@@ -184,7 +179,7 @@ def test_an_accelerator_that_was_there_before(applier: Applier) -> None:
 
 
 def test_a_shared_accelerator(applier: Applier) -> None:
-    """The same value may be of two managers; when ours ends, theirs stays."""
+    """A value shared with another manager stays when the agent removes it."""
     applier.by_others("nfd-master", {ACC: "a.1"})
     applier.apply(ALL)
     assert owned_labels(applier.get_node(), KEYS)[ACC] == "a.1"
@@ -195,7 +190,7 @@ def test_a_shared_accelerator(applier: Applier) -> None:
 
 
 def test_a_node_made_anew(applier: Applier) -> None:
-    """A Node that was deleted, and perhaps made again, is not touched by a plan for the old one."""
+    """A deleted or recreated Node is not changed by a plan for the old one."""
     applier.apply(ALL)
     path = f"/api/v1/nodes/{applier.node}"
     applier.cluster.request("DELETE", path)
@@ -212,7 +207,7 @@ def test_a_node_made_anew(applier: Applier) -> None:
 
 
 def test_no_such_node(applier: Applier) -> None:
-    """A Node that does not exist is told in one line."""
+    """A missing Node is a failure of one line."""
     found = get_node(applier.kube, "nowhere")
     assert isinstance(found, Failure)
     assert found.text == 'Node nowhere: not found: nodes "nowhere" not found'
@@ -258,7 +253,7 @@ def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
     "message", ["labels of *.coreweave.cloud are the provider's", f"{FLAVOR} and its like: no"]
 )
 def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
-    """Where a policy refuses the provider's keys the accelerator's still lands, and what was there
+    """If a policy refuses the provider's keys, the accelerator's is applied, and what was there
     before stays.
     """
     applier.apply({FLAVOR: "roce", LEAF: "L1"})
@@ -277,8 +272,8 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
 def test_a_rotated_token(
     applier: Applier, account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a Pod a token that has run out is read again for the next request; without a new one it is
-    told.
+    """In a Pod an expired token is read again for the next request; without a new one the request
+    fails.
     """
     url = applier.cluster.url.removeprefix("https://")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", url.partition(":")[0])
@@ -302,7 +297,7 @@ def test_a_rotated_token(
 
 
 def test_no_permission(applier: Applier) -> None:
-    """An account without the ClusterRole is told what it lacks, once, and no key is blamed."""
+    """An account without the ClusterRole is one failure with the missing right, and no refusal."""
     applier.get_node()
     applier.cluster.kubectl("create", "serviceaccount", applier.node)
     token = applier.cluster.token_for_pod_on(applier.node, applier.node, "default")
@@ -329,7 +324,7 @@ def test_cleanup(applier: Applier) -> None:
 
 
 def test_cleanup_of_all(applier: Applier) -> None:
-    """With a person's kubeconfig every Node that carries labels of ours is found; the agent's
+    """With the admin's kubeconfig every Node with the agent's labels is found; the agent's
     account may not list.
     """
     applier.apply(ALL)

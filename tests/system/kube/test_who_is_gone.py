@@ -26,7 +26,8 @@ def test_who_is_gone(rack: Rack, number: int, why: str) -> None:
     """A goodbye, a TTL that ran out and a link that is down count 30 seconds later, and not
     before.
     """
-    line = rf"(\S+) info {re.escape(P)}/neighbors\.current\.mlx5_{number}\.device: leaf\d -> - \({why}\)"
+    key = re.escape(f"{P}/neighbors.current.mlx5_{number}.device")
+    line = rf"(\S+) info label removed key={key} from=leaf\d reason={why}"
     rack.agent.until(lambda: re.search(line, rack.agent.log.read_text()), limit=3 * GRACE)
     [at] = re.findall(line, rack.agent.log.read_text())
     assert datetime.fromisoformat(at).timestamp() - rack.departed >= GRACE

@@ -93,7 +93,7 @@ def test_nothing_is_lost_while_nobody_has_spoken_since_the_restart() -> None:
     assert world.api.labels == before
     world.run(200)
     assert DEVICE.format("ibp0") not in world.labels
-    assert any("was held for 600 s" in line for line in world.lines)
+    assert any("label expired" in line and "hold=600s" in line for line in world.lines)
 
 
 def test_a_quiet_hour() -> None:
@@ -126,7 +126,7 @@ def test_a_link_that_goes_down_is_told_at_once_and_its_neighbour_later() -> None
         "800G",
         "L90.1.3",
     )
-    assert any("800G -> 400G (ibp1 is DOWN)" in line for line in world.lines)
+    assert any('from=800G to=400G reason="ibp1 is DOWN"' in line for line in world.lines)
 
 
 def test_the_reason_of_a_change_is_that_of_the_look_that_found_it() -> None:
@@ -136,7 +136,7 @@ def test_the_reason_of_a_change_is_that_of_the_look_that_found_it() -> None:
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.at(1.5, HUP, do=lambda: world.remove(f"{CLASS}/ibp0", f"{CLASS}/ibp1"))
     world.run(10)
-    assert any("800G -> 400G (ibp1 is DOWN)" in line for line in world.lines)
+    assert any('from=800G to=400G reason="ibp1 is DOWN"' in line for line in world.lines)
 
 
 def test_flaps_for_ten_minutes() -> None:
@@ -310,8 +310,8 @@ def test_an_api_server_that_is_away_for_an_hour() -> None:
     world.api.trouble = lambda _request: None
     world.run(310)
     assert world.labels["speed.current"] == "400G"
-    assert sum("not reachable" in line for line in world.lines) < 40
-    assert any("reached again" in line for line in world.lines)
+    assert sum("node request failed" in line for line in world.lines) < 40
+    assert any("node reachable again" in line for line in world.lines)
 
 
 @pytest.mark.parametrize(
@@ -453,13 +453,24 @@ def test_a_source_that_is_switched_off_removes_its_labels() -> None:
     assert (DEVICE.format("ibp0") in world.labels, "speed.current" in world.labels) == (True, False)
 
 
+def test_nvml_that_is_switched_off_removes_the_accelerator_label() -> None:
+    """At once: it is not held as for a source that failed."""
+    world = World(GPU_TREE)
+    world.nvml = lambda: answer(GPU)
+    world.run(60)
+    assert ACCELERATOR in world.api.labels
+    world.start_again(sources=("rdma",))
+    world.run(30)
+    assert ACCELERATOR not in world.api.labels
+
+
 def test_a_dry_run_writes_nothing() -> None:
     """It says what it would do, once for each change."""
     world = with_leaves(IB, dry_run=True).run(60)
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.run(60)
     assert world.api.writes == []
-    assert sum("speed.current" in line and "dry run" in line for line in world.lines) == 4
+    assert sum("speed.current" in line and "would be" in line for line in world.lines) == 4
 
 
 def test_work_that_cannot_be_begun_is_tried_again() -> None:
@@ -480,7 +491,7 @@ def test_work_that_cannot_be_begun_is_tried_again() -> None:
 def test_metrics_and_health_are_told() -> None:
     """After the first request they are there."""
     world = with_leaves(IB).run(60)
-    assert 'bwagent_api_requests_total{code="200"} 2' in world.state.text
+    assert world.metrics.snapshot.requests == {"200": 2}
     assert world.ports == {("ibp0", 1), ("ibp1", 1)}
 
 

@@ -19,9 +19,8 @@ from agent.daemon.pollers import (
     NvmlPoller,
     SmpPoller,
 )
-from agent.errors import Unavailable
-from agent.model import AcceleratorReason
-from agent.nvml.domain import Verdict
+from agent.errors import Pending, Unavailable
+from agent.model import AcceleratorReason, Verdict
 from agent.sources import rdma
 from agent.sysfs.guard import StuckGuard
 from tests.support.kernel_tree import CLASS, NET, Kernel, hca, host
@@ -73,7 +72,7 @@ def test_nvml_is_asked_at_its_pace_and_looked_at_for_free() -> None:
     gpus = NvmlPoller(lambda: {"n": 0}, 60.0, BackgroundTask(at_once))
     gpus.start_due(0.0)
     assert not gpus.aside.busy
-    with pytest.raises(Unavailable, match="not asked yet"):
+    with pytest.raises(Pending, match="not asked yet"):
         gpus()
     gpus.start_due(0.0)
     assert gpus.collect(0.1)

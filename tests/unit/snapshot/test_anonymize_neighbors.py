@@ -38,6 +38,7 @@ from tests.support.lldp_frames import (
     ethernet,
     identity,
     tlv,
+    tlv_types,
 )
 from tests.support.machines import MACHINES
 from tests.support.recordings import lldp_of, recorded, smps_of
@@ -354,14 +355,13 @@ def test_a_frame_keeps_what_decides_and_nothing_else() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_vendor_is_read_as_before(case: Any) -> None:
     """Subtypes, TTL and capabilities stay, and what was a name is one."""
-    (after,) = [lldp.decode(data) for data in renamed(case.data)]
-    before = case.value
+    (data,) = renamed(case.data)
+    after, before = lldp.decode(data), case.value
     for part in ("chassis_subtype", "port_id_subtype", "ttl", "capabilities"):
         assert getattr(after, part) == getattr(before, part)
     assert (after.system_name is None) == (before.system_name is None)
     assert (after.port_description is None) == (before.port_description is None)
-    assert after.system_description is None
-    assert after.management_addresses == ()
+    assert tlv_types(data) <= {0, 1, 2, 3, 4, 5, 7}  # no descriptions, no management addresses
     if INTERFACE.fullmatch(before.port_id):
         assert after.port_id == before.port_id
     if len(before.chassis_id) == 17 and before.chassis_subtype == 4:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.errors import Unavailable
+from agent.errors import Pending, Unavailable
 from agent.host import Host
 from agent.model import Absent, Failed, Seen
 from agent.nvml.domain import verdict
 from agent.snapshot.replay import replay
 from agent.sources import nvml
+from agent.sources.observe import observe
 from agent.sysfs.reader import LiveRoot
 from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 
@@ -121,6 +122,17 @@ def test_a_child_that_hangs_or_dies_is_a_failure(machine: Machine) -> None:
     assert nvml.read(machine.add("0008:01:00.0").host(late)).outcome == Failed(
         "helper nvml: no answer within 30 s"
     )
+
+
+def test_a_first_answer_that_is_pending_is_no_problem(machine: Machine) -> None:
+    """The source failed, so its labels are held; there is nothing for an operator to look at."""
+
+    def pending() -> dict[str, Any]:
+        raise Pending("NVML was not asked yet")
+
+    seen = observe(machine.add("0008:01:00.0").host(pending), ("nvml",))
+    assert seen.nvml == Failed("NVML was not asked yet", pending=True)
+    assert not [problem for problem in seen.problems if problem.source == "nvml"]
 
 
 def test_a_driver_that_does_not_fit_is_a_failure(machine: Machine) -> None:

@@ -1,9 +1,11 @@
-"""The log: a line for a change, silence otherwise, and nothing that a stranger can do with it."""
+"""The log: whole lines of bounded length and number, whatever text they have in them."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import select
 import subprocess
 import sys
@@ -13,36 +15,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model import Problem
 from agent.telemetry.log import (
-    BURST,
-    INTERVAL,
-    MOST_SUBJECTS,
-    Line,
+    MAX_FIELD_LENGTH,
+    JsonFormatter,
     Log,
-    as_json,
-    as_text,
-    to_stderr,
+    Printable,
+    TextFormatter,
+    write_stderr,
 )
+from agent.telemetry.rate_limit import LINE_INTERVAL, MAX_BURST, MAX_SUBJECTS
 from agent.text import visible
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ANY = st.text(st.characters(codec=None), max_size=400)
-AT = 1777888800.25  # 2026-05-04 10:00 UTC and a quarter of a second
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 class Desk:
-    """A log over a list, and its clocks; `full` is a pipe that nobody reads."""
+    """A log over a list, and its clock; `full` is a pipe that nobody reads."""
 
     def __init__(self, form: str = "text", *, verbose: bool = False) -> None:
         self.now = 0.0
         self.full = False
         self.written: list[bytes] = []
-        self.log = Log(
-            form, verbose=verbose, write=self.write, clock=lambda: AT, steady=lambda: self.now
-        )
+        self.log = Log(form, verbose=verbose, write=self.write, clock=lambda: self.now)
 
     def write(self, data: bytes) -> bool:
         if not self.full:
@@ -50,127 +48,88 @@ class Desk:
         return not self.full
 
     def lines(self) -> list[str]:
-        """What was written since the last time, without the stamps."""
-        lines = [
-            data.decode().removeprefix("2026-05-04T10:00:00.250Z ").rstrip("\n")
-            for data in self.written
-        ]
+        """Return what was written since the last time, without the times."""
+        lines = [data.decode().rstrip("\n").partition(" ") for data in self.written]
+        assert all(STAMP.fullmatch(stamp) for stamp, _, _ in lines)
         self.written.clear()
-        return lines
+        return [line for _, _, line in lines]
+
+    def change(self, key: str, before: int, after: int) -> None:
+        """Log a change of a number."""
+        self.log.info("label changed", **{"key": key, "from": str(before), "to": str(after)})
 
 
-# What is said.
+def record(**fields: object) -> logging.LogRecord:
+    """Make a record of 2026-05-04 10:00 UTC and a quarter of a second."""
+    made = {"levelname": "INFO", "msg": "label changed", "created": 1777888800.25, "msecs": 250.0}
+    return logging.makeLogRecord({**made, "fields": fields, "subject": ""})
 
 
-def test_a_change() -> None:
-    """What, from, to, why."""
-    desk = Desk()
-    desk.log.change("P/speed.current", "3200G", "2800G", "mlx5_3 is DOWN")
-    assert desk.written == [
-        b"2026-05-04T10:00:00.250Z info P/speed.current: 3200G -> 2800G (mlx5_3 is DOWN)\n"
-    ]
+# The formats.
 
 
-def test_a_change_as_json() -> None:
-    """The same, with null for nothing."""
-    desk = Desk("json")
-    desk.log.change("x", None, "leaf-1")
-    [line] = desk.written
-    said = {
-        "time": "2026-05-04T10:00:00.250Z",
-        "level": "info",
-        "what": "x",
-        "to": "leaf-1",
-        "skipped": 0,
-    }
-    assert json.loads(line) == said | {"from": None, "why": None}
-
-
-def test_no_change_is_silence() -> None:
-    """The same value, the same labels, the same problems."""
-    desk, problem = Desk(), Problem("rdma", "mlx5_0", "EIO", "cannot be read")
-    desk.log.problems([problem])
-    desk.lines()
-    desk.log.change("x", "a", "a")
-    desk.log.labels({"x": "a"}, {"x": "a"})
-    desk.log.problems([problem, problem][:1])
-    desk.log.detail("x", "only with -v")
-    assert desk.log.flush() is None
-    assert desk.lines() == []
-
-
-def test_labels() -> None:
-    """A line for each that is not what it was."""
-    desk = Desk()
-    desk.log.labels(
-        {"a": "1", "b": "1", "c": "1"}, {"b": "2", "c": "1", "d": "1"}, "link of mlx5_0 is down"
+def test_text() -> None:
+    """Time, level, message, fields; a field of None is left out."""
+    one = record(key="P/speed.current", reason="mlx5_3 is DOWN")
+    assert Printable().filter(one)
+    assert TextFormatter().format(one) == (
+        '2026-05-04T10:00:00.250Z info label changed key=P/speed.current reason="mlx5_3 is DOWN"'
     )
-    because = "(link of mlx5_0 is down)"
-    assert desk.lines() == [
-        f"info a: 1 -> - {because}",
-        f"info b: 1 -> 2 {because}",
-        f"info d: - -> 1 {because}",
-    ]
-
-
-def test_problems() -> None:
-    """New, another, over; several of one subject are one."""
     desk = Desk()
-    one, two = (
-        Problem("rdma", "mlx5_0", "EIO", "no rate"),
-        Problem("rdma", "mlx5_0", None, "no state"),
-    )
-    for problems in ([one], [one, two], []):
-        desk.log.problems(problems)
-    assert desk.lines() == [
-        'warning rdma mlx5_0: - -> "EIO: no rate"',
-        'warning rdma mlx5_0: "EIO: no rate" -> "EIO: no rate; no state"',
-        'info rdma mlx5_0: "EIO: no rate; no state" -> -',
-    ]
+    desk.log.warning("label refused", key="x", status=422, reason=None)
+    desk.log.info("agent started")
+    assert desk.lines() == ["warning label refused key=x status=422", "info agent started"]
 
 
-def test_notes_and_details() -> None:
-    """What is no change; details only where they are asked for."""
-    desk = Desk(verbose=True)
-    desk.log.note("start", "bwagent 0.1.0")
-    desk.log.note("api", "PATCH refused", "error")
-    desk.log.detail("ib", "asked 8 ports")
-    assert desk.lines() == [
-        "info start: bwagent 0.1.0",
-        "error api: PATCH refused",
-        "debug ib: asked 8 ports",
-    ]
+def test_json() -> None:
+    """The same as an object, with the fields beside time, level and msg."""
+    one = record(key="x", status=422, to="leaf-1")
+    assert Printable().filter(one)
+    found = json.loads(JsonFormatter().format(one))
+    head = {"time": "2026-05-04T10:00:00.250Z", "level": "info", "msg": "label changed"}
+    assert found == head | {"key": "x", "status": 422, "to": "leaf-1"}
+    assert list(found)[:3] == list(head)
 
 
-# What a stranger cannot do.
+def test_details_are_shown_with_verbose() -> None:
+    """`-v` shows debug lines; without it they cost no token of their subject."""
+    loud, quiet = Desk(verbose=True), Desk()
+    for desk in (loud, quiet):
+        desk.log.debug("ports queried", count=8)
+    assert loud.lines() == ["debug ports queried count=8"]
+    assert quiet.lines() == []
 
 
-@given(ANY, ANY, ANY)
-def test_any_text_is_one_line(before: str, after: str, why: str) -> None:
-    """No control character, no second line, at most what a pipe takes as a whole; in both
-    formats.
-    """
-    line = Line(AT, "info", "x", before, after, why)
-    for form in (as_text, as_json):
-        data = form(line)
+# Text of strangers.
+
+
+@given(st.lists(ANY, min_size=1, max_size=6))
+def test_any_text_is_one_line(values: list[str]) -> None:
+    """No control character, no second line, at most PIPE_BUF bytes; in both formats."""
+    fields = {f"field_{number}": value for number, value in enumerate(values)}
+    for form in ("text", "json"):
+        desk = Desk(form)
+        desk.log.info("label changed", **fields)
+        [data] = desk.written
         assert len(data) <= select.PIPE_BUF
         assert data.endswith(b"\n")
         assert data[:-1].decode().isprintable()
-    fields = json.loads(as_json(line))
-    assert (fields["from"], fields["to"], fields["why"]) == tuple(
-        visible(text, 200) for text in (before, after, why)
-    )
+    found = json.loads(data)
+    if len(values) <= 4:
+        assert [found[name] for name in fields] == [
+            visible(text, MAX_FIELD_LENGTH) for text in values
+        ]
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
         ("leaf-1.pod/3", "leaf-1.pod/3"),
-        ("a -> b (fine)", '"a -> b (fine)"'),
+        ("a to=b (fine)", '"a to=b (fine)"'),
         ("-", '"-"'),
         ("", '""'),
-        ('x" -> "y', r'"x\" -> \"y"'),
-        ("a\n2026 error: b", r'"a\\n2026 error: b"'),
+        ('x" to="y', r'"x\" to=\"y"'),
+        ("a\n2026 error b", r'"a\\n2026 error b"'),
         ("\x1b[2J", r'"\\x1b[2J"'),
         ("\u202egnp", r'"\\u202egnp"'),
         ("\udcff", r'"\\udcff"'),
@@ -179,131 +138,129 @@ def test_any_text_is_one_line(before: str, after: str, why: str) -> None:
     ],
 )
 def test_a_name_forges_nothing(name: str, shown: str) -> None:
-    """What is more than a plain word stands in quotes."""
+    """A value other than a plain word is quoted."""
     desk = Desk()
-    desk.log.change("x", None, name)
-    assert desk.lines() == [f"info x: - -> {shown}"]
+    desk.log.info("label added", key="x", to=name)
+    assert desk.lines() == [f"info label added key=x to={shown}"]
 
 
-# What it costs.
+# The limits.
 
 
-def test_a_subject_that_flaps_ends_with_the_truth() -> None:
-    """A few lines at once, then one in a while, the last of them the latest, with the number of
-    those in between.
-    """
+def test_a_flapping_subject_ends_with_its_last_line() -> None:
+    """A burst, then one line per interval: the last one, with the number of skipped ones."""
     desk = Desk()
     for number in range(100):
-        desk.log.change("speed", str(number), str(number + 1))
-    desk.log.change("other", "a", "b")
-    assert len(desk.lines()) == BURST + 1
-    assert desk.log.flush() == pytest.approx(INTERVAL)
+        desk.change("speed", number, number + 1)
+    desk.change("other", 1, 2)
+    assert len(desk.lines()) == MAX_BURST + 1
+    assert desk.log.release_due() == pytest.approx(LINE_INTERVAL)
     assert desk.lines() == []
-    desk.now += INTERVAL
-    assert desk.log.flush() is None
-    assert desk.lines() == ["info speed: 99 -> 100 [94 more in between]"]
-    desk.now += INTERVAL
-    desk.log.change("speed", "100", "1")
-    assert desk.lines() == ["info speed: 100 -> 1"]
+    desk.now += LINE_INTERVAL
+    assert desk.log.release_due() is None
+    assert desk.lines() == ["info label changed key=speed from=99 to=100 skipped=94"]
+    desk.now += LINE_INTERVAL
+    desk.change("speed", 100, 1)
+    assert desk.lines() == ["info label changed key=speed from=100 to=1"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 100)), max_size=200))
-def test_every_subject_is_told_of_and_bounded(steps: list[tuple[int, float]]) -> None:
-    """Over any history: no more lines than its share, and after enough silence its last value is in
-    the log.
-    """
+def test_every_subject_is_bounded_and_complete(steps: list[tuple[int, float]]) -> None:
+    """Over any history: no more lines than the rate, and the last value in the end."""
     desk, values = Desk("json"), dict.fromkeys("0123", 0)
     for subject, pause in steps:
         desk.now += pause
-        desk.log.flush()
+        desk.log.release_due()
         values[str(subject)] += 1
-        desk.log.change(str(subject), str(values[str(subject)] - 1), str(values[str(subject)]))
-    share = BURST + 1 + desk.now / INTERVAL
-    desk.now += INTERVAL
-    assert desk.log.flush() is None
-    told = [json.loads(data) for data in desk.written]
-    for what, value in values.items():
-        mine = [line for line in told if line["what"] == what]
+        desk.change(str(subject), values[str(subject)] - 1, values[str(subject)])
+    share = MAX_BURST + 1 + desk.now / LINE_INTERVAL
+    desk.now += LINE_INTERVAL
+    assert desk.log.release_due() is None
+    lines = [json.loads(data) for data in desk.written]
+    for key, value in values.items():
+        mine = [line for line in lines if line["key"] == key]
         assert len(mine) <= share
-        assert sum(1 + line["skipped"] for line in mine) == value
+        assert sum(1 + line.get("skipped", 0) for line in mine) == value
         assert not mine or mine[-1]["to"] == str(value)
 
 
 def test_subjects_are_forgotten() -> None:
-    """Memory is bounded; one that goes says first what it had kept."""
+    """The number of subjects is bounded; the kept line of a forgotten one is written."""
     desk = Desk()
-    for number in range(BURST + 1):
-        desk.log.change("first", str(number), str(number + 1))
-    assert len(desk.lines()) == BURST
-    for number in range(2 * MOST_SUBJECTS):
-        desk.log.note(f"subject {number}", "was here")
+    for number in range(MAX_BURST + 1):
+        desk.change("first", number, number + 1)
+    assert len(desk.lines()) == MAX_BURST
+    for number in range(2 * MAX_SUBJECTS):
+        desk.log.info("frame dropped", netdev=f"eth{number}")
     lines = desk.lines()
-    assert f"info first: {BURST} -> {BURST + 1}" in lines
-    assert len(lines) == 2 * MOST_SUBJECTS + 1
-    assert desk.log.flush() is None
+    assert f"info label changed key=first from={MAX_BURST} to={MAX_BURST + 1}" in lines
+    assert len(lines) == 2 * MAX_SUBJECTS + 1
+    assert desk.log.release_due() is None
 
 
-def test_what_cannot_be_written_is_counted() -> None:
-    """The next line that passes comes after their number."""
+def test_kept_lines_are_written_at_exit(repository: Path) -> None:
+    """The log of an agent that is stopped ends with the current state."""
+    done = run(
+        repository,
+        "for number in range(9): log.info('label changed', key='x', to=str(number))",
+        subprocess.PIPE,
+    )
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == MAX_BURST + 1
+    assert lines[-1].endswith("label changed key=x to=8 skipped=3")
+
+
+def test_lost_lines_are_counted() -> None:
+    """Their number precedes the next line that is written."""
     desk = Desk()
     desk.full = True
     for name in "abc":
-        desk.log.note(name, "lost")
+        desk.log.info("lost", name=name)
     desk.full = False
-    desk.log.note("d", "written")
-    assert desk.lines() == ["warning log: 3 lines were lost", "info d: written"]
-    desk.log.note("e", "written")
-    assert desk.lines() == ["info e: written"]
+    desk.log.info("written", name="d")
+    assert desk.lines() == ["warning log lines lost count=3", "info written name=d"]
+    desk.log.info("written", name="e")
+    assert desk.lines() == ["info written name=e"]
 
 
-def run(code: str, stderr: int) -> subprocess.CompletedProcess[bytes]:
-    """A process of its own, as it is about descriptor 2."""
+def run(repository: Path, code: str, stderr: int) -> subprocess.CompletedProcess[bytes]:
+    """Run code with a log in a process of its own, since it is about descriptor 2."""
+    head = f"import sys, os; sys.path.insert(0, {str(repository)!r})\n"
+    log = "from agent.telemetry.log import Log, write_stderr\nlog = Log()\n"
     return subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, timeout=20, check=False
+        [sys.executable, "-c", head + log + code],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        timeout=20,
+        check=False,
     )
 
 
-def test_a_pipe_that_nobody_reads_stops_nothing(repository: Path) -> None:
-    """What fits goes in, the rest is dropped at once, and every line that arrives is whole."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(repository)!r})\n"
-        "from agent.telemetry.log import Log\nlog = Log()\n"
-        "for number in range(5000): log.note(str(number), 'x' * 150)\nprint(log.lost)"
-    )
+def test_a_full_pipe_blocks_nothing(repository: Path) -> None:
+    """Lines beyond the pipe's capacity are dropped at once; every line that arrives is whole."""
     reading, writing = os.pipe()
-    done = run(code, writing)
+    code = "for number in range(5000): log.info('x' * 150, n=number)\nprint(log.lines.lost)"
+    done = run(repository, code, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         lines = pipe.read().splitlines()
     assert done.returncode == 0
     assert len(lines) + int(done.stdout) == 5000
-    assert all(line.endswith(b"x" * 150) for line in lines)
+    assert all(re.search(rb" info x{150} n=\d+$", line) for line in lines)
 
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_no_reader_is_no_error(repository: Path, *, closed: bool) -> None:
-    """Standard error closed from the start, or its reader gone."""
-    code = (
-        f"import sys, os; sys.path.insert(0, {str(repository)!r})\n"
-        f"{'os.close(2)' if closed else ''}\nfrom agent.telemetry.log import to_stderr\nprint(to_stderr(b'x'))"
-    )
+    """Standard error is closed from the start, or its reader is gone."""
     reading, writing = os.pipe()
     os.close(reading)
-    done = run(code, writing)
+    code = f"{'os.close(2)' if closed else ''}\nprint(write_stderr(b'x'))"
+    done = run(repository, code, writing)
     os.close(writing)
     assert (done.returncode, done.stdout) == (0, b"False\n")
 
 
 def test_standard_error_is_written(capfd: pytest.CaptureFixture[str]) -> None:
-    """Whole, at once."""
-    assert to_stderr(b"line\n")
+    """The whole line, unbuffered."""
+    assert write_stderr(b"line\n")
     assert capfd.readouterr().err == "line\n"
-
-
-@given(ANY, st.integers(1, 300))
-def test_visible(text: str, longest: int) -> None:
-    """Printable, bounded, and unaltered where it was both already."""
-    shown = visible(text, longest)
-    assert shown.isprintable()
-    assert len(shown) <= longest
-    assert shown == text or not text.isprintable() or len(text) > longest

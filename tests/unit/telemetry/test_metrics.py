@@ -1,4 +1,4 @@
-"""Metrics: what they say of a node, and that no neighbour decides how many there are."""
+"""Metrics of a node; names from the fabric neither forge nor multiply series."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.metric import COUNTER, GAUGE, OTHER, Metric
 from agent.model import (
     Absent,
     Failed,
@@ -25,22 +31,30 @@ from agent.model import (
     Problem,
     Seen,
 )
+from agent.nvml.domain import verdict
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
 from agent.sources.observe import observe
-from agent.sources.table import SOURCES
-from agent.telemetry import metrics as table
-from agent.telemetry import samples
-from agent.telemetry.exposition import LONGEST, family
-from agent.telemetry.metrics import Metric, Metrics, own_process, process_text
+from agent.telemetry import samples, table
+from agent.telemetry.collector import (
+    MAX_LABEL_LENGTH,
+    PROCESS,
+    OwnProcess,
+    SnapshotCollector,
+    family,
+    registry,
+)
+from agent.telemetry.metrics import MAX_PORTS, Metrics
 from tests.support.devices import eth, ib, netdev, port
 from tests.support.documents import between
 from tests.support.machines import MACHINES
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from agent.metric import Sample
     from agent.model import RdmaDevice
 
     Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -50,7 +64,9 @@ TOLD = LldpNeighbor(
     "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
 )
 SWITCH = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, None)
-ROWS: tuple[Metric[Any], ...] = (*table.OBSERVED, *table.COUNTED, *table.PROCESS)
+ROWS: tuple[Metric[Any], ...] = (*table.OBSERVED, *table.COUNTED)
+OWN = tuple(OwnProcess().collect())
+NAMES = {*(row.name for row in ROWS), *(one.name + "_total" * (one.type == COUNTER) for one in OWN)}
 
 
 def neighbor(
@@ -59,12 +75,13 @@ def neighbor(
     return Neighbor(device, port_id, name, TOLD, age)
 
 
-def look(devices: list[RdmaDevice], **facts: object) -> Observation:
+def observation(devices: list[RdmaDevice], **facts: object) -> Observation:
     """An observation at second 1000 of these devices."""
     seen = Observation(
         1000.0, "n1", None, assign(devices), Seen(tuple(devices)), NOBODY, NOBODY, NOBODY
     )
-    return replace(seen, **facts)  # type: ignore[arg-type]  # whatever field a test is about
+    seen = replace(seen, **facts)  # type: ignore[arg-type]  # whatever field a test is about
+    return replace(seen, accelerator=verdict(seen.nvml))
 
 
 def fed(seen: Observation, **durations: float) -> Metrics:
@@ -73,10 +90,15 @@ def fed(seen: Observation, **durations: float) -> Metrics:
     return metrics
 
 
-def series(text: str) -> Series:
-    """What an independent parser reads; a series that stands there twice fails."""
+def text(metrics: Metrics) -> str:
+    """Return the exposition in the text format 0.0.4."""
+    return generate_latest(registry(metrics)).decode()
+
+
+def series(text: str, parse: Any = text_string_to_metric_families) -> Series:
+    """Parse an exposition; a duplicate series fails the test."""
     found: Series = {}
-    for metric in text_string_to_metric_families(text):
+    for metric in parse(text):
         for sample in metric.samples:
             key = sample.name, frozenset(sample.labels.items())
             assert key not in found
@@ -87,7 +109,7 @@ def series(text: str) -> Series:
 def of(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     """The samples of one metric, by the values of its labels in the table's order."""
     labels = next(row.labels for row in ROWS if row.name == name)
-    found = series(metrics.text())
+    found = series(text(metrics))
     return {
         tuple(dict(pairs)[label] for label in labels): value
         for (one, pairs), value in found.items()
@@ -100,40 +122,69 @@ def of(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 LABEL = st.text(st.characters(codec=None), max_size=300)
 
 
-@given(LABEL, st.floats(allow_nan=False) | st.integers(-(1 << 60), 1 << 60))
+class One(SnapshotCollector):
+    """A collector of one metric `m`."""
+
+    def __init__(self, labels: tuple[str, ...], *found: Sample, kind: str = GAUGE) -> None:
+        super().__init__(Metrics())
+        self._row: Metric[None] = Metric("m_total", kind, "Help.", labels, lambda _: found)
+
+    def collect(self) -> Iterator[Any]:
+        yield family(self._row, None)
+
+    def text(self) -> str:
+        """Return the exposition in the text format 0.0.4."""
+        return generate_latest(self).decode()
+
+
+@given(LABEL, st.floats(allow_nan=False) | st.integers(-(1 << 53), 1 << 53))
 def test_any_label_value_can_be_parsed(text: str, number: float) -> None:
-    """One line whatever the letters are, of a bounded length, and the number is what it was."""
-    lines = family("m", "gauge", "Help.", ("l",), [((text,), number)])
+    """One line whatever the characters, of a bounded length, with the exact number."""
+    lines = One(("l",), ((text,), number)).text()
     assert lines.count("\n") == 3
     assert "\r" not in lines
     [((_, labels), value)] = series(lines).items()
-    assert len(dict(labels)["l"]) <= LONGEST
+    assert len(dict(labels)["l"]) <= MAX_LABEL_LENGTH
     assert float(value) == float(number)
 
 
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "a\\nb", "é→", "", 'x"} 1\nup{a="'])
-def test_what_can_be_shown_is_shown_unaltered(text: str) -> None:
-    """Quotes and backslashes come back as they were; only a line break does not."""
-    [(_, labels)] = series(family("m", "gauge", "Help.", ("l",), [((text,), 1)]))
+def test_printable_text_is_unaltered(text: str) -> None:
+    """Quotes and backslashes survive the round trip; a line break becomes an escape."""
+    [(_, labels)] = series(One(("l",), ((text,), 1)).text())
     assert dict(labels)["l"] == text.replace("\n", "\\n")
 
 
-def test_the_same_series_is_written_once() -> None:
-    """The first counts; what is unknown is left out, and with it a metric that has nothing else."""
-    lines = family("m", "gauge", "Help.", ("l",), [(("a",), 1), (("b",), None), (("a",), 2)])
-    assert lines == '# HELP m Help.\n# TYPE m gauge\nm{l="a"} 1\n'
-    assert family("m", "gauge", "Help.", (), [((), None)]) == ""
+def test_equal_labels_are_one_series() -> None:
+    """The first sample counts, also where labels are equal only after the cut; None is left out."""
+    long = "a" * 200
+    found = ((("a",), 1), (("b",), None), (("a",), 2), ((long + "x",), 3), ((long + "y",), 4))
+    assert sorted(series(One(("l",), *found).text()).values()) == [1, 3]
+    assert series(One((), ((), None)).text()) == {}
 
 
-@pytest.mark.parametrize(
-    ("number", "text"), [(400e9, "400000000000"), (True, "1"), (0.25, "0.25"), (-1.5, "-1.5")]
-)
-def test_numbers_are_short_and_exact(number: float, text: str) -> None:
-    """A rate stands there in full."""
-    assert family("m", "gauge", "Help.", (), [((), number)]).endswith(f"\nm {text}\n")
+def test_both_formats_have_the_same_series() -> None:
+    """A counter and a gauge, in the format 0.0.4 and in OpenMetrics."""
+    metrics = fed(observation([ib("ibp0", 1)]), rdma=0.1)
+    old = series(generate_latest(SnapshotCollector(metrics)).decode())
+    new = openmetrics.generate_latest(SnapshotCollector(metrics)).decode()  # type: ignore[no-untyped-call]  # of the library
+    assert series(new, parse_openmetrics) == old
+    assert ("bwagent_observations_total", frozenset()) in old
 
 
-# What they say.
+def test_a_metric_without_samples_is_not_exposed() -> None:
+    """Neither its HELP nor its TYPE line."""
+    assert "bwagent_last_applied_timestamp_seconds" not in text(Metrics())
+
+
+def test_metrics_can_be_selected() -> None:
+    """`/metrics?name[]=` restricts the registry to some names, of the process too."""
+    names = {"bwagent_ports", "process_open_fds"}
+    some = registry(fed(observation([ib("ibp0", 1)]))).restricted_registry(names)
+    assert {name for name, _ in series(generate_latest(some).decode())} == names
+
+
+# The values.
 
 
 def test_a_port() -> None:
@@ -141,7 +192,7 @@ def test_a_port() -> None:
     counted.
     """
     metrics = fed(
-        look(
+        observation(
             [
                 ib(
                     "ibp0",
@@ -166,7 +217,7 @@ def test_a_port() -> None:
     assert of(metrics, "bwagent_port_info") == {info: 1}
     states = of(metrics, "bwagent_port_state")
     assert {state for (_, state), value in states.items() if value} == {"INIT"}
-    assert {state for _, state in states} == {*samples.PORT_STATES, "other"}
+    assert {state for _, state in states} == {*samples.PORT_STATES, OTHER}
     assert of(metrics, "bwagent_port_rate_bytes_per_second") == {("ibp0",): 50e9}
     assert of(metrics, "bwagent_port_counted_bytes_per_second") == {("ibp0",): 0}
     assert of(metrics, "bwagent_port_link_downed_total") == {("ibp0",): 3}
@@ -176,7 +227,7 @@ def test_a_port() -> None:
 def test_a_port_of_which_little_is_known() -> None:
     """No state of the list, no rate: "other", and no series."""
     metrics = fed(
-        look(
+        observation(
             [
                 ib(
                     "ibp0",
@@ -196,7 +247,9 @@ def test_a_port_of_which_little_is_known() -> None:
 def test_ports_that_do_not_count_are_only_counted() -> None:
     """A host has a thousand virtual functions."""
     metrics = fed(
-        look([ib("ibp0", 1), *(ib(f"vf{bus}", bus, virtual_function=True) for bus in range(2, 9))])
+        observation(
+            [ib("ibp0", 1), *(ib(f"vf{bus}", bus, virtual_function=True) for bus in range(2, 9))]
+        )
     )
     assert of(metrics, "bwagent_ports") == {("backend",): 1, ("ignored",): 7}
     assert {key[0] for key in of(metrics, "bwagent_port_info")} == {"ibp0"}
@@ -205,11 +258,11 @@ def test_ports_that_do_not_count_are_only_counted() -> None:
 def test_the_text_is_of_the_last_observation() -> None:
     """What was rendered of one is not said of the next, and an age changes without a new one."""
     links = (Link("mlx5_0", "eth0", (neighbor(),)),)
-    metrics = fed(look([eth("mlx5_0", 0)], lldp=Seen(links)))
+    metrics = fed(observation([eth("mlx5_0", 0)], lldp=Seen(links)))
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
     metrics.frame_repeated("eth0", 1234.0)
     assert of(metrics, "bwagent_neighbor_last_heard_timestamp_seconds") == {("mlx5_0",): 1234.0}
-    metrics.observed(look([ib("ibp0", 1)]), {})
+    metrics.observed(observation([ib("ibp0", 1)]), {})
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
 
 
@@ -219,17 +272,20 @@ def test_flaps_are_counted_when_a_port_leaves_active() -> None:
     down = replace(up, ports=(replace(up.ports[0], state="DOWN"),))
     blind = replace(up, ports=(replace(up.ports[0], state=None),))
     for device in (down, up, blind, up, down, down, None, up, down):
-        metrics.observed(look([device] if device else []), {})
+        metrics.observed(observation([device] if device else []), {})
     assert of(metrics, "bwagent_port_flaps_total") == {("ibp0",): 2}
 
 
 def test_flaps_are_not_remembered_for_ever() -> None:
     """Names that come and go are forgotten when there are too many."""
     metrics = Metrics()
-    for number in range(3 * table.MAX_PORTS):
-        metrics.observed(look([ib(f"rxe{number}", 1)]), {})
-    assert len(metrics.active) <= table.MAX_PORTS
-    assert len(metrics.flaps) <= table.MAX_PORTS
+    for number in range(3 * MAX_PORTS):
+        up = ib(f"rxe{number}", 1)
+        down = replace(up, ports=(replace(up.ports[0], state="DOWN"),))
+        for device in (up, down):
+            metrics.observed(observation([device]), {})
+    assert metrics.snapshot.flaps[f"rxe{number}"] == 1
+    assert len(metrics.snapshot.flaps) <= MAX_PORTS
 
 
 def test_neighbors() -> None:
@@ -240,7 +296,7 @@ def test_neighbors() -> None:
         Link("mlx5_1", "eth2", missing="silent"),
     )
     metrics = fed(
-        look(
+        observation(
             devices,
             lldp=Seen(links),
             ib=Seen((Link("ibp0", None, (Neighbor("L1", "3", None, SWITCH),)),)),
@@ -266,7 +322,7 @@ def test_a_neighbor_that_changed_its_name_leaves_nothing() -> None:
     metrics = Metrics()
     for number in range(1000):
         metrics.observed(
-            look(
+            observation(
                 [eth("mlx5_0", 1)], lldp=Seen((Link("mlx5_0", "eth1", (neighbor(f"n{number}"),)),))
             ),
             {},
@@ -274,14 +330,14 @@ def test_a_neighbor_that_changed_its_name_leaves_nothing() -> None:
     assert [key[2] for key in of(metrics, "bwagent_neighbor_info")] == ["n999"]
 
 
-NAMES = st.text(st.characters(codec=None), max_size=255)
-NEIGHBORS = st.builds(neighbor, NAMES, NAMES, st.none() | NAMES, st.none() | st.floats(0, 1e6))
+NAME = st.text(st.characters(codec=None), max_size=255)
+NEIGHBORS = st.builds(neighbor, NAME, NAME, st.none() | NAME, st.none() | st.floats(0, 1e6))
 LINKS = st.builds(
     Link,
     st.sampled_from(["mlx5_0", "mlx5_1"]),
-    st.none() | NAMES,
+    st.none() | NAME,
     st.lists(NEIGHBORS, max_size=40).map(tuple),
-    NAMES,
+    NAME,
 )
 
 
@@ -291,13 +347,13 @@ def test_hostile_neighbors_change_names_only(links: list[Link]) -> None:
     another kind.
     """
     devices = [eth("mlx5_0", 1), eth("mlx5_1", 2)]
-    found = series(fed(look(devices, lldp=Seen(tuple(links)))).text())
+    found = series(text(fed(observation(devices, lldp=Seen(tuple(links))))))
     infos = [dict(labels) for name, labels in found if name == "bwagent_neighbor_info"]
     assert len(infos) <= samples.MAX_NEIGHBORS * len(links)
-    assert all(len(value) <= LONGEST for info in infos for value in info.values())
+    assert all(len(value) <= MAX_LABEL_LENGTH for info in infos for value in info.values())
     words = {dict(labels)["reason"] for name, labels in found if name == "bwagent_neighbor_missing"}
-    assert words <= {*samples.MISSING, samples.OTHER}
-    assert {name for name, _ in found} <= {row.name for row in ROWS}
+    assert words <= {*NeighborReason, OTHER}
+    assert {name for name, _ in found} <= NAMES
     assert len(found) - len(infos) <= 100
 
 
@@ -308,12 +364,12 @@ def test_the_accelerator() -> None:
     uuid = "12345678-0000-0000-0000-000000000001"
     fine = Gpu(0, state="completed", status="success", cluster_uuid=uuid, clique_id=7)
     sick = replace(fine, index=1, health_mask=1, health=(("degraded_bandwidth", "true"),))
-    metrics = fed(look([], nvml=Seen((fine, sick))))
+    metrics = fed(observation([], nvml=Seen((fine, sick))))
     assert of(metrics, "bwagent_accelerator_info") == {(f"{uuid}.7",): 1}
     assert not any(of(metrics, "bwagent_accelerator_missing").values())
     assert of(metrics, "bwagent_gpus")[("completed",)] == 2
     assert of(metrics, "bwagent_gpus_unhealthy") == {(): 1}
-    waiting = fed(look([], nvml=Seen((replace(fine, state="in-progress"),))))
+    waiting = fed(observation([], nvml=Seen((replace(fine, state="in-progress"),))))
     reasons = of(waiting, "bwagent_accelerator_missing")
     assert {reason for (reason,), value in reasons.items() if value} == {"in-progress"}
     assert of(waiting, "bwagent_accelerator_info") == {}
@@ -323,8 +379,8 @@ def test_sources() -> None:
     """A source that failed keeps the time of its last success; one that was not asked changes
     nothing.
     """
-    metrics = fed(look([]), rdma=0.01, lldp=0.002)
-    broken = look(
+    metrics = fed(observation([]), rdma=0.01, lldp=0.002)
+    broken = observation(
         [], time=1060.0, rdma=Failed("gone"), problems=(Problem("rdma", "x", None, "gone"),)
     )
     metrics.observed(replace(broken, off=frozenset({"nvml"})), {"rdma": 1.5})
@@ -347,8 +403,7 @@ def test_what_the_loop_counts() -> None:
     metrics.rendered({"a": "1"}, expired=1)
     for code in (200, 200, 409, None, 0, 99999):
         metrics.request(code)
-    metrics.refused(["b"])
-    metrics.applied(1234.5)
+    metrics.applied(1234.5, ["b"])
     metrics.frames_dropped({"own": 3})
     assert of(metrics, "bwagent_labels") == {(): 1}
     assert of(metrics, "bwagent_labels_held") == {(): 0}
@@ -362,7 +417,7 @@ def test_what_the_loop_counts() -> None:
 
 def test_before_the_first_observation() -> None:
     """Nothing is said of the node, and the counters stand at 0."""
-    found = {name for name, _ in series(Metrics().text())}
+    found = {name for name, _ in series(text(Metrics()))}
     assert found.isdisjoint(row.name for row in table.OBSERVED)
     assert {
         "bwagent_build_info",
@@ -373,8 +428,9 @@ def test_before_the_first_observation() -> None:
 
 def test_the_process() -> None:
     """This very process: it has used some CPU and memory, and has files open."""
-    found = {name: value for (name, _), value in series(process_text(own_process())).items()}
-    assert found.keys() == {row.name for row in table.PROCESS}
+    found = {name: value for (name, _), value in series(text(Metrics())).items()}
+    found = {name: value for name, value in found.items() if name.startswith("process_")}
+    assert {name.removesuffix("_total") for name in found} == PROCESS
     assert found["process_resident_memory_bytes"] > 1e6
     assert all(value > 0 for value in found.values())
 
@@ -382,41 +438,38 @@ def test_the_process() -> None:
 # What holds the table to the rest.
 
 
-def test_the_words_are_those_of_the_sources() -> None:
-    """A new source, or a new reason for a missing neighbour, has its word here."""
-    assert tuple(source.name for source in SOURCES) == samples.SOURCES
-    assert set(samples.MISSING) == set(NeighborReason)
-
-
 def test_names_follow_the_conventions() -> None:
     """Counters end with _total and nothing else does; no name stands there twice."""
     assert len({row.name for row in ROWS}) == len(ROWS)
-    assert all(row.name.endswith("_total") == (row.kind == "counter") for row in ROWS)
+    assert all(row.name.endswith("_total") == (row.kind == COUNTER) for row in ROWS)
     assert all(row.text.endswith(".") for row in ROWS)
 
 
 def test_the_document_has_the_table(repository: Path, update_golden: bool) -> None:
     """docs/metrics.md names every metric and every reason, as the code does."""
-    names = {row.name: ", ".join(f"`{label}`" for label in row.labels) for row in ROWS}
+    rows = [(row.name, row.kind, row.labels, row.text) for row in ROWS]
+    rows += [
+        (one.name + "_total" * (one.type == COUNTER), one.type, (), one.documentation)
+        for one in OWN
+    ]
     truth = "".join(
-        f"| `{row.name}` | {row.kind} | {names[row.name]} | {row.text} |\n" for row in ROWS
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |\n"
+        for name, kind, labels, text in rows
     )
-    begin = "| metric | type | labels | what it says |\n|---|---|---|---|\n"
+    begin = "| metric | type | labels | meaning |\n|---|---|---|---|\n"
     path = repository / "docs/metrics.md"
     assert between(path, begin, "\n`reason` of", truth, update=update_golden) == truth
-    words = {str(reason): reason.text for reason in NeighborReason}
-    words[samples.OTHER] = "none of these"
-    truth = "".join(f"| `{word}` | {words[word]} |\n" for word in (*samples.MISSING, samples.OTHER))
-    assert (
-        between(path, "| reason | |\n|---|---|\n", "\n## What", truth, update=update_golden)
-        == truth
-    )
+    reasons = [(str(reason), reason.text) for reason in NeighborReason]
+    reasons.append((OTHER, "none of these"))
+    truth = "".join(f"| `{word}` | {meaning} |\n" for word, meaning in reasons)
+    begin = "| reason | meaning |\n|---|---|\n"
+    assert between(path, begin, "\n## Queries", truth, update=update_golden) == truth
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
 def test_every_machine_has_metrics(machine: Path) -> None:
     """A captured machine's metrics parse, and no reason is one that the list does not know."""
-    found = series(fed(observe(replay(str(machine))), rdma=0.01).text())
+    found = series(text(fed(observe(replay(str(machine))), rdma=0.01)))
     assert found["bwagent_observations_total", frozenset()] == 1
     assert not [
         key
@@ -434,13 +487,13 @@ def test_promtool_has_no_complaint() -> None:
         Link("mlx5_1", "eth2", missing="silent"),
     )
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
-    metrics = fed(look(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
+    metrics = fed(observation(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
     metrics.rendered({"a": "b"})
-    metrics.applied(1.0)
+    metrics.applied(1.0, [])
     metrics.frames_dropped({"own": 1})
-    text = metrics.text() + process_text(own_process())
-    assert {name for name, _ in series(text)} == {row.name for row in ROWS}
+    exposed = text(metrics)
+    assert {name for name, _ in series(exposed)} == NAMES
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=text.encode(), capture_output=True, check=False
+        ["promtool", "check", "metrics"], input=exposed.encode(), capture_output=True, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")

@@ -1,0 +1,78 @@
+"""Metrics of the NVLink domain and of the GPUs' fabric registration (nvmlGpuFabricInfo, nvml.h)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from agent.metric import GAUGE, OTHER, Metric, single
+from agent.model import AcceleratorReason, Seen
+from agent.nvml import domain
+from agent.nvml.decode import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.metric import Sample
+    from agent.model import Gpu, Observation
+
+
+def accelerator_info(seen: Observation) -> Iterable[Sample]:
+    """Return the accelerator label's value; no sample without one."""
+    value = seen.accelerator.value
+    return [((value,), 1)] if value else []
+
+
+def accelerator_missing(seen: Observation) -> Iterable[Sample]:
+    """Return one sample per AcceleratorReason; no sample with NVML switched off."""
+    if "nvml" in seen.off:
+        return []
+    reason = seen.accelerator.reason
+    return [((word,), word == reason) for word in AcceleratorReason]
+
+
+def gpus(seen: Observation) -> Iterable[Sample]:
+    """Count the GPUs in each fabric state (NVML_GPU_FABRIC_STATE_*)."""
+    states = Counter(gpu.state if gpu.state in STATES else OTHER for gpu in _gpus(seen))
+    return [((state,), states[state]) for state in (*STATES, OTHER)]
+
+
+def gpus_unhealthy(seen: Observation) -> Iterable[Sample]:
+    """Count the GPUs with a fault in their fabric health; health changes no label."""
+    return single(sum(bool(domain.health_faults(gpu)) for gpu in _gpus(seen)))
+
+
+def _gpus(seen: Observation) -> tuple[Gpu, ...]:
+    return seen.nvml.value if isinstance(seen.nvml, Seen) else ()
+
+
+METRICS: tuple[Metric[Observation], ...] = (
+    Metric(
+        "bwagent_accelerator_info",
+        GAUGE,
+        "The NVLink domain, always 1.",
+        ("domain",),
+        accelerator_info,
+    ),
+    Metric(
+        "bwagent_accelerator_missing",
+        GAUGE,
+        "Reason for a missing NVLink domain: 1 for the reason that applies.",
+        ("reason",),
+        accelerator_missing,
+    ),
+    Metric(
+        "bwagent_gpus",
+        GAUGE,
+        "GPUs by the state of their fabric registration.",
+        ("fabric_state",),
+        gpus,
+    ),
+    Metric(
+        "bwagent_gpus_unhealthy",
+        GAUGE,
+        "GPUs with a fault in their fabric health.",
+        (),
+        gpus_unhealthy,
+    ),
+)

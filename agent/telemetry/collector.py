@@ -1,0 +1,99 @@
+"""The exposition: a prometheus_client collector over the last snapshot of the metrics.
+
+Invariants:
+- No label value is longer than MAX_LABEL_LENGTH, and none has an unprintable character.
+- No series is exposed twice. Of two samples with equal labels the first counts.
+
+The registry is the agent's own. Of prometheus_client's default collectors it has four metrics of
+the process, which are read from /proc/self at the scrape.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from agent.metric import COUNTER
+from agent.telemetry.table import COUNTED, OBSERVED
+from agent.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agent.metric import Metric
+    from agent.telemetry.metrics import Metrics
+
+    Family = CounterMetricFamily | GaugeMetricFamily
+
+T = TypeVar("T")
+
+MAX_LABEL_LENGTH = 128  # characters
+# Names of families: prometheus_client appends _total to that of a counter.
+PROCESS = frozenset(
+    {
+        "process_cpu_seconds",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_start_time_seconds",
+    }
+)
+
+
+def registry(metrics: Metrics) -> CollectorRegistry:
+    """Return a registry of the agent's metrics, and of no others."""
+    registry = CollectorRegistry()
+    registry.register(SnapshotCollector(metrics))
+    registry.register(OwnProcess())
+    return registry
+
+
+class SnapshotCollector:
+    """Computes every row of the table from the last snapshot; called in the server's threads."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Family]:
+        """Return the families that have samples."""
+        now = self._metrics.snapshot
+        families = [family(row, now) for row in COUNTED]
+        if now.observation:
+            families = [*(family(row, now.observation) for row in OBSERVED), *families]
+        yield from (one for one in families if one.samples)
+
+    def describe(self) -> Iterable[Family]:
+        """Return the names of all families, for `/metrics?name[]=`."""
+        return [*map(_empty, OBSERVED), *map(_empty, COUNTED)]
+
+
+class OwnProcess:
+    """CPU time, memory, descriptors and start time of this process."""
+
+    def __init__(self) -> None:
+        self._all = ProcessCollector(registry=None)
+
+    def collect(self) -> Iterable[Any]:
+        """Return the families in PROCESS; fewer if /proc/self cannot be read."""
+        return [family for family in self._all.collect() if family.name in PROCESS]
+
+    describe = collect
+
+
+def family(row: Metric[T], of: T) -> Family:
+    """Return a metric with its samples; a value of None is unknown and left out."""
+    series: dict[tuple[str, ...], float] = {}
+    for labels, value in row.samples(of):
+        if value is not None:
+            shown = tuple(visible(label or "", MAX_LABEL_LENGTH) for label in labels)
+            series.setdefault(shown, value)
+    found = _empty(row)
+    for shown, value in series.items():
+        found.add_metric(shown, value)
+    return found
+
+
+def _empty(row: Metric[T]) -> Family:
+    kind = CounterMetricFamily if row.kind == COUNTER else GaugeMetricFamily
+    return kind(row.name, row.text, labels=row.labels)

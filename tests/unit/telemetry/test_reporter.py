@@ -1,0 +1,118 @@
+"""The reporter: the log lines of a running agent, in simulated time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.events.event import Event
+from tests.support.kernel_tree import HOME, hca
+from tests.support.running import Api, World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+A, B = "0000:18:00.0", "0000:19:00.0"
+IB = hca("ibp0", A) | hca("ibp1", B)
+PORT = f"{HOME}/{B}/infiniband/ibp1/ports/1"
+HUP = Event("signal", "SIGHUP")
+SPEED = "backend.coreweave.cloud/speed.current"
+
+
+def lines(world: World, *words: str) -> list[str]:
+    """Return the lines with all of these words, without their time, and forget all lines."""
+    found = [line.partition(" ")[2] for line in world.lines if all(word in line for word in words)]
+    world.lines.clear()
+    return found
+
+
+def test_a_label_is_added_changed_and_removed() -> None:
+    """One line with the old and the new value, and the reason."""
+    world = World(IB).run(30)
+    assert lines(world, SPEED) == [f"info label added key={SPEED} to=800G"]
+    world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
+    world.run(10)
+    changed = f'info label changed key={SPEED} from=800G to=400G reason="ibp1 is DOWN"'
+    assert lines(world, SPEED) == [changed]
+    world.start_again(sources=("ib",))
+    world.run(30)
+    [removed] = lines(world, "label removed", SPEED)
+    assert removed.startswith(f"info label removed key={SPEED} from=400G")
+
+
+def test_a_dry_run_logs_each_change_once() -> None:
+    """The Node stays as it is, so every plan has all changes."""
+    world = World(IB, dry_run=True).run(300)
+    assert lines(world, SPEED) == [f"info label would be added key={SPEED} to=800G"]
+    world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
+    world.run(300)
+    changed = f'info label would be changed key={SPEED} from=800G to=400G reason="ibp1 is DOWN"'
+    assert lines(world, SPEED) == [changed]
+
+
+def test_a_problem_begins_changes_and_ends() -> None:
+    """A line for each, and none while it lasts; several texts of one subject are one line."""
+    world = World(IB).run(30)
+    lines(world)
+    good = world.entries[f"{PORT}/rate"]
+    for data in (b"fast\n", b"fast\n", b"faster\n", good):
+        world.at(0, HUP, do=lambda data=data: world.write(f"{PORT}/rate", data))  # type: ignore[misc]  # mypy has no types for a lambda's defaults
+        world.run(10)
+    first, second, end = lines(world, "rdma problem", "ibp1/ports/1/rate")
+    assert first.startswith("warning rdma problem subject=/")
+    assert ("fast" in first, "faster" in first, "faster" in second) == (True, False, True)
+    assert end.startswith("info rdma problem resolved subject=/")
+
+
+def test_events_that_are_unavailable() -> None:
+    """A line at the beginning and at the end."""
+    world = World(IB)
+    world.unavailable["links"] = "no netlink"
+    world.run(30)
+    [begin] = lines(world, "events")
+    assert begin == (
+        'warning events unavailable, polling instead monitor=links reason="no netlink"'
+    )
+    world.unavailable.clear()
+    world.at(0, HUP)
+    world.run(10)
+    assert lines(world, "events") == ["info events available again monitor=links"]
+
+
+def test_a_refused_label() -> None:
+    """With the server's status and message, until the key is accepted."""
+
+    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+        if SPEED not in request.get("body", {}).get("metadata", {}).get("labels", {}):
+            return None
+        denial = {"status": 403, "message": f"{SPEED} is not allowed", "reason": "Forbidden"}
+        return denial | {"causes": []}
+
+    world = World(IB, api=Api(trouble=refuse)).run(50)
+    [refused] = lines(world, "label refused")
+    assert refused.startswith(f"warning label refused key={SPEED} status=403 reason=")
+    assert refused.endswith('is not allowed"')
+    world.api.trouble = lambda _request: None
+    world.run(7200)
+    assert lines(world, "label accepted again") == [f"info label accepted again key={SPEED}"]
+
+
+def test_an_api_server_that_is_away() -> None:
+    """One line per request, limited, and one at the end."""
+    world = World(IB).run(30)
+    lines(world)
+    world.api.trouble = lambda _request: {"error": "unreachable", "message": "no route"}
+    world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
+    world.run(600)
+    world.api.trouble = lambda _request: None
+    world.run(600)
+    failed = lines(world, "node=n1")
+    assert failed[0].startswith("warning node request failed node=n1 reason=")
+    assert failed[-1] == "info node reachable again node=n1"
+
+
+def test_the_start_and_signals() -> None:
+    """Both name what follows."""
+    world = World(IB).run(10)
+    world.at(0, HUP)
+    world.run(10)
+    assert lines(world, "signal") == ['info signal received signal=SIGHUP action="observe now"']
