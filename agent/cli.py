@@ -24,8 +24,11 @@ from agent.options import (
     source_options,
     wait_options,
 )
+from agent.text import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent.host import Host
     from agent.kube.commands import Target
     from agent.labels.render import Rendered
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from agent.lldp.wait import LldpWait
     from agent.model import Observation
 
+MAX_LINE = 2000  # characters of one line that names an error or a change
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
@@ -138,7 +142,7 @@ def _publish(
     fault = None
     if apply:
         lines, fault = publish(target, todo)
-    click.echo("\n".join(lines if to_stderr else ["", *lines]), err=to_stderr)
+    _print_lines(lines if to_stderr else ["", *lines], err=to_stderr)
     if fault:
         raise Rejected(fault)
 
@@ -198,13 +202,17 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     kube = connect(flags["kubeconfig"], flags["context"])
     todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
     for plan in todo:
-        click.echo("\n".join(planned(plan)))
+        _print_lines(planned(plan))
     if not todo:
         click.echo("nothing to remove")
     elif yes or click.confirm(
         f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True
     ):
-        faults = [fault for plan in todo if (fault := clean_up(kube, plan, click.echo))]
+        faults = [
+            fault
+            for plan in todo
+            if (fault := clean_up(kube, plan, lambda line: _print_lines([line])))
+        ]
         for fault in faults[:-1]:
             _error(f"bwagent: {fault}", 1)
         if faults:
@@ -232,7 +240,7 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
         _require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
     write(journal, folder)
-    click.echo(f"{folder}: {summary(journal)}")
+    _print_lines([f"{folder}: {summary(journal)}"])
 
 
 def _live(flags: dict[str, Any]) -> tuple[Host, LldpWait | None]:
@@ -272,7 +280,8 @@ def _run() -> int:
             raise Unavailable("standard output is closed")
         code: int | None = cli.main(prog_name="bwagent", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as no_arguments:
-        return _error(no_arguments.format_message(), 2)
+        click.echo(no_arguments.format_message(), err=True)
+        return 2
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         command = context.command_path if context else "bwagent"
@@ -289,8 +298,13 @@ def _run() -> int:
 
 
 def _error(line: str, code: int) -> int:
-    click.echo(line, err=True)
+    _print_lines([line], err=True)
     return code
+
+
+def _print_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines that may name a stranger's text, such as another field manager."""
+    click.echo("\n".join(visible(line, MAX_LINE) for line in lines), err=err)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,13 @@ def _no_gpus() -> dict[str, Any]:
     raise Unavailable("the GPUs were not queried")
 
 
+class Readers:
+    """The workers of RDMA devices."""
+
+    def refresh(self) -> None:
+        """Mark all facts as old: the next observation reads them anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """The I/O of one node: a tree of kernel files, a clock, and one callable per kind of query.
@@ -39,8 +46,8 @@ class Host:
     backend: tuple[str, ...] = ()
     deadline: float = 5.0  # seconds to wait for the reads of one device
     # Netdev -> True if it has a link; returns the LLDP frames received on these netdevs, and per
-    # netdev without a packet socket the error. None: LLDP frames are not received at all.
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None = (
+    # netdev without a packet socket the error, or None while it is being opened. None: LLDP frames are not received at all.
+    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None = (
         lambda _netdevs: ([], {})
     )
     private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # ethtool, by netdev
@@ -50,3 +57,4 @@ class Host:
     neighbors: NeighborTable = field(
         default_factory=NeighborTable
     )  # LLDP neighbors known from earlier frames
+    readers: Readers = field(default_factory=Readers)

@@ -1,4 +1,4 @@
-"""The doors of the node that this process runs on."""
+"""The I/O of the node that this process runs on."""
 
 from __future__ import annotations
 
@@ -16,56 +16,55 @@ if TYPE_CHECKING:
 
     from agent.lldp.frame import Frame
 
-NVML_DEADLINE = 30.0  # seconds; initialisation is slow where no process keeps the driver loaded
-SMP_DEADLINE = 10.0  # seconds for a helper that asks all ports at once, two tries of 500 ms each
+NVML_TIMEOUT = 30.0  # seconds; initialization is slow if no process keeps the driver loaded
+SMP_TIMEOUT = 10.0  # seconds for a helper that queries all ports at once, two tries of 500 ms each
 
 
 def live_host(
     sysfs_root: str,
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], dict[str, str]]] | None,
+    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None,
     nvml_library: str | None,
 ) -> Host:
-    """The host, with `frames` as its door to LLDP."""
-    about = os.uname()
+    """Return the Host of this node; `frames` receives its LLDP frames."""
+    system = os.uname()
     return Host(
         root=LiveRoot(sysfs_root),
         clock=time.time,
-        name=about.nodename,
-        kernel=about.release,
+        name=system.nodename,
+        kernel=system.release,
         excluded=excluded,
         backend=backend,
         frames=frames,
         private_flags=_private_flags,
-        ask_smp=_ask_smp,
-        gpus=lambda: call("nvml", _nvml_payload(nvml_library), NVML_DEADLINE),
+        ask_smp=_query_ports,
+        gpus=lambda: call("nvml", _nvml_payload(nvml_library), NVML_TIMEOUT),
     )
 
 
 def polled_gpus(
-    nvml_library: str | None, standby: ForkServer | None = None
+    nvml_library: str | None, server: ForkServer | None = None
 ) -> Callable[[], dict[str, Any]]:
-    """A door to NVML for who asks again and again: it costs a process that stays, and a sixth for each question."""
-    helper = standby or ForkServer("nvml", NVML_DEADLINE)
+    """Return Host.gpus for a daemon: a fork server instead of a helper process for each query."""
+    server = server or ForkServer("nvml", NVML_TIMEOUT)
 
-    def ask() -> dict[str, Any]:
-        answer = helper.call(_nvml_payload(nvml_library))
-        if (
-            answer.get("library") is None
-        ):  # a process's loader never looks again into a folder that was not there
-            helper.dismiss()
+    def query() -> dict[str, Any]:
+        answer = server.call(_nvml_payload(nvml_library))
+        if answer.get("library") is None:
+            # The dynamic loader never again searches a folder that did not exist.
+            server.stop()
         return answer
 
-    return ask
+    return query
 
 
 def _nvml_payload(library: str | None) -> dict[str, Any]:
     return {"library": library} if library else {}
 
 
-def _ask_smp(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    return call("smp", {"ports": [list(port) for port in ports]}, SMP_DEADLINE)
+def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    return call("smp", {"ports": [list(port) for port in ports]}, SMP_TIMEOUT)
 
 
 def _private_flags(netdev: str) -> dict[str, bool]:
@@ -73,5 +72,5 @@ def _private_flags(netdev: str) -> dict[str, bool]:
 
     try:
         return private_flags(netdev)
-    except OSError:  # the netdev went away; nothing is known of its driver
+    except OSError:  # the netdev has gone; nothing is known of its driver
         return {}

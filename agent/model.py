@@ -82,7 +82,7 @@ class Reason(StrEnum):
     text: str
     holds: bool
 
-    def __new__(cls, word: str, text: str, holds: bool) -> Self:
+    def __new__(cls, word: str, text: str, holds: bool = True) -> Self:
         member = str.__new__(cls, word)
         member._value_, member.text, member.holds = word, text, holds
         return member
@@ -127,6 +127,23 @@ class AcceleratorReason(Reason):
     NOT_STARTED = "not-started", "fabric registration has not started", True
     IN_PROGRESS = "in-progress", "fabric registration is in progress", True
     FAILED = "failed", "the GPUs could not be queried", True
+
+
+class HoldReason(Reason):
+    """Reasons why a published label stays as it is though its source does not confirm it."""
+
+    SOURCE_OFF = "source-off", "its source is switched off by --source"
+    SOURCE_FAILED = "source-failed", "its source could not be read"
+    DEVICE_FAILED = "device-failed", "an RDMA device could not be read"
+    DEVICE_GONE = (
+        "device-gone",
+        "the RDMA device is gone, but its PCI function is not: the driver may be reloading",
+    )
+    LENT = "lent", "the port's network device is in another namespace: lent to a pod"
+    LINK_DOWN = "link-down", "the link went down a moment ago"
+    NO_NEIGHBOR = "no-neighbor", "the neighbor is not known now"
+    INCOMPLETE = "incomplete", "the state or rate of a backend port could not be read"
+    NO_DOMAIN = "no-domain", "the NVLink domain is not known now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +218,7 @@ class LldpNeighbor(NamedTuple):
     ttl: int  # Time To Live TLV, 8.5.4, seconds; 0 is a shutdown LLDPDU
     port_description: str | None = None  # 8.5.5
     system_name: str | None = None  # 8.5.6
-    system_description: str | None = None  # 8.5.7
     capabilities: int | None = None  # System Capabilities TLV, 8.5.8: enabled capabilities
-    management_addresses: tuple[str, ...] = ()  # 8.5.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +256,19 @@ class Gpu:
     # the nvmlReturn_t of the failed call by name, or "malformed"; other fields are None then
     error: str | None = None
     text: str | None = None  # the error as a sentence
+
+
+class Verdict(NamedTuple):
+    """The NVLink domain of a node, or the reason why it has none with an explanation."""
+
+    value: str | None  # <ClusterUUID>.<CliqueID>, the value of the accelerator label
+    reason: AcceleratorReason | None = None
+    text: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """True if the last published label stays."""
+        return self.reason is not None and self.reason.holds
 
 
 class PortRole(NamedTuple):
@@ -287,6 +315,7 @@ class Observation:
     lldp: Seen[tuple[Link, ...]] | Absent | Failed  # Ethernet backend ports
     ib: Seen[tuple[Link, ...]] | Absent | Failed  # InfiniBand backend ports
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("the GPUs were not queried")
+    accelerator: Verdict = Verdict(None, AcceleratorReason.FAILED)  # over those GPUs
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     # labeled interfaces whose RDMA device is missing while their PCI function exists
     unbound: tuple[str, ...] = ()

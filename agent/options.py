@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent.daemon.schedule import Settings
+from agent.sources.table import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,7 +191,7 @@ device_options = options(
 source_options = options(
     click.option(
         "--source",
-        type=click.Choice(["rdma", "lldp", "ib", "nvml"]),
+        type=click.Choice(NAMES),
         multiple=True,
         help="Read only these sources. Repeatable.",
     ),

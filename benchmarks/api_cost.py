@@ -90,20 +90,20 @@ class Bench:
 
     def get(self, wire: Wire) -> Callable[[int], object]:
         """The agent's look at its Node."""
-        return lambda _number: get_node(wire.door(self.member.token), self.member.name)
+        return lambda _number: get_node(wire.connect(self.member.token), self.member.name)
 
     def patch(self, wire: Wire, *, changes: bool = True) -> Callable[[int], object]:
         """The agent's apply, with other labels each time, or with another time in the annotation
         only.
         """
-        kube = wire.door(self.member.token)
+        kube = wire.connect(self.member.token)
         node = get_node(kube, self.member.name)
 
         def once(number: int) -> None:
             nonlocal node
             assert not isinstance(node, Failure), node  # noqa: S101 - what it costs to be refused is another matter
             labels = with_speed(self.member, f"{number + 1}G" if changes else "3200G")
-            outcome = apply(kube, plan(node, Desired(labels, self._told(number)), KEYS, 0.0))
+            outcome = apply(kube, plan(node, Desired(labels, self._told(number)), KEYS))
             assert outcome.node, outcome  # noqa: S101
             node = outcome.node
 

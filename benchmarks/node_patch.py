@@ -137,17 +137,13 @@ def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
     node: list[Mapping[str, Any]] = [known]
 
     def ours() -> int:
-        outcome = apply(kube, plan(node[0], desired(), KEYS, time.time()))
+        outcome = apply(kube, plan(node[0], desired(), KEYS))
         node[0] = outcome.node or node[0]
         return outcome.requests
 
     def applied() -> int:
-        wanted = plan(node[0], desired(), KEYS, time.time())
-        labels = {one.key: value for one, value in wanted.wanted.items() if one.kind == "labels"}
-        annotations = {
-            one.key: value for one, value in wanted.wanted.items() if one.kind == "annotations"
-        }
-        text = json.dumps(body(wanted, labels, annotations))
+        wanted = plan(node[0], desired(), KEYS)
+        text = json.dumps(body(wanted, wanted.wanted))
         flags = ("--server-side", "--force-conflicts", "--field-manager=bwagent", "-f", "-")
         return _requests(kubectl(config, home, "apply", "-v=6", *flags, stdin=text))
 

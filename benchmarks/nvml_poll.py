@@ -1,30 +1,26 @@
-"""What a look at the GPUs costs: `python -m benchmarks.nvml_poll [ROUNDS [POLLS]]`, from the
-repository.
+"""CPU time and memory of one query of the GPUs: `python -m benchmarks.nvml_poll [ROUNDS [POLLS]]`,
+from the repository.
 
-Over a stand-in libnvidia-ml with eight GPUs that answers at once, so that what is measured is ours;
-what nvmlInit does in a real driver comes on top of every row alike. The ways take turns in one run.
-CPU is that of the child and of starting it, from getrusage(), and of the helper that stands by the
-mean, since the kernel tells what its forks took in hundredths of a second only; an hour has 60
-looks, and the whole agent may take 1.5 CPU-seconds of it.
+Over a stand-in libnvidia-ml with eight GPUs that answers at once, so that only our own share is
+measured; nvmlInit of a real driver comes on top of every row alike. The ways take turns in one run.
+CPU is that of the child and of starting it, from getrusage(), and for the fork server the mean,
+since the kernel counts its forks in hundredths of a second; an hour has 60 queries, and the whole
+agent may take 1.5 CPU-seconds of it.
 
-Then POLLS looks are taken through either way of the agent's own, and its memory must be what it was
-before.
+Then POLLS queries are made in both ways of the agent, and its memory must be what it was before.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +28,7 @@ import agent
 from agent.helper.forkserver import ForkServer
 from agent.helper.process import HelperProcesses
 from benchmarks import cost
-from tests.support import nvml_by_binding, stand_in_nvml
+from tests.support import stand_in_nvml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,48 +36,29 @@ if TYPE_CHECKING:
 GPUS = 8
 BUDGET_MS = 1500 / 60  # CPU a look, were it the agent's only work
 LEAK_KB = 256  # an allocator's noise over a thousand looks
-STANDBY, CHILD = "run: a fork of a bare process", "probe: -I -S, ctypes"
+FORK, CHILD, LATE = "run: a fork of the server", "probe: a helper process", "a fork that imports it"
 
 ROOT = str(Path(agent.__file__).parents[1])
-BARE = (
-    f"import sys; sys.path.append({ROOT!r}); "
-    "from agent.nvml.library import look; print(look(sys.argv[1]))"
-)
+# The fork server as it is, but nvidia-ml-py is imported by each fork.
+LATE_IMPORT = """\
+import ctypes.util, os, sys
+sys.path += {path!r}
+from agent.helper import main
+main.PRELOADED["nvml"] = ()
+os._exit(main.serve_forks(["nvml", "10"]))
+"""
 
 
-def by_standby() -> Callable[[], object]:
-    """The way of `run`: a fork of a helper that stands by."""
-    return partial(ForkServer("nvml", 10).call, {})
+def by_fork(*code: str) -> ForkServer:
+    """The way of `run`: a fork server, with other code if some is given."""
+    if not code:
+        return ForkServer("nvml", 10)
+    return ForkServer("nvml", 10, lambda *_: [sys.executable, "-I", "-S", "-c", *code])
 
 
 def by_child() -> Callable[[], object]:
-    """The way of `probe`: an isolated interpreter that loads neither json nor signal, NVML by
-    ctypes.
-    """
+    """The way of `probe`: a helper process for each query."""
     return partial(HelperProcesses().call, "nvml", {}, 10)
-
-
-def by_binding(*flags: str) -> Callable[[], object]:
-    """A child of the same kind that imports nvidia-ml-py instead."""
-    packages = sysconfig.get_paths()["purelib"]
-    command = [sys.executable, *flags, nvml_by_binding.__file__, packages]
-    return partial(HelperProcesses(lambda _verb, _seconds: command).call, "nvml", {}, 10)
-
-
-def by_fork(library: str) -> None:
-    """A fork of this process, with nvidia-ml-py imported but no library loaded."""
-    import_module("pynvml")  # so that the child need not
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        ctypes.CDLL(library)  # the binding's own dlopen finds it by its soname
-        os.write(writing, repr(nvml_by_binding.look()).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as answer:
-        if b"GPU-" not in answer.read():
-            raise SystemExit("the forked child found no GPU")
-    os.waitpid(child, 0)
 
 
 def interpreter(*arguments: str) -> Callable[[], object]:
@@ -98,23 +75,19 @@ def cpu_seconds() -> float:
 
 
 def measure(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, float]]:
-    """Median wall and CPU milliseconds, by way."""
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    ways[STANDBY]()  # it is there from now on
-    before = helpers_seconds()
-    for _ in range(rounds):
-        for name, work in ways.items():
-            start, used = time.perf_counter(), cpu_seconds()
+    """Median wall and mean CPU milliseconds, by way."""
+    wall: dict[str, list[float]] = {name: [] for name in ways}
+    used = dict.fromkeys(ways, 0.0)
+    for work in ways.values():
+        work()  # the fork servers run from now on
+    for name, work in ways.items():
+        before = cpu_seconds() + helpers_seconds()
+        for _ in range(rounds):
+            start = time.perf_counter()
             work()
-            taken[name].append((time.perf_counter() - start, cpu_seconds() - used))
-    forks = (helpers_seconds() - before) / rounds
-    return {
-        name: (
-            statistics.median(wall for wall, _ in times) * 1000,
-            (statistics.median(cpu for _, cpu in times) + forks * (name == STANDBY)) * 1000,
-        )
-        for name, times in taken.items()
-    }
+            wall[name].append(time.perf_counter() - start)
+        used[name] = (cpu_seconds() + helpers_seconds() - before) / rounds
+    return {name: (statistics.median(wall[name]) * 1000, used[name] * 1000) for name in ways}
 
 
 def helpers_seconds() -> float:
@@ -148,35 +121,34 @@ def stand_in() -> Iterator[str]:
 
 
 def main(rounds: int, polls: int) -> int:
-    """Print the table; 1 when the agent's way is over the budget, or either leaks."""
-    with stand_in() as library:
+    """Print the table; 1 if the agent's way exceeds the budget, or either way leaks."""
+    with stand_in():
+        server, child = by_fork(), by_child()
         grown = {
             name: growth(work, polls)
-            for name, work in ((STANDBY, by_standby()), (CHILD, by_child()))
+            for name, work in ((FORK, partial(server.call, {})), (CHILD, child))
         }
+        late = by_fork(LATE_IMPORT.format(path=[ROOT, *sys.path]))
         ways: dict[str, Callable[[], object]] = {
             "interpreter, -I -S": interpreter("-I", "-S", "-c", "pass"),
-            STANDBY: by_standby(),
-            CHILD: by_child(),
-            "the same with json and signal": interpreter(
-                "-I", "-S", "-c", f"import json, signal; {BARE}", library
-            ),
-            "-I -S, ctypes, nothing else": interpreter("-I", "-S", "-c", BARE, library),
-            "-I -S, nvidia-ml-py": by_binding("-I", "-S"),
-            "as usual, nvidia-ml-py": by_binding(),
-            "fork with nvidia-ml-py loaded": partial(by_fork, library),
+            FORK: partial(server.call, {}),
+            LATE: partial(late.call, {}),
+            CHILD: child,
         }
         results = measure(ways, rounds)
+        servers = cost.family(os.getpid())[1:]
+        resident = [cost.rollup(pid).rss for pid in servers]
     print(f"{GPUS} GPUs{'':28}{'wall ms':>9}{'CPU ms':>9}{'CPU-s an hour':>15}")
     for name, (wall, cpu) in results.items():
         print(f"{name:34}{wall:9.1f}{cpu:9.1f}{cpu * 60 / 1000:15.2f}")
+    print("resident KB of the fork server, and of the one without nvidia-ml-py:", *resident)
     for name, (before, after) in grown.items():
         print(
             f"memory of the parent before and after {polls} looks by {name}: "
             f"{before} KB, {after} KB"
         )
     leaks = max(after - before for before, after in grown.values())
-    return int(results[STANDBY][1] > BUDGET_MS or leaks > LEAK_KB)
+    return int(results[FORK][1] > BUDGET_MS or leaks > LEAK_KB)
 
 
 if __name__ == "__main__":

@@ -12,23 +12,31 @@ import signal
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
+from agent.daemon.pollers import pollers
+from agent.daemon.reaper import is_init, reap
 from agent.daemon.schedule import Schedule
 from agent.errors import Unavailable
 from agent.events.monitor import Monitors
+from agent.events.notifier import Notifier
 from agent.events.port_states import PortStateSweep
+from agent.helper.process import known_pids
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.transport import connect
 from agent.live_host import live_host, polled_gpus
+from agent.lldp.driver_flags import DriverFlags
+from agent.lldp.ethtool import private_flags
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
+from agent.lldp.rtnl_worker import RtnlWorker
 from agent.sysfs.guard import StuckGuard
 from agent.sysfs.reader import LiveRoot
 from agent.telemetry.collector import registry
@@ -96,14 +104,19 @@ def _assemble(
     keys = keys_of(configuration.naming)
     hold = configuration.settings.hold
     table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
-    inbox = FrameInbox(Listener(clock, openvswitch=configuration.openvswitch), table, clock)
+    results, sockets = Notifier(), Notifier("sockets")
+    worker = RtnlWorker(sockets.notify)
+    listener = Listener(clock, openvswitch=configuration.openvswitch, run=worker.submit)
+    flags = DriverFlags(private_flags, worker.submit)
+    inbox = FrameInbox(listener, table, clock, flags)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
-    signals = (signal.SIGHUP, *STOP_SIGNALS)
-    monitors = Monitors(frames=inbox.filenos, ports=ports, signals=signals)
+    signals = [signal.SIGHUP, *STOP_SIGNALS, *([signal.SIGCHLD] if is_init() else [])]
+    monitors = Monitors(frames=inbox.filenos, others=[ports, results, sockets], signals=signals)
     stack.callback(monitors.close)
     host = _host(configuration, inbox)
-    gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)
-    host = replace(host, clock=clock, neighbors=table, gpus=gpus, ask_smp=smps)
+    options = {"gpu_interval": configuration.gpu_interval}
+    host = replace(host, clock=clock, neighbors=table, private_flags=flags)
+    host, polled = pollers(host, options, lambda: BackgroundTask(notify=results.notify))
     reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
@@ -120,7 +133,7 @@ def _assemble(
         monitors=monitors,
         port_states=ports,
         inbox=inbox,
-        pollers=(gpus, smps),
+        pollers=polled,
         observer=Observer(host, configuration.naming, configuration.sources, hold, time.time),
         reconciler=Reconciler(
             connect(configuration.kubeconfig, configuration.context),
@@ -130,6 +143,8 @@ def _assemble(
         ),
         schedule=Schedule(configuration.settings, clock(), random.SystemRandom().random),
         reporter=reporter,
+        background=lambda: BackgroundTask(notify=results.notify),
+        reap=partial(reap, known_pids),
     )
     return Loop(components), reporter
 

@@ -19,6 +19,7 @@ from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import render
 from agent.model import Absent, Failed, Seen
 from agent.sources.observe import observe
+from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -76,9 +77,11 @@ class Observer:
         self._holds = Holds(self._hold, kept, self._host.clock())
         self._annotation = annotation
 
-    def observe(self) -> Cycle:
-        """Run one cycle."""
+    def observe(self, *, refresh: bool = True) -> Cycle:
+        """Run one cycle; `refresh` reads the facts of all devices anew."""
         took: dict[str, float] = {}
+        if refresh:
+            self._host.readers.refresh()
         interfaces = dict(self._annotation.interfaces) if self._annotation else {}
         observation = _without_disabled(observe(self._host, self._sources, interfaces, took))
         now = self._host.clock()
@@ -137,5 +140,8 @@ class Observer:
 
 def _without_disabled(observation: Observation) -> Observation:
     """Return the observation with each disabled source but "rdma" absent."""
-    absent: dict[str, Any] = dict.fromkeys(observation.off - {"rdma"}, DISABLED)
+    absent: dict[str, Any] = {}
+    for source in SOURCES:
+        if source.name in observation.off and source.name != "rdma":
+            absent |= {source.name: DISABLED, **source.derived(DISABLED)}
     return replace(observation, off=observation.off & {"rdma"}, **absent)

@@ -20,6 +20,8 @@ import agent
 from agent.errors import Malformed
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.model import Failed, Problem, Seen
+from agent.sources.table import NAMES
+from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
     from agent.model import Observation
 
 SCHEMA = 1
+RESYNC = 3600.0  # seconds, the greatest age of the annotation
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512
+MAX_PROBLEM = 200  # characters
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
@@ -64,7 +68,7 @@ def annotate(
 
 def _is_full(observation: Observation) -> bool:
     """Return True if no source failed and none is switched off."""
-    outcomes = (observation.rdma, observation.lldp, observation.ib, observation.nvml)
+    outcomes = [getattr(observation, name) for name in NAMES]
     return not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
@@ -122,6 +126,16 @@ def annotation_of(state: State, keys: Keys) -> tuple[Annotation | None, Problem 
     return parse(state.fields.get(Field(ANNOTATION, keys.annotation)), keys.annotation)
 
 
+def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
+    """Return True if the annotation is older than `resync` seconds, from the future or missing.
+
+    `now` is in seconds since the epoch.
+    """
+    if annotation is None or annotation.time is None:
+        return True
+    return not 0 <= now - annotation.time < resync
+
+
 def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None]:
     """Parse the annotation `key`.
 
@@ -132,7 +146,9 @@ def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None
     try:
         return _parse(text), None
     except (Malformed, ValueError, OverflowError, RecursionError) as error:
-        return None, Problem("node", key, None, f"malformed annotation, ignored: {error}"[:200])
+        return None, Problem(
+            "node", key, None, visible(f"malformed annotation, ignored: {error}", MAX_PROBLEM)
+        )
 
 
 def _parse(text: str) -> Annotation:

@@ -23,37 +23,27 @@ Sources: KEP-555 (server-side apply), meta/v1 Status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agent.errors import Unavailable
-from agent.kube.managed_fields import ACC, ANNOTATION, IB, LABEL, OBSERVED, Field, P, state_of
+from agent.kube.managed_fields import ACC, IB, LABEL, OBSERVED, Field, P, state_of
 from agent.kube.plan import ForeignField, body
 from agent.kube.response import Answer, Failure, answer_of, failure_of, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from agent.kube.managed_fields import Node
     from agent.kube.plan import Plan
     from agent.kube.response import Cause
-
-Json = Mapping[str, Any]
-Kube = Callable[[Json], Json]  # sends a request of the helper's verb `kube`; raises Unavailable
+    from agent.kube.transport import Kube, Reply, Request
 
 FAMILIES = (P, IB, ACC, OBSERVED)
 MAX_NAMINGS = 4  # denials that name keys; later ones are narrowed down by family
 MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
 MAX_UNAUTHORIZED = 2
-
-
-class Request(NamedTuple):
-    """One server-side apply as manager `bwagent`."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    force: bool
 
 
 class Refusal(NamedTuple):
@@ -81,20 +71,20 @@ class Outcome:
     left_alone: tuple[ForeignField, ...] = ()  # of the plan, and those found by conflicts
     taken: tuple[Taken, ...] = ()
     failure: Failure | None = None  # the reason for an early end
-    node: Mapping[str, Any] | None = None  # as in the last accepted response
+    node: Node | None = None  # as in the last accepted response
     requests: int = 0
 
 
-def get_node(kube: Kube, name: str) -> Json | Failure:
+def get_node(kube: Kube, name: str) -> Node | Failure:
     """Get the metadata of a Node."""
-    request = {"operation": "get", "node": name}
+    request: Request = {"operation": "get", "node": name}
     reply, answer = _send(kube, request)
     if answer.status == 401:
         reply, answer = _send(kube, request)
     return reply["node"] if answer.accepted else failure_of(answer, name)
 
 
-def list_nodes(kube: Kube) -> Iterator[Json | Failure]:
+def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
     """Yield every Node with fields of manager `bwagent`; a failure comes last.
 
     Needs the right to `list` nodes, which the agent's ClusterRole does not give.
@@ -111,21 +101,11 @@ def list_nodes(kube: Kube) -> Iterator[Json | Failure]:
 
 def apply(kube: Kube, plan: Plan) -> Outcome:
     """Apply a plan to its Node, due or not."""
-
-    def send(request: Request) -> Answer:
-        document = body(plan, request.labels, request.annotations)
-        operation = {
-            "operation": "apply",
-            "node": plan.node,
-            "body": document,
-            "force": request.force,
-        }
-        return _send(kube, operation)[1]
-
-    return run_negotiation(plan, send)
+    return run_negotiation(plan, lambda request: _send(kube, request)[1])
 
 
-def _send(kube: Kube, request: Json) -> tuple[Json, Answer]:
+def _send(kube: Kube, request: Request) -> tuple[Reply, Answer]:
+    reply: Reply
     try:
         reply = kube(request)
     except Unavailable as error:
@@ -163,7 +143,7 @@ class _Session:
         self.wanted = dict(plan.wanted)
         self.requests = 0
         self.namings = 0
-        self.node: Mapping[str, Any] | None = None
+        self.node: Node | None = None
         self.refused: dict[Field, str] = {}  # with the server's message
         self.back_off: set[str] = set()
         self.left_alone = list(plan.left_alone)
@@ -225,7 +205,7 @@ class _Session:
         unauthorized = conflicts = 0
         while unauthorized < MAX_UNAUTHORIZED and conflicts < MAX_CONFLICTS:
             fields = self.fields(families)
-            answer = yield _request(fields, force=force)
+            answer = yield self.request(fields, force=force)
             self.requests += 1
             if answer.accepted:
                 self.managed, self.node = fields, answer.node
@@ -243,6 +223,11 @@ class _Session:
         changes = self.changes(families)
         fields = {field: value for field, value in self.managed.items() if field not in changes}
         return fields | {field: self.wanted[field] for field in changes if field in self.wanted}
+
+    def request(self, fields: Mapping[Field, str], *, force: bool) -> Request:
+        """Return the request that makes these the fields of manager `bwagent`."""
+        document = body(self.plan, fields)
+        return {"operation": "apply", "node": self.plan.node, "body": document, "force": force}
 
     def changes(self, families: tuple[str, ...]) -> set[Field]:
         """Return the fields of these families that are to change."""
@@ -341,12 +326,6 @@ class _Session:
             return foreign
         fields = state_of(self.node).fields
         return replace(foreign, value=fields.get(Field(LABEL, foreign.key)))
-
-
-def _request(fields: Mapping[Field, str], *, force: bool) -> Request:
-    labels = {field.key: value for field, value in fields.items() if field.kind == LABEL}
-    annotations = {field.key: value for field, value in fields.items() if field.kind == ANNOTATION}
-    return Request(labels, annotations, force)
 
 
 def _field(path: str) -> Field:

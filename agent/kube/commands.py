@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.kube import diff
-from agent.kube.annotation import annotate, annotation_of
+from agent.kube.annotation import annotate, annotation_of, is_stale
 from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.managed_fields import LABEL, Field, keys_of, owned_labels, state_of
 from agent.kube.plan import Desired, plan, plan_fields
 from agent.kube.response import Failure
 from agent.model import Problem
-from agent.nvml.domain import PEER, disagreement, verdict
+from agent.nvml.domain import PEER, disagreement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from agent.kube.apply import Json, Kube, Outcome
-    from agent.kube.managed_fields import Keys
+    from agent.kube.apply import Outcome
+    from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Plan
+    from agent.kube.transport import Kube
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
     from agent.model import Observation
@@ -40,7 +41,7 @@ class Target:
     """The Node to label, as it was before."""
 
     kube: Kube
-    node: Json
+    node: Node
     keys: Keys
 
     def previous(self) -> dict[str, str]:
@@ -55,7 +56,7 @@ class Target:
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreement of another agent's accelerator label with the observation."""
         peer = state_of(self.node).fields.get(Field(LABEL, PEER))
-        text = disagreement(verdict(observation.nvml), peer)
+        text = disagreement(observation.accelerator, peer)
         return [Problem("nvml", PEER, None, text)] if text else []
 
 
@@ -68,12 +69,14 @@ def target(kube: Kube, name: str, naming: Naming) -> Target:
 
 
 def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[Plan, list[str]]:
-    """Return the plan for an observation, and its lines."""
-    before, problem = annotation_of(state_of(on.node), on.keys)
+    """Return the plan for an observation, and its lines; due if the annotation is stale, too."""
+    before, _ = annotation_of(state_of(on.node), on.keys)
     desired = Desired(rendered.labels, annotate(observation, rendered.labels, on.keys, before))
-    todo = plan(on.node, desired, on.keys, time.time())
-    problems = (*todo.problems, *([problem] if problem else []))
-    return todo, [*diff.planned(todo), *(f"{one.subject}: {one.text}" for one in problems)]
+    todo = plan(on.node, desired, on.keys)
+    if todo.updates_annotation and is_stale(before, time.time()):
+        todo = replace(todo, due=True)
+    problems = [f"{problem.subject}: {problem.text}" for problem in todo.problems]
+    return todo, [*diff.planned(todo), *problems]
 
 
 def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
@@ -88,11 +91,11 @@ def _fault(outcome: Outcome) -> str | None:
     if outcome.failure:
         return outcome.failure.text
     if outcome.refused:
-        return f"{len(outcome.refused)} keys refused, the first is {outcome.refused[0].key}"
+        return f"keys refused: {len(outcome.refused)}, the first is {outcome.refused[0].key}"
     return None
 
 
-def removal(node: Json, keys: Keys) -> Plan:
+def removal(node: Node, keys: Keys) -> Plan:
     """Return the plan that removes all owned labels and the annotation; not due if there are none.
 
     Labels under an earlier prefix are found with that prefix's keys.
@@ -101,7 +104,7 @@ def removal(node: Json, keys: Keys) -> Plan:
     return replace(todo, due=todo.managed != todo.wanted)
 
 
-def removals(nodes: Iterable[Json], keys: Keys) -> Iterator[Plan]:
+def removals(nodes: Iterable[Node], keys: Keys) -> Iterator[Plan]:
     """Yield the removals of those Nodes that have anything to remove."""
     return (todo for node in nodes if (todo := removal(node, keys)).due)
 
@@ -118,7 +121,7 @@ def plan_cleanup(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
     return list(removals(nodes, keys_of(naming)))
 
 
-def _required(node: Json | Failure) -> Json:
+def _required(node: Node | Failure) -> Node:
     if isinstance(node, Failure):
         raise Unavailable(node.text)
     return node

@@ -15,6 +15,7 @@ a field's name.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,9 +24,11 @@ from agent.kube import MANAGER
 from agent.labels.table import LABELS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from agent.labels.table import Naming
+
+Node = Mapping[str, Any]  # the JSON object, of which its metadata is read
 
 OBSERVED = "observed"  # the annotation's name below P, and its family
 P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix
@@ -96,7 +99,7 @@ class State:
         return {field: value for field, value in self.fields.items() if field in self.managed}
 
 
-def state_of(node: Mapping[str, Any]) -> State:
+def state_of(node: Node) -> State:
     """Read a Node as the API server sent it. Raises Malformed if name or uid is missing."""
     metadata = _mapping(node, "metadata")
     name, uid = metadata.get("name"), metadata.get("uid")
@@ -112,7 +115,7 @@ def state_of(node: Mapping[str, Any]) -> State:
     return State(name, uid, _fields(metadata), frozenset(managed), others)
 
 
-def owned_labels(node: Mapping[str, Any], keys: Keys) -> dict[str, str]:
+def owned_labels(node: Node, keys: Keys) -> dict[str, str]:
     """Return the labels of the table that belong to manager `bwagent` on this Node."""
     managed = state_of(node).managed_values()
     return {

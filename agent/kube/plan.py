@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from agent.kube.annotation import Annotation
-    from agent.kube.managed_fields import Keys, State
-
-RESYNC = 3600.0  # seconds, the greatest age of the annotation
+    from agent.kube.managed_fields import Keys, Node, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,6 @@ class Desired:
     labels: Mapping[str, str]
     annotation: Annotation
     backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
-    resync: float = RESYNC
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,13 @@ class Plan:
     left_alone: tuple[ForeignField, ...] = ()
     postponed: tuple[str, ...] = ()  # recently refused keys that would change
     problems: tuple[Problem, ...] = ()
-    due: bool = False  # something changed, or the annotation needs a refresh
+    due: bool = False  # a label, the boot ID or an interface changes
+
+    @property
+    def updates_annotation(self) -> bool:
+        """True if the annotation changes, if only in its time."""
+        field = Field(ANNOTATION, self.keys.annotation)
+        return self.wanted.get(field) != self.managed.get(field)
 
     @property
     def added(self) -> dict[str, str]:
@@ -90,11 +93,10 @@ class Plan:
         return sorted((label, value) for label, value in self.wanted.items() if label.kind == LABEL)
 
 
-def plan(node: Mapping[str, Any], desired: Desired, keys: Keys, now: float) -> Plan:
-    """Return the changes that make `node` as desired; `now` is in seconds since the epoch.
+def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
+    """Return the changes that make `node` as desired, whatever the age of its annotation.
 
-    `node` is the Node as the API server sent it. Raises Malformed if name or uid is missing;
-    ignores other malformed fields.
+    Raises Malformed if the Node's name or uid is missing; ignores other malformed fields.
     """
     state = state_of(node)
     asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
@@ -112,7 +114,7 @@ def plan(node: Mapping[str, Any], desired: Desired, keys: Keys, now: float) -> P
         found,
         postponed=tuple(sorted(unchanged)),
         problems=(*problems, *([problem] if problem else [])),
-        due=_labels_differ(found) or _is_stale(found, desired, previous, now),
+        due=_labels_differ(found) or _has_new_facts(found, desired.annotation, previous),
     )
 
 
@@ -125,14 +127,11 @@ def plan_fields(
     """
     managed = state.managed_values()
     foreign = {field for field in asked if _is_foreign(field, asked[field], state, keys)}
-    wanted = {
-        field: value
-        for field, value in managed.items()
-        if field in frozen or keys.family(field) is None
-    }
+    wanted = _kept(managed, frozen, keys)
     wanted |= {field: asked[field] for field in asked if field not in frozen | foreign}
-    shared = managed.keys() & state.others.keys()
     either = managed.keys() | wanted.keys()
+    shared = managed.keys() & state.others.keys()
+    left_alone = foreign | (shared - wanted.keys())
     return Plan(
         node=state.name,
         uid=state.uid,
@@ -141,19 +140,29 @@ def plan_fields(
         wanted=wanted,
         on_node={field: state.fields[field] for field in either if field in state.fields},
         shared=frozenset(shared),
-        left_alone=tuple(
-            ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
-            for field in sorted(foreign | (shared - wanted.keys()))
-        ),
+        left_alone=tuple(_foreign_field(field, asked, state) for field in sorted(left_alone)),
     )
 
 
-def body(plan: Plan, labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
+def _kept(managed: Mapping[Field, str], frozen: AbstractSet[Field], keys: Keys) -> dict[Field, str]:
+    """Return the managed fields that are frozen or outside the label table."""
+    return {
+        field: value
+        for field, value in managed.items()
+        if field in frozen or keys.family(field) is None
+    }
+
+
+def _foreign_field(field: Field, asked: Mapping[Field, str], state: State) -> ForeignField:
+    return ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
+
+
+def body(plan: Plan, fields: Mapping[Field, str]) -> dict[str, Any]:
     """Return the body of a server-side apply; the uid makes a recreated Node a conflict."""
     metadata: dict[str, Any] = {"name": plan.node, "uid": plan.uid}
-    for kind, values in ((LABEL, labels), (ANNOTATION, annotations)):
-        if values:  # the API server takes an empty map as a field to own
-            metadata[kind] = dict(sorted(values.items()))
+    for kind, key in sorted(fields):
+        # A map only where it has a key: an empty one would be a field to own.
+        metadata.setdefault(kind, {})[key] = fields[Field(kind, key)]
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
@@ -194,16 +203,16 @@ def _labels_differ(plan: Plan) -> bool:
     return any(plan.managed.get(label) != plan.wanted.get(label) for label in labels)
 
 
-def _is_stale(plan: Plan, desired: Desired, previous: Annotation | None, now: float) -> bool:
-    """Return True if the annotation is to be written although no label changes.
+def _has_new_facts(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
+    """Return True if the annotation changes in more than its time.
 
-    It is old, of another boot, of other interfaces, or cannot be parsed.
+    It is new, has no time, belongs to another manager or cannot be parsed, or it is of another boot
+    or of other interfaces.
     """
-    field = Field(ANNOTATION, plan.keys.annotation)
-    if plan.wanted.get(field) == plan.managed.get(field):
+    if not plan.updates_annotation:
         return False
-    if previous is None or previous.time is None or field not in plan.managed:
+    if previous is None or previous.time is None:
         return True
-    wanted = desired.annotation
-    same = (previous.boot_id, previous.interfaces) == (wanted.boot_id, wanted.interfaces)
-    return not (same and 0 <= now - previous.time < desired.resync)
+    if Field(ANNOTATION, plan.keys.annotation) not in plan.managed:
+        return True
+    return (previous.boot_id, previous.interfaces) != (wanted.boot_id, wanted.interfaces)

@@ -10,41 +10,26 @@ Invariants:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.kube.apply import apply, get_node
-from agent.kube.plan import Desired, plan
+from agent.kube.plan import plan
 from agent.kube.response import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.kube.annotation import Annotation
-    from agent.kube.apply import Json, Kube, Outcome
-    from agent.kube.managed_fields import Keys
-    from agent.kube.plan import Plan
-
-NEVER_STALE = 2.0**53  # seconds since the epoch, after every annotation: the schedule knows its age
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The labels and the annotation that the Node should have."""
-
-    labels: Mapping[str, str]
-    told: Annotation
-    backed_off: frozenset[str] = frozenset()
-    always: bool = False  # make a request though nothing has changed
+    from agent.kube.apply import Outcome
+    from agent.kube.managed_fields import Keys, Node
+    from agent.kube.plan import Desired, Plan
+    from agent.kube.transport import Kube, Reply, Request
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The result of a reconciliation."""
 
-    node: Json | None  # as it is now; None: unknown
+    node: Node | None  # as it is now; None: unknown
     plan: Plan | None = None
     outcome: Outcome | None = None
     failure: Failure | None = None
@@ -60,36 +45,44 @@ class Reconciler:
     keys: Keys
     dry_run: bool = False
 
-    def reconcile(self, node: Json | None, wish: Wish | None) -> Result:
-        """Make the Node as desired, or only get it.
+    def reconcile(
+        self, node: Node | None, desired: Desired | None, *, always: bool = False
+    ) -> Result:
+        """Make the Node as desired, or only get it (None).
 
-        `node` is the Node of the last result.
+        `node` is the Node of the last result. With `always`, a request is made though nothing
+        changed, to refresh the annotation and repair drift.
         """
         codes: list[int | None] = []
-
-        def kube(request: Json) -> Json:
-            try:
-                reply = self.kube(request)
-            except Unavailable:
-                codes.append(None)
-                raise
-            codes.append(reply.get("status"))
-            return reply
-
+        kube = _counted(self.kube, codes)
         found = node or get_node(kube, self.name)
         if isinstance(found, Failure):
             return Result(None, failure=found, codes=tuple(codes))
-        if wish is None:
+        if desired is None:
             return Result(found, codes=tuple(codes))
-        desired = Desired(wish.labels, wish.told, wish.backed_off, math.inf)
-        todo = plan(found, desired, self.keys, NEVER_STALE)
-        if self.dry_run or not (todo.due or wish.always):
+        todo = plan(found, desired, self.keys)
+        if self.dry_run or not (todo.due or always):
             return Result(found, todo, codes=tuple(codes))
         outcome = apply(kube, todo)
         return Result(_after(outcome, found), todo, outcome, outcome.failure, tuple(codes))
 
 
-def _after(outcome: Outcome, before: Json) -> Json | None:
+def _counted(kube: Kube, codes: list[int | None]) -> Kube:
+    """Return a Kube that appends the status of each reply to `codes`; None for no reply."""
+
+    def counted(request: Request) -> Reply:
+        try:
+            reply = kube(request)
+        except Unavailable:
+            codes.append(None)
+            raise
+        codes.append(reply.get("status"))
+        return reply
+
+    return counted
+
+
+def _after(outcome: Outcome, before: Node) -> Node | None:
     """Return the Node after an outcome; None if it has to be read again."""
     if outcome.failure and outcome.failure.kind != "busy":
         return None

@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agent.text import visible
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,22 +24,6 @@ MAX_RETRY_AFTER = 600.0  # seconds
 MAX_MESSAGE = 500  # characters of a server's message that are shown
 DENIALS = (400, 403, 422)
 CONFLICT = "FieldManagerConflict"
-
-# Kinds of `Failure` that pass by themselves; the others want a person.
-TRANSIENT = {
-    *(
-        "busy",
-        "conflict",
-        "cut",
-        "garbage",
-        "not-found",
-        "recreated",
-        "server",
-        "timeout",
-        "unauthorized",
-    ),
-    *("helper", "unreachable"),
-}
 
 
 class Cause(NamedTuple):
@@ -111,11 +97,6 @@ class Failure:
     text: str  # one line that names the Node
     retry_after: float | None = None  # seconds to wait at least; None: no demand of the server
 
-    @property
-    def transient(self) -> bool:
-        """It passes by itself, so trying again with the usual back-off is right."""
-        return self.kind in TRANSIENT
-
 
 def answer_of(reply: Mapping[str, Any]) -> Answer:
     """Read the reply of the helper's verb `kube`; see agent/kube/reply.py for its shapes."""
@@ -146,9 +127,7 @@ def failure_of(answer: Answer, node: str) -> Failure:
 
 def one_line(text: str) -> str:
     """Return text of a server as one printable line of up to MAX_MESSAGE characters."""
-    words = " ".join(text.split())
-    printable = "".join(character if character.isprintable() else "?" for character in words)
-    return printable if len(printable) <= MAX_MESSAGE else printable[: MAX_MESSAGE - 3] + "..."
+    return visible(" ".join(text.split()), MAX_MESSAGE)
 
 
 def _kind(answer: Answer) -> str:

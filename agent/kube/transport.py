@@ -6,12 +6,24 @@ take more memory than everything else, for as long as the agent runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Required, TypedDict
 
 from agent.helper.process import call
 
-if TYPE_CHECKING:
-    from agent.kube.apply import Kube
+Request = TypedDict(
+    "Request",
+    {
+        "operation": Required[Literal["get", "apply", "list"]],
+        "node": str,  # of get and apply
+        "body": Mapping[str, Any],  # of apply: the object for server-side apply
+        "force": bool,  # of apply: take fields over from other managers
+        "continue": str,  # of list: metadata.continue of the page before, empty for the first
+    },
+    total=False,
+)
+Reply = Mapping[str, Any]  # see agent/kube/reply.py
+Kube = Callable[[Request], Reply]  # sends a request; raises Unavailable if there is no reply
 
 TIMEOUT = 10.0  # seconds to connect, and for each read
 REQUEST_TIMEOUT = 25.0  # seconds for a whole request with a kubeconfig's credential plugin

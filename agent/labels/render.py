@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
 from agent.labels.table import LABELS
-from agent.labels.values import has_unread_devices
+from agent.labels.values import unread
 from agent.model import Problem
 
 if TYPE_CHECKING:
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
 
     from agent.labels.table import Naming
     from agent.labels.values import Value
-    from agent.model import Observation
+    from agent.model import HoldReason, Observation
 
 
 class Rendered(NamedTuple):
     """The labels that the Node should carry, by key, and the problems of those that it cannot."""
 
     labels: dict[str, str]
-    held: tuple[str, ...] = ()  # keys whose value is the one published before
+    held: Mapping[str, HoldReason] = MappingProxyType({})  # keys that keep their published value
     problems: tuple[Problem, ...] = ()
     incomplete: tuple[str, ...] = ()  # keys with a new value made from incomplete facts
 
@@ -38,7 +39,7 @@ def render(
     """
     previous = previous or {}
     labels: dict[str, str] = {}
-    held: list[str] = []
+    held: dict[str, HoldReason] = {}
     incomplete: list[str] = []
     problems: list[Problem] = []
     infiniband = _is_infiniband(observation, previous.get(f"{naming.prefix}/flavor"))
@@ -47,16 +48,15 @@ def render(
         if template is None or (row.key.startswith("IB/") and not infiniband):
             continue
         for value in row.values(observation):
-            kept = _kept(template, value, previous)
-            if kept:
+            if value.hold and (kept := _kept(template, value, previous)):
                 labels |= kept
-                held += kept
+                held |= dict.fromkeys(kept, value.hold)
                 continue
             new = _encoded(template, value, problems)
             labels |= new
-            if not value.complete:
+            if value.hold:
                 incomplete += new
-    return Rendered(dict(sorted(labels.items())), tuple(held), tuple(problems), tuple(incomplete))
+    return Rendered(dict(sorted(labels.items())), held, tuple(problems), tuple(incomplete))
 
 
 def _is_infiniband(observation: Observation, published: str | None) -> bool:
@@ -67,7 +67,7 @@ def _is_infiniband(observation: Observation, published: str | None) -> bool:
     roles = observation.ports
     if any(role.backend and role.port.link_layer == "InfiniBand" for role in roles):
         return True
-    return has_unread_devices(observation) and published == "infiniband"
+    return unread(observation) is not None and published == "infiniband"
 
 
 def _template(key: str, naming: Naming) -> str | None:
@@ -80,16 +80,12 @@ def _template(key: str, naming: Naming) -> str | None:
 
 
 def _kept(template: str, value: Value, previous: Mapping[str, str]) -> dict[str, str]:
-    """Return the published labels of a row that a value leaves as they are.
-
-    A complete text leaves none. Otherwise the labels of the interfaces that the value covers stay.
+    """Return the published labels of a row that a value holds: those of interfaces it covers.
 
     Example: mlx5_1 cannot be read, so the value covers mlx5_1 and its ports mlx5_1-*. Of the row
     `P/neighbors.current.{if}.device` the published labels of mlx5_1 and mlx5_1-3 are kept, those of
     mlx5_10 are not.
     """
-    if value.text is not None and value.complete:
-        return {}
     if "{if}" not in template:
         return {template: previous[template]} if template in previous else {}
     kept = {}

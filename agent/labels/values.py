@@ -1,8 +1,9 @@
 """Read the values of the label table's rows out of an observation.
 
 Invariants:
-- A value with a text is published.
-- A value without a text cannot be read now: the labels that it covers stay as they are.
+- A complete text is published.
+- A value with a hold reason leaves the published labels that it covers as they are. Its text was
+  made from incomplete facts; it is published where the Node has no such label yet.
 - A label that no value covers is removed.
 
 So absence removes and failure holds, for each interface on its own.
@@ -12,28 +13,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.model import Failed, Seen, natural
-from agent.nvml.domain import verdict
+from agent.model import Failed, HoldReason, NeighborReason, Seen, natural
+from agent.sources.table import NEIGHBOR_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.model import Link, Neighbor, Observation
 
-# The sources of neighbors: fields of Observation, and the link layer whose ports each one covers.
-NEIGHBOR_SOURCES = (("lldp", "Ethernet"), ("ib", "InfiniBand"))
-
 
 class Value(NamedTuple):
-    """The raw text of one row's labels, not encoded yet, and the interfaces that it covers.
+    """The raw text of one row's labels, not encoded yet, and the interfaces that it covers."""
 
-    A value that is not `complete` was made from a part of what it depends on; it is published only
-    where the Node has no such label yet.
-    """
-
-    text: str | None  # None: cannot be read now
+    text: str | None  # None: cannot be read now, and `hold` is the reason
     interface: str | None = None  # None: all interfaces, or a row without interfaces
-    complete: bool = True
+    hold: HoldReason | None = None  # None: the text is complete
     is_device: bool = False  # `interface` is a device: its ports and bond legs are covered
     except_for: tuple[str, ...] = ()  # not covered by a value for all interfaces
 
@@ -48,17 +42,17 @@ class Value(NamedTuple):
 
 def flavor(observation: Observation) -> Iterable[Value]:
     """Yield `infiniband` or `roce`, the link layer of the backend ports."""
-    if "rdma" in observation.off:
-        yield Value(None)
+    if failure := _failure(observation, "rdma"):
+        yield Value(None, hold=failure)
         return
     link_layers = {role.port.link_layer for role in observation.ports if role.backend}
-    unread = has_unread_devices(observation)
+    hold = unread(observation)
     if "InfiniBand" in link_layers:
         yield Value("infiniband")
     elif "Ethernet" in link_layers:
-        yield Value("roce", complete=not unread)
-    elif unread:
-        yield Value(None)
+        yield Value("roce", hold=hold)
+    elif hold:
+        yield Value(None, hold=hold)
 
 
 def speed(observation: Observation) -> Iterable[Value]:
@@ -66,13 +60,13 @@ def speed(observation: Observation) -> Iterable[Value]:
 
     The sum is incomplete while the state or rate of a backend port, or a whole device, is unread.
     """
-    if isinstance(observation.rdma, Failed) or "rdma" in observation.off:
-        yield Value(None)
+    if failure := _failure(observation, "rdma"):
+        yield Value(None, hold=failure)
         return
     rates = [role.counted_gbps for role in observation.ports if role.backend]
     total = f"{sum(filter(None, rates)):.3f}".rstrip("0").rstrip(".")
-    complete = None not in rates and not has_unread_devices(observation)
-    yield Value(f"{total}G", complete=complete)
+    incomplete = HoldReason.INCOMPLETE if None in rates else None
+    yield Value(f"{total}G", hold=unread(observation) or incomplete)
 
 
 def neighbor_device(observation: Observation) -> Iterable[Value]:
@@ -104,16 +98,23 @@ def ports(observation: Observation) -> Iterable[Value]:
 
 def accelerator(observation: Observation) -> Iterable[Value]:
     """Yield the NVLink domain that all GPUs of the node agree on."""
-    found = verdict(observation.nvml)
-    if found.value or found.holds:
+    found = observation.accelerator
+    if found.value:
         yield Value(found.value)
+    elif found.holds:
+        yield Value(None, hold=_failure(observation, "nvml") or HoldReason.NO_DOMAIN)
 
 
-def has_unread_devices(observation: Observation) -> bool:
-    """Return True if a device that may belong to the backend could not be read at all."""
-    if isinstance(observation.rdma, Failed) or observation.unbound:
-        return True
-    return bool(_failed_devices(observation))
+def unread(observation: Observation) -> HoldReason | None:
+    """Return the reason why a device that may belong to the backend was not read; None if all were.
+
+    Ports of a device that was read may still have unread facts.
+    """
+    if isinstance(observation.rdma, Failed):
+        return HoldReason.SOURCE_FAILED
+    if _failed_devices(observation):
+        return HoldReason.DEVICE_FAILED
+    return HoldReason.DEVICE_GONE if observation.unbound else None
 
 
 def _of_neighbors(
@@ -124,11 +125,11 @@ def _of_neighbors(
         if link.neighbors:
             yield Value(text_of(link.neighbors[0]) or "", link.interface)
         elif link.hold:
-            yield Value(None, link.interface)
+            yield Value(None, link.interface, _hold_of(link))
     for device in _failed_devices(observation):
-        yield Value(None, device, is_device=True)
+        yield Value(None, device, HoldReason.DEVICE_FAILED, is_device=True)
     for interface in observation.unbound:
-        yield Value(None, interface)
+        yield Value(None, interface, HoldReason.DEVICE_GONE)
 
 
 def _of_failed_sources(observation: Observation) -> Iterable[Value]:
@@ -143,22 +144,40 @@ def _of_failed_sources(observation: Observation) -> Iterable[Value]:
     LLDP failed those of mlx5_1 are held, with LLDP switched off those of both.
     """
     if isinstance(observation.rdma, Failed):
-        yield Value(None)
+        yield Value(None, hold=HoldReason.SOURCE_FAILED)
     layers = {role.interface: role.port.link_layer for role in observation.ports if role.backend}
     for source, link_layer in NEIGHBOR_SOURCES:
-        covered = [name for name, layer in layers.items() if layer == link_layer]
-        if source in observation.off:
-            yield Value(None, except_for=tuple(name for name in layers if name not in covered))
-        elif isinstance(getattr(observation, source), Failed):
-            yield from (Value(None, name) for name in covered)
+        failure = _failure(observation, source)
+        if failure is HoldReason.SOURCE_OFF:
+            others = (name for name, layer in layers.items() if layer != link_layer)
+            yield Value(None, hold=failure, except_for=tuple(others))
+        elif failure:
+            covered = (name for name, layer in layers.items() if layer == link_layer)
+            yield from (Value(None, name, failure) for name in covered)
+
+
+def _failure(observation: Observation, source: str) -> HoldReason | None:
+    """Return the reason why a source was not read; None if it saw something or nothing."""
+    if source in observation.off:
+        return HoldReason.SOURCE_OFF
+    failed = isinstance(getattr(observation, source), Failed)
+    return HoldReason.SOURCE_FAILED if failed else None
+
+
+def _hold_of(link: Link) -> HoldReason:
+    if link.missing == NeighborReason.NO_NETDEV:
+        return HoldReason.LENT
+    if link.missing == NeighborReason.LINK_DOWN:
+        return HoldReason.LINK_DOWN
+    return HoldReason.NO_NEIGHBOR
 
 
 def _joined(observation: Observation, parts: list[str]) -> Iterable[Value]:
     """Yield the parts as one text; incomplete while a backend port may have an unread neighbor."""
-    unread = has_unread_devices(observation) or isinstance(observation.ib, Failed)
-    unread = unread or any(link.hold and not link.neighbors for link in _links(observation))
-    if parts or unread:
-        yield Value("_".join(parts) or None, complete=not unread)
+    holds = (_hold_of(link) for link in _links(observation) if link.hold and not link.neighbors)
+    hold = unread(observation) or _failure(observation, "ib") or next(holds, None)
+    if parts or hold:
+        yield Value("_".join(parts) or None, hold=hold)
 
 
 def _links(observation: Observation) -> Iterable[Link]:

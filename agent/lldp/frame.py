@@ -9,11 +9,12 @@ Of LLDPDU TLV are ignored.
 
 Stricter than the standard: 9.2.7.7.2 d) and e) discard a wrong TLV and keep the rest. Here the
 whole frame is refused, since a neighbor without its System Name would be published under another
-name. A description of more than 255 octets is the exception: it alone is discarded.
+name. A Port Description of more than 255 octets is the exception: it alone is discarded. System
+Descriptions, Management Addresses and the values of organizationally specific TLVs are not decoded.
 
 Accepted: a Time To Live TLV longer than two octets (9.2.7.7.1 c), a frame without an End TLV
-(9.2.7.7.1 h; as Wireshark, unlike lldpd), empty strings, a management address without its OID, and
-MAC addresses of other than six octets (no clause limits them, and lldpd shows them).
+(9.2.7.7.1 h; as Wireshark, unlike lldpd), empty strings, and MAC addresses of other than six octets
+(no clause limits them, and lldpd shows them).
 
 The sender is not trusted: unprintable characters in any text (line end, ESC, bidirectional mark)
 are escaped as \xNN.
@@ -33,18 +34,9 @@ NEAREST_BRIDGE = bytes.fromhex("0180c200000e")  # Table 7-1, as the next two
 NEAREST_NON_TPMR_BRIDGE = bytes.fromhex("0180c2000003")
 NEAREST_CUSTOMER_BRIDGE = bytes.fromhex("0180c2000000")
 
-# Table 8-1; 9 to 126 are reserved, and skipped.
-(
-    _END,
-    _CHASSIS_ID,
-    _PORT_ID,
-    _TTL,
-    _PORT_DESCRIPTION,
-    _SYSTEM_NAME,
-    _SYSTEM_DESCRIPTION,
-    _CAPABILITIES,
-    _MANAGEMENT_ADDRESS,
-) = range(9)
+# TLV types, Table 8-1; 9 to 126 are reserved, and skipped.
+_END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME = range(6)
+_CAPABILITIES = 7
 _ORGANIZATION = 127
 _NAMES = (
     "End Of LLDPDU",
@@ -57,11 +49,11 @@ _NAMES = (
     "System Capabilities",
     "Management Address",
 )
-# 9.2.7.7.1 a), 8.5.6.3, 8.5.7.3, 8.5.8.3; a second Port Description breaks a "should" (8.5.5.3).
-_UNIQUE = frozenset({_CHASSIS_ID, _PORT_ID, _TTL, _SYSTEM_NAME, _SYSTEM_DESCRIPTION, _CAPABILITIES})
+# 9.2.7.7.1 a), 8.5.6.3, 8.5.8.3; a second Port Description breaks a "should" (8.5.5.3).
+_UNIQUE = frozenset({_CHASSIS_ID, _PORT_ID, _TTL, _SYSTEM_NAME, _CAPABILITIES})
 _CHASSIS_MAC, _CHASSIS_NETWORK = 4, 5  # chassis ID subtypes, Table 8-2
 _PORT_MAC, _PORT_NETWORK = 3, 4  # port ID subtypes, Table 8-3
-_MAX_STRING = 255  # octets; 8.5.5.2, 8.5.6.2, 8.5.7.2
+_MAX_STRING = 255  # octets; 8.5.5.2, 8.5.6.2
 _MAX_VALUE = 511  # octets; the length field has nine bits
 _OUI_AND_SUBTYPE = 4  # octets, 8.6.1
 
@@ -88,7 +80,7 @@ def is_lldp(frame: bytes) -> bool:
 
 def decode(frame: bytes) -> LldpNeighbor:
     """Decode a frame, given as in `Frame.data`; raise `Malformed` and nothing else."""
-    tlvs, management = _split(frame, _lldpdu_offset(frame))
+    tlvs = _split(frame, _lldpdu_offset(frame))
     addresses = frame[:12].hex(":")
     chassis_subtype, chassis_id = _identifier(tlvs[_CHASSIS_ID], _CHASSIS_MAC, _CHASSIS_NETWORK)
     port_subtype, port_id = _identifier(tlvs[_PORT_ID], _PORT_MAC, _PORT_NETWORK)
@@ -102,9 +94,7 @@ def decode(frame: bytes) -> LldpNeighbor:
         _ttl(tlvs[_TTL]),
         _description(tlvs[_PORT_DESCRIPTION]) if _PORT_DESCRIPTION in tlvs else None,
         _system_name(tlvs[_SYSTEM_NAME]) if _SYSTEM_NAME in tlvs else None,
-        _description(tlvs[_SYSTEM_DESCRIPTION]) if _SYSTEM_DESCRIPTION in tlvs else None,
         _capabilities(tlvs[_CAPABILITIES]) if _CAPABILITIES in tlvs else None,
-        tuple(map(_management_address, management)) if management else (),
     )
 
 
@@ -121,14 +111,13 @@ def _lldpdu_offset(frame: bytes) -> int:
     raise Malformed(f"no LLDP ethertype at octet {at}, after {(at - 12) // 4} VLAN tags")
 
 
-def _split(frame: bytes, at: int) -> tuple[dict[int, _Tlv], list[_Tlv]]:  # noqa: C901 - one pass, for speed
-    """Split the LLDPDU at an offset: the first TLV of each type, and all management addresses.
+def _split(frame: bytes, at: int) -> dict[int, _Tlv]:  # noqa: C901 - one pass, for speed
+    """Split the LLDPDU at an offset; return the first TLV of each type.
 
     The LLDPDU ends with the End TLV or with the frame. The first three TLVs are mandatory and in
     order (8.2).
     """
     tlvs: dict[int, _Tlv] = {}
-    addresses: list[_Tlv] = []
     end = len(frame)
     mandatory = _CHASSIS_ID  # the next one; past _TTL: none
     while at + 2 <= end:
@@ -148,17 +137,15 @@ def _split(frame: bytes, at: int) -> tuple[dict[int, _Tlv], list[_Tlv]]:  # noqa
                 raise _wrong_length(tlv, _OUI_AND_SUBTYPE, _MAX_VALUE)
         elif kind == _END:
             if following == at + 2:
-                return tlvs, addresses
+                return tlvs
             break
-        elif kind == _MANAGEMENT_ADDRESS:
-            addresses.append(tlv)
         elif kind not in tlvs:
             tlvs[kind] = tlv
         elif kind in _UNIQUE:
             raise _malformed(tlv, "duplicate")
         at = following
     _check_end(frame, at, mandatory)
-    return tlvs, addresses
+    return tlvs
 
 
 def _check_end(frame: bytes, at: int, mandatory: int) -> None:
@@ -225,22 +212,6 @@ def _capabilities(tlv: _Tlv) -> int:
     if len(tlv[2]) != 4:
         raise _wrong_length(tlv, 4, 4)
     return int.from_bytes(tlv[2][2:], "big")
-
-
-def _management_address(tlv: _Tlv) -> str:
-    """Return the address of a Management Address TLV (8.5.9).
-
-    String length 1, address family 1, address 1 to 31, interface numbering 1, number 4, OID.
-    """
-    value = tlv[2]
-    if len(value) < 8:
-        raise _wrong_length(tlv, 8, _MAX_VALUE)
-    length = value[0]
-    if not 2 <= length <= 32 or len(value) < 1 + length + 5:
-        raise _malformed(
-            tlv, f"an address string of {length} octets does not fit into {len(value)}"
-        )
-    return _address(value[1 : 1 + length])
 
 
 def _address(octets: bytes) -> str:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+from agent.lldp.driver_flags import DriverFlags
+from agent.lldp.opener import run_at_once
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -26,40 +29,61 @@ class Listener(Protocol):
 
     dropped: dict[str, int]
 
-    def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
-        """Receive on these netdevs; return the error of each that has no socket."""
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """The error of each netdev whose socket could not be opened."""
+
+    def watch(self, netdevs: Iterable[str]) -> Mapping[str, str | None]:
+        """Receive on these netdevs; return those without a socket, with the error, if any."""
 
     def receive(self, timeout: float) -> list[Frame]:
         """Return the frames received."""
 
     def filenos(self) -> list[int]:
-        """Return the descriptors to poll."""
+        """Return the descriptors to poll, with those of sockets opened meanwhile."""
 
     def close(self) -> None:
         """Close all sockets."""
 
 
 class FrameInbox:
-    """The received frames of the netdevs of the last observation; see Host.frames."""
+    """The received frames of the netdevs of the last observation; see Host.frames.
+
+    The sockets are opened, and `flags` read, in the thread of an RtnlWorker. When that notifies,
+    call `receive`.
+    """
 
     def __init__(
-        self, listener: Listener, table: NeighborTable, clock: Callable[[], float]
+        self,
+        listener: Listener,
+        table: NeighborTable,
+        clock: Callable[[], float],
+        flags: DriverFlags | None = None,
     ) -> None:
         self.netdevs: frozenset[str] = frozenset()
         self.dropped = listener.dropped
         self._listener, self._table, self._clock = listener, table, clock
+        self._flags = flags or DriverFlags(lambda _netdev: {}, run_at_once)
+        self._errors: Mapping[str, str] = {}  # of the last observation
         self._queue: deque[Frame] = deque(maxlen=MAX_QUEUED)
         self._paused_until = 0.0
 
-    def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str]]:
-        """Return and clear the queue for an observation of these netdevs, with socket errors."""
+    def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], Mapping[str, str | None]]:
+        """Return and clear the queue for an observation of these netdevs, up or down.
+
+        The second value has the netdevs without a socket: the error, or None if it is being opened.
+        """
         self._table.forget(self.netdevs - netdevs.keys())
         self.netdevs = frozenset(netdevs)
-        errors = self._listener.watch(netdevs)
+        self._flags.set_links(netdevs)
+        try:
+            missing = self._listener.watch(netdevs)
+        finally:
+            self._errors = self._listener.errors
         self.receive()
         frames = [frame for frame in self._queue if frame.netdev in netdevs]
         self._queue.clear()
-        return frames, errors
+        return frames, missing
 
     def receive(self) -> tuple[bool, set[str]]:
         """Receive without waiting.
@@ -71,12 +95,14 @@ class FrameInbox:
         except OSError:  # the sockets are unusable; the next observation opens others
             self._listener.close()
             return True, set()
+        due = self._listener.errors != self._errors
+        due |= self._flags.collect()
         if len(frames) >= MAX_BURST:
             self._paused_until = self._clock() + PAUSE_INTERVAL
         changes = self._changes(frames)
         self._queue += changes
         repeated = {frame.netdev for frame in frames} - {frame.netdev for frame in changes}
-        return bool(changes), repeated
+        return due or bool(changes), repeated
 
     def filenos(self) -> list[int]:
         """Return the descriptors to poll now; none during a pause."""

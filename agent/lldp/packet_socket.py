@@ -26,6 +26,7 @@ receives frames with two tags.
 from __future__ import annotations
 
 import array
+import ctypes
 import errno
 import math
 import os
@@ -34,6 +35,7 @@ import socket
 import struct
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
@@ -45,9 +47,12 @@ from agent.lldp.frame import (
     TPIDS,
     Frame,
 )
+from agent.lldp.opener import SocketOpener, run_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from agent.lldp.opener import Run
 
 GROUPS = (NEAREST_BRIDGE, NEAREST_NON_TPMR_BRIDGE, NEAREST_CUSTOMER_BRIDGE)
 MAX_FRAME = 1518  # octets, with a VLAN tag four more
@@ -75,76 +80,101 @@ _PROGRAM = struct.Struct("@HP")  # struct sock_fprog: number of instructions, th
 _AUXDATA = struct.Struct("@IIIHHHH")
 _DOWN = frozenset({errno.ENETDOWN, errno.ENODEV, errno.ENXIO})  # the netdev is down or gone
 _AGAIN = frozenset({errno.EAGAIN, errno.EINTR})
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Listener:
     """The packet sockets of a changing set of netdevs.
 
+    `run` runs a call that may wait for the kernel's rtnl lock: at once, or in another thread, and
+    the socket is open later. `open_socket` opens the socket of a netdev, or raises OSError.
+
     `dropped` counts discarded frames by reason: "oversize", "destination", "own".
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.time, *, openvswitch: bool = False
+        self,
+        clock: Callable[[], float] = time.time,
+        *,
+        openvswitch: bool = False,
+        run: Run = run_at_once,
+        open_socket: Callable[[str], socket.socket] | None = None,
     ) -> None:
         self.dropped = {"oversize": 0, "destination": 0, "own": 0}
         self._clock = clock
-        self._openvswitch = openvswitch
+        open_socket = open_socket or partial(open_lldp_socket, openvswitch=openvswitch)
+        self._opener = SocketOpener(open_socket, run)
+        self._wanted: frozenset[str] = frozenset()
         self._sockets: dict[str, socket.socket] = {}
         self._names: dict[int, str] = {}  # netdevs by file descriptor
         self._poll = select.poll()
 
-    def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
-        """Receive on these netdevs and no others; return the error of each that has no socket.
+    @property
+    def errors(self) -> dict[str, str]:
+        """The error of each netdev whose socket could not be opened."""
+        return {netdev: _text(error) for netdev, error in self._opener.errors.items()}
 
-        The socket of a netdev that was renamed, or deleted and made again, is replaced. Raise
-        Unavailable without CAP_NET_RAW.
+    def watch(self, netdevs: Iterable[str]) -> dict[str, str | None]:
+        """Receive on these netdevs and no others; return those without a socket.
+
+        Their values are the error of the last attempt, None during the first one. Each call is
+        another attempt. The socket of a netdev that was renamed, or deleted and made again, is
+        replaced. Raise Unavailable without CAP_NET_RAW.
         """
-        wanted = set(netdevs)
+        self._wanted = frozenset(netdevs)
+        self._add_opened()
         for netdev, sock in list(self._sockets.items()):
-            if netdev not in wanted or _bound_to(sock) != netdev:
+            if netdev not in self._wanted or _bound_to(sock) != netdev:
                 self._drop(netdev)
-        errors = {
-            netdev: self._try_open(netdev) for netdev in sorted(wanted - self._sockets.keys())
-        }
-        return {netdev: error for netdev, error in errors.items() if error}
+        self._opener.request(self._wanted - self._sockets.keys())
+        self._add_opened()
+        self._check_permission()
+        errors, missing = self.errors, sorted(self._wanted - self._sockets.keys())
+        return {netdev: errors.get(netdev) for netdev in missing}
 
     def receive(self, timeout: float) -> list[Frame]:
         """Return the frames received; wait up to `timeout` seconds for the first.
 
         A netdev that is down or gone has none, which is no error.
         """
+        self._add_opened()
         ready = self._poll.poll(math.ceil(timeout * 1000))
         return [frame for fd, _ in ready for frame in self._drain(fd)]
 
     def filenos(self) -> list[int]:
-        """Return the descriptors that are readable when `receive` has something to do."""
+        """Return the descriptors that are readable when `receive` has something to do.
+
+        The sockets opened since the last call are among them.
+        """
+        self._add_opened()
         return list(self._names)
 
     def close(self) -> None:
         """Close all sockets; `watch` may open new ones."""
+        self._wanted = frozenset()
         for netdev in list(self._sockets):
             self._drop(netdev)
 
-    def _try_open(self, netdev: str) -> str | None:
-        """Open a socket, or return the error."""
-        try:
-            sock = open_socket(netdev, openvswitch=self._openvswitch)
-        except PermissionError as error:
-            raise Unavailable(
-                f"{netdev}: no packet socket for LLDP: CAP_NET_RAW is missing"
-            ) from error
-        except OSError as error:
-            return _text(error)
-        self._sockets[netdev] = sock
-        self._names[sock.fileno()] = netdev
-        self._poll.register(sock, select.POLLIN)
-        return None
+    def _check_permission(self) -> None:
+        for netdev, error in sorted(self._opener.errors.items()):
+            if isinstance(error, PermissionError):
+                text = f"{netdev}: no packet socket for LLDP: CAP_NET_RAW is missing"
+                raise Unavailable(text) from error
+
+    def _add_opened(self) -> None:
+        for netdev, sock in self._opener.take():
+            if netdev in self._wanted:
+                self._sockets[netdev] = sock
+                self._names[sock.fileno()] = netdev
+                self._poll.register(sock, select.POLLIN)
+            else:
+                self._opener.close(sock)
 
     def _drop(self, netdev: str) -> None:
         sock = self._sockets.pop(netdev)
         self._poll.unregister(sock)
         del self._names[sock.fileno()]
-        sock.close()
+        self._opener.close(sock)
 
     def _drain(self, fd: int) -> Iterable[Frame]:
         netdev = self._names[fd]
@@ -172,7 +202,7 @@ class Listener:
         return reason is None
 
 
-def open_socket(netdev: str, *, openvswitch: bool) -> socket.socket:
+def open_lldp_socket(netdev: str, *, openvswitch: bool) -> socket.socket:
     """Open the packet socket of a netdev; raise OSError.
 
     The memberships wait for the kernel's rtnl lock (net/packet/af_packet.c, packet_mc_add), as
@@ -200,9 +230,16 @@ def _set_options(sock: socket.socket) -> None:
 
 
 def _join(sock: socket.socket, ifindex: int) -> None:
+    """Join the three groups by libc's setsockopt, which waits for the rtnl lock without the GIL.
+
+    Python's own holds the GIL (Modules/socketmodule.c, sock_setsockopt): all threads would wait.
+    """
     for group in GROUPS:
-        membership = _MREQ.pack(ifindex, _PACKET_MR_MULTICAST, len(group), group)
-        sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        value = _MREQ.pack(ifindex, _PACKET_MR_MULTICAST, len(group), group)
+        arguments = sock.fileno(), _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, value, len(value)
+        if _LIBC.setsockopt(*arguments):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
 
 def lldp_program() -> list[tuple[int, int, int, int]]:

@@ -60,7 +60,7 @@ class LldpWait:
         self._progress = progress
         self._listener = listener or Listener()
 
-    def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str]]:
+    def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str | None]]:
         """Receive; raise Unavailable without CAP_NET_RAW. See Host.frames."""
         errors = self._listener.watch(netdevs)
         try:
@@ -78,7 +78,7 @@ class LldpWait:
         )
         return [Problem("lldp", "lldp", None, text)]
 
-    def _receive(self, netdevs: set[str], errors: dict[str, str]) -> list[Frame]:
+    def _receive(self, netdevs: set[str], errors: dict[str, str | None]) -> list[Frame]:
         """Collect frames; a netdev that goes meanwhile is added to `errors`."""
         frames: list[Frame] = []
         awaited = netdevs - errors.keys()

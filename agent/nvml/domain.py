@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agent.model import Absent, AcceleratorReason, Failed, Gpu, Seen
+from agent.model import Absent, AcceleratorReason, Failed, Gpu, Seen, Verdict
 
 PEER = "nvidia.com/gpu.clique"  # GPU Feature Discovery's label with the same value
 
@@ -33,21 +33,8 @@ _HEALTHY = {
 }
 
 
-class Verdict(NamedTuple):
-    """The label's value, or the reason why there is none with an explanation."""
-
-    value: str | None
-    reason: AcceleratorReason | None = None
-    text: str | None = None
-
-    @property
-    def holds(self) -> bool:
-        """True if the last published label stays."""
-        return self.reason is not None and self.reason.holds
-
-
 def verdict(outcome: Seen[tuple[Gpu, ...]] | Absent | Failed) -> Verdict:
-    """Return the verdict over all GPUs of the node."""
+    """Return the verdict over all GPUs of the node; Observation.accelerator has it."""
     match outcome:
         case Absent(reason):
             return Verdict(None, AcceleratorReason.NOT_FOUND, reason)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def accelerator_info(seen: Observation) -> Iterable[Sample]:
     """Return the accelerator label's value; no sample without one."""
-    value = domain.verdict(seen.nvml).value
+    value = seen.accelerator.value
     return [((value,), 1)] if value else []
 
 
@@ -27,7 +27,7 @@ def accelerator_missing(seen: Observation) -> Iterable[Sample]:
     """Return one sample per AcceleratorReason; no sample with NVML switched off."""
     if "nvml" in seen.off:
         return []
-    reason = domain.verdict(seen.nvml).reason
+    reason = seen.accelerator.reason
     return [((word,), word == reason) for word in AcceleratorReason]
 
 

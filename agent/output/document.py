@@ -18,7 +18,7 @@ import agent
 from agent.labels.render import render
 from agent.labels.table import Naming
 from agent.model import AcceleratorReason, Failed, IbNeighbor, Problem, Seen
-from agent.nvml.domain import health_faults, verdict
+from agent.nvml.domain import health_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -113,8 +113,8 @@ def is_suspect(role: PortRole) -> bool:
 
 def _unpublished(rendered: Rendered) -> Iterable[Problem]:
     """Report the labels that were held, and those that Kubernetes would refuse."""
-    for key in rendered.held:
-        yield Problem("labels", key, None, "kept as it was: it cannot be seen now")
+    for key, reason in rendered.held.items():
+        yield Problem("labels", key, None, f"label kept: {reason.text}")
     yield from rendered.problems
 
 
@@ -163,7 +163,7 @@ def _accelerator_hints(observation: Observation) -> Iterable[Problem]:
     """Report a missing NVLink domain, unless the GPUs support none, and the GPUs with faults."""
     if not isinstance(observation.nvml, Seen):
         return
-    found = verdict(observation.nvml)
+    found = observation.accelerator
     if found.text and found.reason != AcceleratorReason.UNSUPPORTED:
         yield Problem("nvml", "accelerator", None, f"{found.reason}: {found.text}")
     for gpu in observation.nvml.value:
@@ -226,7 +226,7 @@ def _missing(link: Link) -> dict[str, Any]:
 
 
 def _accelerator(observation: Observation) -> dict[str, Any]:
-    found = verdict(observation.nvml)
+    found = observation.accelerator
     gpus = observation.nvml.value if isinstance(observation.nvml, Seen) else ()
     return {
         "value": found.value,

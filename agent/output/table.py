@@ -42,6 +42,9 @@ STATES = {
 # Drivers report "Disabled" or "Polling" for any Ethernet port without a link.
 NO_LINK = "no link: cable, transceiver, the port over there, or the interface is not up"
 
+# The reasons for a missing neighbor; a snapshot may have others.
+MISSING = {str(reason): reason.text for reason in NeighborReason}
+
 COLUMNS: tuple[tuple[str, Callable[[Port], str]], ...] = (
     ("INTERFACE", lambda port: str(port["interface"])),
     ("ROLE", lambda port: str(port["role"])),
@@ -215,19 +218,13 @@ def _missing_and_ambiguous(document: dict[str, Any]) -> Iterator[str]:
     """
     for reason, rows in _grouped(document["missing_neighbors"], "reason"):
         if reason != NeighborReason.LINK_DOWN:
-            yield f"{_listed(rows)}: {_text_of(reason)}"
+            yield f"{_listed(rows)}: {MISSING.get(reason, reason)}"
     for interface, group in groupby(document["neighbors"], key=lambda row: row["interface"]):
         selected, *others = group
         if others:
             names = [f"{row['device']} {row['port_name'] or row['port_id']}" for row in others]
             first = selected["device"]
             yield f"{interface}: several neighbors: {first} selected, also {', '.join(names)}"
-
-
-def _text_of(reason: str) -> str:
-    """Return the text of a NeighborReason; a snapshot's unknown reason is its own text."""
-    known = NeighborReason.of(reason)
-    return known.text if known else reason
 
 
 def _ignored(ports: list[Port]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Unavailable
-from agent.snapshot.recorded import RecordedIo, recording, save
+from agent.snapshot.recorded import RecordedIo, recording
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Tree
 from agent.sources.observe import observe
@@ -55,7 +55,7 @@ class Record:
     errors: dict[str, str] = field(default_factory=dict)  # errno names
     facts: dict[str, Any] = field(default_factory=dict)  # host.json
     meta: dict[str, Any] = field(default_factory=dict)  # meta.json
-    io: RecordedIo = field(default_factory=RecordedIo)  # lldp/, smp/, nvml.json
+    io: RecordedIo = field(default_factory=RecordedIo)  # the parts of the sources
 
     def copy(self) -> Record:
         """Return a copy while other threads may still record; each dict.copy() is atomic."""
@@ -148,7 +148,6 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     observation = observe(replace(recorded_host, root=Recorder(host.root, live)), sources)
     captured = live.copy()  # a blocked read may return later and still write to `live`
     captured.io = io
-    captured.facts["private_flags"] = io.flags
     when = datetime.fromtimestamp(observation.time, UTC)
     captured.meta = {
         "schema": SCHEMA,
@@ -165,7 +164,7 @@ def summary(captured: Record) -> str:
     """Return one line: the number of files and links, and the failed reads by path."""
     text = f"{len(captured.files)} files, {len(captured.links)} links"
     failed = ", ".join(f"/{path} ({error})" for path, error in sorted(captured.errors.items()))
-    parts = (text, f"not read: {failed}" if failed else "", captured.io.left_out or "")
+    parts = (text, f"not read: {failed}" if failed else "", *captured.io.omitted)
     return "; ".join(filter(None, parts))
 
 
@@ -198,7 +197,7 @@ def write(captured: Record, folder: str) -> None:
 
 def _fill(draft: Path, captured: Record) -> None:
     links, places = _places(captured)
-    save(captured.io, draft)
+    captured.io.save(draft)
     for path, target in links.items():
         _with_parent(draft / path).symlink_to(target)
     for path, data in captured.files.items():
@@ -211,7 +210,7 @@ def _fill(draft: Path, captured: Record) -> None:
     notes = {"errors": dict(sorted(captured.errors.items())), "empty": empty}
     for name, content in (
         ("errors.json", notes),
-        ("host.json", captured.facts),
+        ("host.json", captured.facts | captured.io.facts()),
         ("meta.json", captured.meta),
     ):
         (draft / name).write_text(json.dumps(content, indent=2) + "\n")

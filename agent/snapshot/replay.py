@@ -9,7 +9,6 @@ sysfs_fixtures/README.md describes the layout. A stranger made the snapshot, so:
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 import time
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
+from agent.snapshot.files import SnapshotFiles
 from agent.snapshot.recorded import load
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
-from agent.sysfs.reader import TABLE
 from agent.text import visible
 
 if TYPE_CHECKING:
@@ -42,14 +41,15 @@ def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ..
     """
     with _named(snapshot):
         store = _store(snapshot)
-        notes = _json(store, "errors.json")
-        meta = _json(store, "meta.json")
-        facts = _json(store, "host.json")
+        files = SnapshotFiles(store)
+        notes = files.json("errors.json") or {}
+        meta = files.json("meta.json") or {}
+        facts = files.json("host.json") or {}
         if meta.get("schema", SCHEMA) != SCHEMA:
             raise Malformed(
                 f"meta.json: schema {_quoted(meta['schema'])}; this agent reads schema {SCHEMA}"
             )
-        io = load(store, facts.get("private_flags", {}))
+        io = load(files, facts)
         when = _first(_time(meta), io.newest(), time.time())
         return Host(
             root=_tree(store, notes),
@@ -58,10 +58,7 @@ def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ..
             kernel=_string(meta, "meta.json", "kernel"),
             excluded=excluded,
             backend=backend,
-            frames=io.frames if io.listened else None,
-            private_flags=io.private_flags,
-            ask_smp=io.ask_smp,
-            gpus=io.gpus,
+            **io.replayed(),
         )
 
 
@@ -115,19 +112,6 @@ def _mount(store: Store) -> str:
     raise Malformed(
         "no snapshot: neither a sys folder nor the devices of class/infiniband are in it"
     )
-
-
-def _json(store: Store, name: str) -> dict[str, Any]:
-    if store.kind(name) != "file":
-        return {}
-    data = store.read(name, TABLE + 1)
-    try:
-        value = json.loads(data) if len(data) <= TABLE else None
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"{name}: no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise Malformed(f"{name}: no JSON object of at most {TABLE} bytes")
-    return value
 
 
 def _errnos(notes: dict[str, Any]) -> dict[str, int]:

@@ -36,7 +36,7 @@ class Store(Protocol):
 
 
 class Tree:
-    """A Root over a store; `errors` (path -> errno) and `empty` (folders) are those of errors.json."""
+    """A Root over a store, with the errors (path -> errno) and empty folders of errors.json."""
 
     def __init__(self, store: Store, errors: Mapping[str, int], empty: Iterable[str] = ()) -> None:
         self._store = store

@@ -9,15 +9,13 @@ a netdev lent to a pod), proves nothing.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed, Unavailable
 from agent.model import Absent, Link, Neighbor, NeighborReason, Problem, Reading, Seen
-from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from agent.host import Host
     from agent.lldp.frame import Frame
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
 SOURCE = "lldp"
 NO_LINK = frozenset({"down", "lowerlayerdown", "notpresent"})  # RFC 2863, ifOperStatus
-PERMANENT_ADDRESS = "bonding_slave/perm_hwaddr"  # drivers/net/bonding/bond_sysfs_slave.c
 INTERFACE_NAME, INTERFACE_ALIAS = 5, 1  # Port ID subtypes, IEEE Std 802.1AB-2016, Table 8-3
 
 
@@ -43,7 +40,9 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
         host.neighbors.set_link(
             netdev.name, host.clock(), up=links_up[netdev.name], changes=netdev.carrier_changes
         )
-    not_received, problems = _receive(host, links_up)
+    # A NIC's firmware may announce the NIC.
+    own = frozenset(address for netdev in netdevs.values() for address in netdev.addresses)
+    not_received, problems = _receive(host, links_up, own)
     links = tuple(
         _link(host, role.interface, netdevs.get(role.interface), not_received) for role in backend
     )
@@ -51,42 +50,35 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
 
 
 def _receive(
-    host: Host, netdevs: Mapping[str, bool]
+    host: Host, netdevs: Mapping[str, bool], own: Collection[str]
 ) -> tuple[dict[str, NeighborReason], list[Problem]]:
-    """Update the neighbor table; return the reasons of the netdevs without reception."""
+    """Update the neighbor table; return the reasons of the netdevs without reception.
+
+    `own` are the MAC addresses of this host's backend netdevs, whose frames are ignored.
+    """
     if host.frames is None:
         return dict.fromkeys(netdevs, NeighborReason.NOT_LISTENED), []
     try:
-        frames, errors = host.frames(netdevs)
+        frames, missing = host.frames(netdevs)
     except Unavailable as error:
         permitted = not isinstance(error.__cause__, PermissionError)
         reason = NeighborReason.UNAVAILABLE if permitted else NeighborReason.NOT_PERMITTED
         return dict.fromkeys(netdevs, reason), [Problem(SOURCE, SOURCE, None, str(error))]
     problems = [
         Problem(SOURCE, netdev, None, f"no packet socket for LLDP: {text}")
-        for netdev, text in errors.items()
+        for netdev, text in missing.items()
+        if text is not None
     ]
-    own = _own_addresses(Reader(host.root, SOURCE), netdevs)
     problems += dict.fromkeys(filter(None, (_take_in(host, frame, own) for frame in frames)))
-    return dict.fromkeys(errors, NeighborReason.UNAVAILABLE), problems
+    # A socket that is being opened has received nothing yet.
+    reasons = {
+        netdev: NeighborReason.SILENT if text is None else NeighborReason.UNAVAILABLE
+        for netdev, text in missing.items()
+    }
+    return reasons, problems
 
 
-def _own_addresses(reader: Reader, netdevs: Iterable[str]) -> set[str]:
-    """Return the MAC addresses of the netdevs: a NIC's firmware may announce the NIC.
-
-    The leg of a bond has the bond's address, and its firmware its permanent one.
-    """
-    found = set()
-    for netdev in netdevs:
-        with suppress(Unavailable):
-            found |= {
-                reader.text(f"sys/class/net/{netdev}/{file}")
-                for file in ("address", PERMANENT_ADDRESS)
-            }
-    return {address.lower() for address in found if address}
-
-
-def _take_in(host: Host, frame: Frame, own: set[str]) -> Problem | None:
+def _take_in(host: Host, frame: Frame, own: Collection[str]) -> Problem | None:
     try:
         host.neighbors.receive(frame, own)
     except Malformed as error:

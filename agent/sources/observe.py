@@ -10,25 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
-from agent.sources import ib, lldp, nvml, pci, rdma
+from agent.sources import pci, rdma
 from agent.sources.backend import assign
+from agent.sources.table import SOURCES
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from agent.host import Host
     from agent.model import PortRole, RdmaDevice
-
-    Source = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
-
-# The name of a source is that of its field in Observation.
-SOURCES: tuple[tuple[str, Source], ...] = (
-    ("rdma", rdma.read),
-    ("lldp", lldp.read),
-    ("ib", ib.read),
-    ("nvml", nvml.read),
-)
+    from agent.sources.table import Read
 
 SWITCHED_OFF: Reading[Any] = Reading(Failed("switched off by --source"))
 
@@ -50,13 +42,16 @@ def observe(
     ports: tuple[PortRole, ...] = ()
     unbound: tuple[str, ...] = ()
     outcomes: dict[str, Any] = {}
-    for name, read in SOURCES:
+    derived: dict[str, Any] = {}
+    for source in SOURCES:
+        name = source.name
         wanted = not sources or name in sources or name == rdma.SOURCE
         start = time.perf_counter()
-        reading = _read(name, read, host, ports) if wanted else SWITCHED_OFF
+        reading = _read(name, source.read, host, ports) if wanted else SWITCHED_OFF
         if took is not None and wanted:
             took[name] = time.perf_counter() - start
         outcomes[name] = reading.outcome
+        derived |= source.derived(reading.outcome)
         problems += _problems(name, reading)
         if name == rdma.SOURCE:
             unbound, more = pci.unbound(host, reading.outcome, labeled)
@@ -72,6 +67,7 @@ def observe(
         problems=tuple(problems),
         unbound=unbound,
         **outcomes,
+        **derived,
     )
 
 
@@ -91,7 +87,7 @@ def _assigned(
     return assign(devices, host.backend, previous, infiniband_unbound=infiniband_unbound)
 
 
-def _read(name: str, read: Source, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:
+def _read(name: str, read: Read, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:
     """Read one source; any exception is a failure of that source only."""
     try:
         return read(host, ports)

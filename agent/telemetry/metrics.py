@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from agent.sources.table import NAMES
 from agent.telemetry import samples
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Metrics:
 
     def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
         """Take in an observation; `durations` has the seconds of each source that was read."""
-        now, known = self.snapshot, durations.keys() & set(samples.SOURCE_NAMES)
+        now, known = self.snapshot, durations.keys() & set(NAMES)
         links = samples.links(observation)
         self._interfaces = {link.netdev: link.interface for link in links if link.netdev}
         times = {link.interface: samples.last_frame_at(observation, link) for link in links}

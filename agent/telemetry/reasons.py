@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.model import Failed, Seen
-from agent.nvml import domain as accelerator
 from agent.sources.backend import IN_USE
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def reason_of(key: str, cycle: Cycle, keys: Keys, hold: float) -> str | None:
     if key in cycle.expired:
         return f"not observed for {hold:g} s"
     if key == keys.accelerator:
-        found = accelerator.verdict(cycle.observation.nvml)
+        found = cycle.observation.accelerator
         return found.text or found.reason
     interface = keys.interface(key)
     return _of_link(cycle.observation, interface) if interface else _of_ports(cycle.observation)

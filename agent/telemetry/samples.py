@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from agent.metric import OTHER, single
 from agent.model import Failed, IbNeighbor, NeighborReason
 from agent.output import document
-from agent.sources.observe import SOURCES
+from agent.sources.table import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from agent.metric import Sample
     from agent.model import Link, Neighbor, Observation, PortRole
 
-SOURCE_NAMES = tuple(name for name, _ in SOURCES)
-PROBLEM_SOURCES = (*SOURCE_NAMES, "host", "labels")
+PROBLEM_SOURCES = (*NAMES, "host", "labels")
 # IBTA vol. 1, 14.2.5.6, PortInfo.PortState, by the names of drivers/infiniband/core/sysfs.c.
 PORT_STATES = ("DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
 MAX_NEIGHBORS = 32  # series of one port
@@ -122,7 +121,7 @@ def neighbor_missing(seen: Observation) -> Iterable[Sample]:
 
 def source_success(seen: Observation) -> Iterable[Sample]:
     """Return 1 for each source that was read, even if its subject is absent from this node."""
-    return [((source,), success(seen, source)) for source in SOURCE_NAMES]
+    return [((source,), success(seen, source)) for source in NAMES]
 
 
 def source_problems(seen: Observation) -> Iterable[Sample]:

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 import agent
 from agent.metric import COUNTER, GAUGE, Metric, by_key, single
-
-# Until the table of sources (agent/sources) has a field `metrics`, the one source with rows of its
-# own is named here.
-from agent.nvml.metrics import METRICS as SOURCE_METRICS
+from agent.sources.table import SOURCES
 from agent.telemetry import samples as of
 
 if TYPE_CHECKING:
@@ -58,7 +55,7 @@ OBSERVED: tuple[Metric[Observation], ...] = (
     Metric("bwagent_neighbor_missing", GAUGE,
            "Reason for a missing neighbor, always 1.",
            ("interface", "reason"), of.neighbor_missing),
-    *SOURCE_METRICS,
+    *(row for source in SOURCES for row in source.metrics()),
     Metric("bwagent_source_success", GAUGE,
            "1 if the source could be read in the last observation.", SOURCE, of.source_success),
     Metric("bwagent_source_problems", GAUGE,

@@ -16,9 +16,9 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
+from agent.infiniband.poller import SmpPoller
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.reply import read_node
@@ -26,6 +26,7 @@ from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
+from agent.nvml.poller import NvmlPoller
 from agent.sysfs.guard import StuckGuard
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
@@ -77,8 +78,10 @@ def assemble(world: World, life: int) -> Loop:
         _Helpers(world),
     )
     ears = FrameInbox(_Listener(world), table, clock)
-    gpus = NvmlPoller(helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml")))
-    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp")))
+    gpus = NvmlPoller(
+        helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml"), world.notify)
+    )
+    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify))
     root = StuckGuard(_Root(world), clock=clock)
     host = Host(
         root, clock, "n1", deadline=PATIENT, frames=ears, ask_smp=smps, gpus=gpus, neighbors=table
@@ -101,7 +104,7 @@ def assemble(world: World, life: int) -> Loop:
             reporter=Reporter(
                 log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
             ),
-            background=lambda: BackgroundTask(_attempts(world)),
+            background=lambda: BackgroundTask(_attempts(world), world.notify),
         )
     )
 
@@ -201,6 +204,7 @@ class _Listener:
 
     def __init__(self, world: World) -> None:
         self.dropped: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
         self._world = world
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:

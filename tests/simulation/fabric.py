@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.infiniband.smp import Attribute, get
 from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
-from tests.unit.infiniband.test_smp import node_info, port_info, reply
+from tests.support.smps import node_info, port_info, reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Nodes as an API server sends them, for tests of what is read out of them."""
+"""Nodes as an API server sends them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ PREFIX, IB_PREFIX, ACCELERATOR_KEY = Naming()
 FLAVOR, SPEED = f"{PREFIX}/flavor", f"{PREFIX}/speed.current"
 LEAF = f"{PREFIX}/neighbors.current.ibp0.device"
 IB_SPEED = f"{IB_PREFIX}/speed.current"
-TOLD = Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
+ANNOTATED = Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
 
 
 def desired(labels: Mapping[str, str], **changes: Any) -> Desired:
-    """These labels beside an annotation of now."""
-    return Desired(labels, **{"annotation": TOLD, **changes})
+    """Return these labels with an annotation of NOW."""
+    return Desired(labels, **{"annotation": ANNOTATED, **changes})
 
 
 def node(
     ours: Mapping[str, str] | None = None,
     others: Mapping[str, Mapping[str, str]] | None = None,
-    observed: Annotation | str | None = TOLD,
+    observed: Annotation | str | None = ANNOTATED,
 ) -> dict[str, Any]:
-    """A Node with these labels of manager `bwagent`, those of others by manager, and the
-    annotation, which is ours.
-    """
+    """Return a Node with labels and the annotation of manager `bwagent`, and labels of others."""
     labels = {key: value for of in (others or {}).values() for key, value in of.items()} | dict(
         ours or {}
     )
@@ -59,7 +57,7 @@ def entry(
     labels: Mapping[str, str],
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """An entry of managedFields."""
+    """Return an entry of managedFields."""
     metadata: dict[str, Any] = {
         "f:labels": {".": {}} | {f"f:{key}": {} for key in labels},
         "f:annotations": {f"f:{key}": {} for key in annotations or {}},

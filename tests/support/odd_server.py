@@ -1,6 +1,4 @@
-"""Something at the other end of a TCP connection that says whatever a test wants, over TLS if
-wanted.
-"""
+"""A TCP server that sends what a test gives it, over TLS on request."""
 
 from __future__ import annotations
 
@@ -16,25 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    Speak = Callable[[socket.socket], None]
+    Respond = Callable[[socket.socket], None]
 
 
 @dataclass(slots=True)
 class OddServer:
-    """Where it listens, and the requests that it was sent, as they came."""
+    """The server's port, and the requests that it received, as bytes."""
 
     port: int
     requests: list[bytes] = field(default_factory=list)
 
 
-def says(*replies: bytes) -> Speak:
-    """Say these one after another, one to a connection, the last for ever, and close."""
+def says(*replies: bytes) -> Respond:
+    """Send one reply to each connection, the last one to all further ones, and close."""
     left = list(replies)
 
-    def speak(connection: socket.socket) -> None:
+    def respond(connection: socket.socket) -> None:
         connection.sendall(left.pop(0) if len(left) > 1 else left[0])
 
-    return speak
+    return respond
 
 
 def reply(
@@ -44,10 +42,10 @@ def reply(
     kind: str = "application/json",
     length: int | None = None,
 ) -> bytes:
-    """A reply with a body; `length` is what it claims to be long."""
+    """Return a reply with a body; `length` is its Content-Length, if not the true one."""
     size = len(body) if length is None else length
     head = [
-        f"HTTP/1.1 {status} Said",
+        f"HTTP/1.1 {status} Reply",
         f"Content-Type: {kind}",
         f"Content-Length: {size}",
         "Connection: close",
@@ -57,9 +55,9 @@ def reply(
 
 
 @contextmanager
-def serving(speak: Speak, certificate: tuple[Path, Path] | None = None) -> Iterator[OddServer]:
-    """Listen on a free port, and let `speak` answer each request; with a certificate and its key,
-    over TLS.
+def serving(respond: Respond, certificate: tuple[Path, Path] | None = None) -> Iterator[OddServer]:
+    """Listen on a free port, and answer each request with `respond`; with a certificate and its
+    key, over TLS.
     """
     context = None
     if certificate:
@@ -68,7 +66,7 @@ def serving(speak: Speak, certificate: tuple[Path, Path] | None = None) -> Itera
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = OddServer(listener.getsockname()[1])
         thread = threading.Thread(
-            target=_serve, args=(listener, speak, context, server), daemon=True
+            target=_serve, args=(listener, respond, context, server), daemon=True
         )
         thread.start()
         try:
@@ -79,7 +77,7 @@ def serving(speak: Speak, certificate: tuple[Path, Path] | None = None) -> Itera
 
 
 def _serve(
-    listener: socket.socket, speak: Speak, context: ssl.SSLContext | None, server: OddServer
+    listener: socket.socket, respond: Respond, context: ssl.SSLContext | None, server: OddServer
 ) -> None:
     while True:
         try:
@@ -90,13 +88,11 @@ def _serve(
             stream = context.wrap_socket(connection, server_side=True) if context else connection
             with stream:
                 server.requests.append(_request(stream))
-                speak(stream)
+                respond(stream)
 
 
 def _request(stream: socket.socket) -> bytes:
-    """One request with its body; of what is no HTTP, the start of a handshake say, the first
-    piece.
-    """
+    """Receive one request with its body, or the first segment of what is not HTTP."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = stream.recv(65536)
@@ -118,7 +114,7 @@ def _request(stream: socket.socket) -> bytes:
 
 
 def certificate(folder: Path, name: str = "127.0.0.1") -> tuple[Path, Path]:
-    """A certificate that signs itself, for an address of this host, and its key."""
+    """Create a self-signed certificate for an address of this host; return it and its key."""
     paths = folder / "tls.crt", folder / "tls.key"
     subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{name}", "-days", "2")
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")

@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.support.stand_in import missing
 
-__all__ = ["CLUSTER", "HEALTHY", "ZERO", "build", "gpu", "missing", "tray"]
+__all__ = ["CLUSTER", "HEALTHY", "ZERO", "build", "given", "gpu", "missing", "tray"]
 
 SOURCE = Path(__file__).with_suffix(".c")
 CLUSTER = "9c6f5af353bf49b5a436b66766c413c3"
 ZERO = "0" * 32
-HEALTHY = 0x51AA  # nothing degraded, configuration right, in a partition, connected to the global fabric manager
+HEALTHY = 0x51AA  # not degraded, configuration right, in a partition, fabric manager connected
 
 
 def build(folder: Path, *without: str) -> str:
@@ -47,3 +47,27 @@ def gpu(index: int, **changed: Any) -> str:
 def tray(*lines: str, gpus: int = 4) -> str:
     """A plan with that many equal GPUs, and more lines."""
     return "".join(gpu(index) for index in range(gpus)) + "".join(f"{line}\n" for line in lines)
+
+
+def given(plan: str, version: int = 3) -> list[dict[str, Any]]:
+    """The GPUs of a plan without faults, as agent.nvml.library.query has to return them.
+
+    `version` is that of the newest structure that the library knows.
+    """
+    lines = [line.split() for line in plan.splitlines() if line.startswith("gpu ")]
+    return [_given(index, words, version) for index, (_, *words) in enumerate(lines)]
+
+
+def _given(index: int, words: list[str], version: int) -> dict[str, Any]:
+    uuid, bus_id, state, status, clique, cluster, mask, summary = words
+    fabric: dict[str, Any] = {
+        "cluster_uuid": cluster,
+        "status": int(status),
+        "clique_id": int(clique),
+        "state": int(state),
+    }
+    if version > 1:
+        fabric |= {"version": (0, 0, 0x02000024, 0x03000028)[version], "health_mask": int(mask, 16)}
+    if version > 2:
+        fabric["health_summary"] = int(summary)
+    return {"index": index, "uuid": uuid, "pci": bus_id, "error": None, "fabric": fabric}

@@ -267,6 +267,16 @@ def test_an_escape_in_a_links_target_does_not_reach_the_terminal(tmp_path: Path)
     assert (finished.returncode, b"\x1b" in finished.stdout) == (0, False)
 
 
+@pytest.mark.parametrize(
+    "name", ["no\nsuch", "\x1b[2Jno-such", "\u202eno-such", os.fsdecode(b"no-such-\xff")]
+)
+def test_an_odd_path_is_one_printable_line(name: str) -> None:
+    """An error that names it moves no cursor and turns no letters around."""
+    line = complaint(bwagent("probe", "--replay", f"/nowhere/{name}"))
+    assert line.isprintable()
+    assert "such" in line
+
+
 def test_a_narrow_encoding_is_no_traceback(tmp_path: Path) -> None:
     """A host name may have letters that the terminal's encoding lacks."""
     folder = lay(tmp_path / "small", SMALL | {"host.json": '{"hostname": "knöten"}'.encode()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -74,3 +75,10 @@ def test_a_healthy_machine_has_no_problem(name: str, repository: Path) -> None:
 def test_there_are_enough_machines() -> None:
     """The number of captured machines does not shrink unnoticed."""
     assert len(MACHINES) >= 28
+
+
+def test_the_index_lists_every_machine(repository: Path) -> None:
+    """sysfs_fixtures/README.md has one row per folder, in the order of their names."""
+    lines = (repository / "sysfs_fixtures/README.md").read_text().splitlines()
+    rows = [re.fullmatch(r"\| \[(.+)\]\(\1\) \| (.+) \| (.+) \|", line) for line in lines]
+    assert [row[1] for row in rows if row] == [machine.name for machine in MACHINES]

@@ -8,7 +8,8 @@ that a test creates, a Pod stays where its nodeName puts it.
 
     folder/etcd, folder/certificates, folder/*.log     gone after the block
     admin        system:masters, by a static token, over TLS like everyone else
-    a Pod's      token_for_pod_on(node): signed by the API server, bound to a Pod there, with the node-name claim
+    a Pod's      token_for_pod_on(node): signed by the API server, bound to a Pod there, with the
+                 node-name claim
 
 None of its programs outlives the block, nor the process or thread that started it, even one that
 was killed.

@@ -29,7 +29,7 @@ ALWAYS = (
     "root-ca-certificate-publisher-controller",
     "node-lifecycle-controller",
 )
-PATIENCE = 120.0  # seconds until something that should have happened has not; a probe alone may listen for 65
+PATIENCE = 120.0  # seconds for something to happen; a probe alone may wait for 65
 NEW = "node.kubernetes.io/not-ready"  # the taint that the API server gives every Node
 
 

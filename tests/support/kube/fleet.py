@@ -1,7 +1,8 @@
 """Thousands of agents in one process: what they see is made up, when and what they say is the
 agent's own code.
 
-    real        the pacer, with its jitter and back-off; the plan, the negotiation, the annotation (agent/kube/reconcile.py)
+    real        the schedule, with its jitter and back-off; the plan, the negotiation, the
+                annotation (agent/kube/reconcile.py)
     played      the looks, which find what the simulation says; the helpers, which answer at once
     the wire    tests/support/kube/wire.py, to whatever API server there is
 
@@ -25,14 +26,15 @@ from typing import TYPE_CHECKING, Self
 from agent.daemon.schedule import Schedule, Settings
 from agent.kube.annotation import Annotation, annotation_of
 from agent.kube.managed_fields import keys_of, state_of
-from agent.kube.reconcile import Reconciler, Wish
+from agent.kube.plan import Desired
+from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-    from agent.kube.apply import Json
+    from agent.kube.managed_fields import Node
     from agent.kube.reconcile import Result
     from tests.support.kube.clock import Clock
     from tests.support.kube.population import Member
@@ -53,7 +55,7 @@ class Agent:
     whole: Mapping[str, str]  # the labels of its node when nothing is broken
     told: Annotation
     labels: Mapping[str, str]  # what a look would find now
-    node: Json | None = None
+    node: Node | None = None
     seeded: bool = False
     seen: tuple[Mapping[str, str], Annotation] | None = None  # by the last look
     speaking: object = None  # what the attempt under way says
@@ -71,7 +73,7 @@ def _state(labels: Mapping[str, str], told: Annotation) -> tuple[object, ...]:
     return tuple(labels.items()), told.boot_id, told.interfaces
 
 
-def _age(node: Json, now: float) -> float:
+def _age(node: Node, now: float) -> float:
     """Seconds since the labels were last true, by the annotation; 0 where there is none yet."""
     told, _ = annotation_of(state_of(node), KEYS)
     return EPOCH + now - told.time if told and told.time else 0.0
@@ -124,7 +126,7 @@ class Fleet:
         ]
 
     def _start(self, member: Member, at: float) -> Agent:
-        speaker = Reconciler(self._wire.door(member.token), member.name, KEYS)
+        speaker = Reconciler(self._wire.connect(member.token), member.name, KEYS)
         agent = Agent(
             speaker,
             Schedule(self._settings, at, self._random.random),
@@ -204,18 +206,21 @@ class Fleet:
             agent.pacer.set_desired(_state(*agent.seen))
 
     def _speak(self, agent: Agent, now: float, *, resync: bool) -> None:
-        wish = None
+        desired = None
         if agent.seeded and agent.seen:
             agent.speaking = _state(*agent.seen)
-            wish = Wish(*agent.seen, agent.pacer.backed_off(now), always=resync)
+            desired = Desired(*agent.seen, agent.pacer.backed_off(now))
         agent.pacer.apply_started(now)
         self.tally.attempts += 1
-        self._pool.submit(self._attempt, agent, wish, now)
+        self._pool.submit(self._attempt, agent, desired, now, resync=resync)
 
-    def _attempt(self, agent: Agent, wish: Wish | None, asked: float) -> None:
+    def _attempt(
+        self, agent: Agent, desired: Desired | None, asked: float, *, resync: bool
+    ) -> None:
         self.tally.late = max(self.tally.late, self.clock() - asked)
         try:
-            self._answers.put((agent, agent.speaker.reconcile(agent.node, wish)))
+            result = agent.speaker.reconcile(agent.node, desired, always=resync)
+            self._answers.put((agent, result))
         except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to
             self._answers.put((agent, error))
 

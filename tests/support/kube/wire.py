@@ -1,11 +1,11 @@
-"""The agent's requests without the agent's child: thousands of agents may ask out of one process.
+"""Requests of the agent without its child process: thousands of agents send from one process.
 
-The law of this module: the API server sees what it would see of `agent/kube/client.py`. Method,
-path, body, and the headers that matter are that module's own, and so is the reading of the answer;
-a connection is made for each request, since the agent's child makes one, TLS handshake included.
-What is left out is the child, which costs its node 0.25 CPU-seconds and the API server nothing.
+Method, path, headers and body come from agent/kube/client.py, and so does the reading of the
+response, so the API server sees the same requests. A connection is made for each, TLS handshake
+included, as the child does. Only the child is missing: it costs its node 0.25 CPU-seconds and the
+API server nothing.
 
-`kept` connections stay open, one for each thread: for whoever sets the scene, and to tell what a
+`kept` connections stay open, one for each thread: for setting up a test, and to measure what a
 handshake costs.
 """
 
@@ -16,24 +16,24 @@ import json
 import ssl
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
-from agent.kube import MANAGER
-from agent.kube.client import APPLY, METADATA_ONLY, OPERATIONS, TIMEOUT
+from kubernetes.client import ApiClient, Configuration
+
+from agent.kube.client import READERS, TIMEOUT, serialize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.kube.apply import Json, Kube
-    from agent.kube.client import Request
+    from agent.kube.transport import Kube, Request
     from tests.support.kube.clock import Clock
 
     Reply = tuple[int, Mapping[str, str], bytes]
 
 
 class Asked(NamedTuple):
-    """One request, and what came of it."""
+    """One request, and its result."""
 
     at: float  # when it began, by the clock of the simulation
     took: float  # seconds
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
 
 
 class Wire:
-    """Connections to an API server, with TLS where a CA's file is named; `timeout` is in real
+    """Connections to an API server, with TLS if a CA's file is given; `timeout` is in real
     seconds.
     """
 
@@ -50,34 +50,34 @@ class Wire:
         self.asked: list[Asked] = []
         self.timeout = TIMEOUT
         self._clock = clock
-        self._address = urlsplit(url)
+        self._url, self._address = url, urlsplit(url)
+        self._api = ApiClient(Configuration(url))
         self._context = ssl.create_default_context(cafile=str(ca)) if ca else None
         self._kept = threading.local() if kept else None
         self._open: list[http.client.HTTPConnection] = []
 
     def close(self) -> None:
-        """Close what was kept."""
+        """Close the kept connections."""
         for connection in self._open:
             connection.close()
 
-    def door(self, token: str) -> Kube:
-        """The door of an agent that has this token."""
+    def connect(self, token: str) -> Kube:
+        """Return a function that sends requests with this token."""
         return lambda request: self._ask(request, token)
 
-    def _ask(self, request: Json, token: str) -> dict[str, Any]:
+    def _ask(self, request: Request, token: str) -> dict[str, Any]:
         began, operation = self._clock(), request["operation"]
-        answer = self._answer(OPERATIONS[operation](request), token)
+        answer = self._answer(request, token)
         result = answer.get("error") or answer["status"]
         self.asked.append(Asked(began, self._clock() - began, operation, result))
         return answer
 
     def _answer(self, request: Request, token: str) -> dict[str, Any]:
-        target = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
-        headers = {"Accept": METADATA_ONLY.format(""), "User-Agent": MANAGER}
-        body = None if request.body is None else json.dumps(request.body).encode()
-        headers |= {"Content-Type": APPLY} if body else {}
+        method, url, headers, document, _ = serialize(self._api, request)
+        body = json.dumps(document).encode() if document else None
         try:
-            return request.read(*self.send(request.method, target, token, body, headers))
+            response = self.send(method, url.removeprefix(self._url), token, body, headers)
+            return READERS[request["operation"]](*response)
         except (OSError, http.client.HTTPException) as error:
             return {"error": _kind(error), "message": str(error) or type(error).__name__}
 
@@ -89,7 +89,7 @@ class Wire:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send one request; OSError or HTTPException where no answer comes."""
+        """Send one request; raises OSError or HTTPException if there is no response."""
         connection = self._connection()
         try:
             connection.request(
@@ -98,7 +98,7 @@ class Wire:
             reply = connection.getresponse()
             return reply.status, dict(reply.headers), reply.read()
         except BaseException:
-            connection.close()  # a kept one opens itself again
+            connection.close()  # a kept one reopens by itself
             raise
         finally:
             if self._kept is None:
@@ -121,7 +121,7 @@ class Wire:
 
 
 def _kind(error: Exception) -> str:
-    """The kind of failure, as agent/kube/client.py tells it by urllib3's exceptions."""
+    """Return the kind of failure that agent/kube/client.py finds by urllib3's exceptions."""
     if isinstance(error, TimeoutError):
         return "timeout"
     return "unreachable" if isinstance(error, ConnectionRefusedError) else "cut"

@@ -22,6 +22,7 @@ from agent.helper.forkserver import ForkServer
 from agent.live_host import polled_gpus
 from benchmarks import cost
 from tests.support import stand_in_nvml
+from tests.support.processes import runs
 from tests.support.real_parts import require
 from tests.support.stand_in_nvml import tray
 from tests.support.switch import wait_for
@@ -79,7 +80,7 @@ def watched() -> Iterator[Callable[..., Watched]]:
     yield make
     for helper in (helper for one in made for helper in one.helpers):
         helper.kill()
-        child.close(helper)
+        child.close_pipes(helper)
         helper.wait(5)
 
 
@@ -169,7 +170,7 @@ def test_a_fork_that_cannot_be_killed_stays_the_only_one(
     """Nobody is asked while it is stuck. When it is gone, so is the trouble; what it says then is
     nobody's answer.
     """
-    monkeypatch.setattr(child, "DYING", 0.05)
+    monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
     standby = watched(0.3, text=SLOW)
     with pytest.raises(
         Unavailable, match=r"no answer within 0\.3 s, and a fork of process \d+ cannot be killed$"
@@ -201,7 +202,7 @@ def test_a_fork_dies_with_its_helper(
         os.kill(standby.helpers[0].pid, signal.SIGKILL)
         with pytest.raises(Unavailable, match=r"helper nvml: killed by SIGKILL$"):
             asking.result(5)
-    wait_for(lambda: not Path(f"/proc/{fork}").exists())
+    wait_for(lambda: not runs(fork))
     plan()
     assert len(standby.call({"library": library})["gpus"]) == 4
 
@@ -258,12 +259,12 @@ def test_a_verb_that_nobody_stands_by_for() -> None:
 ASK = """
 import sys
 from subprocess import Popen
-from agent.helper.forkserver import Standby
+from agent.helper.forkserver import ForkServer
 helpers = []
 def popen(*arguments, **options):
     helpers.append(Popen(*arguments, **options))
     return helpers[-1]
-standby = Standby("nvml", 5, popen=popen)
+standby = ForkServer("nvml", 5, popen=popen)
 standby.call({"library": "/nowhere"})
 print(helpers[0].pid, flush=True)
 sys.stdin.read()
@@ -279,4 +280,4 @@ def test_it_does_not_outlive_who_asks() -> None:
         helper = int(parent.stdout.readline())
         assert Path(f"/proc/{helper}").exists()
         parent.kill()
-    wait_for(lambda: not Path(f"/proc/{helper}").exists())
+    wait_for(lambda: not runs(helper))

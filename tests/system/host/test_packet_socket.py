@@ -122,8 +122,6 @@ def told_by_lldpd(item: dict[str, Any]) -> dict[str, object]:
         "ttl": int(only(port["ttl"])),
         "port_description": only(port.get("descr")),
         "system_name": only(chassis.get("name")),
-        "system_description": only(chassis.get("descr")).replace("\n", r"\x0a"),
-        "management_addresses": tuple(address["value"] for address in chassis.get("mgmt-ip", [])),
     }
 
 

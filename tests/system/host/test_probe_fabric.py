@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.fabric import Fabric, missing
+from tests.support.fabrics import MANAGED, TWO_LEAVES, by_smpquery
 from tests.support.real_parts import require
-from tests.system.host.test_umad import MANAGED, TWO_LEAVES, by_smpquery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

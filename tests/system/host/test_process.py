@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +23,9 @@ from agent.helper import process as child
 from agent.helper.process import HelperProcesses
 from agent.infiniband import smp
 from tests.support import stand_in
+from tests.support.processes import runs
 from tests.support.real_parts import require
+from tests.support.switch import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,40 +127,170 @@ def test_a_child_that_hangs_is_killed_at_its_deadline(ask: Ask) -> None:
     assert ask("fine")[0]["error"] is None
 
 
-class Unkillable(subprocess.Popen[bytes]):
-    """A process in an uninterruptible sleep: it takes no signal."""
-
-    def kill(self) -> None:
-        """Try, in vain."""
-
-
-def test_a_child_that_cannot_be_killed_is_left_behind_and_stays_the_only_one(
+def test_a_process_that_cannot_be_killed_is_abandoned_and_stays_the_only_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No second of its kind while it is stuck; another kind may run; when it is gone, so may this
-    one.
+    """No second one of its verb and subject while it is stuck; others may run; when it has ended,
+    so may this one.
     """
-    monkeypatch.setattr(child, "DYING", 0.05)
+    monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
     texts = {"stuck": "import time; time.sleep(60)", "other": "print({})"}
-    started: list[Unkillable] = []
+    started: list[subprocess.Popen[bytes]] = []
 
-    def popen(*arguments: Any, **options: Any) -> Unkillable:
-        started.append(Unkillable(*arguments, **options))
+    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*arguments, **options))
         return started[-1]
 
     children = HelperProcesses(
-        lambda verb, _deadline_s: [sys.executable, "-I", "-S", "-c", texts[verb]], popen
+        lambda verb, _timeout_s: [sys.executable, "-I", "-S", "-c", texts[verb]],
+        popen,
+        kill=lambda _process: None,  # as in an uninterruptible sleep
     )
-    with pytest.raises(Unavailable, match=r"process \d+ cannot be killed"):
-        children.call("stuck", {}, 0.2)
-    with pytest.raises(Unavailable, match=r"process \d+ is still stuck"):
-        children.call("stuck", {}, 5)
+    with pytest.raises(Unavailable, match=r"helper stuck a: .* process \d+ cannot be killed"):
+        children.call("stuck", {}, 0.2, "a")
+    with pytest.raises(Unavailable, match=r"helper stuck a: process \d+ is still stuck"):
+        children.call("stuck", {}, 5, "a")
     assert children.call("other", {}, 5) == {}
+    assert child.known_pids() >= {started[0].pid}
 
+    texts["stuck"] = texts["other"]
+    assert children.call("stuck", {}, 5, "b") == {}
     os.kill(started[0].pid, signal.SIGKILL)
     started[0].wait(5)
-    texts["stuck"] = texts["other"]
-    assert children.call("stuck", {}, 5) == {}
+    assert children.call("stuck", {}, 5, "a") == {}
+    assert not child.known_pids() & {one.pid for one in started}
+
+
+def test_abandoned_processes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds memory, so there is a limit for a verb."""
+    monkeypatch.setattr(child, "KILL_TIMEOUT", 0.01)
+    monkeypatch.setattr(child, "MAX_STUCK", 2)
+    sleep = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*arguments, **options))
+        return started[-1]
+
+    children = HelperProcesses(lambda *_: sleep, popen, kill=lambda _process: None)
+    for subject in "ab":
+        with pytest.raises(Unavailable, match="cannot be killed"):
+            children.call("smp", {}, 0.01, subject)
+    with pytest.raises(Unavailable, match="helper smp: 2 processes are stuck in the kernel"):
+        children.call("smp", {}, 0.01, "c")
+    assert len(started) == 2
+    for process in started:
+        child.kill_group(process)
+        child.wait(process, 5)
+
+
+ORPHAN = """
+import subprocess, sys, time
+sleeping = subprocess.Popen(["sleep", "60"])
+print('{"pid": %d}' % sleeping.pid, flush=True)
+"""
+
+
+def test_what_a_helper_starts_ends_with_its_timeout(tmp_path: Path) -> None:
+    """A grandchild that sleeps is killed with the process group."""
+    text = f"{ORPHAN}open({str(tmp_path / 'pid')!r}, 'w').write(str(sleeping.pid)); time.sleep(60)"
+    with pytest.raises(Unavailable, match=r"no answer within 1 s$"):
+        script(text).call("v", {}, 1)
+    wait_for(lambda: not runs(int((tmp_path / "pid").read_text())))
+
+
+def test_what_a_helper_leaves_behind_ends_with_the_call() -> None:
+    """A helper that answers and ends, but leaves a process that has closed its pipes."""
+    quiet = ORPHAN.replace('"60"]', '"60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL')
+    pid = script(quiet).call("v", {}, 5)["pid"]
+    wait_for(lambda: not runs(pid))
+
+
+def test_a_credential_plugin_ends_with_the_timeout(tmp_path: Path) -> None:
+    """It is a grandchild, and waits for a person or a server of its own."""
+    plugin = f"echo $$ >{tmp_path}/pid; exec sleep 60"
+    run = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", plugin],
+        "interactiveMode": "Never",
+    }
+    config = kubeconfig("http://127.0.0.1:9", {"exec": run})
+    (tmp_path / "config").write_text(json.dumps(config))
+    request = {"operation": "get", "node": "n", "kubeconfig": str(tmp_path / "config")}
+    with pytest.raises(Unavailable, match=r"helper kube: no answer within 3 s$"):
+        child.call("kube", request, 3)
+    wait_for(lambda: not runs(int((tmp_path / "pid").read_text())))
+
+
+def kubeconfig(server: str, user: dict[str, Any], **cluster: Any) -> dict[str, Any]:
+    """A kubeconfig with one cluster and one user."""
+    return {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which temporary files are made."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_temporary_files_go_with_the_helper(temporary: Path) -> None:
+    """They lie in a folder that nobody else may read, however the helper ends."""
+    text = """
+import os, tempfile, time
+name = tempfile.mkstemp()[1]
+print('{"name": "%s", "mode": %d}' % (name, os.stat(os.path.dirname(name)).st_mode), flush=True)
+"""
+    answer = script(text).call("v", {}, 5)
+    assert Path(answer["name"]).is_relative_to(temporary)
+    assert stat.S_IMODE(answer["mode"]) == 0o700
+    for end in ("1/0", "time.sleep(60)"):
+        with pytest.raises(Unavailable):
+            script(text + end).call("v", {}, 1)
+    assert list(temporary.iterdir()) == []
+
+
+def test_inline_keys_of_a_kubeconfig_leave_no_file(temporary: Path, tmp_path: Path) -> None:
+    """The Kubernetes client writes them to files, which it does not remove when it is killed."""
+    inline = base64.b64encode(b"a private key").decode()
+    user = {"client-key-data": inline, "client-certificate-data": inline}
+    config = kubeconfig("https://127.0.0.1:9", user, **{"certificate-authority-data": inline})
+    (tmp_path / "config").write_text(json.dumps(config))
+    request = {"operation": "get", "node": "n", "kubeconfig": str(tmp_path / "config")}
+    assert child.call("kube", request, 20)["error"]
+    assert list(temporary.iterdir()) == []
+
+
+def test_without_a_folder_for_temporary_files_a_helper_runs_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a read-only root file system without a mount on /tmp."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert script("print({})").call("v", {}, 5) == {}
+
+
+def test_running_helpers_are_known(tmp_path: Path) -> None:
+    """From their start until they have been waited for."""
+    text = f"import os; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); input()"
+    process = child.start(
+        subprocess.Popen, [sys.executable, "-I", "-S", "-c", text], stdin=subprocess.PIPE
+    )
+    assert process.pid in child.known_pids()
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    assert int((tmp_path / "pid").read_text()) == process.pid
+    assert os.getsid(process.pid) == process.pid
+    child.kill_group(process)
+    assert child.wait(process, 5) == -signal.SIGKILL
+    child.close_pipes(process)
+    assert process.pid not in child.known_pids()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +302,7 @@ def test_a_child_that_cannot_be_killed_is_left_behind_and_stays_the_only_one(
         ("", "no JSON object"),
         (
             "import sys; print('{'); print('one\\ntwo\\033', file=sys.stderr)",
-            r"no JSON object: two\?$",
+            r"no JSON object: two\\x1b$",
         ),
         ("raise SystemExit('gone wrong')", "ended with status 1: gone wrong$"),
         ("1/0", "ended with status 1: ZeroDivisionError: division by zero$"),
@@ -219,23 +354,42 @@ def test_what_a_library_prints_is_not_taken_for_the_answer() -> None:
 
 def test_a_child_whose_parent_is_gone_ends_by_itself(library: str) -> None:
     """Its own alarm works even inside a C library."""
-    command = child.command("smp", 0)
+    assert alone(library).returncode == -signal.SIGALRM
+
+
+@pytest.mark.parametrize("how", ["ignored", "blocked"])
+def test_signals_of_the_parent_do_not_matter(library: str, how: str) -> None:
+    """A supervisor may have left SIGALRM and SIGCHLD ignored or blocked."""
+    signals = (signal.SIGALRM, signal.SIGCHLD)
+
+    def inherit() -> None:
+        for one in signals if how == "ignored" else ():
+            signal.signal(one, signal.SIG_IGN)
+        if how == "blocked":
+            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+
+    assert alone(library, preexec_fn=inherit).returncode == -signal.SIGALRM
+
+
+def alone(library: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a helper that hangs, without a parent that ends it."""
     payload = f'{{"ports": [["mlx5_0", 1]], "library": "{library}"}}'
-    run = subprocess.run(
-        command,
+    return subprocess.run(
+        child.command("smp", 0),
         input=payload.encode(),
         env=os.environ | {"STAND_IN": "mlx5_0:hang"},
         timeout=10,
         capture_output=True,
         check=False,
+        **options,
     )
-    assert run.returncode == -signal.SIGALRM
 
 
 ASK = """
 import sys
 from agent.helper import process as child
-child.call("kube", {"operation": "get", "node": "n", "kubeconfig": sys.argv[1], "timeout_s": 60}, 60)
+request = {"operation": "get", "node": "n", "kubeconfig": sys.argv[1], "timeout_s": 60}
+child.call("kube", request, 60)
 """
 
 
@@ -267,4 +421,4 @@ def test_the_helper_runs_as_a_module_too() -> None:
         capture_output=True,
         check=True,
     )
-    assert run.stdout == b'{"ports":[]}'
+    assert json.loads(run.stdout) == {"ports": []}

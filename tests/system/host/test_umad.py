@@ -19,58 +19,15 @@ from agent.infiniband.umad import PortUnavailable, Umad
 from agent.model import IbNeighbor
 from tests.support import stand_in
 from tests.support.fabric import Fabric, missing
+from tests.support.fabrics import MANAGED, TWO_LEAVES, by_smpquery
 from tests.support.qemu import machine
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TWO_LEAVES = """
-Switch 8 "leaf1"
-[1] "host1"[1]
-[2] "host2"[1]
-[8] "leaf2"[8]
-
-Switch 8 "leaf2"
-[3] "host3"[1]
-[8] "leaf1"[8]
-
-Hca 1 "host1"
-[1] "leaf1"[1]
-
-Hca 1 "host2"
-[1] "leaf1"[2]
-
-Hca 1 "host3"
-[1] "leaf2"[3]
-
-Hca 1 "left"
-[1] "right"[1]
-
-Hca 1 "right"
-[1] "left"[1]
-"""
-
-# What ibnetdiscover prints of one NDR switch with one host on it.
-MANAGED = """
-vendid=0x2c9
-devid=0xd2f2
-sysimgguid=0xb0cf0e0300d66c80
-switchguid=0xb0cf0e0300d66c80(b0cf0e0300d66c80)
-Switch\t65 "S-b0cf0e0300d66c80"\t\t# "MF0;L90.1.3:MQM9700/U1" enhanced port 0 lid 1 lmc 0
-[3]\t"H-b83fd20300aabb00"[1](b83fd20300aabb00) \t\t# "node005 mlx5_0" lid 22 4xNDR
-
-vendid=0x2c9
-devid=0x1021
-sysimgguid=0xb83fd20300aabb00
-caguid=0xb83fd20300aabb00
-Ca\t1 "H-b83fd20300aabb00"\t\t# "node005 mlx5_0"
-[1](b83fd20300aabb00) \t"S-b0cf0e0300d66c80"[3]\t\t# lid 22 lmc 0 "MF0;L90.1.3:MQM9700/U1" lid 1 4xNDR
-"""
 
 ASK_INFO = smp.get(Attribute.NODE_INFO, 1, 1)
-NODE_TYPES = {"Channel Adapter": "CA", "Switch": "switch", "Router": "router"}
-LINK_STATES = {"Down": "DOWN", "Initialize": "INIT", "Armed": "ARMED", "Active": "ACTIVE"}
 
 
 @pytest.fixture(scope="module")
@@ -104,21 +61,6 @@ def ask_on(fabric: Fabric, host: str) -> dict[str, Any]:
     """The helper's answer for the one port of a simulated host."""
     [port] = fabric.helper(host, {"ports": [["ibsim0", 1]]})
     return port
-
-
-def by_smpquery(fabric: Fabric, host: str) -> IbNeighbor:
-    """The same neighbour, told by infiniband-diags."""
-    info = fabric.smpquery(host, "nodeinfo", "0,1")
-    selected = info["LocalPort"] if info["NodeType"] == "Switch" else "0"
-    return IbNeighbor(
-        NODE_TYPES[info["NodeType"]],
-        info["Guid"].removeprefix("0x"),
-        info["SystemGuid"].removeprefix("0x"),
-        int(info["LocalPort"]),
-        int(info["NumPorts"]),
-        fabric.smpquery(host, "nodedesc", "0,1")["Node Description"],
-        LINK_STATES[fabric.smpquery(host, "portinfo", "0,1", selected)["LinkState"]],
-    )
 
 
 @pytest.mark.parametrize(

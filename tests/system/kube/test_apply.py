@@ -1,6 +1,4 @@
-"""Plans applied to a real API server, by the agent's account, through the same child as in a
-Pod.
-"""
+"""Plans applied to a real API server by the agent's account, in a child process as in a Pod."""
 
 from __future__ import annotations
 
@@ -21,13 +19,14 @@ from agent.kube.response import Failure
 from agent.kube.transport import connect
 from tests.support.kube.cluster import APPLY, MERGE
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, NOW, PREFIX, SPEED, desired
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from agent.kube.apply import Outcome
+    from agent.kube.transport import Kube, Request
     from tests.support.kube.cluster import Cluster
 
 ACCOUNT = "appliers"
@@ -39,11 +38,11 @@ _names = (f"apply-{number}" for number in itertools.count())
 
 @dataclass(slots=True)
 class Applier:
-    """The agent on a Node, as far as labels go."""
+    """An agent's connection to the API server, and its Node."""
 
     cluster: Cluster
     node: str
-    kube: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    kube: Kube
     known: Mapping[str, Any] = field(default_factory=dict)  # the Node as it was seen last
 
     def get_node(self) -> Mapping[str, Any]:
@@ -53,31 +52,32 @@ class Applier:
         return found
 
     def apply(self, labels: Mapping[str, str], **changes: Any) -> Outcome:
-        """Apply to the Node as it was seen last, which may be long ago."""
+        """Apply to the Node as of the last request."""
         outcome = apply(
-            self.kube, plan(self.known or self.get_node(), desired(labels, **changes), KEYS, NOW)
+            self.kube, plan(self.known or self.get_node(), desired(labels, **changes), KEYS)
         )
         self.known = outcome.node or self.known
         return outcome
 
     def metadata(self) -> dict[str, Any]:
-        """The Node's metadata as the admin sees it."""
+        """Return the Node's metadata, read by the admin."""
         return dict(self.cluster.request("GET", f"/api/v1/nodes/{self.node}").body["metadata"])
 
     def labels(self) -> dict[str, str]:
         return dict(self.metadata().get("labels", {}))
 
     def by_others(self, manager: str, labels: Mapping[str, str | None], kind: str = MERGE) -> None:
-        """Somebody else changes labels."""
+        """Change labels as another manager."""
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": labels}}
-        path = f"/api/v1/nodes/{self.node}?fieldManager={manager}{'&force=true' if kind == APPLY else ''}"
+        force = "&force=true" if kind == APPLY else ""
+        path = f"/api/v1/nodes/{self.node}?fieldManager={manager}{force}"
         answer = self.cluster.request("PATCH", path, body, kind=kind)
         assert answer.status == 200, answer.message
 
 
 @pytest.fixture(scope="session")
 def account(cluster: Cluster) -> str:
-    """An account that may get and patch Nodes, in a namespace of the same name."""
+    """Create an account that may get and patch Nodes, in a namespace of the same name."""
     cluster.kubectl("create", "namespace", ACCOUNT)
     cluster.kubectl("-n", ACCOUNT, "create", "serviceaccount", ACCOUNT)
     cluster.kubectl("create", "clusterrole", ACCOUNT, "--verb=get,patch", "--resource=nodes")
@@ -88,7 +88,7 @@ def account(cluster: Cluster) -> str:
 
 @pytest.fixture
 def applier(cluster: Cluster, account: str) -> Applier:
-    """The agent's account on a new Node that carries something of the site's."""
+    """Create a Node with labels of the site, and connect as the agent's account."""
     site = {
         "labels": {"site.example/rack": "1", EXPECTED: "3200G"},
         "annotations": {"site.example/owner": "a"},
@@ -102,9 +102,7 @@ def applier(cluster: Cluster, account: str) -> Applier:
 
 
 def test_a_fresh_node(applier: Applier) -> None:
-    """The labels and the annotation are on the Node after one request, and a second look finds
-    nothing to do.
-    """
+    """Labels and annotation are on the Node after one request, and nothing is due then."""
     outcome = applier.apply(ALL)
     assert (outcome.applied, outcome.requests, outcome.failure) == (
         dict(sorted(ALL.items())),
@@ -114,22 +112,20 @@ def test_a_fresh_node(applier: Applier) -> None:
     found = applier.get_node()
     assert owned_labels(found, KEYS) == ALL
     assert parse(found["metadata"]["annotations"][KEYS.annotation], KEYS.annotation)[1] is None
-    assert not plan(found, desired(ALL), KEYS, NOW).due
+    assert not plan(found, desired(ALL), KEYS).due
 
 
 def test_what_comes_back(applier: Applier) -> None:
-    """The answer to a change is the whole metadata, the site's expected half with it, so that no
-    look is needed.
-    """
+    """The response to an apply has the whole metadata, the site's expected half too."""
     outcome = applier.apply(ALL)
     assert outcome.node is not None
     assert outcome.node["metadata"]["labels"] == applier.labels()
     assert outcome.node["metadata"]["labels"][EXPECTED] == "3200G"
-    assert not plan(outcome.node, desired(ALL), KEYS, NOW).due
+    assert not plan(outcome.node, desired(ALL), KEYS).due
 
 
 def test_others_stay(applier: Applier) -> None:
-    """Labels and annotations of others are there after every change, also below our own prefix."""
+    """Labels and annotations of others stay after every change, below the agent's prefix too."""
     applier.apply(ALL)
     applier.apply({FLAVOR: "roce"})
     assert applier.labels() == {FLAVOR: "roce", "site.example/rack": "1", EXPECTED: "3200G"}
@@ -137,7 +133,7 @@ def test_others_stay(applier: Applier) -> None:
 
 
 def test_a_removed_neighbour(applier: Applier) -> None:
-    """A neighbour that is gone takes its labels along."""
+    """The labels of a neighbor that is gone are removed."""
     applier.apply(ALL)
     outcome = applier.apply({key: value for key, value in ALL.items() if key != LEAF})
     assert outcome.removed == (LEAF,)
@@ -145,7 +141,7 @@ def test_a_removed_neighbour(applier: Applier) -> None:
 
 
 def test_drift(applier: Applier) -> None:
-    """What was changed or removed by hand is back, by a request that was planned before or after
+    """Labels changed or removed by hand are restored, by a plan made before or after
     it.
     """
     applier.apply(ALL)
@@ -160,7 +156,7 @@ def test_drift(applier: Applier) -> None:
 
 @pytest.mark.parametrize("kind", [MERGE, APPLY])
 def test_two_managers(applier: Applier, kind: str) -> None:
-    """Of two keys that another manager has changed, ours is taken, and the accelerator's is left
+    """Of two keys that another manager changed, flavor is taken over, and the accelerator's is left
     and reported.
     """
     applier.apply(ALL)
@@ -170,12 +166,12 @@ def test_two_managers(applier: Applier, kind: str) -> None:
     assert outcome.left_alone == (ForeignField(ACC, "b.2", "a.1", ("nfd-master",)),)
     assert outcome.removed == ()
     assert applier.labels() == {**ALL, ACC: "b.2", "site.example/rack": "1", EXPECTED: "3200G"}
-    again = plan(applier.get_node(), desired(ALL), KEYS, NOW)
+    again = plan(applier.get_node(), desired(ALL), KEYS)
     assert (again.due, again.left_alone) == (False, outcome.left_alone)
 
 
 def test_an_accelerator_that_was_there_before(applier: Applier) -> None:
-    """A value that another manager put there first is left without a request that could take it."""
+    """The accelerator's key of another manager is left alone, without a forced request."""
     applier.by_others("nfd-master", {ACC: "b.2"})
     outcome = applier.apply(ALL)
     assert outcome.requests == 1
@@ -183,7 +179,7 @@ def test_an_accelerator_that_was_there_before(applier: Applier) -> None:
 
 
 def test_a_shared_accelerator(applier: Applier) -> None:
-    """The same value may be of two managers; when ours ends, theirs stays."""
+    """A value shared with another manager stays when the agent removes it."""
     applier.by_others("nfd-master", {ACC: "a.1"})
     applier.apply(ALL)
     assert owned_labels(applier.get_node(), KEYS)[ACC] == "a.1"
@@ -194,7 +190,7 @@ def test_a_shared_accelerator(applier: Applier) -> None:
 
 
 def test_a_node_made_anew(applier: Applier) -> None:
-    """A Node that was deleted, and perhaps made again, is not touched by a plan for the old one."""
+    """A deleted or recreated Node is not changed by a plan for the old one."""
     applier.apply(ALL)
     path = f"/api/v1/nodes/{applier.node}"
     applier.cluster.request("DELETE", path)
@@ -211,7 +207,7 @@ def test_a_node_made_anew(applier: Applier) -> None:
 
 
 def test_no_such_node(applier: Applier) -> None:
-    """A Node that does not exist is told in one line."""
+    """A missing Node is a failure of one line."""
     found = get_node(applier.kube, "nowhere")
     assert isinstance(found, Failure)
     assert found.text == 'Node nowhere: not found: nodes "nowhere" not found'
@@ -257,7 +253,7 @@ def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
     "message", ["labels of *.coreweave.cloud are the provider's", f"{FLAVOR} and its like: no"]
 )
 def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
-    """Where a policy refuses the provider's keys the accelerator's still lands, and what was there
+    """If a policy refuses the provider's keys, the accelerator's is applied, and what was there
     before stays.
     """
     applier.apply({FLAVOR: "roce", LEAF: "L1"})
@@ -269,15 +265,15 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
     assert (labels[FLAVOR], labels[LEAF], labels[ACC]) == ("roce", "L1", "a.1")
     assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
     assert all(message in refusal.text for refusal in outcome.refused)
-    again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS, NOW)
+    again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
     assert (again.due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
 
 
 def test_a_rotated_token(
     applier: Applier, account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a Pod a token that has run out is read again for the next request; without a new one it is
-    told.
+    """In a Pod an expired token is read again for the next request; without a new one the request
+    fails.
     """
     url = applier.cluster.url.removeprefix("https://")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", url.partition(":")[0])
@@ -287,7 +283,7 @@ def test_a_rotated_token(
     tokens = ["run-out", good, good]
     behind = connect(service_account=str(tmp_path))
 
-    def kube(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def kube(request: Request) -> Mapping[str, Any]:
         (tmp_path / "token").write_text(tokens.pop(0) + "\n" if tokens else "run-out")
         return behind(request)
 
@@ -296,12 +292,12 @@ def test_a_rotated_token(
     assert applier.apply(ALL).failure is None
     failure = applier.apply({}).failure
     assert failure is not None
-    assert failure.text.endswith("does not accept our token: Unauthorized")
+    assert failure.text.endswith("rejected the token: Unauthorized")
     assert applier.labels()[FLAVOR] == "infiniband"
 
 
 def test_no_permission(applier: Applier) -> None:
-    """An account without the ClusterRole is told what it lacks, once, and no key is blamed."""
+    """An account without the ClusterRole is one failure with the missing right, and no refusal."""
     applier.get_node()
     applier.cluster.kubectl("create", "serviceaccount", applier.node)
     token = applier.cluster.token_for_pod_on(applier.node, applier.node, "default")
@@ -328,7 +324,7 @@ def test_cleanup(applier: Applier) -> None:
 
 
 def test_cleanup_of_all(applier: Applier) -> None:
-    """With a person's kubeconfig every Node that carries labels of ours is found; the agent's
+    """With the admin's kubeconfig every Node with the agent's labels is found; the agent's
     account may not list.
     """
     applier.apply(ALL)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 # What a reviewer asks about: each stands with its reason beside it or above it.
 GRANTS = re.compile(
-    r"^\s*(- )?(hostPath:|hostNetwork: true|privileged: true|add: \[|runAsUser: 0|verbs:|allowPrivilegeEscalation: null"
-    r"|capabilities: null|seccompProfile: null|pod-security.kubernetes.io/enforce:|limits:|requests:|projected:)"
+    r"^\s*(- )?(hostPath:|hostNetwork: true|privileged: true|add: \[|runAsUser: 0|verbs:"
+    r"|allowPrivilegeEscalation: null|capabilities: null|seccompProfile: null"
+    r"|pod-security.kubernetes.io/enforce:|limits:|requests:|projected:)"
 )
 # Keys that the examples take from the site's half of the schema.
 SITES = {"fabric", "superpod", "rack", "speed.expected"}

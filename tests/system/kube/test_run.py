@@ -161,9 +161,9 @@ def test_an_api_server_that_is_away_is_waited_for(
     cluster.node("run-away")
     with Agent(cluster, tmp_path, "run-away", two) as agent:
         agent.speaks("800G")
-        server = int(subprocess.run(
-            ["pgrep", "-f", f"kube-apiserver.*{cluster.folder}"], capture_output=True, text=True, check=True
-        ).stdout.split()[-1])  # fmt: skip
+        command = ["pgrep", "-f", f"kube-apiserver.*{cluster.folder}"]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        server = int(found.stdout.split()[-1])
         os.kill(server, signal.SIGSTOP)
         try:
             agent.set("ibp1", "state", "1: DOWN")

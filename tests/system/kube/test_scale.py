@@ -37,7 +37,8 @@ PATIENT = 60.0  # seconds until a request is given up; a slow machine is not wha
 LIMIT = 3000.0  # seconds of the simulation
 AWAY = 600.0
 FAST, BACK = 150.0, 60.0  # times the real time, while the API server is away and when it is back
-MOST_TRIES = 12  # of an agent in AWAY: 1, 2, 4, ... 128, 150, 150 s apart, where chance makes all of them come early
+# Of an agent in AWAY: 1, 2, 4, ... 128, 150, 150 s apart, if chance makes all of them early.
+MOST_TRIES = 12
 SPEED = "backend.coreweave.cloud/speed.current"
 
 
@@ -172,7 +173,7 @@ def recorder() -> Iterator[HTTPServer]:
 def test_the_requests_are_the_childs(
     recorder: HTTPServer, tmp_path: Path, operation: dict[str, Any]
 ) -> None:
-    """What stands in for the agent's child sends the same and reads the same out of the answer."""
+    """The stand-in for the agent's child sends the same request and reads the same reply."""
     url = f"http://127.0.0.1:{recorder.server_port}"
     config = {
         "apiVersion": "v1",
@@ -183,9 +184,9 @@ def test_the_requests_are_the_childs(
         "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
     }
     (tmp_path / "config").write_text(json.dumps(config))
-    request = {"node": "n1", **operation}
+    request: Any = {"node": "n1", **operation}
     child = handle({"kubeconfig": str(tmp_path / "config"), **request})
-    ours = Wire(url, None, Clock()).door("t")(request)
+    ours = Wire(url, None, Clock()).connect("t")(request)
     assert ours == {key: value for key, value in child.items() if key != "server"}
     assert ours["retry_after"] == 7
     first, second = Recorder.asked

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from agent.daemon.schedule import OBSERVE_INTERVAL
 from agent.errors import Unavailable
 from agent.events.event import Event
+from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
+from tests.support.lldp_frames import switch
 from tests.support.running import Api, World
-from tests.unit.sources.test_ib import exchanges
-from tests.unit.sources.test_lldp import switch
-from tests.unit.sources.test_nvml import ACCELERATOR, FABRIC, GPU, answer
+from tests.support.smps import exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -432,6 +432,15 @@ def test_signals() -> None:
     assert world.api.labels == before
 
 
+def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
+    """SIGCHLD reaches the loop of an agent that is PID 1."""
+    world = with_leaves(IB).run(60)
+    looks = len(world.looks)
+    world.at(0.0, Event("signal", "SIGCHLD"))
+    world.run(2)
+    assert (world.reaped, len(world.looks)) == (1, looks)
+
+
 @pytest.mark.parametrize("kind", ["resync", "link", "device"])
 def test_any_reason_is_followed_by_a_look(kind: str) -> None:
     """Also one that only says that others were missed."""
@@ -451,6 +460,17 @@ def test_a_source_that_is_switched_off_removes_its_labels() -> None:
     world.start_again(sources=("ib",))
     world.run(30)
     assert (DEVICE.format("ibp0") in world.labels, "speed.current" in world.labels) == (True, False)
+
+
+def test_nvml_that_is_switched_off_removes_the_accelerator_label() -> None:
+    """At once: it is not held as for a source that failed."""
+    world = World(GPU_TREE)
+    world.nvml = lambda: answer(GPU)
+    world.run(60)
+    assert ACCELERATOR in world.api.labels
+    world.start_again(sources=("rdma",))
+    world.run(30)
+    assert ACCELERATOR not in world.api.labels
 
 
 def test_a_dry_run_writes_nothing() -> None:

@@ -12,16 +12,18 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import MAX_LATENESS, AwakeClock
-from agent.daemon.pollers import (
+from agent.daemon.pollers import pollers
+from agent.errors import Pending, Unavailable
+from agent.host import Host
+from agent.infiniband.poller import (
     MIN_QUERY_INTERVAL,
     REFRESH_INTERVAL,
     RETRY_INTERVAL,
-    NvmlPoller,
     SmpPoller,
 )
-from agent.errors import Pending, Unavailable
-from agent.model import AcceleratorReason
-from agent.nvml.domain import Verdict
+from agent.model import AcceleratorReason, Verdict
+from agent.nvml.poller import NvmlPoller
+from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import rdma
 from agent.sysfs.guard import StuckGuard
 from tests.support.kernel_tree import CLASS, NET, Kernel, hca, host
@@ -231,3 +233,15 @@ def test_time_that_nobody_could_use_is_left_out() -> None:
     raw[0] += 5
     assert clock() == since + 25
     assert AwakeClock()() > 0
+
+
+def test_every_poller_of_the_table_replaces_its_query() -> None:
+    """The host that comes back reads caches; LLDP frames are received, not polled."""
+    live = Host(Tree(MemoryStore({}), {}), lambda: 0.0)
+    host, found = pollers(live, {"gpu_interval": 60.0}, lambda: BackgroundTask(at_once))
+    assert [poller.source for poller in found] == ["ib", "nvml"]
+    assert [id(host.ask_smp), id(host.gpus)] == [id(poller) for poller in found]
+    assert (host.frames, host.private_flags) == (live.frames, live.private_flags)
+    assert host.ask_smp([("mlx5_0", 1)])["ports"][0]["error"] == "no-answer"
+    with pytest.raises(Unavailable, match="not asked yet"):
+        host.gpus()

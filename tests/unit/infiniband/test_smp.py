@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 from dataclasses import replace
 
 import pytest
@@ -13,54 +12,20 @@ from hypothesis import strategies as st
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import smp
 from agent.infiniband.smp import Attribute, Exchange
-from agent.model import IbNeighbor
-
-TID = 0x69AB1F3F
-KERNEL_TID = 0x0000_0012_0000_0000  # what the kernel puts above it
-ASK_INFO = smp.get(Attribute.NODE_INFO, TID, 1)
-ASK_DESCRIPTION = smp.get(Attribute.NODE_DESCRIPTION, TID + 1, 1)
-ASK_STATE = smp.get(Attribute.PORT_INFO, TID + 2, 1, 3)
-LEAF = IbNeighbor(
-    "switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, 65, "MF0;L90.1.3:MQM9700/U1", "ACTIVE"
-)
-
-
-def mad(*lines: str) -> bytes:
-    """A 256-byte MAD out of its first lines in hex; the rest is zero."""
-    return bytes.fromhex("".join(lines)).ljust(256, b"\0")
-
-
-def reply(request: bytes, data: bytes, status: int = 0x8000) -> bytes:
-    """What an agent at the far end sends back: the request with the method, the status and the data
-    changed.
-    """
-    tid = int.from_bytes(request[8:16], "big") | KERNEL_TID
-    head = struct.pack(">3sBH2BQ", request[:3], 0x81, status, 0, 1, tid)
-    return head + request[16:64] + data.ljust(64, b"\0") + request[128:192] + bytes(64)
-
-
-def node_info(
-    kind: int = 2, ports: int = 65, guid: int = 0xB0CF0E0300D66C81, local_port: int = 3
-) -> bytes:
-    """The first 40 bytes of NodeInfo."""
-    guids = (0xB0CF0E0300D66C80, guid, guid + 1)
-    return struct.pack(
-        ">4B3Q2HIB3s", 1, 1, kind, ports, *guids, 8, 0xD2F2, 0xA0, local_port, b"\0\x02\xc9"
-    )
-
-
-def port_info(state: int) -> bytes:
-    """PortInfo with nothing but LinkSpeedSupported 1 and a state."""
-    return bytes(32) + bytes((0x10 | state,))
-
-
-INFO = reply(ASK_INFO, node_info())
-DESCRIPTION = reply(ASK_DESCRIPTION, b"MF0;L90.1.3:MQM9700/U1")
-STATE = reply(ASK_STATE, port_info(4))
-RECORDED = (
-    Exchange(ASK_INFO, INFO),
-    Exchange(ASK_DESCRIPTION, DESCRIPTION),
-    Exchange(ASK_STATE, STATE),
+from tests.support.smps import (
+    ASK_DESCRIPTION,
+    ASK_INFO,
+    ASK_STATE,
+    DESCRIPTION,
+    INFO,
+    LEAF,
+    RECORDED,
+    STATE,
+    TID,
+    mad,
+    node_info,
+    port_info,
+    reply,
 )
 
 

@@ -1,10 +1,7 @@
-"""What has to change on a Node: whose keys are whose, what goes into a request, and when there is
-nothing to do.
-"""
+"""Plans: the changes of a Node, the fields of a request, and the cases with nothing to do."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -12,116 +9,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import Malformed
-from agent.kube.annotation import Annotation, render
-from agent.kube.commands import removal, removals
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, owned_labels
+from agent.kube.managed_fields import ANNOTATION, LABEL, Field
 from agent.kube.plan import ForeignField, Plan, body, plan
-from agent.labels.table import LABELS, Naming
 from tests.support.nodes import (
     ACCELERATOR_KEY,
+    ANNOTATED,
     FLAVOR,
-    IB_PREFIX,
     IB_SPEED,
     KEYS,
     LEAF,
     NOW,
     PREFIX,
     SPEED,
-    TOLD,
     desired,
-    entry,
     node,
 )
 
 EXPECTED = f"{PREFIX}/speed.expected"
-THEIRS = (
-    EXPECTED,
-    *(
-        f"{PREFIX}/{name}"
-        for name in (
-            "fabric",
-            "leafgroup",
-            "superpod",
-            "rack",
-            "observed",
-            "neighbors.current.ibp0",
-        )
-    ),
-    f"{PREFIX}/neighbors.expected.ibp0.device",
-    *(
-        f"{IB_PREFIX}/{name}"
-        for name in ("speed.expected", "flavor", "neighbors.current.ibp0.port-name")
-    ),
-    *("backendxcoreweave.cloud/flavor", "x.backend.coreweave.cloud/flavor", "flavor", ""),
-)
 
 
 def labels_of(found: Plan) -> dict[str, str]:
-    """The labels of the request."""
+    """Return the labels of the request."""
     return {one.key: value for one, value in found.wanted.items() if one.kind == LABEL}
 
 
 def planned(a_node: dict[str, Any], labels: dict[str, str], **changes: Any) -> Plan:
-    return plan(a_node, desired(labels, **changes), KEYS, NOW)
-
-
-@pytest.mark.parametrize("row", LABELS, ids=lambda row: row.key)
-def test_keys_of_the_table(row: Any) -> None:
-    """Every row of the label table is ours, under the prefixes that were chosen."""
-    keys = keys_of(Naming("p.example", "ib.example", "acc.example/domain"))
-    family, _, name = row.key.replace("{if}", "mlx5_0-3").partition("/")
-    key = {"P": "p.example/", "IB": "ib.example/", "ACC": "acc.example/domain"}[family] + name
-    assert keys.family(Field(LABEL, key)) == family
-    assert keys.interface(key) == ("mlx5_0-3" if "{if}" in row.key else None)
-
-
-def test_the_other_keys() -> None:
-    """The accelerator's key and the annotation are ours; the accelerator's key alone has no
-    interface.
-    """
-    assert KEYS.family(Field(LABEL, ACCELERATOR_KEY)) == "ACC"
-    assert KEYS.family(Field(ANNOTATION, f"{PREFIX}/observed")) == "observed"
-    assert KEYS.interface(ACCELERATOR_KEY) is None
-
-
-@pytest.mark.parametrize("key", THEIRS)
-def test_keys_of_the_site(key: str) -> None:
-    """What shares a prefix with our keys is not ours for that, even under our manager's name."""
-    assert KEYS.family(Field(LABEL, key)) is None
-    assert owned_labels(node({key: "x", FLAVOR: "roce"}), KEYS) == {FLAVOR: "roce"}
-
-
-def test_an_empty_family() -> None:
-    """Families that are switched off have no keys."""
-    keys = keys_of(Naming(ib_prefix="", accelerator=""))
-    assert keys.family(Field(LABEL, "/speed.current")) is None
-    assert keys.family(Field(LABEL, IB_SPEED)) is None
-    assert keys.family(Field(LABEL, "")) is None
-
-
-def test_owned_by_managed_fields() -> None:
-    """A label of the table is owned when managedFields give it to `bwagent`, operation Apply, no
-    subresource.
-    """
-    found = node({FLAVOR: "roce"}, {"kubectl-label": {SPEED: "1G"}})
-    managed = found["metadata"]["managedFields"]
-    managed += [
-        entry("bwagent", "Update", {SPEED: "1G"}),
-        {**entry("bwagent", "Apply", {SPEED: "1G"}), "subresource": "status"},
-    ]
-    managed += [entry("bwagent", "Apply", {LEAF: "gone from the labels"})]
-    assert owned_labels(found, KEYS) == {FLAVOR: "roce"}
+    return plan(a_node, desired(labels, **changes), KEYS)
 
 
 @pytest.mark.parametrize("part", ["managedFields", "labels", "annotations"])
 @pytest.mark.parametrize(
     "odd", [None, [], {}, "x", 7, [None, 7, "x"], [{"fieldsV1": 7}], {"a": 7, FLAVOR: None}]
 )
-def test_odd_nodes(part: str, odd: object) -> None:
-    """Metadata that is missing, null or of an odd type means that nothing is known, and everything
-    is applied.
-    """
+def test_malformed_metadata(part: str, odd: object) -> None:
+    """Missing, null or mistyped metadata reads as empty, so everything is applied."""
     odd_one = node({FLAVOR: "roce"})
     odd_one["metadata"][part] = odd
     found = planned(odd_one, {FLAVOR: "roce"})
@@ -130,41 +51,15 @@ def test_odd_nodes(part: str, odd: object) -> None:
     assert labels_of(planned(odd_one, {FLAVOR: "roce"})) == {FLAVOR: "roce"}
 
 
-@pytest.mark.parametrize("path", ["fieldsV1", "f:metadata", "f:labels"])
-@pytest.mark.parametrize("odd", [None, [], "x", 7, {"f:metadata": None}, {"x": {}, "f:": {}}])
-def test_odd_managed_fields(path: str, odd: object) -> None:
-    """An entry of managedFields with odd insides owns nothing."""
-    odd_one = node({FLAVOR: "roce"})
-    inside = odd_one["metadata"]["managedFields"][0]
-    for name in ("fieldsV1", "f:metadata", "f:labels"):
-        if name == path:
-            inside[name] = odd
-            break
-        inside = inside[name]
-    assert owned_labels(odd_one, KEYS) == {}
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [{}, {"metadata": None}, {"metadata": {"name": "n1"}}, {"metadata": {"name": 1, "uid": "u"}}],
-)
-def test_no_node_at_all(odd: dict[str, Any]) -> None:
-    """What has neither name nor uid is no Node."""
-    with pytest.raises(Malformed, match="Node"):
-        planned(odd, {})
-
-
 def test_a_fresh_node() -> None:
-    """A Node without any of our labels gets them all."""
+    """A Node without labels of the agent gets all of them."""
     found = planned(node(observed=None), {FLAVOR: "roce", SPEED: "3200G"})
     assert (found.added, found.changed, found.removed) == ({FLAVOR: "roce", SPEED: "3200G"}, {}, {})
     assert found.due
 
 
 def test_a_change() -> None:
-    """Added, changed and removed are told apart; what stays is in the request and not in the
-    difference.
-    """
+    """Labels are added, changed or removed; an unchanged one is in the request only."""
     ours = {FLAVOR: "infiniband", SPEED: "2800G", LEAF: "L90.1.3"}
     found = planned(node(ours), {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"})
     assert found.added == {IB_SPEED: "3200G"}
@@ -175,64 +70,61 @@ def test_a_change() -> None:
 
 
 def test_nothing_to_do() -> None:
-    """Nothing is written when nothing changed and the annotation is fresh."""
+    """Without a change nothing is written."""
     assert not planned(node({FLAVOR: "roce"}), {FLAVOR: "roce"}).due
 
 
 @pytest.mark.parametrize(
     ("before", "due"),
     [
-        ({"time": NOW - 3599}, False),
-        ({"time": NOW - 3600}, True),
-        ({"time": NOW + 5}, True),
+        ({"time": NOW - 90_000}, False),
+        ({"time": NOW + 5}, False),
         ({"time": None}, True),
         ({"time": NOW - 60, "boot_id": "another"}, True),
         ({"time": NOW - 60, "interfaces": ()}, True),
         ({"time": NOW - 60, "agent": "0.0.9"}, False),
     ],
 )
-def test_age_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
-    """The annotation is refreshed by the hour, after a reboot, and when interfaces come or go."""
-    assert (
-        planned(node({FLAVOR: "roce"}, observed=replace(TOLD, **before)), {FLAVOR: "roce"}).due
-        == due
-    )
-
-
-def test_an_old_annotation_that_cannot_be_renewed() -> None:
-    """Where nothing was fully observed since, an old annotation is no reason to write the same
-    again.
+def test_facts_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
+    """A reboot and a change of interfaces are written; the age of the annotation is the caller's
+    concern.
     """
-    old = replace(TOLD, time=NOW - 9000)
-    assert not planned(node({FLAVOR: "roce"}, observed=old), {FLAVOR: "roce"}, annotation=old).due
+    found = planned(node({FLAVOR: "roce"}, observed=replace(ANNOTATED, **before)), {FLAVOR: "roce"})
+    assert (found.due, found.updates_annotation) == (due, True)
 
 
-def test_a_shorter_resync() -> None:
-    """The hour is the caller's to jitter."""
-    before = node({FLAVOR: "roce"}, observed=replace(TOLD, time=NOW - 3000))
-    assert planned(before, {FLAVOR: "roce"}, resync=2900).due
+def test_an_annotation_that_cannot_be_renewed() -> None:
+    """Without a full observation since, an old annotation is no reason to write the same again."""
+    old = replace(ANNOTATED, time=NOW - 9000)
+    found = planned(node({FLAVOR: "roce"}, observed=old), {FLAVOR: "roce"}, annotation=old)
+    assert (found.due, found.updates_annotation) == (False, False)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 60000, "7", '{"schema":2}', "x" * 70000])
-def test_a_spoilt_annotation(text: str) -> None:
-    """An annotation that makes no sense is reported, and written anew."""
+def test_a_malformed_annotation(text: str) -> None:
+    """A malformed annotation is a problem, and is written anew."""
     found = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"})
     assert found.due
     assert [problem.subject for problem in found.problems] == [KEYS.annotation]
 
 
+def test_annotation_of_another_manager() -> None:
+    """An annotation that another manager wrote is written again."""
+    found = node({FLAVOR: "roce"})
+    found["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:annotations"] = {}
+    assert planned(found, {FLAVOR: "roce"}).due
+
+
 def test_foreign_labels_stay_out() -> None:
-    """Labels of others are in no request, whoever's prefix they have."""
+    """Labels of other managers are in no request, whatever their prefix."""
     theirs = {"site": {EXPECTED: "3200G", "site.example/rack": "1", "kubernetes.io/hostname": "n1"}}
     found = planned(node({FLAVOR: "roce"}, theirs), {FLAVOR: "roce", SPEED: "0G"})
     assert labels_of(found) == {FLAVOR: "roce", SPEED: "0G"}
     assert found.removed == {}
 
 
-def test_labels_of_ours_outside_the_table() -> None:
-    """What stands under our name without being in the table is carried along: leaving it out would
-    remove it.
-    """
+def test_managed_labels_outside_the_table() -> None:
+    """A managed label outside the table stays in the request, or it would be removed."""
     ours = {FLAVOR: "roce", EXPECTED: "3200G", "old.example/flavor": "roce"}
     found = planned(node(ours), {FLAVOR: "roce"})
     assert labels_of(found) == ours
@@ -250,9 +142,9 @@ def test_labels_of_ours_outside_the_table() -> None:
         (SPEED, "a" * 64, "no label value"),
     ],
 )
-def test_labels_that_are_not_ours_to_write(key: str, value: str, word: str) -> None:
-    """A foreign key, one that is too long and a value that is none are refused in words, and change
-    nothing.
+def test_labels_that_are_not_written(key: str, value: str, word: str) -> None:
+    """A key outside the table, a key that is too long and a malformed value are problems, and
+    change nothing.
     """
     found = planned(node({SPEED: "1G"}), {SPEED: "1G", key: value})
     assert labels_of(found) == {SPEED: "1G"}
@@ -261,7 +153,7 @@ def test_labels_that_are_not_ours_to_write(key: str, value: str, word: str) -> N
 
 
 def test_an_accelerator_of_others() -> None:
-    """The accelerator's key stays as another manager has it, and the plan says who."""
+    """The accelerator's key keeps the value of another manager, which the plan names."""
     found = planned(
         node({}, {"gpu-feature-discovery": {ACCELERATOR_KEY: "b.2"}}), {ACCELERATOR_KEY: "a.1"}
     )
@@ -273,8 +165,8 @@ def test_an_accelerator_of_others() -> None:
 
 
 def test_an_accelerator_of_the_same_value() -> None:
-    """Where others say the same, the accelerator's key is ours, too; when it ends it stays
-    theirs.
+    """The accelerator's key is shared with a manager that has the same value; removed by the agent,
+    it stays.
     """
     theirs = {"nfd": {ACCELERATOR_KEY: "a.1"}}
     assert labels_of(planned(node({}, theirs), {ACCELERATOR_KEY: "a.1"})) == {
@@ -286,15 +178,15 @@ def test_an_accelerator_of_the_same_value() -> None:
 
 
 def test_drift() -> None:
-    """A key of the table that somebody else changed or took away is brought back."""
+    """A key of the table that others changed or removed is restored."""
     found = planned(node({}, {"kubectl-edit": {FLAVOR: "x"}}), {FLAVOR: "roce", SPEED: "0G"})
     assert found.changed == {FLAVOR: ("x", "roce")}
     assert found.added == {SPEED: "0G"}
 
 
 @pytest.mark.parametrize("backed_off", [{SPEED, IB_SPEED, LEAF}, {"P", "IB"}])
-def test_refused_lately(backed_off: set[str]) -> None:
-    """What was refused lately stays as it is: not changed, not added and not removed."""
+def test_recently_refused(backed_off: set[str]) -> None:
+    """A recently refused key is not changed, not added and not removed."""
     found = planned(
         node({SPEED: "1G", LEAF: "a"}),
         {SPEED: "2G", IB_SPEED: "2G", ACCELERATOR_KEY: "a.1"},
@@ -304,44 +196,24 @@ def test_refused_lately(backed_off: set[str]) -> None:
     assert set(found.postponed) == {SPEED, LEAF, IB_SPEED}
 
 
-def test_the_annotation_refused_lately() -> None:
-    """An annotation that was refused is not tried again for its age."""
+def test_recently_refused_annotation() -> None:
+    """A recently refused annotation is not due."""
     assert not planned(node({}, observed=None), {}, backed_off=frozenset({"observed"})).due
 
 
 def test_the_body() -> None:
-    """The request names the Node and its uid, and claims no empty map."""
+    """The request names the Node and its uid, and has no empty map."""
     found = planned(node(), {FLAVOR: "roce"})
-    assert body(found, {FLAVOR: "roce"}, {}) == {
+    assert body(found, {Field(LABEL, FLAVOR): "roce"}) == {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": "n1", "uid": "u-1", "labels": {FLAVOR: "roce"}},
     }
-    assert body(found, {}, {"a/b": "c"})["metadata"] == {
+    assert body(found, {Field(ANNOTATION, "a/b"): "c"})["metadata"] == {
         "name": "n1",
         "uid": "u-1",
         "annotations": {"a/b": "c"},
     }
-
-
-def test_cleanup() -> None:
-    """Cleanup lets go of the owned labels and the annotation, and of nothing else under our
-    name.
-    """
-    found = removal(
-        node({FLAVOR: "roce", "old.example/flavor": "roce"}, {"site": {EXPECTED: "1G"}}), KEYS
-    )
-    assert found.removed == {FLAVOR: "roce"}
-    assert labels_of(found) == {"old.example/flavor": "roce"}
-    assert Field(ANNOTATION, KEYS.annotation) not in found.wanted
-    assert found.due
-
-
-def test_cleanup_of_many() -> None:
-    """Nodes that carry nothing of ours are left out."""
-    assert [one.removed for one in removals([node(observed=None), node({SPEED: "1G"})], KEYS)] == [
-        {SPEED: "1G"}
-    ]
 
 
 json_like = st.recursive(
@@ -371,7 +243,7 @@ json_like = st.recursive(
 
 @given(json_like, json_like, json_like)
 def test_any_metadata(labels: object, annotations: object, managed: object) -> None:
-    """Whatever a server puts there, a plan comes out, and only our keys are in it."""
+    """Any metadata gives a plan with the wanted label."""
     metadata = {
         "name": "n",
         "uid": "u",
@@ -392,12 +264,8 @@ some_labels = st.dictionaries(
 
 
 @given(some_labels, some_labels, some_labels)
-def test_nobody_elses_key(
-    ours: dict[str, str], theirs: dict[str, str], wanted: dict[str, str]
-) -> None:
-    """A request holds keys of the table, and what stood under our name before; applied, there is
-    nothing to do.
-    """
+def test_any_managers(ours: dict[str, str], theirs: dict[str, str], wanted: dict[str, str]) -> None:
+    """A request has keys of the table and managed fields only; once applied, nothing is due."""
     wanted = {key: value for key, value in wanted.items() if KEYS.family(Field(LABEL, key))}
     found = planned(node(ours, {"other": theirs}), wanted)
     assert all(one in found.managed or KEYS.family(one) for one in found.wanted)
@@ -407,12 +275,3 @@ def test_nobody_elses_key(
         key: value for key, value in theirs.items() if labels_of(found).get(key, value) == value
     } | left
     assert not planned(node(labels_of(found), {"other": again} if again else None), wanted).due
-
-
-def test_the_annotation_is_small() -> None:
-    """Sixteen interfaces fit into two kilobytes."""
-    text = render(
-        Annotation(NOW, "b" * 36, tuple((f"mlx5_{i}", f"0000:{i:02x}:00.0") for i in range(16)))
-    )
-    assert len(text) < 2048
-    assert json.loads(text)["time"] == "2027-01-15T08:00:00Z"

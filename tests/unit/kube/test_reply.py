@@ -1,4 +1,4 @@
-"""Replies of an API server, or of what stands in its place, read from bytes."""
+"""Responses of an API server, or of a proxy in its place, as replies of the helper."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ documents = st.recursive(
 @given(
     statuses, headers, st.binary() | documents.map(lambda document: json.dumps(document).encode())
 )
-def test_any_reply(status: int, head: dict[str, str], data: bytes) -> None:
-    """Any reply is an answer: a Node or Nodes, or something that a failure can be told from."""
+def test_any_response(status: int, head: dict[str, str], data: bytes) -> None:
+    """Any response gives a Node, Nodes or a reply that means a failure."""
     for read, good in ((read_node, "node"), (read_list, "nodes")):
-        told = json.loads(json.dumps(read(status, head, data)))
-        assert told["status"] == status
-        answer = answer_of(told)
-        assert good in told or failure_of(answer, "n1").kind in KINDS
+        found = json.loads(json.dumps(read(status, head, data)))
+        assert found["status"] == status
+        answer = answer_of(found)
+        assert good in found or failure_of(answer, "n1").kind in KINDS
 
 
 def test_a_node() -> None:
-    """Of a Node only what says who wrote which label goes on."""
+    """Of a Node only its name, labels, annotations and their managers are kept."""
     whole: dict[str, Any] = node({FLAVOR: "roce"}) | {
         "spec": {"podCIDR": "x"},
         "status": {"images": [1] * 9},
@@ -59,22 +59,48 @@ def test_a_node() -> None:
     whole["metadata"]["managedFields"].append(
         {"manager": "kubelet", "fieldsV1": {"f:status": {"f:images": {}}}}
     )
-    told = read_node(200, {}, json.dumps(whole).encode())["node"]
-    assert told.keys() == {"metadata"}
-    assert told["metadata"].keys() == {"name", "uid", "labels", "annotations", "managedFields"}
-    assert told["metadata"]["managedFields"][-1] == {
+    found = read_node(200, {}, json.dumps(whole).encode())["node"]
+    assert found.keys() == {"metadata"}
+    assert found["metadata"].keys() == {"name", "uid", "labels", "annotations", "managedFields"}
+    assert found["metadata"]["managedFields"][-1] == {
         "manager": "kubelet",
         "fieldsV1": {"f:metadata": {}},
     }
 
 
-@pytest.mark.parametrize(("further", "told"), [("", None), (None, None), ("more", "more")])
-def test_the_end_of_a_list(further: str | None, told: str | None) -> None:
-    """A list goes on as long as the server names where."""
-    data = json.dumps({"items": [], "metadata": {"continue": further}}).encode()
-    assert read_list(200, {}, data) == {"status": 200, "nodes": [], "continue": told}
+@pytest.mark.parametrize(("token", "found"), [("", None), (None, None), ("more", "more")])
+def test_the_end_of_a_list(token: str | None, found: str | None) -> None:
+    """A list ends with a page that has no `continue`."""
+    data = json.dumps({"items": [], "metadata": {"continue": token}}).encode()
+    assert read_list(200, {}, data) == {"status": 200, "nodes": [], "continue": found}
 
 
-def test_a_reply_without_end() -> None:
-    """A reply that is too long is not read as JSON."""
+def test_a_long_response() -> None:
+    """A response that is too long is not parsed."""
     assert read_node(200, {}, b" " * (MAX_BODY + 1))["error"] == "garbage"
+
+
+@pytest.mark.parametrize("document", [{"kind": "Status"}, {"metadata": {"name": "n1"}}, [], 7])
+def test_other_documents(document: object) -> None:
+    """A document that is neither a Node nor a NodeList is garbage."""
+    data = json.dumps(document).encode()
+    assert read_node(200, {}, data)["error"] == "garbage"
+    assert read_list(200, {}, data)["error"] == "garbage"
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("99999999999999999999", 999999999.0), ("Wed, 21 Oct 2065 07:28:00 GMT", 9.0)],
+)
+def test_retry_after(header: str, seconds: float) -> None:
+    """Retry-After comes from the header if it is a number of seconds, else from the Status."""
+    data = json.dumps({"details": {"retryAfterSeconds": 9}}).encode()
+    assert read_node(429, {"Retry-After": header}, data)["retry_after"] == seconds
+
+
+def test_nodes_of_the_manager() -> None:
+    """Of a list only Nodes with fields of manager `bwagent` are kept."""
+    other = node({}, {"kubectl-label": {FLAVOR: "x"}}, observed=None)
+    del other["metadata"]["managedFields"][0]
+    data = json.dumps({"items": [node(), other, 7]}).encode()
+    assert len(read_list(200, {}, data)["nodes"]) == 1

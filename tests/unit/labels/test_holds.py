@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.labels.holds import LINK_DOWN_GRACE, Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import Rendered
-from agent.model import Absent, Failed, Link, Observation, Seen
+from agent.model import Absent, Failed, HoldReason, Link, Observation, Seen
 
 HOLD = 600.0
 K, L = "p/neighbors.current.ibp0.device", "p/speed.current"
@@ -25,7 +25,8 @@ def observe(
 ) -> dict[str, str]:
     """Render as render() does: a text is read, None cannot be read, a missing key is absent."""
     previous = holds.previous(now, lent.__contains__)
-    held = tuple(key for key, text in read.items() if text is None and key in previous)
+    unread = [key for key, text in read.items() if text is None and key in previous]
+    held = dict.fromkeys(unread, HoldReason.SOURCE_FAILED)
     labels = {key: text for key, text in read.items() if text is not None} | {
         key: previous[key] for key in held
     }

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
-from agent.model import Absent, Failed, Observation, RdmaDevice, Seen
+from agent.model import (
+    Absent,
+    AcceleratorReason,
+    Failed,
+    HoldReason,
+    Observation,
+    RdmaDevice,
+    Seen,
+    Verdict,
+)
 from agent.sources.backend import assign
 from tests.support.devices import eth, ib, netdev, plain, port
 
@@ -48,7 +57,13 @@ def rendered(
     roles = assign(rdma.value) if isinstance(rdma, Seen) else ()
     absent = Absent("not asked")
     observation = Observation(
-        0.0, "n1", None, ports=roles, rdma=rdma, lldp=absent, ib=absent, nvml=absent
+        *(0.0, "n1", None),
+        ports=roles,
+        rdma=rdma,
+        lldp=absent,
+        ib=absent,
+        nvml=absent,
+        accelerator=Verdict(None, AcceleratorReason.NOT_FOUND),
     )
     return render(observation, naming or Naming(), previous)
 
@@ -106,7 +121,7 @@ def test_failure_holds(previous: dict[str, str]) -> None:
     """While the RDMA class cannot be read our labels stay, and no others are taken over."""
     held = rendered(FAILED, previous | FOREIGN)
     assert held.labels == previous
-    assert sorted(held.held) == sorted(previous)
+    assert held.held == dict.fromkeys(previous, HoldReason.SOURCE_FAILED)
     assert held.problems == ()
 
 
@@ -122,29 +137,32 @@ def test_failure_holds_no_infiniband_family_without_its_flavor() -> None:
 
 
 INCOMPLETE = {
-    "a state that cannot be read": [*hcas(7), plain(ib("ibp9", 9), state=None)],
-    "a rate that cannot be read": [*hcas(7), plain(ib("ibp9", 9), rate_gbps=None)],
-    "a link layer that cannot be read": [*hcas(7), plain(ib("ibp9", 9), link_layer=None)],
-    "a device that blocks": [*hcas(7), STUCK],
+    "a state that cannot be read": (plain(ib("ibp9", 9), state=None), HoldReason.INCOMPLETE),
+    "a rate that cannot be read": (plain(ib("ibp9", 9), rate_gbps=None), HoldReason.INCOMPLETE),
+    "a link layer that cannot be read": (
+        plain(ib("ibp9", 9), link_layer=None),
+        HoldReason.DEVICE_FAILED,
+    ),
+    "a device that blocks": (STUCK, HoldReason.DEVICE_FAILED),
 }
 
 
-@pytest.mark.parametrize("devices", INCOMPLETE.values(), ids=INCOMPLETE)
-def test_an_incomplete_sum_keeps_the_published_one(devices: list[RdmaDevice]) -> None:
+@pytest.mark.parametrize(("device", "reason"), INCOMPLETE.values(), ids=INCOMPLETE)
+def test_an_incomplete_sum_keeps_the_published_one(device: RdmaDevice, reason: HoldReason) -> None:
     """A port that cannot be read may still be up, so the sum stays; the flavor is known."""
     held = rendered(
-        Seen(tuple(devices)), {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3100G"} | FOREIGN
+        Seen((*hcas(7), device)), {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3100G"} | FOREIGN
     )
     assert held.labels == {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3100G"}
-    assert set(held.held) == {SPEED, IB_SPEED}
+    assert held.held == dict.fromkeys((SPEED, IB_SPEED), reason)
 
 
-@pytest.mark.parametrize("devices", INCOMPLETE.values(), ids=INCOMPLETE)
-def test_an_incomplete_sum_is_published_where_there_was_none(devices: list[RdmaDevice]) -> None:
+@pytest.mark.parametrize("device", [device for device, _ in INCOMPLETE.values()], ids=INCOMPLETE)
+def test_an_incomplete_sum_is_published_where_there_was_none(device: RdmaDevice) -> None:
     """Without a published sum, the readable ports are counted."""
-    first = rendered(Seen(tuple(devices)), FOREIGN)
+    first = rendered(Seen((*hcas(7), device)), FOREIGN)
     assert first.labels == ON_IB | {SPEED: "2800G", IB_SPEED: "2800G"}
-    assert first.held == ()
+    assert first.held == {}
 
 
 def test_ignored_ports_leave_the_sum_complete() -> None:
@@ -169,7 +187,7 @@ def test_an_unread_device_may_be_infiniband() -> None:
 def test_a_change_of_flavor_removes_the_family() -> None:
     """HCAs that were switched to Ethernet leave no InfiniBand label behind."""
     changed = rendered(Seen(tuple(nics_at(400_000, 400_000))), ON_IB)
-    assert (changed.labels, changed.held) == (ON_ROCE, ())
+    assert (changed.labels, changed.held) == (ON_ROCE, {})
 
 
 @pytest.mark.parametrize("rdma", [Seen(tuple(hcas(8))), FAILED])

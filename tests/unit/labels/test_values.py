@@ -13,6 +13,8 @@ from agent.labels.table import Naming
 from agent.model import (
     Absent,
     Failed,
+    Gpu,
+    HoldReason,
     IbNeighbor,
     Link,
     LldpNeighbor,
@@ -21,6 +23,7 @@ from agent.model import (
     RdmaDevice,
     Seen,
 )
+from agent.nvml.domain import verdict
 from agent.sources.backend import assign
 from tests.support.devices import eth, ib, netdev, port
 
@@ -82,6 +85,7 @@ def rendered(
         "ib": NONE,
         "nvml": NONE,
     } | outcomes
+    facts["accelerator"] = verdict(facts["nvml"])
     facts["ports"] = assign(devices) if isinstance(facts["rdma"], Seen) else ()
     observation = Observation(0.0, "n1", None, off=off, **facts)
     return render(observation, naming or Naming(), previous)
@@ -212,7 +216,7 @@ def test_unknown_leaves_are_left_out() -> None:
     found = rendered(hcas("ibp0", "ibp1"), before, ib=seen(ib_link("ibp0"), gone("ibp1")))
     assert found.labels[f"{IB}/leaves.current"] == "L90.1.3"
     assert found.labels[f"{IB}/ports.current"] == "3"
-    assert found.held == ()
+    assert found.held == {}
 
 
 def test_without_a_neighbor_nothing_is_joined() -> None:
@@ -259,7 +263,7 @@ def test_a_port_name_that_is_no_longer_sent_goes() -> None:
     """The neighbor is seen, now without a port description."""
     found = rendered(nics("mlx5_1"), BEFORE, lldp=seen(roce_link("mlx5_1", name=None)))
     assert neighbors(found) == about("mlx5_1", "leaf-1", "swp1")
-    assert found.held == ()
+    assert found.held == {}
 
 
 def test_an_interface_that_is_gone_takes_its_labels() -> None:
@@ -400,6 +404,45 @@ def test_switching_off_the_ports_holds_all() -> None:
         nics("mlx5_1"), BEFORE, off=frozenset({"rdma"}), lldp=seen(roce_link("mlx5_1"))
     )
     assert about("mlx5_1", "leaf-1", "swp1", "swp1").items() <= neighbors(found).items()
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("silent", HoldReason.NO_NEIGHBOR),
+        ("no-netdev", HoldReason.LENT),
+        ("link-down", HoldReason.LINK_DOWN),
+        ("a reason of a snapshot", HoldReason.NO_NEIGHBOR),
+    ],
+)
+def test_a_held_link_has_its_reason(missing: str, reason: HoldReason) -> None:
+    """The joined labels have the reason of the first link that is held."""
+    found = rendered(hcas("ibp0"), IB_BEFORE, ib=seen(held("ibp0", missing)))
+    device = f"{P}/neighbors.current.ibp0.device"
+    assert (found.held[device], found.held[f"{IB}/leaves.current"]) == (reason, reason)
+
+
+def test_a_held_label_has_the_reason_of_its_failure() -> None:
+    """A failed source, one that is switched off, a device that failed, a device that is gone."""
+    device, leaves = f"{P}/neighbors.current.ibp0.device", f"{IB}/leaves.current"
+    failed = rendered(hcas("ibp0"), IB_BEFORE, ib=Failed("no answer"))
+    assert {failed.held[device], failed.held[leaves]} == {HoldReason.SOURCE_FAILED}
+    off = rendered(hcas("ibp0"), IB_BEFORE, ib=OFF, off=frozenset({"ib"}))
+    assert {off.held[device], off.held[leaves]} == {HoldReason.SOURCE_OFF}
+    stuck = rendered([RdmaDevice("ibp0", failure="blocks")], IB_BEFORE, ib=seen())
+    assert set(stuck.held.values()) == {HoldReason.DEVICE_FAILED}
+    gone = rendered([], IB_BEFORE | {f"{P}/flavor": "infiniband"}, unbound=("ibp0",), ib=seen())
+    assert {gone.held[device], gone.held[leaves]} == {HoldReason.DEVICE_GONE}
+
+
+def test_an_unknown_domain_has_its_reason() -> None:
+    """GPUs that register, or a source that failed."""
+    before = {"network.topology.nvidia.com/accelerator": "u.1"}
+    registering = rendered([], before, nvml=Seen((Gpu(0, state="in-progress"),)))
+    assert list(registering.held.values()) == [HoldReason.NO_DOMAIN]
+    assert list(rendered([], before, nvml=OFF).held.values()) == [HoldReason.SOURCE_FAILED]
+    off = rendered([], before, nvml=OFF, off=frozenset({"nvml"}))
+    assert off.held == dict.fromkeys(before, HoldReason.SOURCE_OFF)
 
 
 links_of_three = st.tuples(*[st.sampled_from(("seen", "held", "gone"))] * 3)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
+from agent.lldp.driver_flags import DriverFlags
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import MAX_BURST, MAX_QUEUED, FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from tests.support.lldp_frames import END, MAC, capabilities, ethernet, identity, tlv
 from tests.support.running import FakeListener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def frame(
@@ -54,6 +59,10 @@ def test_next_expiry_is_the_first_of_all_timers() -> None:
     assert table.next_expiry(["eth0"]) == 80.0
     table.expire("eth0", 81.0)
     assert table.next_expiry(["eth0"]) == float("inf")
+    table.receive(Frame("eth1", 90.0, frame(ttl=0).data))  # of a sender that is not known
+    assert table.next_expiry(["eth1"]) == 120.0
+    table.expire("eth1", 120.0)
+    assert table.next_expiry(["eth1"]) == float("inf")
 
 
 def test_the_queue_is_bounded_and_a_burst_is_followed_by_a_pause() -> None:
@@ -97,3 +106,17 @@ def test_a_socket_error_is_worth_an_observation() -> None:
             raise OSError(errno.EBADF, f"bad after {timeout:g} s")
 
     assert FrameInbox(Broken(), NeighborTable(), lambda: 0.0).receive() == (True, set())
+
+
+def test_flags_that_were_read_are_worth_an_observation() -> None:
+    """The reason of a silent port may now be its NIC's firmware."""
+    calls: list[Callable[[], None]] = []
+    flags = DriverFlags(lambda _netdev: {"disable-fw-lldp": False}, calls.append)
+    inbox = FrameInbox(FakeListener(), NeighborTable(), lambda: 0.0, flags)
+    inbox({"eth0": True})
+    assert flags("eth0") == {}
+    assert inbox.receive() == (False, set())
+    calls.pop()()
+    assert inbox.receive() == (True, set())
+    assert flags("eth0") == {"disable-fw-lldp": False}
+    assert inbox.receive() == (False, set())

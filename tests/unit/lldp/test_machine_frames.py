@@ -8,7 +8,7 @@ from agent.errors import Malformed
 from agent.lldp import pcap
 from agent.lldp.frame import decode
 from tests.support.machines import MACHINES
-from tests.unit.lldp.test_frame import check_against_tshark
+from tests.support.tshark import check_against_tshark
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,6 +11,7 @@ from agent.model import (
     Absent,
     Failed,
     Gpu,
+    HoldReason,
     IbNeighbor,
     Link,
     LldpNeighbor,
@@ -20,6 +21,7 @@ from agent.model import (
     RdmaDevice,
     Seen,
 )
+from agent.nvml.domain import verdict
 from agent.output.document import Choices, document, is_suspect, speed_gbps
 from agent.sources.backend import assign
 from tests.support.devices import eth, ib, netdev, plain, port
@@ -40,6 +42,7 @@ def observed(*devices: RdmaDevice, **facts: Any) -> Observation:
         "ib": NONE,
         "nvml": NONE,
     } | facts
+    outcomes["accelerator"] = verdict(outcomes["nvml"])
     return Observation(0.0, "Node-1", None, ports=assign(devices), **outcomes)
 
 
@@ -96,10 +99,11 @@ def test_a_modern_hca_at_sdr_is_suspect(device: RdmaDevice, suspect: bool) -> No
 def test_held_and_refused_labels_are_problems() -> None:
     """After the notes of the caller, before the problems of the sources."""
     note, refused, failed = (Problem("labels", name, None, "x") for name in ("n", "r", "f"))
-    rendered = Rendered({"k": "v"}, held=("k",), problems=(refused,))
+    rendered = Rendered({"k": "v"}, held={"k": HoldReason.LENT}, problems=(refused,))
     observation = observed(problems=(failed,))
     found = document(observation, Choices(), [note], rendered)["problems"]
     assert [problem["subject"] for problem in found] == ["n", "k", "r", "f"]
+    assert found[1]["text"] == f"label kept: {HoldReason.LENT.text}"
 
 
 def test_neighbors_keep_their_facts_unaltered() -> None:
@@ -127,6 +131,20 @@ def test_the_speed_is_unknown_while_the_class_cannot_be_read() -> None:
     """Unknown, not zero."""
     assert speed_gbps(observed(rdma=Failed("EIO"))) is None
     assert speed_gbps(observed()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reason"),
+    [
+        (Gpu(0, state="in-progress"), "in-progress"),
+        (Gpu(0, state="completed", status="no-data"), "unhealthy"),
+        (Gpu(0, state="not-supported"), None),
+    ],
+)
+def test_a_missing_domain_is_a_problem(gpu: Gpu, reason: str | None) -> None:
+    """Unless the GPUs support none: they are as they should be."""
+    texts = [text.partition(": ")[2] for text in problems(observed(nvml=Seen((gpu,))))]
+    assert [text.partition(":")[0] for text in texts] == ([reason] if reason else [])
 
 
 def test_a_gpu_without_health_mask_has_unknown_health() -> None:

@@ -17,12 +17,13 @@ from agent.lldp import pcap
 from agent.lldp.frame import Frame
 from agent.output.document import Choices, document
 from agent.snapshot import capture
-from agent.snapshot.recorded import RecordedIo, load, recording, save
+from agent.snapshot.recorded import recording
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
-from tests.unit.infiniband.test_smp import LEAF, RECORDED
+from tests.support.recordings import lldp_of, loaded, recorded, smps_of
+from tests.support.smps import LEAF, RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,39 +122,39 @@ answered = st.lists(
 )
 
 
-@given(heard=heard, answered=answered, listened=st.booleans())
+@given(heard=heard, answered=answered, listening=st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_what_is_saved_is_loaded_again(
     tmp_path_factory: pytest.TempPathFactory,
     heard: dict[str, list[tuple[int, bytes]]],
     answered: list[dict[str, Any]],
-    listened: bool,
+    listening: bool,
 ) -> None:
     """Frames by netdev, answers by port, whatever they hold."""
     folder = tmp_path_factory.mktemp("snapshot")
     answers = {(one["device"], one["port"]): one for one in answered}
-    io = RecordedIo(answers=answers, listened=listened or bool(heard))
+    io = recorded(answers=answers, listening=listening or bool(heard))
     for netdev, told in heard.items():
         frames = [Frame(netdev, when / 10**6, SPOKEN[:14] + rest) for when, rest in told]
-        io.heard[netdev] = sorted(frames, key=lambda frame: frame.time)
-    save(io, folder)
-    assert load(DiskStore(str(folder)), {}) == io
+        lldp_of(io).received[netdev] = sorted(frames, key=lambda frame: frame.time)
+    io.save(folder)
+    assert loaded(DiskStore(str(folder))) == io
 
 
 def test_nothing_heard_is_nothing_written(tmp_path: Path) -> None:
     """A node without neighbours has no folders for them, and a snapshot without folders has
     none.
     """
-    save(RecordedIo(), tmp_path)
+    recorded().save(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    save(RecordedIo(listened=True), tmp_path)
-    assert load(DiskStore(str(tmp_path)), {}) == RecordedIo(listened=True)
-    io = load(MemoryStore({}), {})
-    assert io == RecordedIo()
+    recorded(listening=True).save(tmp_path)
+    assert loaded(DiskStore(str(tmp_path))) == recorded(listening=True)
+    io = loaded(MemoryStore({}))
+    assert io == recorded()
     assert io.newest() is None
-    assert io.frames({"eth0": True}) == ([], {})
-    assert io.ask_smp([("mlx5_0", 1)]) == {"ports": []}
-    assert io.private_flags("eth0") == {}
+    assert lldp_of(io).frames({"eth0": True}) == ([], {})
+    assert smps_of(io).ask_smp([("mlx5_0", 1)]) == {"ports": []}
+    assert lldp_of(io).private_flags("eth0") == {}
 
 
 def test_the_doors_give_what_was_asked_for() -> None:
@@ -162,26 +163,28 @@ def test_the_doors_give_what_was_asked_for() -> None:
         name: [Frame(name, when, SPOKEN)]
         for name, when in (("eth0", 3.0), ("eth1", 1.0), ("eth2", 2.0))
     }
-    io = RecordedIo(
+    io = recorded(
         frames,
         {"eth1": "EPERM", "eth2": "ENODEV"},
         {("mlx5_0", 1): answer()},
         {"eth0": {"flag": True}},
     )
-    assert io.frames({"eth0": True, "eth1": False}) == (
+    assert lldp_of(io).frames({"eth0": True, "eth1": False}) == (
         [frames["eth1"][0], frames["eth0"][0]],
         {"eth1": "EPERM"},
     )
-    assert io.ask_smp([("mlx5_1", 1), ("mlx5_0", 1), ("mlx5_0", 2)]) == {"ports": [answer()]}
-    assert io.private_flags("eth0") == {"flag": True}
+    assert smps_of(io).ask_smp([("mlx5_1", 1), ("mlx5_0", 1), ("mlx5_0", 2)]) == {
+        "ports": [answer()]
+    }
+    assert lldp_of(io).private_flags("eth0") == {"flag": True}
     assert io.newest() == 3.0
 
 
 def test_two_files_of_one_netdev_are_both_read() -> None:
     """A capture of ours and a pcapng that somebody put beside it."""
     one, two = (pcap.write([Frame("eth0", when, SPOKEN)]) for when in (2, 1))
-    io = load(MemoryStore({"lldp/eth0.pcap": one, "lldp/eth0.pcapng": two}), {})
-    assert [frame.time for frame in io.frames({"eth0": True})[0]] == [1, 2]
+    io = loaded(MemoryStore({"lldp/eth0.pcap": one, "lldp/eth0.pcapng": two}))
+    assert [frame.time for frame in lldp_of(io).frames({"eth0": True})[0]] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -191,13 +194,14 @@ def test_other_files_are_passed_over(path: str) -> None:
     """Notes beside the frames, folders with the name of a capture, a file where a folder
     belongs.
     """
-    assert load(entry(path, b"whatever"), {}) == RecordedIo(listened=path.startswith("lldp/"))
+    assert loaded(entry(path, b"whatever")) == recorded(listening=path.startswith("lldp/"))
 
 
 @pytest.mark.parametrize("name", ["eth0.100", "bond0:1", "enp1s0f0np0"])
 def test_a_netdev_may_have_dots_in_its_name(name: str) -> None:
     """The last one begins the ending."""
-    assert list(load(entry(f"lldp/{name}.pcap", pcap.write([])), {}).heard) == [name]
+    io = loaded(entry(f"lldp/{name}.pcap", pcap.write([])))
+    assert list(lldp_of(io).received) == [name]
 
 
 @pytest.mark.parametrize(
@@ -215,20 +219,21 @@ def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, f
     store = MemoryStore(
         {"lldp/eth0.pcap": data, "lldp/eth1.pcap": pcap.write([Frame("eth1", 1, SPOKEN)])}
     )
-    frames, refused = load(store, {}).frames({"eth0": True, "eth1": True})
+    frames, refused = lldp_of(loaded(store)).frames({"eth0": True, "eth1": True})
     assert [frame.netdev for frame in frames] == ["eth1"]
     assert list(refused) == ["eth0"]
-    assert refused["eth0"].startswith("lldp/eth0.pcap: ")
-    assert refused["eth0"].count("lldp/eth0.pcap") == 1
-    assert fault in refused["eth0"]
+    text = refused["eth0"] or ""
+    assert text.startswith("lldp/eth0.pcap: ")
+    assert text.count("lldp/eth0.pcap") == 1
+    assert fault in text
 
 
 def test_what_came_before_the_break_counts() -> None:
     """A file that was cut short has its neighbour and its problem."""
     files = tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"})
     data = pcap.write([Frame("eth0", NOW - 1, SPOKEN), Frame("eth0", NOW, SPOKEN)])[:-1]
-    io = load(MemoryStore({"lldp/eth0.pcap": data}), {})
-    found = report(host(files, frames=io.frames))
+    io = loaded(MemoryStore({"lldp/eth0.pcap": data}))
+    found = report(host(files, frames=lldp_of(io).frames))
     assert [row["port_id"] for row in found["neighbors"]] == ["swp1"]
     assert [
         problem["subject"] for problem in found["problems"] if "breaks off" in problem["text"]
@@ -263,7 +268,7 @@ def test_what_came_before_the_break_counts() -> None:
 def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
     """In a line that names the file."""
     with pytest.raises(Malformed, match=r"smp/mlx5_0-1\.json: "):
-        load(entry("smp/mlx5_0-1.json", data), {})
+        loaded(entry("smp/mlx5_0-1.json", data))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +277,7 @@ def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
 def test_private_flags_of_a_wrong_type_refuse_the_snapshot(flags: Any) -> None:
     """In a line that names the file."""
     with pytest.raises(Malformed, match=r"host\.json: 'private_flags'"):
-        load(MemoryStore({}), flags)
+        loaded(MemoryStore({}), private_flags=flags)
 
 
 json_values = st.recursive(
@@ -292,7 +297,7 @@ json_values = st.recursive(
 def test_any_answer_is_a_neighbor_or_a_reason(changes: dict[str, Any]) -> None:
     """However odd what stands in it, a report comes out, and no odd letter in it."""
     store = entry("smp/mlx5_0-1.json", json.dumps(answer(**changes)))
-    found = report(host(tree({"mlx5_0": IB}), ask_smp=load(store, {}).ask_smp))
+    found = report(host(tree({"mlx5_0": IB}), ask_smp=smps_of(loaded(store)).ask_smp))
     assert len(found["neighbors"]) + len(found["missing_neighbors"]) == 1
     texts = [row["reason"] for row in found["missing_neighbors"]] + [
         row["text"] for row in found["problems"]
@@ -310,12 +315,12 @@ def test_recording_changes_nothing() -> None:
     assert taped.frames({"eth0": True, "eth1": True}) == ([frame], {"eth1": "ENODEV"})
     assert taped.ask_smp([("mlx5_0", 1)]) == {"ports": [answer()]}
     assert taped.private_flags("eth0") == {"eth0": True}
-    assert io == RecordedIo(
+    assert io == recorded(
         {"eth0": [frame]},
         {"eth1": "ENODEV"},
         {("mlx5_0", 1): answer()},
         {"eth0": {"eth0": True}},
-        listened=True,
+        listening=True,
     )
 
 
@@ -326,7 +331,7 @@ def test_nonsense_is_recorded_as_nothing(nonsense: Any) -> None:
     """Who asked gets it as it is, and says what is wrong with it."""
     taped, io = recording(host({}, ask_smp=lambda _ports: nonsense))
     assert taped.ask_smp([("mlx5_0", 1)]) == nonsense
-    assert io.answers == {}
+    assert smps_of(io).answers == {}
 
 
 def test_a_shut_door_stays_shut_while_recording() -> None:
@@ -341,7 +346,7 @@ def test_a_shut_door_stays_shut_while_recording() -> None:
         taped.frames({"eth0": True})
     with pytest.raises(Unavailable, match="CAP_NET_RAW"):
         taped.ask_smp([("mlx5_0", 1)])
-    assert io == RecordedIo(listened=True)
+    assert io == recorded(listening=True)
 
 
 HOSTS: dict[str, Host] = {
@@ -408,10 +413,9 @@ def test_the_now_of_a_replay(meta: dict[str, str] | None, age: float, tmp_path: 
     for path, data in tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"}).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
-    save(
-        RecordedIo({"eth0": [Frame("eth0", spoken - 100, SPOKEN), Frame("eth0", spoken, SPOKEN)]}),
-        tmp_path,
-    )
+    (tmp_path / "lldp").mkdir()
+    frames = [Frame("eth0", spoken - 100, SPOKEN), Frame("eth0", spoken, SPOKEN)]
+    recorded({"eth0": frames}).save(tmp_path)
     if meta is not None:
         (tmp_path / "meta.json").write_text(json.dumps(meta))
     assert [row["age_s"] for row in report(replay(str(tmp_path)))["neighbors"]] == [age]

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
-from agent.infiniband import smp
-from agent.infiniband.smp import Attribute
 from agent.model import Absent, Failed, Netdev, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import ib as source
 from agent.sources.backend import assign
 from tests.support.devices import PORT, eth, ib
-from tests.unit.infiniband.test_smp import LEAF, node_info, port_info, reply
+from tests.support.smps import LEAF, exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,26 +28,6 @@ if TYPE_CHECKING:
     Ask = Callable[[Sequence[tuple[str, int]]], Any]
 
 PORTS = tuple[tuple[str, int], ...]
-
-
-def exchanges(
-    description: bytes | None = b"MF0;L90.1.3:MQM9700/U1",
-    kind: int = 2,
-    port: int = 1,
-    state: int | None = 4,
-) -> list[dict[str, Any]]:
-    """A conversation as the helper tells it; None: that question was not answered."""
-    asked = [smp.get(Attribute.NODE_INFO, 1, port), smp.get(Attribute.NODE_DESCRIPTION, 2, port)]
-    asked.append(smp.get(Attribute.PORT_INFO, 3, port, 3 if kind == 2 else 0))
-    data = [node_info(kind), description, None if state is None else port_info(state)]
-    return [
-        {
-            "request": one.hex(),
-            "reply": None if told is None else reply(one, told).hex(),
-            "error": "no-answer" if told is None else None,
-        }
-        for one, told in zip(asked, data, strict=True)
-    ]
 
 
 def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any]:

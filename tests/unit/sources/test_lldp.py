@@ -15,7 +15,7 @@ from agent.lldp.neighbors import NeighborTable
 from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
-from tests.support.lldp_frames import CASES, END, MAC, capabilities, ethernet, identity, tlv
+from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,15 +26,8 @@ NOW = 1000.0
 NIC = "02:00:00:00:00:01"
 
 
-def switch(name: str = "leaf-1", port: bytes = b"\x05swp1", ttl: int = 120, **where: str) -> bytes:
-    """A frame of a bridge."""
-    return ethernet(
-        identity(b"\x04" + MAC, port, ttl) + tlv(5, name.encode()) + capabilities(4) + END, **where
-    )
-
-
-def netdev(name: str, operstate: str | None = "up") -> Netdev:
-    return Netdev(name, 100_000, operstate, None, default_route=False)
+def netdev(name: str, operstate: str | None = "up", addresses: tuple[str, ...] = ()) -> Netdev:
+    return Netdev(name, 100_000, operstate, None, default_route=False, addresses=addresses)
 
 
 def role(  # noqa: PLR0913 - what a port is told by
@@ -64,14 +57,12 @@ class Node:
         self.refused: dict[str, str] = {}
         self.fault: Exception | None = None
         self.flags: dict[str, dict[str, bool]] = {}
-        self.files: dict[str, bytes] = {}
-        self.errors: dict[str, int] = {}
         self.listened: list[Mapping[str, bool]] = []
         self.table = table or NeighborTable()
 
     def host(self) -> Host:
         return Host(
-            root=Tree(MemoryStore(self.files), self.errors),
+            root=Tree(MemoryStore({}), {}),  # which the source never reads
             clock=lambda: self.now,
             frames=self._frames,
             private_flags=lambda name: self.flags.get(name, {}),
@@ -354,46 +345,35 @@ def test_ignored_ports_are_not_listened_to() -> None:
     assert list(links) == ["mlx5_0"]
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("address", f"{NIC}\n"),
-        ("address", f"{NIC.upper()}\n"),
-        ("bonding_slave/perm_hwaddr", f"{NIC}\n"),  # the leg's `address` is the bond's
-    ],
-)
+@pytest.mark.parametrize("addresses", [(NIC,), ("02:00:00:00:00:bb", NIC)])
 @pytest.mark.parametrize("by", ["source", "chassis"])
-def test_what_the_nic_says_of_itself_is_passed_over(file: str, text: str, by: str) -> None:
-    """A ConnectX's firmware announces the host's own port."""
+def test_a_frame_about_the_nic_itself_is_ignored(addresses: tuple[str, ...], by: str) -> None:
+    """A ConnectX's firmware announces the host's port; of a bond's leg, by the address that
+    it had before.
+    """
     node = Node()
-    node.files[f"sys/class/net/eth0/{file}"] = text.encode()
     mac = bytes.fromhex(NIC.replace(":", ""))
     lldpdu = identity(b"\x04" + (mac if by == "chassis" else MAC), b"\x03" + mac) + END
     node.hear("eth0", ethernet(lldpdu, source=mac.hex() if by == "source" else "020000000099"))
-    assert node.link(ETH0).missing == "silent"
+    assert node.link(role(of=netdev("eth0", addresses=addresses))).missing == "silent"
 
 
-def test_a_neighbor_port_of_this_host_is_no_neighbor() -> None:
-    """Two ports of one host on one switch that floods LLDP hear each other."""
+def test_a_port_of_this_host_is_no_neighbor() -> None:
+    """Two ports of one host on one switch that floods LLDP receive each other's frames."""
     node = Node()
-    for name, address in (("eth0", NIC), ("eth1", "02:00:00:00:00:02")):
-        node.files[f"sys/class/net/{name}/address"] = address.encode()
+    eth0 = netdev("eth0", addresses=(NIC,))
+    eth1 = netdev("eth1", addresses=("02:00:00:00:00:02",))
     node.hear("eth0", switch(source="020000000002"))
-    links, _ = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
+    links, _ = node.look(role(of=eth0), role("mlx5_1", of=eth1))
     assert links["mlx5_0"].missing == "silent"
 
 
-@pytest.mark.parametrize(
-    "number", [errno.ENOENT, errno.EACCES, errno.EIO, errno.ETIMEDOUT, errno.ENODEV]
-)
-def test_an_address_that_cannot_be_read_costs_nobody_a_neighbor(number: int) -> None:
-    """Not even when the read blocks in the kernel."""
+def test_an_unknown_address_costs_no_neighbor() -> None:
+    """The addresses of eth0 could not be read; those of eth1 count."""
     node = Node()
-    node.files["sys/class/net/eth1/address"] = NIC.encode()
-    node.errors["sys/class/net/eth0/address"] = number
     node.hear("eth0", switch())
     node.hear("eth1", switch(source="020000000001"))
-    links, _ = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
+    links, _ = node.look(ETH0, role("mlx5_1", of=netdev("eth1", addresses=(NIC,))))
     assert links["mlx5_0"].neighbors
     assert links["mlx5_1"].missing == "silent"
 

@@ -16,32 +16,11 @@ from agent.snapshot.replay import replay
 from agent.sources import nvml
 from agent.sources.observe import observe
 from agent.sysfs.reader import LiveRoot
+from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-ACCELERATOR = "network.topology.nvidia.com/accelerator"
-FABRIC = {
-    "version": 0x03000028,
-    "cluster_uuid": "9c6f5af353bf49b5a436b66766c413c3",
-    "status": 0,
-    "clique_id": 4026,
-    "state": 3,
-    "health_mask": 0x51AA,
-    "health_summary": 1,
-}
-GPU = {
-    "index": 0,
-    "uuid": "GPU-24fb92fc",
-    "pci": "00000008:01:00.0",
-    "error": None,
-    "fabric": FABRIC,
-}
-
-
-def answer(*gpus: Any, **changed: Any) -> dict[str, Any]:
-    return {"error": None, "count": len(gpus), "gpus": list(gpus)} | changed
 
 
 def never() -> dict[str, Any]:

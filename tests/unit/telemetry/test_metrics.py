@@ -31,6 +31,7 @@ from agent.model import (
     Problem,
     Seen,
 )
+from agent.nvml.domain import verdict
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
 from agent.sources.observe import observe
@@ -79,7 +80,8 @@ def observation(devices: list[RdmaDevice], **facts: object) -> Observation:
     seen = Observation(
         1000.0, "n1", None, assign(devices), Seen(tuple(devices)), NOBODY, NOBODY, NOBODY
     )
-    return replace(seen, **facts)  # type: ignore[arg-type]  # whatever field a test is about
+    seen = replace(seen, **facts)  # type: ignore[arg-type]  # whatever field a test is about
+    return replace(seen, accelerator=verdict(seen.nvml))
 
 
 def fed(seen: Observation, **durations: float) -> Metrics:

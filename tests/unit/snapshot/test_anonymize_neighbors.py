@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agent.errors import Malformed
 from agent.host import Host
 from agent.infiniband import smp
+from agent.infiniband.anonymize import FACTORY
 from agent.infiniband.smp import Attribute
 from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
@@ -21,8 +22,7 @@ from agent.output.document import Choices
 from agent.output.document import document as document_of
 from agent.snapshot import capture
 from agent.snapshot.anonymize import anonymize
-from agent.snapshot.anonymize_peers import FACTORY, INTERFACE, anonymize_io
-from agent.snapshot.recorded import RecordedIo
+from agent.snapshot.names import INTERFACE, Names
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
@@ -38,15 +38,18 @@ from tests.support.lldp_frames import (
     ethernet,
     identity,
     tlv,
+    tlv_types,
 )
 from tests.support.machines import MACHINES
-from tests.unit.infiniband.test_smp import node_info, port_info, reply
+from tests.support.recordings import lldp_of, recorded, smps_of
+from tests.support.smps import node_info, port_info, reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from agent.snapshot.capture import Record
+    from agent.snapshot.recorded import RecordedIo
 
 pytest.importorskip("scapy")
 
@@ -309,17 +312,24 @@ def test_the_fabric_keeps_its_shape(node: str, tmp_path: Path) -> None:
 
 
 def io_of(*frames: bytes) -> RecordedIo:
-    return RecordedIo({"eth0": [Frame("eth0", 1.0, data) for data in frames]})
+    return recorded({"eth0": [Frame("eth0", 1.0, data) for data in frames]})
 
 
 def renamed(*frames: bytes) -> list[bytes]:
     """The frames under other names; an address gets its octets turned round."""
-    after = anonymize_io(io_of(*frames), turned)
-    return [frame.data for frame in after.heard["eth0"]]
+    after = io_of(*frames).anonymized(Turned())
+    return [frame.data for frame in lldp_of(after).received["eth0"]]
+
+
+class Turned(Names):
+    """Stands in for the names of the rest of the snapshot."""
+
+    def text(self, text: str) -> str:
+        return turned(text)
 
 
 def turned(text: str) -> str:
-    """Stands in for the names of the rest of the snapshot."""
+    """Reverse the groups of every address."""
     return re.sub(
         r"(?i)\b(?:[0-9a-f]{2,4}:)+[0-9a-f]{2,4}\b",
         lambda match: ":".join(match[0].split(":")[::-1]),
@@ -345,14 +355,13 @@ def test_a_frame_keeps_what_decides_and_nothing_else() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_vendor_is_read_as_before(case: Any) -> None:
     """Subtypes, TTL and capabilities stay, and what was a name is one."""
-    (after,) = [lldp.decode(data) for data in renamed(case.data)]
-    before = case.value
+    (data,) = renamed(case.data)
+    after, before = lldp.decode(data), case.value
     for part in ("chassis_subtype", "port_id_subtype", "ttl", "capabilities"):
         assert getattr(after, part) == getattr(before, part)
     assert (after.system_name is None) == (before.system_name is None)
     assert (after.port_description is None) == (before.port_description is None)
-    assert after.system_description is None
-    assert after.management_addresses == ()
+    assert tlv_types(data) <= {0, 1, 2, 3, 4, 5, 7}  # no descriptions, no management addresses
     if INTERFACE.fullmatch(before.port_id):
         assert after.port_id == before.port_id
     if len(before.chassis_id) == 17 and before.chassis_subtype == 4:
@@ -405,10 +414,10 @@ def test_equal_names_are_equal_everywhere() -> None:
         ethernet(identity(b"\x07leaf", b"\x07host") + END),
         switch("other", b"\x05swp1", "leaf"),
     )
-    io.answers["mlx5_0", 1] = answer(0, conversation(b"MF0;leaf:MQM9700/U2"))
-    io.answers["mlx5_1", 1] = answer(1, conversation(b"host mlx5_3", kind=1))
-    after = anonymize_io(io, turned)
-    first, second, third = (lldp.decode(frame.data) for frame in after.heard["eth0"])
+    smps_of(io).answers["mlx5_0", 1] = answer(0, conversation(b"MF0;leaf:MQM9700/U2"))
+    smps_of(io).answers["mlx5_1", 1] = answer(1, conversation(b"host mlx5_3", kind=1))
+    after = io.anonymized(Turned())
+    first, second, third = (lldp.decode(frame.data) for frame in lldp_of(after).received["eth0"])
     assert first.system_name == second.chassis_id == third.port_description
     assert first.port_description == second.port_id
     assert third.system_name not in {first.system_name, first.port_description}
@@ -430,14 +439,19 @@ def exchanges_of(io: RecordedIo, number: int) -> list[smp.Exchange]:
             one["reply"] and bytes.fromhex(one["reply"]),
             one["error"],
         )
-        for one in io.answers[f"mlx5_{number}", 1]["exchanges"]
+        for one in smps_of(io).answers[f"mlx5_{number}", 1]["exchanges"]
     ]
 
 
 def other_names(answers: list[dict[str, Any]]) -> RecordedIo:
-    return anonymize_io(
-        RecordedIo(answers={(one["device"], one["port"]): one for one in answers}), turned
-    )
+    """The answers under other names."""
+    by_port = {(one["device"], one["port"]): one for one in answers}
+    return recorded(answers=by_port).anonymized(Turned())
+
+
+def other_answers(*answers: dict[str, Any]) -> list[dict[str, Any]]:
+    """The answers of ports under other names."""
+    return list(smps_of(other_names(list(answers))).answers.values())
 
 
 def test_descriptions() -> None:
@@ -476,7 +490,7 @@ def test_replies_are_built_anew() -> None:
     """GUIDs as in the rest of the snapshot, PortInfo only a state; no M_Key, no LID, no number of
     the kernel's.
     """
-    (one,) = other_names([answer(0, conversation(b"MF0;leaf:MQM9700/U1"))]).answers.values()
+    (one,) = other_answers(answer(0, conversation(b"MF0;leaf:MQM9700/U1")))
     replies = [bytes.fromhex(exchange["reply"]) for exchange in one["exchanges"]]
     requests = [bytes.fromhex(exchange["request"]) for exchange in one["exchanges"]]
     for told, asked in zip(replies, requests, strict=True):
@@ -518,18 +532,20 @@ def test_guids_and_addresses_are_those_of_sysfs(tmp_path: Path) -> None:
 
 def test_interfaces_named_after_addresses_are_renamed_with_them() -> None:
     """Everywhere: in the frames, the refusals, the answers, the flags."""
-    io = RecordedIo(
+    io = recorded(
         {"enx:a:b": [Frame("enx:a:b", 1.0, CASES[0].data)]},
         {"aa:bb": "lldp/aa:bb.pcap: no pcap"},
         {("cc:dd", 1): answer(0, []) | {"device": "cc:dd", "text": "cc:dd port 1"}},
         {"ee:ff": {"flag": True}},
     )
-    after = anonymize_io(io, turned)
-    assert after.refused == {"bb:aa": "lldp/bb:aa.pcap: no pcap"}
-    assert after.answers["dd:cc", 1]["device"] == "dd:cc"
-    assert after.answers["dd:cc", 1]["text"] == "dd:cc port 1"
-    assert after.flags == {"ff:ee": {"flag": True}}
-    assert [frame.netdev for frame in after.heard[turned("enx:a:b")]] == [turned("enx:a:b")]
+    after = io.anonymized(Turned())
+    assert lldp_of(after).failed == {"bb:aa": "lldp/bb:aa.pcap: no pcap"}
+    assert smps_of(after).answers["dd:cc", 1]["device"] == "dd:cc"
+    assert smps_of(after).answers["dd:cc", 1]["text"] == "dd:cc port 1"
+    assert lldp_of(after).flags == {"ff:ee": {"flag": True}}
+    assert [frame.netdev for frame in lldp_of(after).received[turned("enx:a:b")]] == [
+        turned("enx:a:b")
+    ]
 
 
 def test_a_malformed_frame_is_dropped() -> None:
@@ -566,7 +582,7 @@ def test_a_malformed_frame_is_dropped() -> None:
 )
 def test_an_answer_that_makes_no_sense_is_one_word(changes: dict[str, Any]) -> None:
     """The port had an answer, and it was nonsense."""
-    (after,) = other_names([answer(0, conversation(b"leaf")) | changes]).answers.values()
+    (after,) = other_answers(answer(0, conversation(b"leaf")) | changes)
     assert after == answer(0, [], error="malformed")
 
 
@@ -576,7 +592,7 @@ def test_a_broken_reply_leaves_its_word(broken: int) -> None:
     exchanges = conversation(b"MF0;leaf:MQM9700/U1")
     exchanges[broken]["reply"] = b"Secret".hex()
     after = other_names([answer(0, exchanges)])
-    assert after.answers["mlx5_0", 1]["exchanges"][broken] == exchanges[broken] | {
+    assert smps_of(after).answers["mlx5_0", 1]["exchanges"][broken] == exchanges[broken] | {
         "reply": None,
         "error": "malformed",
     }
@@ -587,7 +603,8 @@ def test_a_broken_reply_leaves_its_word(broken: int) -> None:
 def test_an_unanswered_question_stays_one() -> None:
     """With its word."""
     exchanges = [conversation(b"")[0] | {"reply": None, "error": "no-answer"}]
-    assert other_names([answer(0, exchanges)]).answers["mlx5_0", 1]["exchanges"] == exchanges
+    (after,) = other_answers(answer(0, exchanges))
+    assert after["exchanges"] == exchanges
 
 
 marked = st.text("\u00e9AQZ9 :;/_-.\x1b", min_size=1, max_size=12).map(lambda text: f"Zq{text}qZ")
@@ -629,7 +646,7 @@ def test_no_word_of_a_frame_survives(
 @settings(deadline=None)
 def test_no_word_of_a_description_survives(description: str) -> None:
     """However it is composed."""
-    (after,) = other_names([answer(0, conversation(description.encode()[:64]))]).answers.values()
+    (after,) = other_answers(answer(0, conversation(description.encode()[:64])))
     assert b"Zq" not in b"".join(bytes.fromhex(one["reply"]) for one in after["exchanges"])
 
 

@@ -1,0 +1,128 @@
+"""Rebuilds recorded SMP answers with replaced names, for an anonymized snapshot.
+
+Invariants:
+- a reply is rebuilt from the fields that the decoder uses (agent/infiniband/smp.py), so M_Keys,
+  LIDs and GID prefixes are left out;
+- port numbers, port states, switch models and factory names are kept, GUIDs and names replaced;
+- a name has the same replacement in a NodeDescription, an LLDP System Name and a Port Description.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import Malformed
+from agent.infiniband import node_description as nodedesc
+from agent.infiniband import smp
+from agent.infiniband.smp import Attribute
+
+if TYPE_CHECKING:
+    from agent.snapshot.names import Names
+
+# A NodeDescription as the vendor sets it.
+FACTORY = re.compile(
+    r"""
+    (?: (?: MT\d{4,6}\ ? )?
+        (?: Infiniscale(?:-I[IV]{1,2})? | Quantum(?:-\w{1,3})?
+          | Switch-?IB(?:-?2)? | SwitchX(?:-2)? )?
+        [ -]* Mellanox\ Technologies
+      | ISR\d{4}\w{0,4}\ Voltaire )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+VENDOR = "Mellanox Technologies"  # replaces a description that only ends like a factory name
+MODEL = re.compile(r"[A-Z]{1,4}\d{3,5}(?:_[A-Z]{1,3})?")
+ASIC = re.compile(r"(?:/(?:[LSU]\d{1,2}|RT))*$")  # the place of an ASIC in a modular switch
+HCA = re.compile(r"mlx\d_\d{1,2}|HCA-\d{1,2}|ibp\d{1,3}(?:s\d{1,2})?(?:f\d)?")
+REASON = re.compile(r"[a-z][a-z-]{0,31}")
+_MANAGED = "MF0;"
+_ATTRIBUTE = 17  # octet of a request: the lower one of AttributeID
+_GUIDS = (4, 12, 20)  # octets of SystemImageGUID, NodeGUID, PortGUID (IBTA vol. 1, 14.2.5.3)
+_NODE_INFO = 40  # octets of NodeInfo
+_STATE = 32  # octet of PortState in PortInfo (14.2.5.6)
+
+
+def anonymized(answer: dict[str, Any], names: Names) -> dict[str, Any]:
+    """Return the rebuilt answer of one port (agent/helper/main.py, verb smp).
+
+    Only the error "malformed" is left of an answer that does not follow the format.
+    """
+    port = {"device": names.text(answer["device"]), "port": answer["port"]}
+    try:
+        return {
+            **port,
+            "exchanges": _exchanges(answer["exchanges"], names),
+            "error": _reason(answer["error"]),
+            "text": answer["text"] and names.text(answer["text"]),
+        }
+    except (Malformed, KeyError, TypeError, ValueError):
+        return {**port, "exchanges": [], "error": "malformed", "text": None}
+
+
+def _exchanges(exchanges: list[dict[str, Any]], names: Names) -> list[dict[str, Any]]:
+    kind = "switch"
+    found = []
+    for one in exchanges:
+        request, error = bytes.fromhex(one["request"]), _reason(one["error"])
+        smp.require_get(request)
+        data = None
+        try:
+            if one["reply"] is not None:
+                data = smp.decode(bytes.fromhex(one["reply"]), request)
+            if data and request[_ATTRIBUTE] == Attribute.NODE_INFO:
+                kind = "switch" if smp.node_info(data).node_type == "switch" else "peer"
+        except Malformed:
+            data, error = None, "malformed"
+        reply = None
+        if data:
+            reply = _reply(request, _data(request[_ATTRIBUTE], data, kind, names)).hex()
+        found.append({"request": request.hex(), "reply": reply, "error": error})
+    return found
+
+
+def _data(attribute: int, data: bytes, kind: str, names: Names) -> bytes:
+    """Return the octets of an attribute up to the last that is kept."""
+    if attribute == Attribute.NODE_INFO:
+        for at in _GUIDS:
+            data = data[:at] + names.guid(data[at : at + 8]) + data[at + 8 :]
+        return data[:_NODE_INFO]
+    if attribute == Attribute.NODE_DESCRIPTION:
+        return _description(nodedesc.text(data), kind, names).encode()
+    return bytes(_STATE) + bytes((data[_STATE] & 0x0F,))
+
+
+def _description(description: str, kind: str, names: Names) -> str:
+    if description.startswith(_MANAGED):
+        return _MANAGED + _managed(description.removeprefix(_MANAGED), names)
+    if not description or FACTORY.fullmatch(description):
+        return description
+    if nodedesc.switch_name(description) is None:
+        return VENDOR
+    host, _, hca = description.partition(" ")
+    if HCA.fullmatch(hca):
+        return f"{names.peer(host, kind)} {hca}"
+    return names.peer(description, kind)
+
+
+def _managed(description: str, names: Names) -> str:
+    """Replace the host name; keep model and ASIC (agent/infiniband/node_description.py)."""
+    if ":" not in description:
+        return description and names.peer(description)
+    host, _, rest = description.rpartition(":")
+    model = rest.partition("/")[0]
+    asic = ASIC.search(rest)
+    kept = (model if MODEL.fullmatch(model) else "X") + (asic[0] if asic else "")
+    return f"{host and names.peer(host)}:{kept}"
+
+
+def _reason(error: str | None) -> str | None:
+    if error is not None and not REASON.fullmatch(error):
+        raise Malformed("malformed error in a recorded answer")
+    return error
+
+
+def _reply(request: bytes, data: bytes) -> bytes:
+    """Return the reply to a plain Get, without M_Key and with the permissive LID alone."""
+    head = request[:3] + b"\x81\x80\x00" + request[6:64]
+    return head + data.ljust(64, b"\0") + request[128:]

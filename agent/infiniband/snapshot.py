@@ -1,0 +1,99 @@
+"""The InfiniBand part of a snapshot: the SMP helper's answer for each port.
+
+smp/<device>-<port>.json    requests and replies in hex (agent/helper/main.py, verb smp)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from agent.host import Host
+    from agent.snapshot.files import SnapshotFiles
+    from agent.snapshot.names import Names
+
+    Address = tuple[str, int]  # device, port
+
+FOLDER = "smp"
+
+
+@dataclass(slots=True)
+class RecordedSmps:
+    """The recorded answers by port, and the Host I/O that replays them."""
+
+    answers: dict[Address, dict[str, Any]] = field(default_factory=dict)
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the fields of a Host that replay this record."""
+        return {"ask_smp": self.ask_smp}
+
+    def ask_smp(self, ports: Sequence[Address]) -> dict[str, Any]:
+        """Return the answers of these ports, without those that were not recorded."""
+        return {"ports": [self.answers[port] for port in ports if port in self.answers]}
+
+    def newest(self) -> None:
+        """Return no time: an answer has none."""
+
+    def anonymized(self, names: Names) -> Self:
+        """Return the record with replaced names."""
+        from agent.infiniband.anonymize import anonymized
+
+        answers = {
+            (names.text(device), port): anonymized(answer, names)
+            for (device, port), answer in self.answers.items()
+        }
+        return type(self)(answers)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the entries of host.json: none."""
+        return {}
+
+    def save(self, folder: Path) -> None:
+        """Write the answers into a snapshot."""
+        if self.answers:
+            (folder / FOLDER).mkdir()
+        for (device, port), answer in self.answers.items():
+            text = json.dumps(answer, indent=2) + "\n"
+            (folder / FOLDER / f"{device}-{port}.json").write_text(text)
+
+
+def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
+    """Return an empty record, and the fields of a Host that query `host` and fill the record."""
+    recorded = RecordedSmps()
+
+    def ask_smp(ports: Sequence[Address]) -> dict[str, Any]:
+        answer = host.ask_smp(ports)
+        recorded.answers.update(_by_port(answer))
+        return answer
+
+    return recorded, {"ask_smp": ask_smp}
+
+
+def _by_port(answer: dict[str, Any]) -> dict[Address, dict[str, Any]]:
+    try:
+        return {(one["device"], one["port"]): one for one in answer["ports"]}
+    except (KeyError, TypeError):
+        return {}  # the source reports a malformed answer
+
+
+def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
+    """Load the record; raises Malformed for a file without the answer of a port."""
+    recorded = RecordedSmps()
+    for name in files.names(FOLDER):
+        path = f"{FOLDER}/{name}"
+        answer = files.json(path) or {}
+        device, port = answer.get("device"), answer.get("port")
+        if not isinstance(device, str):
+            raise Malformed(f"{path}: no answer of a port: 'device' is no text")
+        if not isinstance(port, int):
+            raise Malformed(f"{path}: no answer of a port: 'port' is no number")
+        recorded.answers[device, port] = answer
+    return recorded

@@ -1,0 +1,77 @@
+"""Rebuilds LLDP frames with replaced names, for an anonymized snapshot.
+
+Invariants:
+- nothing is copied because it looked harmless: a frame is rebuilt from the fields that the decoder
+  uses (agent/lldp/frame.py), so descriptions, management addresses, organizational TLVs and TLVs of
+  a later standard are left out;
+- subtypes, capabilities, TTLs and VLAN tags are kept, names and addresses replaced; port names that
+  identify nobody are kept (agent/snapshot/names.py, INTERFACE);
+- a name has the same replacement in a System Name, a Port Description and an InfiniBand
+  NodeDescription.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from agent.errors import Malformed
+from agent.lldp import frame as lldp
+from agent.lldp.frame import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.model import LldpNeighbor
+    from agent.snapshot.names import Names
+
+MIN_FRAME = 60  # octets, without the frame check sequence
+_MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
+_CHASSIS_MAC, _PORT_MAC = 4, 3  # subtypes, IEEE Std 802.1AB-2016, Tables 8-2 and 8-3
+
+
+def anonymized(frame: Frame, names: Names) -> Frame | None:
+    """Return the rebuilt frame; None for a malformed one."""
+    try:
+        neighbor = lldp.decode(frame.data)
+    except Malformed:
+        return None
+    addresses = names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
+    data = addresses + _tags(frame.data) + _lldpdu(neighbor, names)
+    return Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))
+
+
+def _lldpdu(neighbor: LldpNeighbor, names: Names) -> bytes:
+    chassis_mac = neighbor.chassis_subtype == _CHASSIS_MAC
+    chassis = _identifier(neighbor.chassis_id, names, names.peer, is_mac=chassis_mac)
+    port_mac = neighbor.port_id_subtype == _PORT_MAC
+    port = _identifier(neighbor.port_id, names, names.port, is_mac=port_mac)
+    tlvs = [
+        (1, bytes((neighbor.chassis_subtype,)) + chassis),
+        (2, bytes((neighbor.port_id_subtype,)) + port),
+        (3, neighbor.ttl.to_bytes(2, "big")),
+    ]
+    if neighbor.port_description:
+        tlvs.append((4, names.port(neighbor.port_description).encode()))
+    if neighbor.system_name:
+        tlvs.append((5, names.peer(neighbor.system_name).encode()))
+    if neighbor.capabilities is not None:
+        tlvs.append((7, 2 * neighbor.capabilities.to_bytes(2, "big")))
+    tlvs.append((0, b""))
+    return b"".join((kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs)
+
+
+def _identifier(
+    text: str, names: Names, replacement: Callable[[str], str], *, is_mac: bool
+) -> bytes:
+    """Return the octets of an ID; a subtype MAC address without the form of one is a name."""
+    if is_mac and _MAC.fullmatch(text):
+        return names.mac(text)
+    return replacement(text).encode()
+
+
+def _tags(frame: bytes) -> bytes:
+    """Return the VLAN tags and the LLDP ethertype."""
+    ethertype = lldp.ETHERTYPE.to_bytes(2, "big")
+    end = next(at for at in (14, 18, 22) if frame[at - 2 : at] == ethertype)
+    return frame[12:end]

@@ -1,0 +1,132 @@
+"""The LLDP part of a snapshot: received frames, and the private flags of netdevs.
+
+    lldp/<netdev>.pcap or .pcapng    frames with their times (agent/lldp/pcap.py)
+    host.json, "private_flags"       netdev -> flag -> value, of the netdevs that were queried
+
+The folder lldp/ exists if LLDP frames were received at all. A frame file that cannot be read fails
+its netdev, as a packet socket that cannot be opened does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Self
+
+    from agent.host import Host
+    from agent.lldp.frame import Frame
+    from agent.snapshot.files import SnapshotFiles
+    from agent.snapshot.names import Names
+
+    Received = tuple[list[Frame], Mapping[str, str | None]]
+
+FOLDER = "lldp"
+FLAGS = "private_flags"
+
+
+@dataclass(slots=True)
+class RecordedLldp:
+    """The recorded frames and private flags, and the Host I/O that replays them."""
+
+    received: dict[str, list[Frame]] = field(default_factory=dict)  # by netdev
+    failed: dict[str, str] = field(default_factory=dict)  # netdev -> error
+    flags: dict[str, dict[str, bool]] = field(default_factory=dict)  # by netdev
+    listening: bool = False  # False: Host.frames is None
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the fields of a Host that replay this record."""
+        frames = self.frames if self.listening else None
+        return {"frames": frames, "private_flags": self.private_flags}
+
+    def frames(self, netdevs: Mapping[str, bool]) -> Received:
+        """Return the frames of these netdevs by time, and the errors of those that failed."""
+        frames = [frame for netdev in netdevs for frame in self.received.get(netdev, ())]
+        failed = {netdev: text for netdev, text in self.failed.items() if netdev in netdevs}
+        return sorted(frames, key=lambda frame: (frame.time, frame.netdev)), failed
+
+    def private_flags(self, netdev: str) -> dict[str, bool]:
+        """Return the private flags of a netdev's driver; none if they were not recorded."""
+        return self.flags.get(netdev, {})
+
+    def newest(self) -> float | None:
+        """Return the time of the last frame."""
+        frames = (frame for frames in self.received.values() for frame in frames)
+        return max((frame.time for frame in frames), default=None)
+
+    def anonymized(self, names: Names) -> Self:
+        """Return the record with replaced names; without its malformed frames."""
+        from agent.lldp.anonymize import anonymized
+
+        received = {
+            names.text(netdev): list(filter(None, (anonymized(one, names) for one in frames)))
+            for netdev, frames in self.received.items()
+        }
+        failed = {names.text(netdev): names.text(text) for netdev, text in self.failed.items()}
+        flags = {names.text(netdev): flags for netdev, flags in self.flags.items()}
+        return type(self)(received, failed, flags, self.listening)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the entries of host.json."""
+        return {FLAGS: self.flags}
+
+    def save(self, folder: Path) -> None:
+        """Write the frames into a snapshot; raise Unavailable without scapy."""
+        if self.listening:
+            (folder / FOLDER).mkdir()
+        for netdev, frames in self.received.items():
+            from agent.lldp import pcap
+
+            (folder / FOLDER / f"{netdev}.pcap").write_bytes(pcap.write(frames))
+
+
+def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
+    """Return an empty record, and the fields of a Host that query `host` and fill the record."""
+    receive = host.frames
+    recorded = RecordedLldp(listening=receive is not None)
+
+    def frames(netdevs: Mapping[str, bool]) -> Received:
+        found, failed = receive(netdevs) if receive else ([], {})
+        for frame in found:
+            recorded.received.setdefault(frame.netdev, []).append(frame)
+        recorded.failed.update({netdev: text for netdev, text in failed.items() if text})
+        return found, failed
+
+    def private_flags(netdev: str) -> dict[str, bool]:
+        recorded.flags[netdev] = host.private_flags(netdev)
+        return recorded.flags[netdev]
+
+    return recorded, {"frames": frames if receive else None, "private_flags": private_flags}
+
+
+def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
+    """Load the record; `facts` is host.json. Raises Malformed for malformed private flags."""
+    recorded = RecordedLldp(flags=_flags(facts.get(FLAGS, {})), listening=files.has_folder(FOLDER))
+    for name in files.names(FOLDER):
+        netdev, _, suffix = name.rpartition(".")
+        if suffix in {"pcap", "pcapng"}:
+            _load_frames(recorded, netdev, files, f"{FOLDER}/{name}")
+    return recorded
+
+
+def _load_frames(recorded: RecordedLldp, netdev: str, files: SnapshotFiles, path: str) -> None:
+    from agent.lldp import pcap  # imports the frame decoder, unused without frames
+
+    try:
+        frames, fault = pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
+    except Malformed as error:
+        frames, fault = [], str(error).removeprefix(f"{path}: ")
+    recorded.received.setdefault(netdev, []).extend(frames)
+    if fault:
+        recorded.failed[netdev] = f"{path}: {fault}"
+
+
+def _flags(flags: Any) -> dict[str, dict[str, bool]]:
+    if not isinstance(flags, dict) or not all(isinstance(one, dict) for one in flags.values()):
+        raise Malformed(f"host.json: {FLAGS!r} is no object of objects")
+    return dict(flags)

@@ -1,0 +1,85 @@
+"""The NVML part of a snapshot: one answer of the helper.
+
+nvml.json    agent/nvml/library.py, look
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Self
+
+    from agent.host import Host
+    from agent.snapshot.files import SnapshotFiles
+    from agent.snapshot.names import Names
+
+FILE = "nvml.json"
+
+
+@dataclass(slots=True)
+class RecordedNvml:
+    """The recorded answer, and the Host I/O that replays it."""
+
+    answer: dict[str, Any] | None = None  # None: NVML was not queried, or did not answer
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the fields of a Host that replay this record."""
+        return {"gpus": self.gpus}
+
+    def gpus(self) -> dict[str, Any]:
+        """Return the answer; raise Unavailable if there is none."""
+        if self.answer is None:
+            raise Unavailable("the snapshot has no answer of NVML")
+        return self.answer
+
+    def newest(self) -> None:
+        """Return no time: an answer has none."""
+
+    def anonymized(self, names: Names) -> Self:
+        """Return the record with replaced UUIDs of GPUs and clusters."""
+        return type(self)(_anonymized(self.answer, names))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the entries of host.json: none."""
+        return {}
+
+    def save(self, folder: Path) -> None:
+        """Write the answer into a snapshot, if there is one."""
+        if self.answer is not None:
+            (folder / FILE).write_text(json.dumps(self.answer, indent=2) + "\n")
+
+
+def record(host: Host) -> tuple[RecordedNvml, dict[str, Any]]:
+    """Return an empty record, and the fields of a Host that query `host` and fill the record."""
+    recorded = RecordedNvml()
+
+    def gpus() -> dict[str, Any]:
+        recorded.answer = host.gpus()
+        return recorded.answer
+
+    return recorded, {"gpus": gpus}
+
+
+def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedNvml:
+    """Load the record; raises Malformed if the file is no JSON object."""
+    return RecordedNvml(files.json(FILE))
+
+
+def _anonymized(value: Any, names: Names) -> Any:
+    """Replace names in JSON: UUIDs of GPUs in text, of clusters as 32 hex digits."""
+    if isinstance(value, list):
+        return [_anonymized(item, names) for item in value]
+    if isinstance(value, str):
+        return names.text(value)
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get("cluster_uuid"), str):
+        value = value | {"cluster_uuid": names.digits(value["cluster_uuid"])}
+    return {key: _anonymized(item, names) for key, item in value.items()}

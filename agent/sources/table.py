@@ -1,0 +1,135 @@
+"""The table of data sources: the only list of their names.
+
+A new source adds its row here, its field to Observation (agent/model.py), its rows to LABELS
+(agent/labels/table.py) and, for a new kind of I/O, one field to Host (agent/host.py). Everything
+else iterates over SOURCES: observation, polling, snapshots, anonymization, holds, --source.
+
+A row imports the modules that an observation or a replay needs; other parts are imported when they
+are called, since every start pays for imports.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from agent.infiniband import snapshot as smp_snapshot
+from agent.lldp import snapshot as lldp_snapshot
+from agent.nvml import domain
+from agent.nvml import snapshot as nvml_snapshot
+from agent.sources import ib, lldp, nvml, rdma
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from typing import Self
+
+    from agent.daemon.background import BackgroundTask
+    from agent.daemon.pollers import Poller
+    from agent.host import Host
+    from agent.metric import Metric
+    from agent.model import Absent, Failed, Observation, PortRole, Reading, Seen
+    from agent.snapshot.files import SnapshotFiles
+    from agent.snapshot.names import Names
+
+    Read = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
+    Outcome = Seen[Any] | Absent | Failed
+    MakePoller = Callable[
+        [Host, Mapping[str, Any], BackgroundTask[Any]], tuple[Poller, dict[str, Any]]
+    ]
+
+
+class Recording(Protocol):
+    """The results of one source's I/O: recorded from a Host, or loaded from a snapshot."""
+
+    def replayed(self) -> dict[str, Any]:
+        """Return the fields of a Host that replay the results."""
+
+    def newest(self) -> float | None:
+        """Return the time of the newest result in seconds since the epoch, if it has one."""
+
+    def anonymized(self, names: Names) -> Self:
+        """Return the recording with replaced names."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return its entries of host.json."""
+
+    def save(self, folder: Path) -> None:
+        """Write its files into a snapshot; raise Unavailable if a package for that is missing."""
+
+
+class SnapshotPart(NamedTuple):
+    """Functions that make the Recording of one source."""
+
+    # Returns an empty Recording, and the fields of a Host that query this host and fill it.
+    record: Callable[[Host], tuple[Recording, dict[str, Any]]]
+    # Loads it from the files and host.json; raises Malformed.
+    load: Callable[[SnapshotFiles, Mapping[str, Any]], Recording]
+
+
+class Source(NamedTuple):
+    """One row: a data source and the parts of the agent that are particular to it."""
+
+    name: str  # its field of Observation, and its value of --source
+    read: Read  # reads a Host and the port roles (none yet for the first row); never raises
+    link_layer: str | None = None  # link layer of the ports whose neighbors it reads
+    snapshot: SnapshotPart | None = None  # None: it reads files only
+    # Returns further fields of Observation that follow from the outcome.
+    derived: Callable[[Outcome], dict[str, Any]] = lambda _outcome: {}
+    metrics: Callable[[], tuple[Metric[Observation], ...]] = tuple  # rows of its own
+    # Makes the daemon's poller, and the fields of a Host that read its cache, from a Host that
+    # queries, the command line options by name, and a background task. None: reads are cheap.
+    poller: MakePoller | None = None
+
+
+def _smp_poller(
+    host: Host, options: Mapping[str, Any], task: BackgroundTask[Any]
+) -> tuple[Poller, dict[str, Any]]:
+    from agent.infiniband.poller import make
+
+    return make(host, options, task)
+
+
+def _nvml_poller(
+    host: Host, options: Mapping[str, Any], task: BackgroundTask[Any]
+) -> tuple[Poller, dict[str, Any]]:
+    from agent.nvml.poller import make
+
+    return make(host, options, task)
+
+
+def _nvml_metrics() -> tuple[Metric[Observation], ...]:
+    from agent.nvml.metrics import METRICS
+
+    return METRICS
+
+
+# The first row reads the RDMA devices, which give the others their ports.
+SOURCES = (
+    Source("rdma", rdma.read),
+    Source(
+        "lldp",
+        lldp.read,
+        link_layer="Ethernet",
+        snapshot=SnapshotPart(lldp_snapshot.record, lldp_snapshot.load),
+    ),
+    Source(
+        "ib",
+        ib.read,
+        link_layer="InfiniBand",
+        snapshot=SnapshotPart(smp_snapshot.record, smp_snapshot.load),
+        poller=_smp_poller,
+    ),
+    Source(
+        "nvml",
+        nvml.read,
+        snapshot=SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
+        derived=lambda outcome: {"accelerator": domain.verdict(outcome)},
+        metrics=_nvml_metrics,
+        poller=_nvml_poller,
+    ),
+)
+NAMES = tuple(source.name for source in SOURCES)
+# (name, link layer) of the sources of neighbors
+NEIGHBOR_SOURCES = tuple(
+    (source.name, source.link_layer) for source in SOURCES if source.link_layer
+)

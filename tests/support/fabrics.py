@@ -1,0 +1,69 @@
+"""Fabrics for ibsim, and the neighbor that smpquery (infiniband-diags) finds on one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.model import IbNeighbor
+
+if TYPE_CHECKING:
+    from tests.support.fabric import Fabric
+
+TWO_LEAVES = """
+Switch 8 "leaf1"
+[1] "host1"[1]
+[2] "host2"[1]
+[8] "leaf2"[8]
+
+Switch 8 "leaf2"
+[3] "host3"[1]
+[8] "leaf1"[8]
+
+Hca 1 "host1"
+[1] "leaf1"[1]
+
+Hca 1 "host2"
+[1] "leaf1"[2]
+
+Hca 1 "host3"
+[1] "leaf2"[3]
+
+Hca 1 "left"
+[1] "right"[1]
+
+Hca 1 "right"
+[1] "left"[1]
+"""
+# What ibnetdiscover prints of one NDR switch with one host on it.
+MANAGED = """
+vendid=0x2c9
+devid=0xd2f2
+sysimgguid=0xb0cf0e0300d66c80
+switchguid=0xb0cf0e0300d66c80(b0cf0e0300d66c80)
+Switch\t65 "S-b0cf0e0300d66c80"\t\t# "MF0;L90.1.3:MQM9700/U1" enhanced port 0 lid 1 lmc 0
+[3]\t"H-b83fd20300aabb00"[1](b83fd20300aabb00) \t\t# "node005 mlx5_0" lid 22 4xNDR
+
+vendid=0x2c9
+devid=0x1021
+sysimgguid=0xb83fd20300aabb00
+caguid=0xb83fd20300aabb00
+Ca\t1 "H-b83fd20300aabb00"\t\t# "node005 mlx5_0"
+[1](b83fd20300aabb00) \t"S-b0cf0e0300d66c80"[3]\t\t# lid 22 lmc 0 "MF0;L90.1.3:MQM9700/U1" lid 1 4xNDR
+"""
+NODE_TYPES = {"Channel Adapter": "CA", "Switch": "switch", "Router": "router"}
+LINK_STATES = {"Down": "DOWN", "Initialize": "INIT", "Armed": "ARMED", "Active": "ACTIVE"}
+
+
+def by_smpquery(fabric: Fabric, host: str) -> IbNeighbor:
+    """The same neighbour, told by infiniband-diags."""
+    info = fabric.smpquery(host, "nodeinfo", "0,1")
+    selected = info["LocalPort"] if info["NodeType"] == "Switch" else "0"
+    return IbNeighbor(
+        NODE_TYPES[info["NodeType"]],
+        info["Guid"].removeprefix("0x"),
+        info["SystemGuid"].removeprefix("0x"),
+        int(info["LocalPort"]),
+        int(info["NumPorts"]),
+        fabric.smpquery(host, "nodedesc", "0,1")["Node Description"],
+        LINK_STATES[fabric.smpquery(host, "portinfo", "0,1", selected)["LinkState"]],
+    )

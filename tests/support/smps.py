@@ -1,0 +1,78 @@
+"""Subnet management packets of a far end, and the helper's record of them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from agent.infiniband import smp
+from agent.infiniband.smp import Attribute, Exchange
+from agent.model import IbNeighbor
+
+TID = 0x69AB1F3F
+KERNEL_TID = 0x0000_0012_0000_0000  # what the kernel puts above it
+ASK_INFO = smp.get(Attribute.NODE_INFO, TID, 1)
+ASK_DESCRIPTION = smp.get(Attribute.NODE_DESCRIPTION, TID + 1, 1)
+ASK_STATE = smp.get(Attribute.PORT_INFO, TID + 2, 1, 3)
+LEAF = IbNeighbor(
+    "switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, 65, "MF0;L90.1.3:MQM9700/U1", "ACTIVE"
+)
+
+
+def mad(*lines: str) -> bytes:
+    """A 256-byte MAD out of its first lines in hex; the rest is zero."""
+    return bytes.fromhex("".join(lines)).ljust(256, b"\0")
+
+
+def reply(request: bytes, data: bytes, status: int = 0x8000) -> bytes:
+    """What an agent at the far end sends back: the request with the method, the status and the data
+    changed.
+    """
+    tid = int.from_bytes(request[8:16], "big") | KERNEL_TID
+    head = struct.pack(">3sBH2BQ", request[:3], 0x81, status, 0, 1, tid)
+    return head + request[16:64] + data.ljust(64, b"\0") + request[128:192] + bytes(64)
+
+
+def node_info(
+    kind: int = 2, ports: int = 65, guid: int = 0xB0CF0E0300D66C81, local_port: int = 3
+) -> bytes:
+    """The first 40 bytes of NodeInfo."""
+    guids = (0xB0CF0E0300D66C80, guid, guid + 1)
+    return struct.pack(
+        ">4B3Q2HIB3s", 1, 1, kind, ports, *guids, 8, 0xD2F2, 0xA0, local_port, b"\0\x02\xc9"
+    )
+
+
+def port_info(state: int) -> bytes:
+    """PortInfo with nothing but LinkSpeedSupported 1 and a state."""
+    return bytes(32) + bytes((0x10 | state,))
+
+
+INFO = reply(ASK_INFO, node_info())
+DESCRIPTION = reply(ASK_DESCRIPTION, b"MF0;L90.1.3:MQM9700/U1")
+STATE = reply(ASK_STATE, port_info(4))
+RECORDED = (
+    Exchange(ASK_INFO, INFO),
+    Exchange(ASK_DESCRIPTION, DESCRIPTION),
+    Exchange(ASK_STATE, STATE),
+)
+
+
+def exchanges(
+    description: bytes | None = b"MF0;L90.1.3:MQM9700/U1",
+    kind: int = 2,
+    port: int = 1,
+    state: int | None = 4,
+) -> list[dict[str, Any]]:
+    """A conversation as the helper tells it; None: that question was not answered."""
+    asked = [smp.get(Attribute.NODE_INFO, 1, port), smp.get(Attribute.NODE_DESCRIPTION, 2, port)]
+    asked.append(smp.get(Attribute.PORT_INFO, 3, port, 3 if kind == 2 else 0))
+    data = [node_info(kind), description, None if state is None else port_info(state)]
+    return [
+        {
+            "request": one.hex(),
+            "reply": None if told is None else reply(one, told).hex(),
+            "error": "no-answer" if told is None else None,
+        }
+        for one, told in zip(asked, data, strict=True)
+    ]

@@ -1,0 +1,144 @@
+"""The Node in the commands: read, planned for an observation, applied, cleaned up."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.errors import Unavailable
+from agent.kube.commands import (
+    Target,
+    clean_up,
+    plan_cleanup,
+    planned,
+    publish,
+    removal,
+    removals,
+    target,
+)
+from agent.kube.managed_fields import ANNOTATION, Field
+from agent.labels.render import Rendered
+from agent.labels.table import Naming
+from tests.support.api_server import labels_in, replies
+from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, PREFIX, SPEED, node
+from tests.support.observations import observation
+
+EXPECTED = f"{PREFIX}/speed.expected"
+SEEN = observation(("ibp0", "0000:18:00.0"))
+FAILED = {"status": 403, "message": "no"}
+
+
+def node_reply(a_node: dict[str, Any]) -> dict[str, Any]:
+    return {"status": 200, "node": a_node}
+
+
+def a_target(a_node: dict[str, Any], *more: dict[str, Any]) -> Target:
+    return target(replies(node_reply(a_node), *more)[1], "n1", Naming())
+
+
+def test_target() -> None:
+    """A target has the owned labels and the addresses of the Node's annotation."""
+    on = a_target(node({FLAVOR: "roce"}, {"site": {EXPECTED: "1G"}}))
+    assert on.previous() == {FLAVOR: "roce"}
+    assert on.interfaces() == {"ibp0": "0000:18:00.0"}
+    assert a_target(node(observed=None)).interfaces() == {}
+    assert on.problems(SEEN) == []
+
+
+def test_target_that_cannot_be_read() -> None:
+    """A Node that cannot be read is Unavailable, with the reason."""
+    with pytest.raises(Unavailable, match="Node n1: not permitted: no"):
+        target(replies(FAILED)[1], "n1", Naming())
+
+
+@pytest.mark.parametrize(("age", "due"), [(60, False), (3700, True), (-60, True)])
+def test_age_of_the_annotation(age: int, *, due: bool) -> None:
+    """An annotation that is older than an hour, or from the future, is written again."""
+    before = replace(ANNOTATED, time=int(time.time()) - age)
+    on = a_target(node({FLAVOR: "roce"}, observed=before))
+    todo, lines = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
+    assert (todo.due, lines) == (due, ["Node n1: no label changes"])
+
+
+def test_malformed_annotation() -> None:
+    """A malformed annotation is one line, and is written again."""
+    todo, lines = planned(a_target(node(observed="{")), SEEN, Rendered({}))
+    assert todo.due
+    assert len([line for line in lines if KEYS.annotation in line]) == 1
+
+
+def test_publish() -> None:
+    """A plan is applied if it is due; the lines name the changes."""
+    on = a_target(node(), node_reply(node({FLAVOR: "roce"})))
+    todo, lines = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
+    assert lines == ["Node n1: 1 added", f"+ {FLAVOR}=roce"]
+    assert publish(on, todo) == (["Node n1: 1 label changed", f"+ {FLAVOR}=roce"], None)
+    assert publish(on, replace(todo, due=False)) == (lines, None)
+
+
+def test_publish_that_fails() -> None:
+    """A failure and a refused key are returned in one line."""
+    on = a_target(node(), {"status": 503, "message": "down"})
+    todo, _ = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
+    lines, fault = publish(on, todo)
+    assert lines == ["Node n1: nothing applied"]
+    assert fault == "Node n1: the API server failed: down"
+    on = a_target(node(), {"status": 422, "message": f"not {FLAVOR}"}, node_reply(node()))
+    lines, fault = publish(on, todo)
+    assert lines[-1] == f"! {FLAVOR}: refused: not {FLAVOR}"
+    assert fault == f"keys refused: 1, the first is {FLAVOR}"
+
+
+def test_removal() -> None:
+    """A removal drops the owned labels and the annotation, and no other field of the manager."""
+    ours = {FLAVOR: "roce", "old.example/flavor": "roce"}
+    found = removal(node(ours, {"site": {EXPECTED: "1G"}}), KEYS)
+    assert found.removed == {FLAVOR: "roce"}
+    assert {field.key for field in found.wanted} == {"old.example/flavor"}
+    assert Field(ANNOTATION, KEYS.annotation) in found.managed
+    assert found.due
+
+
+def test_removals() -> None:
+    """Nodes with nothing to remove are left out."""
+    found = removals([node(observed=None), node({SPEED: "1G"})], KEYS)
+    assert [todo.removed for todo in found] == [{SPEED: "1G"}]
+
+
+def test_cleanup_of_a_node() -> None:
+    """A cleanup's request has none of the owned fields; its first line sums it up."""
+    requests, kube = replies(node_reply(node({FLAVOR: "roce"})), node_reply(node(observed=None)))
+    (todo,) = plan_cleanup(kube, "n1", Naming())
+    lines: list[str] = []
+    assert clean_up(kube, todo, lines.append) is None
+    assert lines == ["Node n1: 1 label changed"]
+    assert labels_in(requests[1]) == {}
+
+
+def test_cleanup_of_all_nodes() -> None:
+    """Every Node of the list is planned for; a page that fails is Unavailable."""
+    page = {"status": 200, "nodes": [node({FLAVOR: "roce"}), node(observed=None)]}
+    assert len(plan_cleanup(replies(page)[1], None, Naming())) == 1
+    with pytest.raises(Unavailable, match="not permitted"):
+        plan_cleanup(replies({**page, "continue": "x"}, FAILED)[1], None, Naming())
+
+
+def test_cleanup_that_fails() -> None:
+    """A failure is one line that names the Node once."""
+    (todo,) = plan_cleanup(replies(node_reply(node({FLAVOR: "roce"})))[1], "n1", Naming())
+    down = {"status": 503, "message": "down"}
+    fault = clean_up(replies(down)[1], todo, lambda _: None)
+    assert fault is not None
+    assert fault.startswith("Node n1: ")
+    assert fault.count("n1") == 1
+
+
+def test_boot_of_the_annotation() -> None:
+    """The annotation of a plan has the boot ID and the interfaces of the observation."""
+    todo, _ = planned(a_target(node(observed=None)), SEEN, Rendered({}))
+    text = todo.wanted[Field(ANNOTATION, KEYS.annotation)]
+    assert BOOT in text
+    assert "0000:18:00.0" in text

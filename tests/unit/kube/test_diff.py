@@ -1,0 +1,62 @@
+"""Plans and outcomes as lines of text."""
+
+from __future__ import annotations
+
+from agent.kube.apply import run_negotiation
+from agent.kube.commands import removal
+from agent.kube.diff import done, planned
+from agent.kube.plan import plan
+from agent.kube.response import Answer
+from tests.support.api_server import Server, a_plan, denial
+from tests.support.nodes import ACCELERATOR_KEY as ACC
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, SPEED, desired, node
+
+ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
+
+
+def test_changes() -> None:
+    """A plan and its outcome are a diff, with the managers of keys that are left alone and the
+    message for refused ones.
+    """
+    before = node({SPEED: "2800G", LEAF: "a"}, {"nfd": {ACC: "b.2"}})
+    found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
+    assert planned(found) == [
+        "Node n1: 1 added, 1 changed, 1 removed",
+        f"+ {FLAVOR}=roce",
+        f"- {LEAF}=a",
+        f"- {SPEED}=2800G",
+        f"+ {SPEED}=3200G",
+        f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
+        f"  {IB_SPEED}: unchanged, recently refused",
+    ]
+    server = Server({SPEED: "2800G", LEAF: "a"}, {SPEED: "1G"}, first=[denial(f"not {FLAVOR}")])
+    assert done(found, run_negotiation(found, server)) == [
+        "Node n1: 2 labels changed",
+        f"- {LEAF}=a",
+        f"- {SPEED}=2800G",
+        f"+ {SPEED}=3200G",
+        f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
+        f"  {SPEED}: taken over from kubectl-edit",
+        f"! {FLAVOR}: refused: not {FLAVOR}",
+    ]
+
+
+def test_no_changes() -> None:
+    """A plan without changes, and an outcome without any, are one line."""
+    found = a_plan(ALL, ALL)
+    assert planned(found) == ["Node n1: no label changes"]
+    assert done(found, run_negotiation(found, Server(dict(ALL)))) == ["Node n1: up to date"]
+    assert done(found, run_negotiation(found, lambda _: Answer(500))) == [
+        "Node n1: nothing applied"
+    ]
+
+
+def test_a_cleanup() -> None:
+    """A cleanup has a line for the annotation, too."""
+    found = removal(node({SPEED: "1G"}), KEYS)
+    lines = [f"- {SPEED}=1G", f"- annotation {KEYS.annotation}"]
+    assert planned(found) == ["Node n1: 1 removed", *lines]
+    assert done(found, run_negotiation(found, Server({SPEED: "1G"}))) == [
+        "Node n1: 1 label changed",
+        *lines,
+    ]

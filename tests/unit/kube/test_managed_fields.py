@@ -1,0 +1,122 @@
+"""Ownership: the keys of the label table, and the managers of a Node's fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.errors import Malformed
+from agent.kube.managed_fields import (
+    ANNOTATION,
+    LABEL,
+    Field,
+    keys_of,
+    owned_labels,
+    state_of,
+)
+from agent.labels.table import LABELS, Naming
+from tests.support.nodes import (
+    ACCELERATOR_KEY,
+    FLAVOR,
+    IB_PREFIX,
+    IB_SPEED,
+    KEYS,
+    LEAF,
+    PREFIX,
+    SPEED,
+    entry,
+    node,
+)
+
+EXPECTED = f"{PREFIX}/speed.expected"
+THEIRS = (
+    EXPECTED,
+    *(
+        f"{PREFIX}/{name}"
+        for name in (
+            "fabric",
+            "leafgroup",
+            "superpod",
+            "rack",
+            "observed",
+            "neighbors.current.ibp0",
+        )
+    ),
+    f"{PREFIX}/neighbors.expected.ibp0.device",
+    *(
+        f"{IB_PREFIX}/{name}"
+        for name in ("speed.expected", "flavor", "neighbors.current.ibp0.port-name")
+    ),
+    *("backendxcoreweave.cloud/flavor", "x.backend.coreweave.cloud/flavor", "flavor", ""),
+)
+
+
+@pytest.mark.parametrize("row", LABELS, ids=lambda row: row.key)
+def test_keys_of_the_table(row: Any) -> None:
+    """Every row of the label table has its family, under any prefixes."""
+    keys = keys_of(Naming("p.example", "ib.example", "acc.example/domain"))
+    family, _, name = row.key.replace("{if}", "mlx5_0-3").partition("/")
+    key = {"P": "p.example/", "IB": "ib.example/", "ACC": "acc.example/domain"}[family] + name
+    assert keys.family(Field(LABEL, key)) == family
+    assert keys.interface(key) == ("mlx5_0-3" if "{if}" in row.key else None)
+
+
+def test_the_other_keys() -> None:
+    """The accelerator's key and the annotation are families of their own, without an interface."""
+    assert KEYS.family(Field(LABEL, ACCELERATOR_KEY)) == "ACC"
+    assert KEYS.family(Field(ANNOTATION, f"{PREFIX}/observed")) == "observed"
+    assert KEYS.interface(ACCELERATOR_KEY) is None
+
+
+@pytest.mark.parametrize("key", THEIRS)
+def test_keys_of_the_site(key: str) -> None:
+    """A key outside the table has no family and is not owned, whatever its prefix and manager."""
+    assert KEYS.family(Field(LABEL, key)) is None
+    assert owned_labels(node({key: "x", FLAVOR: "roce"}), KEYS) == {FLAVOR: "roce"}
+
+
+def test_an_empty_family() -> None:
+    """A family without a prefix has no keys."""
+    keys = keys_of(Naming(ib_prefix="", accelerator=""))
+    assert keys.family(Field(LABEL, "/speed.current")) is None
+    assert keys.family(Field(LABEL, IB_SPEED)) is None
+    assert keys.family(Field(LABEL, "")) is None
+
+
+def test_owned_by_managed_fields() -> None:
+    """A label of the table is owned if managedFields list it for `bwagent`, operation Apply, no
+    subresource.
+    """
+    found = node({FLAVOR: "roce"}, {"kubectl-label": {SPEED: "1G"}})
+    managed = found["metadata"]["managedFields"]
+    managed += [
+        entry("bwagent", "Update", {SPEED: "1G"}),
+        {**entry("bwagent", "Apply", {SPEED: "1G"}), "subresource": "status"},
+    ]
+    managed += [entry("bwagent", "Apply", {LEAF: "gone from the labels"})]
+    assert owned_labels(found, KEYS) == {FLAVOR: "roce"}
+
+
+@pytest.mark.parametrize("path", ["fieldsV1", "f:metadata", "f:labels"])
+@pytest.mark.parametrize("odd", [None, [], "x", 7, {"f:metadata": None}, {"x": {}, "f:": {}}])
+def test_malformed_managed_fields(path: str, odd: object) -> None:
+    """A malformed entry of managedFields has no fields."""
+    odd_one = node({FLAVOR: "roce"})
+    inside = odd_one["metadata"]["managedFields"][0]
+    for name in ("fieldsV1", "f:metadata", "f:labels"):
+        if name == path:
+            inside[name] = odd
+            break
+        inside = inside[name]
+    assert owned_labels(odd_one, KEYS) == {}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{}, {"metadata": None}, {"metadata": {"name": "n1"}}, {"metadata": {"name": 1, "uid": "u"}}],
+)
+def test_not_a_node(odd: dict[str, Any]) -> None:
+    """A Node without a name or a uid is malformed."""
+    with pytest.raises(Malformed, match="Node"):
+        state_of(odd)
