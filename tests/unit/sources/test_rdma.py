@@ -1,6 +1,4 @@
-"""The RDMA source over trees in memory: what it sees, what it only guesses at, and what it leaves
-alone.
-"""
+"""The RDMA source over trees in memory and on disk."""
 
 from __future__ import annotations
 
@@ -88,8 +86,8 @@ def test_a_populated_class_is_read_whole() -> None:
     assert reading.problems == ()
 
 
-def test_a_tree_that_lost_its_links_tells_by_uevent() -> None:
-    """A device copied with its folders in place of links has address and driver in
+def test_a_tree_that_lost_its_links_is_read_by_uevent() -> None:
+    """A device copied with folders in place of its links has its address and driver from
     `device/uevent`.
     """
     facts = {f"{CLASS}/x0/device/uevent": f"DRIVER=irdma\nPCI_SLOT_NAME={B}\n".encode()}
@@ -110,21 +108,21 @@ def test_a_tree_that_lost_its_links_tells_by_uevent() -> None:
 
 @pytest.mark.parametrize("what", [{f"{HOME}/{A}/physfn": f"../{B}"}, {f"{HOME}/{A}/physfn": None}])
 def test_a_virtual_function_has_a_physical_one(what: Entries) -> None:
-    """Be it the kernel's link or the folder that a copy made of it."""
+    """`physfn` is a link in the kernel's tree and a folder in a copied one."""
     devices = seen(Kernel(hca("vf0", A), hca("pf0", B), what))
     assert (devices["vf0"].virtual_function, devices["pf0"].virtual_function) == (True, False)
 
 
 def test_devices_come_in_natural_order() -> None:
-    """mlx5_10 stands after mlx5_9."""
+    """mlx5_10 comes after mlx5_9."""
     root = Kernel(hca("mlx5_10", A), hca("mlx5_9", B))
     assert list(seen(root)) == ["mlx5_9", "mlx5_10"]
 
 
 @pytest.mark.parametrize("nothing", [{}, EMPTY])
 def test_no_hardware_is_absent(nothing: Entries) -> None:
-    """Neither a device nor an InfiniBand controller on the bus: there is none, and that is no
-    problem.
+    """Without a device and without an InfiniBand controller on the bus there is no RDMA hardware;
+    that is not a problem.
     """
     words = "is empty" if nothing else "is not there"
     assert read(host(Kernel(LO, nothing))) == Reading(Absent(f"no RDMA device: /{CLASS} {words}"))
@@ -142,7 +140,7 @@ def test_no_hardware_is_absent(nothing: Entries) -> None:
 def test_an_infiniband_controller_without_its_device_is_a_failure(
     nothing: Entries, code: bytes, driver: str | None
 ) -> None:
-    """The driver is being reloaded, or is not loaded yet; the reason names the function."""
+    """Its driver reloads or is not loaded; the reason names the function."""
     outcome = read(host(Kernel(LO, nothing, controller(code, driver)))).outcome
     assert isinstance(outcome, Failed)
     assert A in outcome.reason
@@ -152,14 +150,14 @@ def test_an_infiniband_controller_without_its_device_is_a_failure(
     "errors", [{BUS: EIO}, {f"{BUS}/{A}/class": EIO}, {BUS: EACCES}, {f"{BUS}/{A}/class": ENODEV}]
 )
 def test_a_bus_that_cannot_be_read_proves_nothing(errors: dict[str, int]) -> None:
-    """Absence takes labels away, so it wants a whole look at the bus."""
+    """Absence removes labels, so it needs a complete read of the bus."""
     reading = read(host(Kernel(LO, controller(b"0x020000\n"), errors=errors)))
     assert isinstance(reading.outcome, Failed)
     assert len(reading.problems) == 1
 
 
 def test_an_odd_netdev_name_does_not_keep_a_node_from_having_no_hardware() -> None:
-    """What is reported of another folder is no doubt about the bus."""
+    """A problem in another folder does not make the read of the bus incomplete."""
     odd: Entries = {f"{NET}/caf\u00e9": None}
     reading = read(host(Kernel(LO, odd, controller(b"0x020000\n"))))
     assert isinstance(reading.outcome, Absent)
@@ -167,7 +165,7 @@ def test_an_odd_netdev_name_does_not_keep_a_node_from_having_no_hardware() -> No
 
 
 def test_no_sys_is_a_failure() -> None:
-    """Where not even `lo` is, nothing is mounted."""
+    """A tree without `lo` is not a mounted sysfs."""
     outcome = read(host(Kernel({}))).outcome
     assert isinstance(outcome, Failed)
     assert "mounted" in outcome.reason
@@ -176,8 +174,8 @@ def test_no_sys_is_a_failure() -> None:
 @pytest.mark.parametrize("path", [CLASS, f"{NET}", f"{BUS}/{A}/class", "proc/net/route"])
 @pytest.mark.parametrize("number", [EIO, ETIMEDOUT])
 def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> None:
-    """Not being able to look is not the same as seeing nothing; a route table that is missing is no
-    reason.
+    """A class that cannot be read has failed, and is not empty; one routing table that cannot be
+    read does not fail an InfiniBand node.
     """
     full = path == "proc/net/route"
     parts = (hca("ibp0", A),) if full else (LO, controller(b"0x020000\n"))
@@ -186,8 +184,8 @@ def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> N
 
 
 def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
-    """During firmware recovery the folder is there and does not list; the other device is not
-    touched by it.
+    """During firmware recovery `ports` exists and cannot be listed; the other device is not
+    affected.
     """
     devices = seen(Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/ports": EIO}))
     assert (devices["ibp0"].failure, devices["ibp0"].ports) == ("its ports cannot be listed", ())
@@ -195,14 +193,14 @@ def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
 
 
 def test_a_device_without_ports_is_no_failure() -> None:
-    """`scif0` is a folder with nothing in it, for good."""
+    """`scif0` never has a `ports` folder."""
     root = Kernel({f"{CLASS}/scif0": None}, hca("ibp0", A))
     assert seen(root)["scif0"] == RdmaDevice("scif0", nvswitch_management=False)
     assert [problem.subject for problem in read(host(root)).problems] == [f"/{CLASS}/scif0/ports"]
 
 
 def test_odd_port_folders_are_left_out() -> None:
-    """A port has a number from 1 to 255 without leading zeros; anything else is reported."""
+    """A port number is from 1 to 255, without leading zeros; other names are reported."""
     odd = ["0", "01", "-1", "256", "x", "1x", " 2", "9" * 200]
     root = Kernel(
         hca("ibp0", A, ports={1: None, 255: None}),
@@ -213,7 +211,7 @@ def test_odd_port_folders_are_left_out() -> None:
 
 
 def test_a_device_that_blocks_costs_only_itself() -> None:
-    """Its deadline passes, its facts are unknown, and the other devices are there."""
+    """After its deadline its facts are unknown; the other devices have theirs."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
     root.blocks_below = f"{CLASS}/ibp0"
     start = time.monotonic()
@@ -348,7 +346,7 @@ def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
 
 @pytest.mark.parametrize("nothing", [LO, LO | EMPTY, hca("ibp1", B)])
 def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
-    """Also when no other is there, and the class with it."""
+    """Whether other devices remain, the class is empty, or the class is gone with its driver."""
     root = Kernel(hca("ibp0", A))
     node = host(root)
     cycle(node)
@@ -370,7 +368,7 @@ def test_a_failed_read_is_not_remembered(attribute: str, number: int) -> None:
 
 
 def test_a_device_without_a_pci_address_is_read_each_time() -> None:
-    """soft-RoCE has none."""
+    """A software device (rxe, siw) has none."""
     root = Kernel(hca("ibp0", "virtual"))
     node = host(root)
     for _ in range(2):
@@ -382,8 +380,8 @@ def test_a_device_without_a_pci_address_is_read_each_time() -> None:
     "attribute", ["ports", "ports/1/state", "device/vpd", "fw_ver", "device/net", "device/physfn"]
 )
 def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
-    """The kernel gave up at one attribute: nothing else of the device is asked, and nothing read
-    before is kept.
+    """After ETIMEDOUT no further attribute of the device is read, and those read before are
+    dropped.
     """
     root = Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/{attribute}": ETIMEDOUT})
     devices = seen(root)
@@ -394,7 +392,7 @@ def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
 
 @pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])
 def test_an_excluded_device_is_not_touched(layer: str) -> None:
-    """Nothing at or below its folder is read, by whatever way, nor its netdev."""
+    """Neither its folder nor its netdev is read, by any path."""
     root = Kernel(
         hca("ibp0", A, layer), netdev("eth0", A), hca("ibp1", B, layer), netdev("eth1", B)
     )
@@ -420,8 +418,8 @@ VPDS = [
 def test_counters_of_what_may_manage_nvswitches_are_not_read(
     part: Entries, errors: dict[str, int], found: bool | None
 ) -> None:
-    """Every read of them would write to the kernel log, so they are read only where the VPD says
-    no.
+    """Each read of them would log to the kernel log, so they are read only if the VPD rules that
+    out.
     """
     root = Kernel(hca("ibp0", A), part, errors=errors)
     device = seen(root)["ibp0"]
@@ -433,7 +431,7 @@ def test_counters_of_what_may_manage_nvswitches_are_not_read(
 @pytest.mark.parametrize("number", [ENOENT, ENODEV])
 @pytest.mark.parametrize("after", range(1, 25, 2))
 def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
-    """Half of what it was is no fact of it, and the other device does not notice."""
+    """A partial device is never returned, and the other device is not affected."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
     root.vanishes = (f"{CLASS}/ibp0", after, number)
     devices = seen(root)
@@ -443,8 +441,10 @@ def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
 
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
-def test_without_the_routes_nobody_knows_the_front_end(layer: str) -> None:
-    """On InfiniBand nobody asks; and a table that is not there is an empty one."""
+def test_without_the_routes_the_front_end_is_unknown(layer: str) -> None:
+    """An Ethernet node fails; on an InfiniBand node the routes do not matter. A missing table is an
+    empty one.
+    """
     errors = {"proc/net/route": EIO}
     outcome = read(host(Kernel(hca("x0", A, layer), routes("eth0"), errors=errors))).outcome
     assert isinstance(outcome, Failed) == (layer == "Ethernet")
@@ -457,8 +457,10 @@ def test_without_the_routes_nobody_knows_the_front_end(layer: str) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["hca_type", "board_id"])
-def test_a_device_whose_kind_cannot_be_read_outvotes_nobody(attribute: str) -> None:
-    """It would be of a kind of its own among Ethernet devices; on InfiniBand nobody asks."""
+def test_a_device_whose_kind_cannot_be_read_fails(attribute: str) -> None:
+    """It would be a kind of its own among Ethernet devices; on InfiniBand the kind does not
+    matter.
+    """
     errors = {f"{CLASS}/{name}/{attribute}": EIO for name in ("mlx5_0", "ibp1")}
     devices = seen(Kernel(hca("mlx5_0", A, "Ethernet"), hca("ibp1", B), errors=errors))
     assert (devices["mlx5_0"].failure, devices["mlx5_0"].ports) == ("its kind cannot be read", ())
@@ -470,7 +472,7 @@ def test_a_device_whose_kind_cannot_be_read_outvotes_nobody(attribute: str) -> N
     "attribute", ["rate", "state", "phys_state", "has_smi", "gids/0", "counters/link_downed"]
 )
 def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
-    """The port's other facts are there, and the problem names the file."""
+    """The port's other facts are known, and the problem names the file."""
     path = f"{CLASS}/ibp0/ports/1/{attribute}"
     reading = read(host(Kernel(hca("ibp0", A), errors={path: number})))
     assert isinstance(reading.outcome, Seen)
@@ -489,7 +491,7 @@ def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
 
 
 def test_a_class_of_links_that_lead_nowhere_is_a_failure() -> None:
-    """A tree copied without what its links lead to is no node without HCAs."""
+    """A tree that was copied without the targets of its links is not a node without HCAs."""
     reading = read(
         host(
             Kernel({f"{CLASS}/x0": "../../devices/gone/x0", f"{CLASS}/x1": "../../devices/gone/x1"})
