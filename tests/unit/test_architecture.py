@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "nvml": set(),
     "events": set(),
     "host": {"lldp", "sysfs"},
-    "live_host": {"helper", "host", "lldp", "sysfs"},
+    "live_host": {"helper", "host", "infiniband", "lldp", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
     "labels": set(),
     "output": {"labels", "nvml"},
@@ -62,7 +62,8 @@ ALLOWED: dict[str, set[str]] = {
     "kube": {"helper", "labels", "nvml", "sources"},
     "telemetry": {"kube", "labels", "nvml", "output", "sources"},
     "daemon": {
-        *("events", "host", "kube", "labels", "live_host", "lldp", "nvml", "output", "sources"),
+        *("events", "host", "infiniband", "kube", "labels", "live_host", "lldp", "nvml"),
+        *("output", "sources"),
         *("sysfs", "telemetry"),
     },
     "options": {"daemon", "labels", "sources", "telemetry"},
