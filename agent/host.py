@@ -46,7 +46,8 @@ class Host:
         lambda _netdevs: ([], {})
     )
     private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # ethtool, by netdev
-    # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py)
+    # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py), with the
+    # ports that could not be queried as "failed" (agent/infiniband/devices.py)
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     # LLDP neighbors known from earlier frames

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agent.helper.forkserver import ForkServer
 from agent.helper.process import call
 from agent.host import Host
+from agent.infiniband.devices import DeviceQueries
 from agent.sysfs.reader import LiveRoot
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from agent.lldp.frame import Frame
 
 NVML_TIMEOUT = 30.0  # seconds; initialization is slow if no process keeps the driver loaded
-SMP_TIMEOUT = 10.0  # seconds for a helper that queries all ports at once, two tries of 500 ms each
+# seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
+SMP_TIMEOUT = 10.0
+SMP_DEVICE_TIMEOUT = 5.0  # seconds for the helper of one device
 
 
 def live_host(
@@ -38,7 +41,7 @@ def live_host(
         backend=backend,
         frames=frames,
         private_flags=_private_flags,
-        ask_smp=_query_ports,
+        ask_smp=DeviceQueries(_query_ports),
         gpus=lambda: call("nvml", _nvml_payload(nvml_library), NVML_TIMEOUT),
     )
 
@@ -64,7 +67,11 @@ def _nvml_payload(library: str | None) -> dict[str, Any]:
 
 
 def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    return call("smp", {"ports": [list(port) for port in ports]}, SMP_TIMEOUT)
+    devices = {device for device, _ in ports}
+    payload = {"ports": [list(port) for port in ports]}
+    if len(devices) == 1:
+        return call("smp", payload, SMP_DEVICE_TIMEOUT, devices.pop())
+    return call("smp", payload, SMP_TIMEOUT, f"for {len(devices)} devices")
 
 
 def _private_flags(netdev: str) -> dict[str, bool]:

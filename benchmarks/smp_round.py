@@ -1,7 +1,7 @@
 """What a round of SMPs costs: `python -m benchmarks.smp_round [ROUNDS]`, from the repository.
 
 Over a stand-in libibumad whose ports answer at once, so that what is measured is ours: a fabric's
-own microseconds come on top. A port is asked three things, one after the other; the ports are asked
+own microseconds come on top. A port is asked two things, one after the other; the ports are asked
 all at the same time, in one child. The child with no port is its start and its JSON, with ctypes
 imported but no library loaded; what stands above it is the round. The ways take turns in one run,
 and CPU is that of the child and of starting it, from getrusage().
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PORTS = 8
 MANY = 64  # as many as the stand-in has
 GOAL_MS = 50.0  # wall, above the child with no port
-QUESTIONS = 3  # NodeInfo, NodeDescription, PortInfo
+QUESTIONS = 2  # NodeInfo, NodeDescription
 
 
 def child(library: str, ports: int) -> Callable[[], dict[str, Any]]:

@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent.errors import Unavailable
-from agent.model import NeighborReason
+from agent.errors import Malformed, Unavailable
+from agent.infiniband.devices import by_port, unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agent.daemon.background import BackgroundTask
     from agent.host import Host
@@ -37,15 +37,17 @@ class _Port:
     """The last answer of one port, and the time of its next query."""
 
     answer: Answer
+    failure: str | None = None  # why the last poll could not query it
     due: float = -math.inf
     queried: float = -math.inf
     tries: int = 0
 
 
 class SmpPoller:
-    """Host.ask_smp with a cache: calling it returns the last answers or raises Unavailable.
+    """Host.ask_smp with a cache: calling it returns the last answers.
 
-    `ask` queries ports and may block for seconds.
+    It raises Unavailable if no port could be queried. `ask` queries ports and may block for
+    seconds; a poll that fails, as a whole or for a device, leaves the answers of other ports.
     """
 
     source: ClassVar[str] = "ib"
@@ -60,15 +62,15 @@ class SmpPoller:
         self._ports: dict[Address, _Port] = {}
         self._previous: dict[Address, _Port] = {}  # those of the observation before
         self._queried: list[Address] = []  # the poll under way
-        self._failure: str | None = None  # the error of the last poll
 
     def __call__(self, addresses: Sequence[Address]) -> Answer:
         self._ports = {
-            address: self._previous.get(address) or _Port(_unanswered(address))
+            address: self._previous.get(address) or _Port(unanswered(address))
             for address in addresses
         }
-        if self._failure:
-            raise Unavailable(self._failure)
+        failures = [port.failure for port in self._ports.values()]
+        if failures and all(failures):
+            raise Unavailable(str(failures[0]))
         return {"ports": [port.answer for port in self._ports.values()]}
 
     @property
@@ -103,12 +105,9 @@ class SmpPoller:
         answer = self.aside.take()
         if answer is None:
             return False
-        answers = _by_address(answer)
-        failed = isinstance(answers, Exception)
-        self._failure = str(answers) if failed else None
-        for address in self._queried:
+        for address, entry, failure in _results(answer, self._queried):
             if port := self._ports.get(address):
-                _update(port, None if isinstance(answers, Exception) else answers.get(address), now)
+                _update(port, entry, failure, now)
         return True
 
     def next_due(self) -> float:
@@ -117,33 +116,35 @@ class SmpPoller:
         return min((port.due for port in self._ports.values()), default=math.inf)
 
 
-def _unanswered(address: Address) -> Answer:
-    device, port = address
-    return {
-        "device": device,
-        "port": port,
-        "exchanges": [],
-        "error": NeighborReason.NO_ANSWER,
-        "text": None,
-    }
-
-
-def _by_address(answer: Answer | Exception) -> dict[Address, Answer] | Exception:
+def _results(
+    answer: Answer | Exception, queried: Sequence[Address]
+) -> Iterator[tuple[Address, Answer, str | None]]:
+    """Yield each queried port with its entry, and the error if it could not be queried."""
+    answers: dict[Address, Answer] = {}
+    text = "the SMP helper's answer has no entry for this port"
     if isinstance(answer, Exception):
-        return answer
-    try:
-        return {(one["device"], one["port"]): one for one in answer["ports"]}
-    except (KeyError, TypeError) as error:
-        return Unavailable(f"malformed answer of the SMP helper: {error!r}")
+        text = str(answer)
+    else:
+        try:
+            answers = by_port(answer)
+        except Malformed as error:
+            text = str(error)
+    failed = [] if isinstance(answer, Exception) else answer.get("failed", [])
+    for address in queried:
+        entry = answers.get(address)
+        if entry is None:
+            yield address, unanswered(address, text), text
+        else:
+            yield address, entry, str(entry.get("text")) if list(address) in failed else None
 
 
-def _update(port: _Port, answer: Answer | None, now: float) -> None:
-    """Cache the answer, or keep the last one if there is none; set the time of the next query."""
-    port.answer = answer or port.answer
-    if answer and not answer.get("error"):
+def _update(port: _Port, answer: Answer, failure: str | None, now: float) -> None:
+    """Cache an answer and set the time of the next query."""
+    port.answer, port.failure = answer, failure
+    if not answer.get("error"):
         port.due, port.tries = now + REFRESH_INTERVAL, 0
         return
-    longest = MAX_RETRY_INTERVAL if answer else MAX_FAILURE_INTERVAL
+    longest = MAX_FAILURE_INTERVAL if failure else MAX_RETRY_INTERVAL
     port.due = now + min(RETRY_INTERVAL * 2.0 ** min(port.tries, 16), longest)
     port.tries += 1
 

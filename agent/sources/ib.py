@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
+from agent.infiniband.devices import by_port
 from agent.model import Absent, Failed, Link, Neighbor, NeighborReason, Problem, Reading, Seen
 from agent.sources.backend import is_smi_of
 from agent.text import visible
@@ -31,17 +32,13 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     backend = [role for role in ports if role.backend and role.port.link_layer == "InfiniBand"]
     if not backend:
         return Reading(Absent("no InfiniBand backend port"))
-    queried = {
-        role.interface: _address(role, ports) for role in backend if role.port.state != "DOWN"
-    }
+    queried = {_address(role, ports) for role in backend if role.port.state != "DOWN"}
     try:
-        answers = _answers(host, sorted(set(queried.values())))
+        answers = by_port(host.ask_smp(sorted(queried))) if queried else {}
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
     problems: list[Problem] = []
-    links = tuple(
-        _link(role, answers.get(queried.get(role.interface)), problems) for role in backend
-    )
+    links = tuple(_link(role, answers.get(_address(role, ports)), problems) for role in backend)
     return Reading(Seen(links), tuple(dict.fromkeys(problems)))
 
 
@@ -51,16 +48,6 @@ def _address(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
         if other.port.state != "DOWN" and is_smi_of(other.device, role.device):
             return other.device.name, other.port.number
     return role.device.name, role.port.number
-
-
-def _answers(host: Host, addresses: list[Address]) -> dict[Address | None, dict[str, Any]]:
-    if not addresses:
-        return {}
-    answer = host.ask_smp(addresses)
-    try:
-        return {(one["device"], one["port"]): dict(one) for one in answer["ports"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"malformed answer of the SMP helper: {error!r}") from error
 
 
 def _link(role: PortRole, answer: dict[str, Any] | None, problems: list[Problem]) -> Link:

@@ -17,6 +17,7 @@
  *   refused          no agent of this class can be registered
  *   send-fails       umad_send() fails
  *   crash, hang      umad_recv() does that
+ *   blocks           umad_open_port() never returns
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -140,6 +141,8 @@ int umad_open_port(const char *device, int number)
 	snprintf(port->device, sizeof port->device, "%s", device);
 	port->number = number;
 	find_fault(port);
+	while (is(port, "blocks"))
+		pause();
 	if (is(port, "absent"))
 		return fail(ENOENT, -EINVAL);
 	if (is(port, "not-permitted"))

@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "nvml": set(),
     "events": set(),
     "host": {"lldp", "sysfs"},
-    "live_host": {"helper", "host", "lldp", "sysfs"},
+    "live_host": {"helper", "host", "infiniband", "lldp", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
     "labels": set(),
     "output": {"labels", "nvml"},

@@ -16,6 +16,7 @@ from agent.daemon.pollers import pollers
 from agent.errors import Pending, Unavailable
 from agent.host import Host
 from agent.infiniband.poller import (
+    MAX_FAILURE_INTERVAL,
     MIN_QUERY_INTERVAL,
     REFRESH_INTERVAL,
     RETRY_INTERVAL,
@@ -103,22 +104,24 @@ def test_an_nvml_that_hangs_says_why_to_every_look() -> None:
 
 
 class Fabric:
-    """Switches that answer as told."""
+    """Switches that answer, or do not."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[str, int], ...]] = []
         self.error: str | None = None
+        self.only: tuple[str, int] | None = None  # the port that has the error; None: all
+        self.failed: list[list[str | int]] = []
         self.smps = SmpPoller(self._ask, BackgroundTask(at_once))
 
     def _ask(self, addresses: Any) -> dict[str, Any]:
         self.asked.append(tuple(addresses))
         if self.error == "helper":
             raise Unavailable("helper smp: killed")
-        return {
-            "ports": [
-                {"device": device, "port": port, "error": self.error} for device, port in addresses
-            ]
-        }
+        return {"ports": [self._entry(*address) for address in addresses], "failed": self.failed}
+
+    def _entry(self, device: str, port: int) -> dict[str, Any]:
+        error = self.error if self.only in (None, (device, port)) else None
+        return {"device": device, "port": port, "error": error, "text": error}
 
     def look(self, *addresses: tuple[str, int]) -> list[str | None]:
         self.smps.begin_cycle()
@@ -188,8 +191,39 @@ def test_a_helper_that_talks_nonsense_fails_the_look() -> None:
     smps([("a", 1)])
     smps.start_due(0.0)
     smps.collect(0.0)
+    smps.begin_cycle()
     with pytest.raises(Unavailable, match="malformed answer"):
         smps([("a", 1)])
+
+
+def test_a_device_that_fails_leaves_the_other_answers() -> None:
+    """Its own port has no neighbor, and is queried again within minutes; the others keep theirs."""
+    fabric = Fabric()
+    fabric.look(("a", 1), ("b", 1))
+    fabric.round(0.0)
+    fabric.error, fabric.only, fabric.failed = "no-answer", ("a", 1), [["a", 1]]
+    fabric.smps.trigger(MIN_QUERY_INTERVAL)
+    now = MIN_QUERY_INTERVAL
+    for _ in range(8):
+        assert fabric.round(now)
+        assert fabric.look(("a", 1), ("b", 1)) == ["no-answer", None]
+        before, now = now, fabric.smps.next_due()
+    assert now - before == MAX_FAILURE_INTERVAL
+
+
+def test_a_poll_that_fails_leaves_the_answers_of_other_ports() -> None:
+    """A new port whose helper dies does not take the neighbors of the others away."""
+    fabric = Fabric()
+    fabric.look(("a", 1))
+    fabric.round(0.0)
+    fabric.look(("a", 1), ("b", 1))
+    fabric.error = "helper"
+    fabric.round(1.0)
+    assert fabric.asked[-1] == (("b", 1),)
+    fabric.smps.begin_cycle()
+    entries = fabric.smps((("a", 1), ("b", 1)))["ports"]
+    assert [one["error"] for one in entries] == [None, "no-answer"]
+    assert entries[1]["text"] == "helper smp: killed"
 
 
 def test_time_that_nobody_could_use_is_left_out() -> None:

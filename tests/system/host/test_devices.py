@@ -1,0 +1,136 @@
+"""Devices that block, in real helper processes over the stand-in libibumad."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.helper import process as child
+from agent.helper.process import HelperProcesses
+from agent.infiniband import devices
+from agent.infiniband.devices import DeviceQueries
+from benchmarks import cost
+from tests.support import stand_in
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Group = tuple[tuple[str, int], ...]
+
+DEVICES = 32
+PORTS = [(f"mlx5_{number}", 1) for number in range(DEVICES)]
+TIMEOUT = 3.0  # seconds for a process; its start takes one where the machine is busy
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Build the stand-in libibumad."""
+    require(stand_in.missing())
+    return stand_in.build(tmp_path_factory.mktemp("stand-in"))
+
+
+def queries(library: str, helpers: HelperProcesses) -> DeviceQueries:
+    """As agent/live_host.py makes them, over the stand-in."""
+
+    def query(group: Group) -> dict[str, Any]:
+        names = {device for device, _ in group}
+        subject = names.pop() if len(names) == 1 else f"for {len(names)} devices"
+        payload = {"ports": [list(port) for port in group], "library": library}
+        return helpers.call("smp", payload, TIMEOUT, subject)
+
+    return DeviceQueries(query)
+
+
+@contextmanager
+def peak() -> Iterator[list[cost.Memory]]:
+    """The memory of the processes below this one, sampled: KiB, and their number."""
+    samples: list[cost.Memory] = []
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.01):
+            with suppress(OSError):  # one has ended meanwhile
+                sizes = [cost.rollup(pid) for pid in cost.family(os.getpid())[1:] if _helps(pid)]
+                samples.append(cost.Memory(len(sizes), sum(size.pss for size in sizes)))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        done.set()
+        thread.join(5)
+
+
+def _helps(pid: int) -> bool:
+    """True after exec(): before it, the pages are this process's own."""
+    return b"agent.helper" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_device_whose_open_blocks_takes_no_other_with_it(
+    library: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """31 of 32 have their neighbors, and the memory of the processes is bounded."""
+    monkeypatch.setenv("STAND_IN", "mlx5_7:blocks")
+    query = queries(library, HelperProcesses())
+    with peak() as samples:
+        answer = query(PORTS)
+    missing = {entry["device"]: entry["error"] for entry in answer["ports"] if entry["error"]}
+    assert missing == {"mlx5_7": "no-answer"}
+    assert answer["failed"] == [["mlx5_7", 1]]
+    processes, pss = max(one.rss for one in samples), max(one.pss for one in samples)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{DEVICES} devices: at most {processes} processes, {pss} KiB (Pss)\n")
+    assert processes <= devices.MAX_PROCESSES
+    start = time.monotonic()
+    assert query(PORTS)["failed"] == [["mlx5_7", 1]]
+    assert time.monotonic() - start < 2 * TIMEOUT
+    monkeypatch.delenv("STAND_IN")
+    assert query(PORTS)["failed"] == []
+
+
+def test_a_process_in_an_uninterruptible_sleep_is_remembered(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not replaced while it lives; when it has ended, its device is queried again."""
+    monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
+    monkeypatch.setenv("STAND_IN", "mlx5_1:blocks")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*arguments, **options))
+        return started[-1]
+
+    ports = PORTS[:3]
+    helpers = HelperProcesses(
+        # neither its alarm nor the end of the thread that has started it ends such a process
+        lambda verb, _timeout_s: child.command(verb, 600)[:-1],
+        popen,
+        kill=lambda _process: None,
+    )
+    query = queries(library, helpers)
+    assert query(ports)["failed"] == [["mlx5_1", 1]]
+    stuck = [process for process in started if process.poll() is None]
+    assert len(stuck) == 2  # the process of all devices, and that of this one
+    started.clear()
+    answer = query(ports)
+    assert answer["failed"] == [["mlx5_1", 1]]
+    [text] = [entry["text"] for entry in answer["ports"] if entry["error"]]
+    assert text.startswith("helper smp mlx5_1: process ")
+    assert text.endswith("is still stuck in the kernel")
+    assert len(started) == 1
+
+    monkeypatch.delenv("STAND_IN")
+    for process in stuck:
+        child.kill_group(process)
+        process.wait(5)
+    assert query(ports)["failed"] == []
