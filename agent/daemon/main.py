@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
@@ -30,7 +30,7 @@ from agent.helper.process import known_pids
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.transport import connect
-from agent.live_host import live_host, polled_gpus
+from agent.live_host import live_host, with_fork_servers
 from agent.lldp.driver_flags import DriverFlags
 from agent.lldp.ethtool import private_flags
 from agent.lldp.inbox import FrameInbox
@@ -47,6 +47,8 @@ from agent.telemetry.server import Server
 from agent.telemetry.status import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.daemon.schedule import Settings
     from agent.host import Host
     from agent.labels.table import Naming
@@ -68,7 +70,7 @@ class Configuration:
     backend_devices: tuple[str, ...]
     excluded_devices: tuple[str, ...]
     sysfs_root: str
-    nvml_library: str | None
+    source_options: Mapping[str, Any]  # of the sources, by name (agent/sources/table.py)
     kubeconfig: str | None
     context: str | None
     gpu_interval: float  # seconds
@@ -114,7 +116,7 @@ def _assemble(
     monitors = Monitors(frames=inbox.filenos, others=[ports, results, sockets], signals=signals)
     stack.callback(monitors.close)
     host = _host(configuration, inbox)
-    options = {"gpu_interval": configuration.gpu_interval}
+    options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
     host = replace(host, clock=clock, neighbors=table, private_flags=flags)
     host, polled = pollers(host, options, lambda: BackgroundTask(notify=results.notify))
     reporter = Reporter(
@@ -151,7 +153,7 @@ def _assemble(
 
 def _host(configuration: Configuration, inbox: FrameInbox) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
-    host = live_host(configuration.sysfs_root, *devices, inbox, configuration.nvml_library)
+    host = live_host(configuration.sysfs_root, *devices, inbox, configuration.source_options)
     root = StuckGuard(LiveRoot(configuration.sysfs_root))
-    gpus = polled_gpus(configuration.nvml_library)
-    return replace(host, root=root, gpus=gpus, deadline=DEVICE_TIMEOUT)
+    host = replace(host, root=root, deadline=DEVICE_TIMEOUT)
+    return with_fork_servers(host, configuration.source_options)
