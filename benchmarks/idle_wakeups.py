@@ -58,7 +58,7 @@ def sweep() -> Wait:
     with tempfile.TemporaryDirectory() as root:
         ports = PortStateSweep(sys=tree(Path(root)))
         ports.watch(PORTS)
-        wakeups = Monitors(["eth0"], ports=ports)
+        wakeups = Monitors(["eth0"], others=[ports])
         wakeups.wait(1)
     return wakeups.wait  # by the files that stay open
 

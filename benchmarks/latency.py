@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.events.port_states import INTERVAL as SWEEP
+from agent.events.port_states import SWEEP_INTERVAL as SWEEP
 from agent.events.rtnetlink import LinkMonitor
 from benchmarks.idle import get
 from benchmarks.rack import PORTS, ethernet, infiniband

@@ -143,8 +143,10 @@ def main(rounds: int, polls: int) -> int:
         print(f"{name:34}{wall:9.1f}{cpu:9.1f}{cpu * 60 / 1000:15.2f}")
     print("resident KB of the fork server, and of the one without nvidia-ml-py:", *resident)
     for name, (before, after) in grown.items():
-        print(f"memory of the parent before and after {polls} queries by {name}: "
-              f"{before} KB, {after} KB")  # fmt: skip
+        print(
+            f"memory of the parent before and after {polls} looks by {name}: "
+            f"{before} KB, {after} KB"
+        )
     leaks = max(after - before for before, after in grown.values())
     return int(results[FORK][1] > BUDGET_MS or leaks > LEAK_KB)
 

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.events.port_states import INTERVAL as SWEEP
+from agent.events.port_states import SWEEP_INTERVAL as SWEEP
 from benchmarks import cost, flaps, idle, latency
 from benchmarks.idle import EVERYTHING, NARROW, RESYNC, RESYNCED, Subject
 from benchmarks.rack import Rack, ethernet, missing

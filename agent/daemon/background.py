@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Spawn = Callable[[Callable[[], None]], None]
+    Notify = Callable[[], None]
 
 T = TypeVar("T")
 
@@ -31,12 +32,15 @@ def spawn(work: Callable[[], None]) -> None:
 
 
 class BackgroundTask(Generic[T]):
-    """At most one piece of work; `spawn` runs it elsewhere."""
+    """At most one piece of work; `spawn` runs it elsewhere.
 
-    def __init__(self, spawn: Spawn = spawn) -> None:
+    `notify` is called when there is a result, in the thread that ran the work.
+    """
+
+    def __init__(self, spawn: Spawn = spawn, notify: Notify = lambda: None) -> None:
         self.busy = False  # from `start` until `take` returns the result
         self.took = 0.0  # duration of the last piece in seconds
-        self._spawn = spawn
+        self._spawn, self._notify = spawn, notify
         self._result: list[T | Exception] = []
 
     def start(self, work: Callable[[], T]) -> None:
@@ -45,7 +49,7 @@ class BackgroundTask(Generic[T]):
         try:
             self._spawn(lambda: self._run(work))
         except RuntimeError as error:  # no thread could be started
-            self._result.append(error)
+            self._finish(error)
 
     def take(self) -> T | Exception | None:
         """Return the result once; None while there is none."""
@@ -62,4 +66,8 @@ class BackgroundTask(Generic[T]):
         except Exception as error:  # noqa: BLE001 - the loop handles it, from the result
             result = error
         self.took = time.monotonic() - started
+        self._finish(result)
+
+    def _finish(self, result: T | Exception) -> None:
         self._result.append(result)
+        self._notify()

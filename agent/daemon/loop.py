@@ -6,8 +6,10 @@
 Invariants:
 - One thread owns all state and does not block. An observation reads files, and a device that
   blocks delays it by one timeout. NVML, SMPs and the API server are queried in the background.
-- While such a query is under way the loop turns every POLL seconds to look for its result; else it
-  sleeps until an event or the next scheduled action.
+- The loop sleeps until an event or the next scheduled action. A result is an event, too: the thread
+  that has one writes an eventfd (agent/events/notifier.py).
+- An event, a timer or a signal makes an observation read all facts anew. A result does not: the
+  observation takes the facts read before, so a slow device cannot cause reads without end.
 - A signal ends the loop between two turns and changes no label.
 """
 
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from agent.model import Observation, PortRole
     from agent.telemetry.reporter import Reporter
 
-POLL = 0.05  # seconds between two turns while a result is awaited
 HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees the loop turn
 SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for results of NVML and SMPs
 
@@ -84,6 +85,7 @@ class Components:
     schedule: Schedule
     reporter: Reporter
     background: Callable[[], BackgroundTask[Result]] = BackgroundTask
+    reap: Callable[[], object] = lambda: None  # reaps orphans (agent/daemon/reaper.py)
 
 
 class Loop:
@@ -123,7 +125,7 @@ class Loop:
         """Observe or apply, whichever is due, and start the polls that are due."""
         step = self._schedule.step(self._clock())
         if step.observe:
-            self._observe()
+            self._observe(refresh=step.refresh)
         elif step.apply and self._is_settled():
             self._apply(resync=step.resync)
         for poller in self._parts.pollers:
@@ -135,14 +137,12 @@ class Loop:
         step = self._schedule.step(now)
         if step.observe or (step.apply and self._is_settled()):
             return 0.0
-        waits = [HEARTBEAT_INTERVAL, self._reporter.pause()]
+        waits = [HEARTBEAT_INTERVAL, step.wait, self._reporter.pause()]
         waits += [poller.next_due() - now for poller in self._parts.pollers]
         waits.append(self._parts.inbox.pause() or HEARTBEAT_INTERVAL)
-        waits.append(POLL if step.apply or self._is_busy() else step.wait)
+        if step.apply and self._node_read_at is not None:
+            waits.append(self._node_read_at + SETTLE_TIMEOUT - now)
         return max(min(waits), 0.0)
-
-    def _is_busy(self) -> bool:
-        return self._request.busy or any(poller.busy for poller in self._parts.pollers)
 
     def _is_settled(self) -> bool:
         """Return True if an apply need not wait for the first results of NVML and SMPs.
@@ -158,15 +158,17 @@ class Loop:
         polling = any(poller.busy or poller.next_due() <= now for poller in self._parts.pollers)
         return not polling and not self._has_new_results
 
-    def _observe(self) -> None:
+    def _observe(self, *, refresh: bool) -> None:
         """Run an observation cycle and set the Node's desired state by it."""
         self._has_new_results = False
         for poller in self._parts.pollers:
             poller.begin_cycle()
-        cycle = self._cycle = self._parts.observer.observe()
+        cycle = self._cycle = self._parts.observer.observe(refresh=refresh)
         for poller in self._parts.pollers:
             poller.observed(cycle.observation)
-        self._schedule.observed(self._clock(), cycle.expires_at, degraded=cycle.degraded)
+        self._schedule.observed(
+            self._clock(), cycle.expires_at, degraded=cycle.degraded, refreshed=refresh
+        )
         if self._node_read_at is not None:
             self._schedule.set_desired(cycle.state)
         self._watch(cycle.observation)
@@ -208,32 +210,46 @@ class Loop:
         self._request.start(reconcile)
 
     def _handle(self, event: Event) -> None:
+        """Handle an event; every kind that may mean a change of the node triggers a cycle."""
+        now = self._clock()
         if event.kind == "frames":
-            self._receive()
-            return
-        if event.kind == "signal":
-            self._reporter.signal_received(event.subject)
-            self._is_stopped |= event.subject != "SIGHUP"
-        now = self._clock()
-        for poller in self._parts.pollers:
-            poller.trigger(now)
-        self._schedule.trigger(now)
+            self._receive(now)
+        elif event.kind == "results":
+            self._notified(event.subject, now)
+        elif event.kind == "signal" and event.subject == "SIGCHLD":
+            self._parts.reap()
+        else:
+            if event.kind == "signal":
+                self._reporter.signal_received(event.subject)
+                self._is_stopped |= event.subject != "SIGHUP"
+            for poller in self._parts.pollers:
+                poller.trigger(now)
+            self._schedule.trigger(now)
 
-    def _receive(self) -> None:
+    def _receive(self, now: float) -> None:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
-        now = self._clock()
         has_new, repeated = self._parts.inbox.receive()
         self._reporter.frames_repeated(repeated)
         self._schedule.extend(now, self._parts.observer.expires_at())
         if has_new:
             self._schedule.trigger(now)
 
+    def _notified(self, subject: str, now: float) -> None:
+        """Observe new facts of a late device, and receive from packet sockets that were opened.
+
+        `_collect` takes the results of all other work.
+        """
+        if subject == "facts":
+            self._schedule.results(now)
+        elif subject == "sockets":
+            self._receive(now)
+
     def _collect(self, now: float) -> None:
         """Take the results of finished polls and of a finished request."""
         collected = [poller.collect(now) for poller in self._parts.pollers]
         if any(collected):
             self._has_new_results = True
-            self._schedule.trigger(now)
+            self._schedule.results(now)
         result = self._request.take()
         if isinstance(result, Exception):
             self._node = None

@@ -12,16 +12,21 @@ import signal
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
+from agent.daemon.pollers import pollers
+from agent.daemon.reaper import is_init, reap
 from agent.daemon.schedule import Schedule
 from agent.errors import Unavailable
 from agent.events.monitor import Monitors
+from agent.events.notifier import Notifier
 from agent.events.port_states import PortStateSweep
+from agent.helper.process import known_pids
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.transport import connect
@@ -32,8 +37,7 @@ from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
 from agent.lldp.rtnl_worker import RtnlWorker
-from agent.sysfs.guard import StuckGuard
-from agent.sysfs.reader import LiveRoot
+from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 
 CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
 NEIGHBOR_GRACE = 30.0  # seconds that a neighbor outlives its TTL, its shutdown frame or its link
-DEVICE_TIMEOUT = 1.0  # seconds that an observation waits for one device; a late one is held
+READ_TIMEOUT = 0.2  # seconds that an observation waits for a device; a late one notifies
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -99,17 +103,23 @@ def _assemble(
     keys = keys_of(configuration.naming)
     hold = configuration.settings.hold
     table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
-    worker = RtnlWorker()
+    results, facts, sockets = Notifier(), Notifier("facts"), Notifier("sockets")
+    worker = RtnlWorker(sockets.notify)
     listener = Listener(clock, openvswitch=configuration.openvswitch, run=worker.submit)
     flags = DriverFlags(private_flags, worker.submit)
     inbox = FrameInbox(listener, table, clock, flags)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
-    signals = (signal.SIGHUP, *STOP_SIGNALS)
-    monitors = Monitors(frames=inbox.filenos, ports=ports, signals=signals)
+    signals = [signal.SIGHUP, *STOP_SIGNALS, *([signal.SIGCHLD] if is_init() else [])]
+    monitors = Monitors(
+        frames=inbox.filenos, others=[ports, results, facts, sockets], signals=signals
+    )
     stack.callback(monitors.close)
-    host = _host(configuration, inbox)
-    gpus, smps = NvmlPoller(host.gpus, configuration.gpu_interval), SmpPoller(host.ask_smp)
-    host = replace(host, clock=clock, neighbors=table, private_flags=flags, gpus=gpus, ask_smp=smps)
+    readers = DeviceReaders(facts.notify)
+    stack.callback(readers.close)
+    host = _host(configuration, inbox, readers)
+    options = {"gpu_interval": configuration.gpu_interval}
+    host = replace(host, clock=clock, neighbors=table, private_flags=flags)
+    host, polled = pollers(host, options, lambda: BackgroundTask(notify=results.notify))
     reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
@@ -126,7 +136,7 @@ def _assemble(
         monitors=monitors,
         port_states=ports,
         inbox=inbox,
-        pollers=(gpus, smps),
+        pollers=polled,
         observer=Observer(host, configuration.naming, configuration.sources, hold, time.time),
         reconciler=Reconciler(
             connect(configuration.kubeconfig, configuration.context),
@@ -136,13 +146,14 @@ def _assemble(
         ),
         schedule=Schedule(configuration.settings, clock(), random.SystemRandom().random),
         reporter=reporter,
+        background=lambda: BackgroundTask(notify=results.notify),
+        reap=partial(reap, known_pids),
     )
     return Loop(components), reporter
 
 
-def _host(configuration: Configuration, inbox: FrameInbox) -> Host:
+def _host(configuration: Configuration, inbox: FrameInbox, readers: DeviceReaders) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
     host = live_host(configuration.sysfs_root, *devices, inbox, configuration.nvml_library)
-    root = StuckGuard(LiveRoot(configuration.sysfs_root))
     gpus = polled_gpus(configuration.nvml_library)
-    return replace(host, root=root, gpus=gpus, deadline=DEVICE_TIMEOUT)
+    return replace(host, gpus=gpus, readers=readers, deadline=READ_TIMEOUT)

@@ -77,9 +77,11 @@ class Observer:
         self._holds = Holds(self._hold, kept, self._host.clock())
         self._annotation = annotation
 
-    def observe(self) -> Cycle:
-        """Run one cycle."""
+    def observe(self, *, refresh: bool = True) -> Cycle:
+        """Run one cycle; `refresh` reads the facts of all devices anew."""
         took: dict[str, float] = {}
+        if refresh:
+            self._host.readers.refresh()
         interfaces = dict(self._annotation.interfaces) if self._annotation else {}
         observation = _without_disabled(observe(self._host, self._sources, interfaces, took))
         now = self._host.clock()

@@ -1,41 +1,26 @@
-"""Background pollers for NVML and SMP queries; an observation reads the cached result.
+"""The pollers of all sources that have one; an observation reads their cached results.
 
 Invariants:
 - An observation may come at any time and never waits: a poller returns its last answer, or raises
   Unavailable. The loop starts polls and collects their results (`start_due`, `collect`).
-- Nothing is queried that the last observation did not ask for. A node without GPUs starts no helper
-  process, a port that is down sends no packet, and its cached answer is dropped.
+- Nothing is queried that the last observation did not ask for.
 
-NVML is polled at the intervals of agent/nvml/domain.py. A port is queried when it is new or has
-come up, after a link event, and once in REFRESH_INTERVAL. A far end that does not answer (an M_Key
-can silence a switch) is queried again with exponential back-off, until an event resets it.
+A poller stands in the folder of its protocol (poller.py).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from agent.daemon.background import BackgroundTask
-from agent.errors import Malformed, Pending, Unavailable
-from agent.infiniband.devices import by_port, unanswered
-from agent.model import AcceleratorReason, Verdict
-from agent.nvml.domain import POLL_INTERVAL, Pace
+from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping
 
+    from agent.daemon.background import BackgroundTask
+    from agent.host import Host
     from agent.model import Observation
-
-    Answer = dict[str, Any]
-    Address = tuple[str, int]
-
-MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
-REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: switches get renamed
-RETRY_INTERVAL = 10.0  # seconds, doubled with each try
-MAX_RETRY_INTERVAL = 4 * 3600.0  # seconds, for a far end that does not answer
-MAX_FAILURE_INTERVAL = 300.0  # seconds, for a helper process that fails: the switch may be fine
 
 
 class Poller(Protocol):
@@ -45,7 +30,7 @@ class Poller(Protocol):
     `collect` once a turn. Times are seconds of the loop's clock.
     """
 
-    source: ClassVar[str]  # name of the source (agent/sources/observe.py)
+    source: ClassVar[str]  # name of the source (agent/sources/table.py)
 
     @property
     def busy(self) -> bool:
@@ -74,196 +59,19 @@ class Poller(Protocol):
         """Time at which `start_due` has something to start; infinity if none is needed."""
 
 
-class NvmlPoller:
-    """Host.gpus with a cache: calling it returns the last answer or raises Unavailable.
+def pollers(
+    host: Host, options: Mapping[str, Any], background: Callable[[], BackgroundTask[Any]]
+) -> tuple[Host, tuple[Poller, ...]]:
+    """Return the host with I/O that reads the pollers' caches, and the pollers.
 
-    `ask` queries NVML and may block for seconds.
+    `host` queries and may block; `options` are the command line options by name; `background` makes
+    the task in which one poller queries.
     """
-
-    source: ClassVar[str] = "nvml"
-
-    def __init__(
-        self,
-        ask: Callable[[], Answer],
-        interval: float = POLL_INTERVAL,
-        aside: BackgroundTask[Answer] | None = None,
-    ) -> None:
-        self.aside = aside or BackgroundTask()
-        self._ask = ask
-        self._pace = Pace(interval=interval)
-        self._answer: Answer | Exception = Pending("NVML was not asked yet")
-        self._verdict = Verdict(None, AcceleratorReason.FAILED)
-        self._wanted = False  # the last observation asked for it
-        self._answered: float | None = None  # arrival of an answer that is not observed yet
-
-    def __call__(self) -> Answer:
-        self._wanted = True
-        if isinstance(self._answer, Pending):
-            raise Pending(str(self._answer))
-        if isinstance(self._answer, Exception):
-            raise Unavailable(str(self._answer))
-        return self._answer
-
-    @property
-    def busy(self) -> bool:
-        return self.aside.busy
-
-    @property
-    def took(self) -> float:
-        return self.aside.took
-
-    def begin_cycle(self) -> None:
-        self._wanted = False
-
-    def observed(self, observation: Observation) -> None:
-        self.judged(observation.accelerator)
-
-    def trigger(self, now: float) -> None:
-        """Keep the pace: no event concerns GPUs."""
-
-    def judged(self, found: Verdict) -> None:
-        """Set the next poll's time by the verdict over the last answer."""
-        self._verdict = found
-        if self._answered is not None:
-            self._pace, self._answered = self._pace.after(found, self._answered), None
-
-    def start_due(self, now: float) -> None:
-        if self.next_due() <= now:
-            self.aside.start(self._ask)
-
-    def collect(self, now: float) -> bool:
-        answer = self.aside.take()
-        if answer is None:
-            return False
-        same = _equal(answer, self._answer)
-        self._answer, self._answered = answer, now
-        if same:
-            self.judged(self._verdict)
-        return not same
-
-    def next_due(self) -> float:
-        idle = self._wanted and not self.aside.busy and self._answered is None
-        return self._pace.due if idle else math.inf
-
-
-def _equal(one: Answer | Exception, other: Answer | Exception) -> bool:
-    if isinstance(one, Exception) or isinstance(other, Exception):
-        return type(one) is type(other) and str(one) == str(other)
-    return one == other
-
-
-@dataclass(slots=True)
-class _Port:
-    """The last answer of one port, and the time of its next query."""
-
-    answer: Answer
-    failure: str | None = None  # why the last poll could not query it
-    due: float = -math.inf
-    queried: float = -math.inf
-    tries: int = 0
-
-
-class SmpPoller:
-    """Host.ask_smp with a cache: calling it returns the last answers.
-
-    It raises Unavailable if no port could be queried. `ask` queries ports and may block for
-    seconds; a poll that fails, as a whole or for a device, leaves the answers of other ports.
-    """
-
-    source: ClassVar[str] = "ib"
-
-    def __init__(
-        self,
-        ask: Callable[[Sequence[Address]], Answer],
-        aside: BackgroundTask[Answer] | None = None,
-    ) -> None:
-        self.aside = aside or BackgroundTask()
-        self._ask = ask
-        self._ports: dict[Address, _Port] = {}
-        self._previous: dict[Address, _Port] = {}  # those of the observation before
-        self._queried: list[Address] = []  # the poll under way
-
-    def __call__(self, addresses: Sequence[Address]) -> Answer:
-        self._ports = {
-            address: self._previous.get(address) or _Port(unanswered(address))
-            for address in addresses
-        }
-        failures = [port.failure for port in self._ports.values()]
-        if failures and all(failures):
-            raise Unavailable(str(failures[0]))
-        return {"ports": [port.answer for port in self._ports.values()]}
-
-    @property
-    def busy(self) -> bool:
-        return self.aside.busy
-
-    @property
-    def took(self) -> float:
-        return self.aside.took
-
-    def begin_cycle(self) -> None:
-        self._previous, self._ports = self._ports, {}
-
-    def observed(self, observation: Observation) -> None:
-        """Keep the times: they depend on the answers alone."""
-
-    def trigger(self, now: float) -> None:
-        for port in self._ports.values():
-            earliest = max(now, port.queried + MIN_QUERY_INTERVAL)
-            port.due, port.tries = min(port.due, earliest), 0
-
-    def start_due(self, now: float) -> None:
-        if self.next_due() > now:
-            return
-        self._queried = sorted(address for address, port in self._ports.items() if port.due <= now)
-        addresses = tuple(self._queried)
-        for address in addresses:
-            self._ports[address].queried = now
-        self.aside.start(lambda: self._ask(addresses))
-
-    def collect(self, now: float) -> bool:
-        answer = self.aside.take()
-        if answer is None:
-            return False
-        for address, entry, failure in _results(answer, self._queried):
-            if port := self._ports.get(address):
-                _update(port, entry, failure, now)
-        return True
-
-    def next_due(self) -> float:
-        if self.aside.busy:
-            return math.inf
-        return min((port.due for port in self._ports.values()), default=math.inf)
-
-
-def _results(
-    answer: Answer | Exception, queried: Sequence[Address]
-) -> Iterator[tuple[Address, Answer, str | None]]:
-    """Yield each queried port with its entry, and the error if it could not be queried."""
-    answers: dict[Address, Answer] = {}
-    text = "the SMP helper's answer has no entry for this port"
-    if isinstance(answer, Exception):
-        text = str(answer)
-    else:
-        try:
-            answers = by_port(answer)
-        except Malformed as error:
-            text = str(error)
-    failed = [] if isinstance(answer, Exception) else answer.get("failed", [])
-    for address in queried:
-        entry = answers.get(address)
-        if entry is None:
-            yield address, unanswered(address, text), text
-        else:
-            yield address, entry, str(entry.get("text")) if list(address) in failed else None
-
-
-def _update(port: _Port, answer: Answer, failure: str | None, now: float) -> None:
-    """Cache an answer and set the time of the next query."""
-    port.answer, port.failure = answer, failure
-    if not answer.get("error"):
-        port.due, port.tries = now + REFRESH_INTERVAL, 0
-        return
-    longest = MAX_FAILURE_INTERVAL if failure else MAX_RETRY_INTERVAL
-    port.due = now + min(RETRY_INTERVAL * 2.0 ** min(port.tries, 16), longest)
-    port.tries += 1
+    found: list[Poller] = []
+    fields: dict[str, Any] = {}
+    for source in SOURCES:
+        if source.poller:
+            poller, polled = source.poller(host, options, background())
+            found.append(poller)
+            fields |= polled
+    return replace(host, **fields), tuple(found)

@@ -4,6 +4,8 @@ An observation costs milliseconds. A request is felt by an API server that has t
 
     trigger            an observation at once, and a recheck 100 ms later, since the kernel reports
                        some changes late; in a storm of triggers one observation a second
+    new results        an observation that takes them and reuses all other facts, at most ten a
+                       second
     no trigger         an observation every five minutes, since an event may be lost, every 30 s
                        while degraded, and whenever something observed expires
     state changed      an apply at once, with the latest state; at most one each `min_interval`
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 # Seconds.
 RECHECK_DELAY = 0.1  # from an observation that a trigger caused to its recheck
 MIN_OBSERVE_INTERVAL = 1.0  # between two observations that triggers cause
+MIN_RESULTS_INTERVAL = 0.1  # from an observation to one that results cause
 OBSERVE_INTERVAL = 300.0  # between two observations without a trigger
 DEGRADED_INTERVAL = 30.0  # the same, while something observed before cannot be read
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
@@ -53,10 +56,11 @@ class Settings:
 
 
 class Step(NamedTuple):
-    """The actions that are due now; if none is, `wait` seconds until the next."""
+    """The actions that are due now."""
 
-    wait: float
+    wait: float  # seconds until the next action that is not due yet
     observe: bool = False
+    refresh: bool = False  # read all facts anew for this observation
     apply: bool = False  # an API request: a GET until the Node was read, an apply from then on
     resync: bool = False  # the apply is the periodic one: send it even if nothing changed
 
@@ -68,7 +72,8 @@ class Schedule:
         self._settings = settings
         self._random = random
         self._triggered = True  # since the last observation, its recheck aside
-        self._observed_at = -math.inf
+        self._observed_at = self._refreshed_at = -math.inf
+        self._results_at = math.inf  # the next observation that results cause
         self._observe_at = now
         self._recheck_at = math.inf
         self._expires_at = math.inf
@@ -83,26 +88,45 @@ class Schedule:
     def trigger(self, now: float) -> None:
         """Observe as soon as MIN_OBSERVE_INTERVAL allows: an event happened."""
         self._triggered = True
-        self._observe_at = min(self._observe_at, max(now, self._observed_at + MIN_OBSERVE_INTERVAL))
+        earliest = self._refreshed_at + MIN_OBSERVE_INTERVAL
+        self._observe_at = min(self._observe_at, max(now, earliest))
 
-    def observed(self, now: float, expires_at: float = math.inf, *, degraded: bool = False) -> None:
+    def results(self, now: float) -> None:
+        """Observe as soon as MIN_RESULTS_INTERVAL allows: results of background work are there."""
+        earliest = self._observed_at + MIN_RESULTS_INTERVAL
+        self._results_at = min(self._results_at, max(now, earliest))
+
+    def observed(
+        self,
+        now: float,
+        expires_at: float = math.inf,
+        *,
+        degraded: bool = False,
+        refreshed: bool = True,
+    ) -> None:
         """Record an observation; `expires_at` is the time at which a part of it expires.
 
         Rule: an observation that a trigger caused is rechecked RECHECK_DELAY later. A trigger
         between the two is not served by the recheck; it gets an observation and a recheck.
         Example: triggers at 0.00 s and 0.05 s cause observations at 0.0, 0.1, 1.0 and 1.1 s.
+
+        An observation that only results caused (`refreshed` is false) serves no trigger.
         """
-        is_recheck = now >= self._recheck_at
-        self._recheck_at = math.inf
-        self._observed_at = now
+        self._observed_at, self._results_at = now, math.inf
         # Something that has expired and is still there must not cause an endless loop.
         self._expires_at = max(expires_at, now + MIN_OBSERVE_INTERVAL)
+        next_at = now + (DEGRADED_INTERVAL if degraded else OBSERVE_INTERVAL)
+        if not refreshed:
+            self._observe_at = min(self._observe_at, next_at)
+            return
+        is_recheck = now >= self._recheck_at
+        self._recheck_at, self._refreshed_at = math.inf, now
         if self._triggered and is_recheck:
             return
         if self._triggered:
             self._recheck_at = now + RECHECK_DELAY
         self._triggered = False
-        self._observe_at = now + (DEGRADED_INTERVAL if degraded else OBSERVE_INTERVAL)
+        self._observe_at = next_at
 
     def extend(self, now: float, expires_at: float) -> None:
         """Postpone the expiry of what was observed; one that is due already stays due."""
@@ -167,13 +191,17 @@ class Schedule:
         return frozenset(key for key, until in self._refused.items() if until > now)
 
     def step(self, now: float) -> Step:
-        """Return the actions that are due at `now`."""
-        observe_at = min(self._observe_at, self._expires_at, self._recheck_at)
+        """Return the actions that are due at `now`, and the time until the next that is not."""
+        refresh_at = min(self._observe_at, self._expires_at, self._recheck_at)
+        observe_at = min(refresh_at, self._results_at)
         apply_at = self._next_apply()
-        observe, apply = now >= observe_at, now >= apply_at
-        if observe or apply:
-            return Step(0.0, observe, apply, resync=apply and now >= self._resync_at)
-        return Step(max(min(observe_at, apply_at) - now, 0.0))
+        return Step(
+            wait=min((at - now for at in (observe_at, apply_at) if at > now), default=math.inf),
+            observe=now >= observe_at,
+            refresh=now >= refresh_at,
+            apply=now >= apply_at,
+            resync=now >= apply_at and now >= self._resync_at,
+        )
 
     def _next_apply(self) -> float:
         """Return the time of the next request; infinity if none is needed or one is under way."""

@@ -15,6 +15,8 @@ class Event(NamedTuple):
     "frames"  ""               LLDP frames are waiting in the packet sockets
     "signal"  "SIGHUP", ...    this process received the signal
     "resync"  monitor          this monitor may have missed events
+    "results" ""               a background task has finished
+    "results" "facts"          a worker has read new facts for the next observation
     """
 
     kind: str

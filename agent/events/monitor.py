@@ -27,12 +27,9 @@ from agent.events.uevents import UeventMonitor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agent.events.port_states import PortStateSweep
-
     Open = Callable[[set[str]], "Monitor"]
 
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 1.0, 300.0  # seconds between two attempts to reopen
-SUPERVISION_INTERVAL = 5.0  # seconds, while port states are swept
 
 
 class Monitor(Protocol):
@@ -52,10 +49,11 @@ MONITORS: Mapping[str, Open] = {"links": LinkMonitor, "uevents": UeventMonitor}
 
 
 class Monitors:
-    """All events that concern `netdevs`, RDMA devices, and the ports that `ports` sweeps.
+    """All events that concern the node, of `netdevs` and all RDMA devices.
 
-    `frames` returns the descriptors of the LLDP packet sockets. `monitors` maps the name of each
-    supervised monitor to its constructor, which takes the set of netdev names.
+    `frames` returns the descriptors of the LLDP packet sockets. `others` are monitors that need no
+    supervision. `monitors` maps the name of each supervised one to its constructor, which takes the
+    set of netdev names.
     """
 
     def __init__(
@@ -63,15 +61,14 @@ class Monitors:
         netdevs: Iterable[str] = (),
         *,
         frames: Callable[[], Iterable[int]] = tuple,
-        ports: PortStateSweep | None = None,
+        others: Iterable[Monitor] = (),
         signals: Iterable[signal.Signals] = (signal.SIGHUP, signal.SIGTERM),
         monitors: Mapping[str, Open] = MONITORS,
     ) -> None:
         self._names = set(netdevs)
-        self._frames, self._ports = frames, ports
+        self._frames = frames
         self._supervised = {name: _Supervised(build) for name, build in monitors.items()}
-        self._fixed: list[Monitor] = [SignalMonitor(signals)] if signals else []
-        self._fixed += [ports] if ports else []
+        self._fixed: list[Monitor] = [*others, *([SignalMonitor(signals)] if signals else [])]
         for one in self._supervised.values():
             one.reopen(self._names)
 
@@ -94,8 +91,6 @@ class Monitors:
         while True:
             found = self._reopen_due()
             found |= self._poll(0 if found else end - time.monotonic())
-            if self._ports:
-                self._ports.relieve()
             if found or time.monotonic() >= end:
                 return found
 
@@ -128,11 +123,9 @@ class Monitors:
         return found
 
     def _limited(self, timeout: float) -> float:
-        """Shorten the timeout to the next attempt to reopen, and to the next supervision."""
+        """Shorten the timeout to the next attempt to reopen a monitor."""
         now = time.monotonic()
         waits = [one.due - now for one in self._supervised.values() if not one.monitor]
-        if self._ports and self._ports.sweeping:
-            waits.append(SUPERVISION_INTERVAL)
         return min([timeout, *waits])
 
 

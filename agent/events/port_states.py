@@ -1,19 +1,23 @@
-"""The sweep of InfiniBand port states, which change without an event that a node agent may count on.
+"""A periodic sweep of InfiniBand port states, of whose changes no event is certain.
 
-A port's state raises no uevent. An IPoIB netdev's link message tells of it where there is one. libibverbs' asynchronous
-events (PORT_ERR, PORT_ACTIVE) would, at 1.4 MB and no CPU, but only while a uverbs device is held open. That takes
-/dev/infiniband in the container and the vendor's library in this process; and as long as it is open, soft-RoCE's
-`rdma link del` hangs and `modprobe -r` is refused (Linux 6.1). An agent must not be what blocks a driver upgrade. So
-the files are read again and again, by descriptors that stay open: sysfs makes an attribute anew for each read at
-offset 0, which costs about a microsecond beside what the driver does for it.
+A change of a port's state raises no uevent. A link message follows it if the port has an IPoIB
+netdev. libibverbs' asynchronous events (PORT_ERR, PORT_ACTIVE) would report it, at 1.4 MB and no
+CPU, but only while a uverbs device is held open. That takes /dev/infiniband in the container and
+the vendor's library in this process, and while it is open soft-RoCE's `rdma link del` hangs and
+`modprobe -r` is refused (Linux 6.1): the agent would block driver upgrades. So the files are read
+periodically, through descriptors that stay open: sysfs generates an attribute anew for each read at
+offset 0 (fs/seq_file.c), which costs about a microsecond beyond what the driver needs.
 
-The law of this module: a sick HCA's read may block in the kernel for good, and nothing else may wait for that. One
-daemon thread sweeps, never joined (agent/sysfs/worker.py has the same rule for work that is done once). When it is on one
-device for too long, `relieve` lets another thread go on with all other devices; whoever was stuck gives its device back
-when the kernel lets go, and ends. So there are at most as many threads as stuck devices, and one.
-
-What is said is "this port changed", never how. The first sweep of a port counts as a change: whatever was read of it
-before may be older than that.
+Invariants:
+- One daemon thread, the sweeper, reads all files and is never joined. A read of a failing HCA may
+  block in the kernel for ever; READ_TIMEOUT later another sweeper continues with the other devices.
+  So a device that blocks delays the others by READ_TIMEOUT once, and there is at most one thread
+  for each blocked device, and one.
+- Only the sweeper opens, reads and closes files, but for the device at which a replaced one is
+  blocked: that thread closes the device's files and ends, and the sweeper opens them anew.
+- Nothing wakes to supervise the sweeper: it sets a timer before a sweep and clears it afterwards.
+- The event is that a port changed; its state is read by the sources. The first read of a port
+  counts as a change, since the sources may have read it before.
 """
 
 from __future__ import annotations
@@ -23,217 +27,244 @@ import os
 import select
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent.events.event import Event
+from agent.events.notifier import Notifier
+from agent.events.timer import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-FILES = ("state", "rate")  # what labels are made of: for each read the driver asks the HCA
-LONGEST = 128  # octets; "2.5 Gb/sec (1X SDR)" and "4: ACTIVE" are as long as it gets
-INTERVAL = 2.0  # seconds between two sweeps
-PATIENCE = 1.0  # seconds on one device after which the others are swept by another thread
-VANISHED = frozenset(
+    Read = Callable[[int, int, int], bytes]  # os.pread
+
+FILES = ("state", "rate")  # the labels depend on both; for each read the driver queries the HCA
+MAX_LENGTH = 128  # octets; "2.5 Gb/sec (1X SDR)" and "4: ACTIVE" are typical
+SWEEP_INTERVAL = 2.0  # seconds
+READ_TIMEOUT = 2.0  # seconds; a device whose files take longer is left to the thread at it
+REMOVED = frozenset(
     {errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR}
-)  # what a removed driver leaves behind
+)  # no driver (any more)
 
 
 class PortStateSweep:
-    """Says which ports of RDMA devices changed; `sys` is where the host's /sys is mounted.
+    """A monitor of the ports of RDMA devices; `sys` is the mount point of the host's sysfs.
 
-    `interval` in seconds; `read` is a door.
+    `interval` is in seconds, `read` is os.pread or a stand-in.
     """
 
     def __init__(
-        self,
-        interval: float = INTERVAL,
-        *,
-        sys: str = "/sys",
-        read: Callable[[int, int, int], bytes] = os.pread,
+        self, interval: float = SWEEP_INTERVAL, *, sys: str = "/sys", read: Read = os.pread
     ) -> None:
-        self._interval, self._sys, self._read = interval, sys, read
+        self._interval, self._sys, self._pread = interval, sys, read
+        self._notifier, self._timer = Notifier(), Timer()
+        self._epoll = select.epoll()
+        for part in (self._notifier, self._timer):
+            self._epoll.register(part.fileno(), select.EPOLLIN)
         self._lock = threading.Lock()  # guards all that follows
-        self._devices: dict[str, _Device] = {}
-        self._held: dict[str, _Device] = {}  # what a thread is at now, be it still watched or not
-        self._changed: set[str] = set()
-        self._sweeper: _Sweeper | None = None  # whose turn it is; any other thread is to end
-        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wanted: dict[str, set[int]] = {}  # device to port numbers
+        self._blocked: set[str] = set()  # devices at which a replaced sweeper is blocked
+        self._changed: set[str] = set()  # ports, until they are read
+        self._sweeper: _Sweeper | None = None
 
     def watch(self, ports: Iterable[tuple[str, int]]) -> None:
-        """Sweep these ports (device, number) and no others from now on, all of them at once if any is new."""
+        """Sweep these ports (device, number) from now on, and no others."""
         wanted: dict[str, set[int]] = {}
         for device, number in ports:
             wanted.setdefault(device, set()).add(number)
         with self._lock:
-            for name in [
-                name for name, device in self._devices.items() if wanted.get(name) != device.numbers
-            ]:
-                self._devices.pop(name).retire()
-            new = wanted.keys() - self._devices.keys()
-            for name in new:
-                folder = f"{self._sys}/class/infiniband/{name}/ports"
-                self._devices[name] = _Device(name, folder, wanted[name])
-            if new and self._sweeper:
+            if wanted == self._wanted:
+                return
+            if self._sweeper:
                 self._sweeper.wake()
-            elif new:
-                self._start()
-
-    @property
-    def sweeping(self) -> bool:
-        """Whether there is a port to sweep, so that `relieve` may have something to do."""
-        return bool(self._devices)
+            elif not self._start({}):
+                return
+            self._wanted = wanted
 
     def fileno(self) -> int:
-        """Readable when `read` has something to say."""
-        return self._reader
+        return self._epoll.fileno()
 
     def read(self) -> set[Event]:
-        """The ports that have changed since; never waits."""
+        """Return the ports that have changed, and replace a sweeper that is blocked."""
+        if self._timer.expired():
+            self._replace_blocked()
+        self._notifier.read()
         with self._lock:
-            with suppress(BlockingIOError):
-                os.read(self._reader, 1)
             changed, self._changed = self._changed, set()
         return {Event("port", port) for port in changed}
 
-    def relieve(self) -> None:
-        """See to it that a device that blocks holds up nobody but itself; to be called every few seconds."""
-        with self._lock:
-            late = time.monotonic() - PATIENCE
-            for device in self._held.values():
-                if device.sweeper is self._sweeper and device.since < late:
-                    self._tell(device.ports())
-                    self._start()
-
     def close(self) -> None:
-        """End the sweep; a thread that is stuck is left to end by itself."""
+        """End the sweep; a thread that is blocked ends when its read returns."""
         with self._lock:
             sweeper, self._sweeper = self._sweeper, None
-            for device in self._devices.values():
-                device.retire()
-            self._devices = {}
-            if sweeper:  # last, for who wakes looks at once whether it is still his turn
+            if sweeper:
                 sweeper.wake()
-            os.close(self._reader)
-            os.close(self._writer)
-            self._reader = self._writer = -1
+            self._epoll.close()
+            self._notifier.close()
+            self._timer.close()
 
-    def _start(self) -> None:
-        self._sweeper = _Sweeper()
-        threading.Thread(
-            target=self._sweep, args=(self._sweeper,), name="sweep", daemon=True
-        ).start()
+    def _start(self, devices: dict[str, _Device]) -> bool:
+        """Start a sweeper; False if no thread can be started, so try again later."""
+        sweeper = _Sweeper(devices)
+        thread = threading.Thread(target=self._run, args=(sweeper,), name="sweep", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            sweeper.close()
+            return False
+        self._sweeper = sweeper
+        return True
 
-    def _sweep(self, me: _Sweeper) -> None:
-        """Sweep again and again, the first time at once: the body of a thread."""
-        while self._sweeper is me:
-            me.rest(self._interval if self._devices else None)
-            for name in list(self._devices):
-                device = self._take(name, me)
-                if device:
-                    self._give_back(device, device.changed(self._read))
-        with self._lock:  # so that nobody is about to wake me
-            me.close()
+    def _run(self, me: _Sweeper) -> None:
+        """Sweep periodically until `me` is replaced: the body of a thread."""
+        while self._sweep(me):
+            me.sleep(self._interval if me.devices else None)
+        for device in me.devices.values():
+            device.close()
+        me.close()
 
-    def _take(self, name: str, me: _Sweeper) -> _Device | None:
+    def _sweep(self, me: _Sweeper) -> bool:
+        """Read all files once; False if `me` was replaced."""
+        if not self._begin_sweep(me):
+            return False
+        for device in me.devices.values():
+            me.reading = device, time.monotonic()
+            changed = device.changed(self._pread)
+            if not self._end_device(me, device, changed):
+                return False
+        return self._end_sweep(me)
+
+    def _begin_sweep(self, me: _Sweeper) -> bool:
+        """Open and close files as watched, and set the timer; False if `me` was replaced."""
         with self._lock:
-            device = self._devices.get(name)
-            if device is None or name in self._held or self._sweeper is not me:
-                return None
-            device.sweeper, device.since = me, time.monotonic()
-            self._held[name] = device
-            return device
+            if self._sweeper is not me:
+                return False
+            for device in list(me.devices.values()):
+                if device.ports != self._wanted.get(device.name):
+                    me.devices.pop(device.name).close()
+            for name in self._wanted.keys() - me.devices.keys() - self._blocked:
+                folder = f"{self._sys}/class/infiniband/{name}/ports"
+                me.devices[name] = _Device(name, folder, self._wanted[name])
+            self._timer.set(READ_TIMEOUT if me.devices else 0)
+            return True
 
-    def _give_back(self, device: _Device, changed: set[str]) -> None:
+    def _end_device(self, me: _Sweeper, device: _Device, changed: set[str]) -> bool:
+        """Report the changed ports of a device; False if `me` was replaced while it read them."""
         with self._lock:
-            device.sweeper = None
-            del self._held[device.name]
-            if self._devices.get(device.name) is device:
-                self._tell(changed)
-            else:
-                device.retire()
+            me.reading = None
+            if self._sweeper is not me:
+                self._blocked.discard(device.name)
+                if self._sweeper:
+                    self._sweeper.wake()
+                return False
+            self._report(changed)
+            return True
 
-    def _tell(self, ports: set[str]) -> None:
-        if ports and not self._changed:
-            os.write(self._writer, b"\0")
+    def _end_sweep(self, me: _Sweeper) -> bool:
+        """Clear the timer; False if `me` was replaced."""
+        with self._lock:
+            if self._sweeper is not me:
+                return False
+            self._timer.set(0)
+            return True
+
+    def _replace_blocked(self) -> None:
+        """Start another sweeper if the present one has been at one device for READ_TIMEOUT."""
+        with self._lock:
+            old = self._sweeper
+            if not old:
+                return
+            device, since = old.reading or (None, time.monotonic())
+            left = since + READ_TIMEOUT - time.monotonic()
+            if device is None or left > 0:  # the sweep takes long, and no device of it blocks
+                self._timer.set(left)
+                return
+            others = {name: one for name, one in old.devices.items() if one is not device}
+            if not self._start(others):
+                self._timer.set(READ_TIMEOUT)
+                return
+            old.devices = {device.name: device}
+            self._blocked.add(device.name)
+            self._report(device.names())
+
+    def _report(self, ports: set[str]) -> None:
         self._changed |= ports
+        if ports:
+            self._notifier.notify()
 
 
 class _Sweeper:
-    """A sweeping thread's bed; a poll in it costs half of what a Condition's timed wait does."""
+    """The state of one sweeping thread, and its interruptible sleep on an eventfd.
 
-    def __init__(self) -> None:
-        self._alarm = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    A timed poll costs half the CPU of a Condition's timed wait.
+    """
+
+    def __init__(self, devices: dict[str, _Device]) -> None:
+        self.devices = devices
+        self.reading: tuple[_Device, float] | None = None  # and since when
+        self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._alarm, select.POLLIN)
 
-    def rest(self, seconds: float | None) -> None:
-        """Sleep so long, or until somebody calls `wake`."""
+    def sleep(self, seconds: float | None) -> None:
+        """Sleep until `wake` is called, or `seconds` have passed."""
         if self._poll.poll(None if seconds is None else 1000 * seconds):
             os.eventfd_read(self._alarm)
 
     def wake(self) -> None:
-        """Rest no more."""
         os.eventfd_write(self._alarm, 1)
 
     def close(self) -> None:
-        """Give the descriptor back."""
         os.close(self._alarm)
 
 
 class _Device:
-    """The open files of the swept ports of one device; whoever is its `sweeper` has them to itself."""
+    """The files of the swept ports of one device."""
 
-    def __init__(self, name: str, folder: str, numbers: set[int]) -> None:
-        self.name, self.numbers = name, numbers
-        self.sweeper: _Sweeper | None = None
-        self.since = 0.0  # when it was taken
+    def __init__(self, name: str, folder: str, ports: set[int]) -> None:
+        self.name, self.ports = name, ports
         self._files = [
             (f"{name}/{number}", _File(f"{folder}/{number}/{file}"))
-            for number in sorted(numbers)
+            for number in sorted(ports)
             for file in FILES
         ]
 
-    def ports(self) -> set[str]:
-        """All of them, as they are called in a Wake."""
+    def names(self) -> set[str]:
+        """Return the names of the ports, as events have them: "mlx5_0/1"."""
         return {port for port, _ in self._files}
 
-    def changed(self, read: Callable[[int, int, int], bytes]) -> set[str]:
-        """Read all files; the ports of those that say something new."""
+    def changed(self, read: Read) -> set[str]:
+        """Read all files; return the names of the ports that have changed."""
         return {port for port, file in self._files if file.changed(read)}
 
-    def retire(self) -> None:
-        """Close the files, unless somebody is at them: then that is for him to do."""
-        if self.sweeper is None:
-            for _, file in self._files:
-                file.close()
+    def close(self) -> None:
+        for _, file in self._files:
+            file.close()
 
 
 class _File:
-    """One attribute: what it said last, be it an errno, and its descriptor while there is one."""
+    """One attribute: its descriptor, if it is open, and the outcome of the last read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._fd = -1
-        self._said: bytes | int | None = None
+        self._last: bytes | int | None = None  # the content, or the errno of a failed read
 
-    def changed(self, read: Callable[[int, int, int], bytes]) -> bool:
-        """Whether it says something else than at the last call."""
-        said = self._said
+    def changed(self, read: Read) -> bool:
+        """Read the file; return True if the outcome differs from the last, also the first time."""
+        last = self._last
         try:
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            self._said = read(self._fd, LONGEST, 0)
+            self._last = read(self._fd, MAX_LENGTH, 0)
         except OSError as error:
-            self._said = error.errno or errno.EIO
-            if self._said in VANISHED:
-                self._said = errno.ENODEV
+            self._last = error.errno or errno.EIO
+            if error.errno in REMOVED:
+                self._last = errno.ENODEV
                 self.close()
-        return said != self._said
+        return last != self._last
 
     def close(self) -> None:
-        """Give the descriptor back."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -26,6 +26,7 @@ receives frames with two tags.
 from __future__ import annotations
 
 import array
+import ctypes
 import errno
 import math
 import os
@@ -79,6 +80,7 @@ _PROGRAM = struct.Struct("@HP")  # struct sock_fprog: number of instructions, th
 _AUXDATA = struct.Struct("@IIIHHHH")
 _DOWN = frozenset({errno.ENETDOWN, errno.ENODEV, errno.ENXIO})  # the netdev is down or gone
 _AGAIN = frozenset({errno.EAGAIN, errno.EINTR})
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Listener:
@@ -228,9 +230,16 @@ def _set_options(sock: socket.socket) -> None:
 
 
 def _join(sock: socket.socket, ifindex: int) -> None:
+    """Join the three groups by libc's setsockopt, which waits for the rtnl lock without the GIL.
+
+    Python's own holds the GIL (Modules/socketmodule.c, sock_setsockopt): all threads would wait.
+    """
     for group in GROUPS:
-        membership = _MREQ.pack(ifindex, _PACKET_MR_MULTICAST, len(group), group)
-        sock.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+        value = _MREQ.pack(ifindex, _PACKET_MR_MULTICAST, len(group), group)
+        arguments = sock.fileno(), _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, value, len(value)
+        if _LIBC.setsockopt(*arguments):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
 
 def lldp_program() -> list[tuple[int, int, int, int]]:

@@ -1,1 +1,4 @@
-"""What looks at the node. A source takes a Host and gives a Reading; it never raises for what it finds there."""
+"""The data sources: each reads a Host and returns a Reading; none raises for what it reads.
+
+agent/sources/table.py lists them.
+"""

@@ -2,7 +2,7 @@
 
 A new source adds its row here, its field to Observation (agent/model.py), its rows to LABELS
 (agent/labels/table.py) and, for a new kind of I/O, one field to Host (agent/host.py). Everything
-else iterates over SOURCES: observation, snapshots, anonymization, the values of --source, holds.
+else iterates over SOURCES: observation, polling, snapshots, anonymization, holds, --source.
 
 A row imports the modules that an observation or a replay needs; other parts are imported when they
 are called, since every start pays for imports.
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
+    from agent.daemon.background import BackgroundTask
+    from agent.daemon.pollers import Poller
     from agent.host import Host
     from agent.metric import Metric
     from agent.model import Absent, Failed, Observation, PortRole, Reading, Seen
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
     Read = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
     Outcome = Seen[Any] | Absent | Failed
+    MakePoller = Callable[
+        [Host, Mapping[str, Any], BackgroundTask[Any]], tuple[Poller, dict[str, Any]]
+    ]
 
 
 class Recording(Protocol):
@@ -71,6 +76,25 @@ class Source(NamedTuple):
     # Returns further fields of Observation that follow from the outcome.
     derived: Callable[[Outcome], dict[str, Any]] = lambda _outcome: {}
     metrics: Callable[[], tuple[Metric[Observation], ...]] = tuple  # rows of its own
+    # Makes the daemon's poller, and the fields of a Host that read its cache, from a Host that
+    # queries, the command line options by name, and a background task. None: reads are cheap.
+    poller: MakePoller | None = None
+
+
+def _smp_poller(
+    host: Host, options: Mapping[str, Any], task: BackgroundTask[Any]
+) -> tuple[Poller, dict[str, Any]]:
+    from agent.infiniband.poller import make
+
+    return make(host, options, task)
+
+
+def _nvml_poller(
+    host: Host, options: Mapping[str, Any], task: BackgroundTask[Any]
+) -> tuple[Poller, dict[str, Any]]:
+    from agent.nvml.poller import make
+
+    return make(host, options, task)
 
 
 def _nvml_metrics() -> tuple[Metric[Observation], ...]:
@@ -93,6 +117,7 @@ SOURCES = (
         ib.read,
         link_layer="InfiniBand",
         snapshot=SnapshotPart(smp_snapshot.record, smp_snapshot.load),
+        poller=_smp_poller,
     ),
     Source(
         "nvml",
@@ -100,6 +125,7 @@ SOURCES = (
         snapshot=SnapshotPart(nvml_snapshot.record, nvml_snapshot.load),
         derived=lambda outcome: {"accelerator": domain.verdict(outcome)},
         metrics=_nvml_metrics,
+        poller=_nvml_poller,
     ),
 )
 NAMES = tuple(source.name for source in SOURCES)

@@ -16,9 +16,9 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
+from agent.infiniband.poller import SmpPoller
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.reply import read_node
@@ -26,7 +26,8 @@ from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
-from agent.sysfs.guard import StuckGuard
+from agent.nvml.poller import NvmlPoller
+from agent.sysfs.worker import DeviceReaders, DeviceWorker
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 EPOCH = 1_800_000_000.0  # the clock on the wall at the start
 SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1}  # seconds that a thing done aside takes
-PATIENT = 3600.0  # seconds of real time that the agent's threads have, so that a busy machine changes nothing
 
 
 @dataclass(slots=True)
@@ -77,11 +77,19 @@ def assemble(world: World, life: int) -> Loop:
         _Helpers(world),
     )
     ears = FrameInbox(_Listener(world), table, clock)
-    gpus = NvmlPoller(helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml")))
-    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp")))
-    root = StuckGuard(_Root(world), clock=clock)
+    gpus = NvmlPoller(
+        helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml"), world.notify)
+    )
+    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify))
     host = Host(
-        root, clock, "n1", deadline=PATIENT, frames=ears, ask_smp=smps, gpus=gpus, neighbors=table
+        _Root(world),
+        clock,
+        "n1",
+        frames=ears,
+        ask_smp=smps,
+        gpus=gpus,
+        neighbors=table,
+        readers=DeviceReaders(clock=clock, worker=_InlineWorker),
     )
 
     def wall() -> float:
@@ -101,7 +109,7 @@ def assemble(world: World, life: int) -> Loop:
             reporter=Reporter(
                 log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
             ),
-            background=lambda: BackgroundTask(_attempts(world)),
+            background=lambda: BackgroundTask(_attempts(world), world.notify),
         )
     )
 
@@ -229,6 +237,16 @@ class _Ports:
 
     def watch(self, ports: Iterable[tuple[str, int]]) -> None:
         pass
+
+
+class _InlineWorker(DeviceWorker):
+    """Reads a device in the loop's own thread, so that a scenario is the same in every run."""
+
+    def start(self) -> None:
+        pass
+
+    def put(self, task: Work) -> None:
+        task()
 
 
 class _Root:

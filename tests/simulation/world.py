@@ -114,6 +114,10 @@ class World:
         """Wake-ups alone; of frames, that the sockets have something to say."""
         self._wakes |= set(wakes)
 
+    def notify(self) -> None:
+        """A result of background work is there."""
+        self._wakes.add(Event("results", ""))
+
     def deliver(self, netdev: str, *frames: bytes) -> None:
         """Frames come in."""
         if netdev in self.watched:

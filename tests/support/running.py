@@ -11,17 +11,19 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.pollers import NvmlPoller, SmpPoller
 from agent.daemon.schedule import Schedule, Settings
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.host import Host
+from agent.infiniband.poller import SmpPoller
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
+from agent.nvml.domain import POLL_INTERVAL
+from agent.nvml.poller import NvmlPoller
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -122,7 +124,7 @@ class World:
         self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
-        self.reads = 0
+        self.reads = self.reaped = 0
         self.looks: list[float] = []
         self.netdevs: set[str] = set()
         self.ports: set[tuple[str, int]] = set()
@@ -144,8 +146,8 @@ class World:
         table, keys, settings = NeighborTable(30.0, 2), keys_of(Naming()), Settings(**times)
         ears = FrameInbox(self.listener, table, clock)
         gpus, smps = (
-            NvmlPoller(self._ask_nvml, aside=BackgroundTask(self._now)),
-            SmpPoller(self._ask_smp, aside=BackgroundTask(self._now)),
+            NvmlPoller(self._ask_nvml, POLL_INTERVAL, BackgroundTask(self._now, self._notify)),
+            SmpPoller(self._ask_smp, aside=BackgroundTask(self._now, self._notify)),
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
         self.metrics = Metrics()
@@ -160,7 +162,7 @@ class World:
                 Reconciler(self.api, "n1", keys, dry_run),
                 Schedule(settings, clock(), random.Random(1).random),
                 voice,
-                lambda: BackgroundTask(self._request),
+                lambda: BackgroundTask(self._request, self._notify), self._reap,
             )
         )  # fmt: skip
 
@@ -271,6 +273,12 @@ class World:
     @staticmethod
     def _now(work: Callable[[], None]) -> None:
         work()
+
+    def _reap(self) -> None:
+        self.reaped += 1
+
+    def _notify(self) -> None:
+        self._wakes.add(Event("results", ""))
 
     def _request(self, work: Callable[[], None]) -> None:
         if self.slow:

@@ -1,30 +1,34 @@
-"""The shape of the package: who may import whom, and that starting costs nothing that is not
-used.
-"""
+"""The shape of the package: imports, I/O, size, and the few places that name a data source."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-AGENT = Path(__file__).parents[2] / "agent"
+REPOSITORY = Path(__file__).parents[2]
+AGENT = REPOSITORY / "agent"
 MODULES = {
     ".".join(path.relative_to(AGENT).with_suffix("").parts): path
     for path in sorted(AGENT.rglob("*.py"))
     if path.name != "__init__.py"
 }
-# The modules that touch sockets, devices, drivers, processes or HTTP.
+# The modules that use sockets, devices, drivers, processes or HTTP. Their tests run over the real
+# thing, partly in other processes, so coverage leaves them out.
 IO = {
     "live_host",
+    "daemon.reaper",
     "events.monitor",
+    "events.notifier",
     "events.port_states",
     "events.rtnetlink",
     "events.signals",
+    "events.timer",
     "events.uevents",
     "helper.forkserver",
     "helper.main",
@@ -62,14 +66,38 @@ ALLOWED: dict[str, set[str]] = {
     "kube": {"helper", "labels", "nvml", "sources"},
     "telemetry": {"kube", "labels", "nvml", "output", "sources"},
     "daemon": {
-        *("events", "host", "infiniband", "kube", "labels", "live_host", "lldp", "nvml"),
-        *("output", "sources"),
+        *("events", "host", "kube", "labels", "live_host", "lldp", "output", "sources"),
         *("sysfs", "telemetry"),
     },
     "options": {"daemon", "labels", "sources", "telemetry"},
 }
 # The modules that put the parts together.
 EDGE = {"cli"}
+# All modules that may contain "nvml": adding a data source costs no more places than these.
+NVML = {
+    "nvml",  # its own folder
+    "sources.nvml",  # the source
+    "sources.table",  # its row in the table of sources
+    "model",  # its field of Observation, and the names of nvml.h that the fields cite
+    "labels.values",  # the value of its label row
+    "helper.main",  # the helper's verb
+}
+# Pending: each of these lines goes with the change behind it.
+NVML |= {
+    "cli",  # options of a source reach live_host by the table
+    "daemon.background",  # prose
+    "daemon.loop",  # prose
+    "daemon.main",  # options of a source reach live_host by the table
+    "helper.forkserver",  # prose, and the verb's imports
+    "kube.commands",  # the verdict is worked out once per observation
+    "live_host",  # the helper's verb is called from the protocol's folder
+    "options",  # options of a source stand in its protocol's folder
+    "output.document",  # the verdict is worked out once per observation
+    "telemetry.reasons",  # the verdict is worked out once per observation
+    "telemetry.samples",  # metrics of a source stand in its protocol's folder
+}
+MAX_LINES = 350
+LONGER = {"sources.backend", "telemetry.metrics"}  # pending: they are being split
 THIRD_PARTY = {
     "cli",
     "events.uevents",
@@ -77,8 +105,8 @@ THIRD_PARTY = {
     "nvml.library",
     "options",
     "output.formats",
-    "snapshot.archive",
     "lldp.pcap",
+    "snapshot.archive",
     "telemetry.collector",
     "telemetry.log",
     "telemetry.server",
@@ -86,9 +114,7 @@ THIRD_PARTY = {
 
 
 def imports(path: Path) -> set[str]:
-    """The absolute names that a module imports, at the top or in a function, but for type
-    checking.
-    """
+    """Return the absolute names that a module imports, in functions too, but not for typing."""
     tree = ast.parse(path.read_text())
     typing = [
         n
@@ -106,7 +132,7 @@ def imports(path: Path) -> set[str]:
 
 
 def ours(module: str) -> set[str]:
-    """The modules of this package that a module imports."""
+    """Return the modules of the package that a module imports."""
     names = {
         name.removeprefix("agent.")
         for name in imports(MODULES[module])
@@ -117,20 +143,20 @@ def ours(module: str) -> set[str]:
 
 @pytest.mark.parametrize("module", sorted(MODULES.keys() - EDGE))
 def test_imports_go_one_way(module: str) -> None:
-    """A room imports only rooms that stand before it in the data's way through the agent."""
+    """A folder imports only the folders before it in the flow of data."""
     package = module.partition(".")[0]
     seen = {name.partition(".")[0] for name in ours(module)}
     assert seen <= ALLOWED[package] | {package} | BASE
 
 
 def test_no_two_modules_import_each_other() -> None:
-    """Inside the rooms, too, there is an order in which everything can be read."""
+    """The modules have an order in which each imports only earlier ones."""
     list(TopologicalSorter({module: ours(module) for module in MODULES}).static_order())
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_third_parties_stay_at_the_edge(module: str) -> None:
-    """Only the doors and the command line import packages that are not the standard library's."""
+    """Only the listed modules import packages outside the standard library."""
     tops = {name.partition(".")[0] for name in imports(MODULES[module])} - {"agent", "__future__"}
     foreign = tops - sys.stdlib_module_names
     assert not foreign or module in THIRD_PARTY, foreign
@@ -138,15 +164,16 @@ def test_third_parties_stay_at_the_edge(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_stay_small(module: str) -> None:
-    """A module that outgrows 400 lines holds two things."""
-    assert len(MODULES[module].read_text().splitlines()) <= 400
+    """No module has more than MAX_LINES lines."""
+    limit = MAX_LINES + 50 * (module in LONGER)
+    assert len(MODULES[module].read_text().splitlines()) <= limit
 
 
 @pytest.mark.parametrize(
     "name", ["agent", "agent.sources.observe", "agent.output.formats", "agent.snapshot.replay"]
 )
 def test_importing_pulls_no_third_party(name: str) -> None:
-    """What observes and replays loads the standard library only."""
+    """Observation and replay load the standard library only."""
     code = f"import sys, {name}; print(*{{m.partition('.')[0] for m in sys.modules}})"
     loaded = set(
         subprocess.run(
@@ -174,3 +201,40 @@ def test_the_median_function_is_small() -> None:
         if isinstance(node, ast.FunctionDef)
     )
     assert lengths[len(lengths) // 2] <= 10
+
+
+def test_listed_modules_exist() -> None:
+    """A module that was renamed or removed leaves every list."""
+    assert MODULES.keys() >= IO | THIRD_PARTY | LONGER | (NVML - {"nvml"})
+
+
+def test_coverage_leaves_out_the_io_modules_only() -> None:
+    """The list `omit` of pyproject.toml is IO."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    omitted = project["tool"]["coverage"]["run"]["omit"]
+    assert sorted(omitted) == sorted(f"*/agent/{name.replace('.', '/')}.py" for name in IO)
+
+
+def test_a_source_is_named_in_few_places() -> None:
+    """NVML is named by its folder, its source, the table of sources, its label and the helper."""
+    naming = {name for name, path in MODULES.items() if "nvml" in path.read_text().lower()}
+    assert {name for name in naming if not name.startswith("nvml.")} <= NVML
+
+
+PYTHON = [
+    path.relative_to(REPOSITORY)
+    for folder in ("tests", "benchmarks")
+    for path in sorted((REPOSITORY / folder).rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=str)
+def test_no_test_imports_another_test(path: Path) -> None:
+    """Tests and the simulation share tests.support; benchmarks import nothing else of the tests."""
+    allowed = {"tests.support"}
+    if path.parts[:2] == ("tests", "simulation"):
+        allowed.add("tests.simulation")
+    shared = {name for name in imports(REPOSITORY / path) if name.split(".")[0] == "tests"}
+    outside = {name for name in shared if ".".join(name.split(".")[:2]) not in allowed}
+    assert not outside
+    assert not {name for name in shared if any(part[:5] == "test_" for part in name.split("."))}

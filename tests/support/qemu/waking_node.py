@@ -53,7 +53,7 @@ def main() -> None:
         subprocess.run(["ip", *words.split()], check=True)
     sweep = PortStateSweep(0.2)
     sweep.watch([("rxe0", 1)])
-    monitors = Monitors(["eth0"], ports=sweep)
+    monitors = Monitors(["eth0"], others=[sweep])
     events = {"unavailable": [list(item) for item in monitors.unavailable.items()]}
     read_until(monitors, {PORT})
     for name, command, awaited in STEPS:

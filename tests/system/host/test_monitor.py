@@ -21,21 +21,20 @@ import pytest
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.events.monitor import MIN_RETRY_INTERVAL, Monitors
-from agent.events.port_states import FILES, PortStateSweep
-from agent.events.port_states import PATIENCE as SWEEP_PATIENCE
 from agent.events.rtnetlink import LinkMonitor, parse
 from agent.events.uevents import UeventMonitor
 from agent.lldp.packet_socket import Listener
+from tests.support import rtnl_lock
 from tests.support.lldp_frames import END, MAC, ethernet, identity
 from tests.support.real_parts import require
 from tests.support.switch import PATIENCE, Namespace, bring_up, cable, missing, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from agent.events.monitor import Monitor
 
+RTNL_WAIT = 1.0  # seconds; whoever waits for the held lock takes longer
 QUIET = 0.3  # seconds without an event after which none is on its way
 ETH0 = Event("link", "eth0")
 
@@ -183,6 +182,21 @@ def test_a_new_set_of_netdevs_is_followed_by_a_resync(far: Namespace, node: Name
         assert not node.call(monitors.wait, QUIET)
         cable(far, "wire9", node, "eth9")
         assert awaited(node, monitors, Event("link", "eth9"))
+
+
+def test_monitors_open_while_the_rtnl_lock_is_held(node: Namespace) -> None:
+    """At the start, for another set of netdevs, and after a failure: the loop opens them itself."""
+    require(rtnl_lock.missing())
+    with rtnl_lock.held():
+        start = time.monotonic()
+        monitors = node.call(Monitors, ["eth0"], signals=())
+        node.call(monitors.wait, 0)
+        monitors.watch(["eth0", "eth1"])
+        resyncs = node.call(monitors.wait, 0)
+        took = time.monotonic() - start
+    assert resyncs == {Event("resync", "links"), Event("resync", "uevents")}
+    assert took < RTNL_WAIT
+    monitors.close()
 
 
 def storm(node: Namespace, rounds: int) -> None:
@@ -352,191 +366,3 @@ def test_messages_cut_short_are_no_error(messages: list[bytes]) -> None:
         )
         for value in (b"\0\0", b"\xff\xff"):
             list(parse(data[:end] + value + data[end + 2 :]))
-
-
-class Tree:
-    """Ports of RDMA devices in a folder of plain files."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def file(self, port: str, name: str = "state") -> Path:
-        """The file of a port, `mlx5_0/1`."""
-        device, _, number = port.partition("/")
-        return self.root / "class/infiniband" / device / "ports" / number / name
-
-    def plug(self, *ports: str) -> None:
-        """Make all files of these ports."""
-        for port in ports:
-            self.file(port).parent.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
-                self.file(port, name).write_text("4: ACTIVE\n")
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    """Two devices, one of which has two ports."""
-    made = Tree(tmp_path)
-    made.plug("mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
-    return made
-
-
-ALL = [("mlx5_0", 1), ("mlx5_1", 1), ("mlx5_1", 2)]
-
-
-@contextmanager
-def sweeping(
-    tree: Tree, ports: list[tuple[str, int]], read: Callable[[int, int, int], bytes] = os.pread
-) -> Iterator[tuple[PortStateSweep, Monitors]]:
-    """A fast sweep, and the wake-ups that it is part of."""
-    sweep = PortStateSweep(0.02, sys=str(tree.root), read=read)
-    monitors = Monitors(signals=(), monitors={}, ports=sweep)
-    try:
-        sweep.watch(ports)
-        yield sweep, monitors
-    finally:
-        monitors.close()
-    wait_for(lambda: not sweepers())
-
-
-def test_there_is_something_to_look_after_while_ports_are_swept(tree: Tree) -> None:
-    """A node without InfiniBand does not wake for a sweep."""
-    with sweeping(tree, []) as (sweep, _):
-        assert not sweep.sweeping
-        sweep.watch(ALL)
-        assert sweep.sweeping
-        sweep.watch([])
-        assert not sweep.sweeping
-
-
-def test_a_sweeper_that_is_quick_to_wake_ends(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks whether it is still its turn the moment that it is woken, and may sleep for ever
-    then.
-    """
-    wake = os.eventfd_write
-
-    def wake_and_dawdle(fd: int, value: int) -> None:
-        wake(fd, value)
-        time.sleep(0.1)
-
-    monkeypatch.setattr(os, "eventfd_write", wake_and_dawdle)
-    with sweeping(tree, ALL) as (sweep, _):
-        sweep.watch([])
-        time.sleep(0.1)
-    assert not sweepers()
-
-
-def sweepers() -> list[threading.Thread]:
-    """The threads that sweep, or are stuck."""
-    return [thread for thread in threading.enumerate() if thread.name == "sweep"]
-
-
-def changes(monitors: Monitors, *ports: str) -> bool:
-    """Wait until these ports and no others have changed."""
-    wanted = {Event("port", port) for port in ports}
-    return gathered(partial(monitors.wait, 1), wanted) == wanted
-
-
-def descriptors(tree: Tree) -> int:
-    """How many files of the tree are open here."""
-    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    return sum(
-        os.path.lexists(link) and os.readlink(link).startswith(str(tree.root)) for link in links
-    )
-
-
-def test_a_port_that_says_something_else_wakes(tree: Tree) -> None:
-    """At first all do, for what was read of them before is older; then those whose file changed,
-    and no others.
-    """
-    with sweeping(tree, ALL) as (_, monitors):
-        assert changes(monitors, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
-        assert not monitors.wait(QUIET)
-        for name in FILES:
-            tree.file("mlx5_1/2", name).write_text("1: DOWN\n")
-            assert changes(monitors, "mlx5_1/2")
-        tree.file("mlx5_0/1").write_text("2: INIT\n")
-        assert changes(monitors, "mlx5_0/1")
-        assert not monitors.wait(QUIET)
-
-
-def test_descriptors_go_with_what_is_watched(tree: Tree) -> None:
-    """Open while a port is swept, closed when it is not, or nothing is."""
-    with sweeping(tree, ALL) as (sweep, monitors):
-        assert changes(monitors, "mlx5_0/1", "mlx5_1/1", "mlx5_1/2")
-        assert descriptors(tree) == 3 * len(FILES)
-        sweep.watch(ALL[:1])
-        wait_for(lambda: descriptors(tree) == len(FILES))
-        sweep.watch([])
-        wait_for(lambda: descriptors(tree) == 0)
-        assert not monitors.wait(QUIET)
-        sweep.watch(ALL[:1])
-        assert changes(monitors, "mlx5_0/1")
-    wait_for(lambda: descriptors(tree) == 0)
-
-
-def test_a_device_that_comes_later_wakes(tree: Tree) -> None:
-    """A port without files is swept like any other, and costs no descriptor."""
-    with sweeping(tree, [("mlx5_9", 1)]) as (_, monitors):
-        assert changes(monitors, "mlx5_9/1")
-        tree.plug("mlx5_9/1")
-        assert changes(monitors, "mlx5_9/1")
-
-
-@pytest.fixture
-def netdev() -> Iterator[str]:
-    """A veth of the namespace whose /sys is mounted here, which may be deleted and made again."""
-    name = f"bw{os.getpid()}"
-    add = ["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"]
-    subprocess.run(add, check=True)
-    yield name
-    subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
-
-
-def test_a_driver_that_reloads_wakes_twice(tree: Tree, netdev: str) -> None:
-    """Files of the real sysfs: fresh at each read, ENODEV when their device is gone, there again
-    with a new device.
-    """
-    for name in FILES:
-        tree.file("mlx5_0/1", name).unlink()
-        tree.file("mlx5_0/1", name).symlink_to(f"/sys/class/net/{netdev}/flags")
-    with sweeping(tree, ALL[:1]) as (_, monitors):
-        assert changes(monitors, "mlx5_0/1")
-        subprocess.run(["ip", "link", "set", netdev, "up"], check=True)
-        assert changes(monitors, "mlx5_0/1")
-        subprocess.run(["ip", "link", "delete", netdev], check=True)
-        assert changes(monitors, "mlx5_0/1")
-        assert not monitors.wait(QUIET)
-        subprocess.run(
-            ["ip", "link", "add", netdev, "type", "veth", "peer", "name", f"{netdev}p"], check=True
-        )
-        assert changes(monitors, "mlx5_0/1")
-
-
-def test_a_device_that_blocks_holds_up_nobody(tree: Tree) -> None:
-    """The others are swept on by one thread more, the stuck one is told of, and is swept again when
-    it lets go.
-    """
-    sick, well = threading.Event(), threading.Event()
-
-    def read(fd: int, limit: int, offset: int) -> bytes:
-        if sick.is_set() and "mlx5_0" in os.readlink(f"/proc/self/fd/{fd}"):
-            well.wait()
-        return os.pread(fd, limit, offset)
-
-    with sweeping(tree, ALL[:2], read) as (sweep, monitors):
-        assert changes(monitors, "mlx5_0/1", "mlx5_1/1")
-        sick.set()
-        assert changes(monitors, "mlx5_0/1")
-        for text in ("1: DOWN\n", "4: ACTIVE\n"):
-            tree.file("mlx5_1/1").write_text(text)
-            assert changes(monitors, "mlx5_1/1")
-        sweep.watch([])
-        sweep.watch(ALL[:2])
-        assert changes(monitors, "mlx5_1/1")
-        time.sleep(2 * SWEEP_PATIENCE)
-        assert not monitors.wait(0)
-        assert len(sweepers()) == 2
-        well.set()
-        assert changes(monitors, "mlx5_0/1")
-        wait_for(lambda: len(sweepers()) == 1)

@@ -432,6 +432,15 @@ def test_signals() -> None:
     assert world.api.labels == before
 
 
+def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
+    """SIGCHLD reaches the loop of an agent that is PID 1."""
+    world = with_leaves(IB).run(60)
+    looks = len(world.looks)
+    world.at(0.0, Event("signal", "SIGCHLD"))
+    world.run(2)
+    assert (world.reaped, len(world.looks)) == (1, looks)
+
+
 @pytest.mark.parametrize("kind", ["resync", "link", "device"])
 def test_any_reason_is_followed_by_a_look(kind: str) -> None:
     """Also one that only says that others were missed."""

@@ -12,24 +12,22 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import MAX_LATENESS, AwakeClock
-from agent.daemon.pollers import (
+from agent.daemon.pollers import pollers
+from agent.errors import Pending, Unavailable
+from agent.host import Host
+from agent.infiniband.poller import (
     MAX_FAILURE_INTERVAL,
     MIN_QUERY_INTERVAL,
     REFRESH_INTERVAL,
     RETRY_INTERVAL,
-    NvmlPoller,
     SmpPoller,
 )
-from agent.errors import Pending, Unavailable
 from agent.model import AcceleratorReason, Verdict
-from agent.sources import rdma
-from agent.sysfs.guard import StuckGuard
-from tests.support.kernel_tree import CLASS, NET, Kernel, hca, host
+from agent.nvml.poller import NvmlPoller
+from agent.snapshot.tree import MemoryStore, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-A, B = "0000:18:00.0", "0000:19:00.0"
 
 
 def at_once(work: Callable[[], None]) -> None:
@@ -228,30 +226,6 @@ def test_a_poll_that_fails_leaves_the_answers_of_other_ports() -> None:
     assert entries[1]["text"] == "helper smp: killed"
 
 
-def test_a_device_that_blocks_is_left_alone_until_it_is_done() -> None:
-    """The first look pays its deadline, the second nothing; when the read is done it is read
-    again.
-    """
-    kernel = Kernel(hca("ibp0", A), hca("ibp1", B), {f"{NET}/lo": None})
-    kernel.blocks_below = f"{CLASS}/ibp1"
-    now = [0.0]
-    wary = host(StuckGuard(kernel, clock=lambda: now[0]), deadline=0.2)  # type: ignore[arg-type]  # a Root like any other
-    failures = []
-    for clock in (0.0, 10.0, 20.0):
-        now[0] = clock
-        began = time.monotonic()
-        outcome = rdma.read(wary).outcome
-        failures.append([device.failure for device in outcome.value])  # type: ignore[union-attr]
-        assert time.monotonic() - began < (5 if clock == 0 else 0.15)
-    assert failures == [[None, "blocks"]] * 3
-    kernel.blocks_below = None
-    kernel.unblocked.set()
-    deadline = time.monotonic() + 10
-    while rdma.read(wary).outcome.value[1].failure:  # type: ignore[union-attr]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_time_that_nobody_could_use_is_left_out() -> None:
     """A suspension is; a wait that is a little late is not."""
     raw = [100.0]
@@ -264,3 +238,15 @@ def test_time_that_nobody_could_use_is_left_out() -> None:
     raw[0] += 5
     assert clock() == since + 25
     assert AwakeClock()() > 0
+
+
+def test_every_poller_of_the_table_replaces_its_query() -> None:
+    """The host that comes back reads caches; LLDP frames are received, not polled."""
+    live = Host(Tree(MemoryStore({}), {}), lambda: 0.0)
+    host, found = pollers(live, {"gpu_interval": 60.0}, lambda: BackgroundTask(at_once))
+    assert [poller.source for poller in found] == ["ib", "nvml"]
+    assert [id(host.ask_smp), id(host.gpus)] == [id(poller) for poller in found]
+    assert (host.frames, host.private_flags) == (live.frames, live.private_flags)
+    assert host.ask_smp([("mlx5_0", 1)])["ports"][0]["error"] == "no-answer"
+    with pytest.raises(Unavailable, match="not asked yet"):
+        host.gpus()

@@ -18,6 +18,7 @@ from agent.daemon.schedule import (
     MAX_RETRY_INTERVAL,
     MIN_OBSERVE_INTERVAL,
     MIN_REFUSAL_INTERVAL,
+    MIN_RESULTS_INTERVAL,
     OBSERVE_INTERVAL,
     OVERDUE_RESYNC_INTERVAL,
     RECHECK_DELAY,
@@ -271,6 +272,30 @@ def test_what_has_run_out_does_not_make_it_spin() -> None:
     pacer.observed(RECHECK_DELAY, expires_at=-5.0)
     assert not pacer.step(RECHECK_DELAY).observe
     assert pacer.step(RECHECK_DELAY + MIN_OBSERVE_INTERVAL).observe
+
+
+def test_results_are_observed_without_a_refresh() -> None:
+    """At once, at most ten a second, and neither a trigger nor the five minutes are put off."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.apply_started(0.0)
+    assert pacer.step(0.0)[1:3] == (True, True)
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY)
+    pacer.results(20.0)
+    assert pacer.step(20.0)[1:3] == (True, False)
+    pacer.observed(20.0, refreshed=False)
+    pacer.results(20.0)
+    assert pacer.step(20.0).wait == pytest.approx(MIN_RESULTS_INTERVAL)
+    pacer.trigger(20.0)
+    assert pacer.step(20.0)[1:3] == (True, True)
+    pacer.observed(20.0)
+    assert pacer.step(20.0).wait == pytest.approx(RECHECK_DELAY)
+    pacer.observed(20.0 + RECHECK_DELAY)
+    pacer.results(100.0)
+    pacer.observed(100.0, refreshed=False)
+    assert pacer.step(100.0).wait == pytest.approx(OBSERVE_INTERVAL - 80 + RECHECK_DELAY)
+    pacer.observed(200.0, refreshed=False, degraded=True)
+    assert pacer.step(200.0).wait == DEGRADED_INTERVAL
 
 
 def test_what_is_renewed_is_looked_at_later() -> None:

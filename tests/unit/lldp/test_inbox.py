@@ -59,6 +59,10 @@ def test_next_expiry_is_the_first_of_all_timers() -> None:
     assert table.next_expiry(["eth0"]) == 80.0
     table.expire("eth0", 81.0)
     assert table.next_expiry(["eth0"]) == float("inf")
+    table.receive(Frame("eth1", 90.0, frame(ttl=0).data))  # of a sender that is not known
+    assert table.next_expiry(["eth1"]) == 120.0
+    table.expire("eth1", 120.0)
+    assert table.next_expiry(["eth1"]) == float("inf")
 
 
 def test_the_queue_is_bounded_and_a_burst_is_followed_by_a_pause() -> None:
