@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.lldp.neighbors import NeighborTable
+from agent.sysfs.worker import DeviceReaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
 
 def _no_gpus() -> dict[str, Any]:
     raise Unavailable("the GPUs were not queried")
-
-
-class Readers:
-    """The workers of RDMA devices."""
-
-    def refresh(self) -> None:
-        """Mark all facts as old: the next observation reads them anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +40,8 @@ class Host:
     backend: tuple[str, ...] = ()
     deadline: float = 5.0  # seconds to wait for the reads of one device
     # Netdev -> True if it has a link; returns the LLDP frames received on these netdevs, and per
-    # netdev without a packet socket the error, or None while it is being opened. None: LLDP frames are not received at all.
+    # netdev without a packet socket the error, or None while it is being opened. None: LLDP frames
+    # are not received at all.
     frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None = (
         lambda _netdevs: ([], {})
     )
@@ -54,7 +49,6 @@ class Host:
     # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py)
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
-    neighbors: NeighborTable = field(
-        default_factory=NeighborTable
-    )  # LLDP neighbors known from earlier frames
-    readers: Readers = field(default_factory=Readers)
+    # LLDP neighbors known from earlier frames
+    neighbors: NeighborTable = field(default_factory=NeighborTable)
+    readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

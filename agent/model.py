@@ -229,9 +229,7 @@ class IbNeighbor:
     node_guid: str  # NodeInfo.NodeGUID
     sys_image_guid: str | None  # NodeInfo.SystemImageGUID
     port: int  # NodeInfo.LocalPortNum: the far end's port of this link
-    ports: int  # NodeInfo.NumPorts
     node_description: str | None  # NodeDescription.NodeString
-    port_state: str | None = None  # PortInfo.PortState of the far port
 
 
 @dataclass(frozen=True, slots=True)

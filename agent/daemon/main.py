@@ -37,8 +37,7 @@ from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
 from agent.lldp.rtnl_worker import RtnlWorker
-from agent.sysfs.guard import StuckGuard
-from agent.sysfs.reader import LiveRoot
+from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
 NEIGHBOR_GRACE = 30.0  # seconds that a neighbor outlives its TTL, its shutdown frame or its link
-DEVICE_TIMEOUT = 1.0  # seconds that an observation waits for one device; a late one is held
+READ_TIMEOUT = 0.2  # seconds that an observation waits for a device; a late one notifies
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -106,16 +105,20 @@ def _assemble(
     keys = keys_of(configuration.naming)
     hold = configuration.settings.hold
     table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
-    results, sockets = Notifier(), Notifier("sockets")
+    results, facts, sockets = Notifier(), Notifier("facts"), Notifier("sockets")
     worker = RtnlWorker(sockets.notify)
     listener = Listener(clock, openvswitch=configuration.openvswitch, run=worker.submit)
     flags = DriverFlags(private_flags, worker.submit)
     inbox = FrameInbox(listener, table, clock, flags)
     ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
     signals = [signal.SIGHUP, *STOP_SIGNALS, *([signal.SIGCHLD] if is_init() else [])]
-    monitors = Monitors(frames=inbox.filenos, others=[ports, results, sockets], signals=signals)
+    monitors = Monitors(
+        frames=inbox.filenos, others=[ports, results, facts, sockets], signals=signals
+    )
     stack.callback(monitors.close)
-    host = _host(configuration, inbox)
+    readers = DeviceReaders(facts.notify)
+    stack.callback(readers.close)
+    host = _host(configuration, inbox, readers)
     options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
     host = replace(host, clock=clock, neighbors=table, private_flags=flags)
     host, polled = pollers(host, options, lambda: BackgroundTask(notify=results.notify))
@@ -151,9 +154,8 @@ def _assemble(
     return Loop(components), reporter
 
 
-def _host(configuration: Configuration, inbox: FrameInbox) -> Host:
+def _host(configuration: Configuration, inbox: FrameInbox, readers: DeviceReaders) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
     host = live_host(configuration.sysfs_root, *devices, inbox, configuration.source_options)
-    root = StuckGuard(LiveRoot(configuration.sysfs_root))
-    host = replace(host, root=root, deadline=DEVICE_TIMEOUT)
+    host = replace(host, readers=readers, deadline=READ_TIMEOUT)
     return with_fork_servers(host, configuration.source_options)

@@ -53,7 +53,7 @@ class LinkMonitor:
         set_receive_buffer(self._sock, receive_buffer)
         self._sock.bind((0, _RTMGRP_LINK))
         # The message of a rename carries the new name only; the index leads to the old one.
-        self._known = {index: name for index, name in socket.if_nameindex() if name in names}
+        self._known = {_ifindex(name): name for name in names}
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -115,6 +115,17 @@ def _name(body: bytes) -> str:
 
 def _aligned(length: int) -> int:
     return (length + 3) & ~3  # NLMSG_ALIGN and RTA_ALIGN
+
+
+def _ifindex(name: str) -> int:
+    """Return the index of a netdev, 0 if there is none; does not wait for the rtnl lock.
+
+    SIOCGIFINDEX runs under RCU (net/core/dev_ioctl.c). if_nameindex(3) is an RTM_GETLINK dump: it
+    waits for the lock, and Python holds the GIL meanwhile, so that not even a thread helps.
+    """
+    with suppress(OSError):
+        return socket.if_nametoindex(name)
+    return 0
 
 
 def set_receive_buffer(sock: socket.socket, size: int) -> None:

@@ -47,13 +47,6 @@ _PERMISSIVE_LID = 0xFFFF
 _LAST_PORT = 254
 
 _NODE_TYPES = {1: "CA", 2: "switch", 3: "router"}
-_PORT_STATES = {  # spelled as in sysfs
-    1: "DOWN",
-    2: "INIT",
-    3: "ARMED",
-    4: "ACTIVE",
-    5: "ACTIVE_DEFER",
-}
 _STATUSES = {  # 13.4.7
     0x0001: "busy",
     0x0002: "redirected",
@@ -65,7 +58,10 @@ _STATUSES = {  # 13.4.7
 
 
 class Attribute(enum.IntEnum):
-    """AttributeID of the attributes that a request may Get, 14.2.5."""
+    """AttributeID of the attributes that a request may Get, 14.2.5.
+
+    PORT_INFO occurs in the recordings of bwagent 0.1.0 only.
+    """
 
     NODE_DESCRIPTION = 0x0010
     NODE_INFO = 0x0011
@@ -92,7 +88,7 @@ class _Smp(NamedTuple):
 
 
 _SMP = struct.Struct(">4BH2BQH2xIQ2H28x64s64s64s")
-_NODE_INFO = struct.Struct(">2x2B8s8s8s8xB27x")
+_NODE_INFO = struct.Struct(">2x2B8s8s8s2xH4xB27x")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +190,7 @@ class NodeInfo(NamedTuple):
     ports: int  # NumPorts
     sys_image_guid: str | None  # SystemImageGUID; None if zero
     node_guid: str  # NodeGUID
+    device_id: int  # DeviceID
     local_port: int  # LocalPortNum: the far end's port that the request arrived on
 
 
@@ -202,7 +199,7 @@ def node_info(data: bytes) -> NodeInfo:
 
     Raises Malformed for an unknown NodeType, or a NodeGUID or LocalPortNum of zero.
     """
-    node_type, ports, system, node, _, local_port = _NODE_INFO.unpack(data)
+    node_type, ports, system, node, _, device_id, local_port = _NODE_INFO.unpack(data)
     if node_type not in _NODE_TYPES:
         raise Malformed(f"NodeInfo: NodeType {node_type} does not exist")
     if not any(node):
@@ -214,41 +211,23 @@ def node_info(data: bytes) -> NodeInfo:
         ports=ports,
         sys_image_guid=system.hex() if any(system) else None,
         node_guid=node.hex(),
+        device_id=device_id,
         local_port=local_port,
     )
-
-
-def port_state(data: bytes) -> str:
-    """Decode PortInfo.PortState (14.2.5.6) from 64 bytes of attribute data, spelled as in sysfs."""
-    state = data[32] & 0x0F
-    if state not in _PORT_STATES:
-        raise Malformed(f"PortInfo: PortState {state} does not exist")
-    return _PORT_STATES[state]
 
 
 def conversation(local_port: int, tid: int) -> Generator[bytes, bytes, IbNeighbor]:
     """Identify the node at the far end of `local_port`: yield requests, return the neighbor.
 
-    Takes three transaction IDs from `tid` on. Raises Malformed for a malformed NodeInfo, and the
+    Takes two transaction IDs from `tid` on. Raises Malformed for a malformed NodeInfo, and the
     exception that was thrown in for an unanswered one.
     """
     info = node_info((yield from _query(get(Attribute.NODE_INFO, tid, local_port))))
     description = yield from _optional(
         get(Attribute.NODE_DESCRIPTION, tid + 1, local_port), nodedesc.text
     )
-    # Zero is "the port that this arrived on"; to a switch it is its management port.
-    selected = info.local_port if info.node_type == "switch" else 0
-    state = yield from _optional(
-        get(Attribute.PORT_INFO, tid + 2, local_port, selected), port_state
-    )
     return IbNeighbor(
-        info.node_type,
-        info.node_guid,
-        info.sys_image_guid,
-        info.local_port,
-        info.ports,
-        description,
-        state,
+        info.node_type, info.node_guid, info.sys_image_guid, info.local_port, description
     )
 
 

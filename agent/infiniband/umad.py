@@ -25,9 +25,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import select
-import time
-from contextlib import closing
 
 from agent.errors import Unavailable
 from agent.infiniband import smp
@@ -93,21 +90,6 @@ class Umad:
             raise PortUnavailable(NeighborReason.NO_UMAD, f"{device!r} port {port}: no such port")
         return Port(self, device, port)
 
-    def ask(self, device: str, port: int, request: bytes, timeout_ms: int) -> bytes:
-        """Send one request and return the reply.
-
-        Raises PortUnavailable, and Malformed for a request that `smp.require_get` rejects.
-        """
-        with closing(self.open(device, port)) as opened:
-            opened.send(request, timeout_ms)
-            deadline = time.monotonic() + timeout_ms / 1000 + TIMEOUT_SLACK
-            while opened.wait(deadline - time.monotonic()):
-                if (reply := opened.receive(request)) is not None:
-                    return reply
-            raise PortUnavailable(
-                NeighborReason.NO_ANSWER, f"{opened.name}: no answer within {timeout_ms} ms"
-            )
-
 
 class Port:
     """An open umad device with a registered agent; close it after use."""
@@ -132,12 +114,6 @@ class Port:
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when a MAD can be received."""
         return int(self._lib.umad_get_fd(self._id))
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until a MAD can be received; False after `seconds` without one."""
-        poll = select.poll()
-        poll.register(self, select.POLLIN)
-        return seconds > 0 and bool(poll.poll(seconds * 1000))
 
     def send(self, request: bytes, timeout_ms: int) -> None:
         """Send a request that the kernel drops after `timeout_ms`, without retransmissions."""

@@ -24,6 +24,7 @@ from agent.snapshot.recorded import RecordedIo, recording
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Tree
 from agent.sources.observe import observe
+from agent.sysfs.worker import DeviceReaders
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -145,7 +146,9 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     """Observe a host once; return everything that was read, and the observation."""
     live = Record(facts={"hostname": host.name})
     recorded_host, io = recording(host)
-    observation = observe(replace(recorded_host, root=Recorder(host.root, live)), sources)
+    recorder = Recorder(host.root, live)
+    # New readers: those of the host may have facts already, and would not read them again.
+    observation = observe(replace(recorded_host, root=recorder, readers=DeviceReaders()), sources)
     captured = live.copy()  # a blocked read may return later and still write to `live`
     captured.io = io
     when = datetime.fromtimestamp(observation.time, UTC)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from agent.model import Netdev, RdmaDevice, RdmaPort
 
+    Devices = Iterable[RdmaDevice]
     DevicePort = tuple[RdmaDevice, RdmaPort]
-    Drop = Callable[[RdmaDevice, RdmaPort, Iterable[RdmaDevice]], str | None]
+    Drop = Callable[[RdmaDevice, RdmaPort, Devices], str | None]
 
 IN_USE = "ACTIVE"  # the only port state that counts (IBTA vol. 1, 14.2.5.6, PortState 4)
 STANDBY = frozenset({"backup", "down"})  # states of a bond member that carries no traffic
@@ -95,7 +96,7 @@ def _ignored(
     return reasons | _ethernet_ignored(data_ports, previous)
 
 
-def _drop_reason(device: RdmaDevice, port: RdmaPort, devices: Iterable[RdmaDevice]) -> str | None:
+def _drop_reason(device: RdmaDevice, port: RdmaPort, devices: Devices) -> str | None:
     """Return the reason of the first rule in DROPS that drops the port."""
     for drop in DROPS:
         if reason := drop(device, port, devices):
@@ -106,32 +107,26 @@ def _drop_reason(device: RdmaDevice, port: RdmaPort, devices: Iterable[RdmaDevic
 # Rule 1: ports that are not host data ports.
 
 
-def _virtual_function(
-    device: RdmaDevice, _port: RdmaPort, _devices: Iterable[RdmaDevice]
-) -> str | None:
+def _virtual_function(device: RdmaDevice, _port: RdmaPort, _devices: Devices) -> str | None:
     if device.virtual_function:
         return "SR-IOV virtual function: its physical function counts"
     return None
 
 
-def _smi_device(device: RdmaDevice, _port: RdmaPort, devices: Iterable[RdmaDevice]) -> str | None:
+def _smi_device(device: RdmaDevice, _port: RdmaPort, devices: Devices) -> str | None:
     for parent in devices:
         if is_smi_of(device, parent):
             return f"SMI sub-device of {parent.name}"
     return None
 
 
-def _nvswitch_management(
-    device: RdmaDevice, _port: RdmaPort, _devices: Iterable[RdmaDevice]
-) -> str | None:
+def _nvswitch_management(device: RdmaDevice, _port: RdmaPort, _devices: Devices) -> str | None:
     if device.nvswitch_management:
         return "NVSwitch management function (SW_MNG in its VPD)"
     return None
 
 
-def _socket_direct_twin(
-    device: RdmaDevice, port: RdmaPort, devices: Iterable[RdmaDevice]
-) -> str | None:
+def _socket_direct_twin(device: RdmaDevice, port: RdmaPort, devices: Devices) -> str | None:
     """The second PCI function of a Socket-Direct card: a second device for the same cable.
 
     It has no SMI, and its sys_image_guid is that of a device with SMI at another PCI address, which
@@ -149,25 +144,21 @@ def _socket_direct_twin(
     return None
 
 
-def _iwarp(device: RdmaDevice, _port: RdmaPort, _devices: Iterable[RdmaDevice]) -> str | None:
+def _iwarp(device: RdmaDevice, _port: RdmaPort, _devices: Devices) -> str | None:
     return "iWARP (node type RNIC)" if device.node_type == "RNIC" else None
 
 
-def _omni_path(device: RdmaDevice, _port: RdmaPort, _devices: Iterable[RdmaDevice]) -> str | None:
+def _omni_path(device: RdmaDevice, _port: RdmaPort, _devices: Devices) -> str | None:
     return "Omni-Path (driver hfi1)" if device.driver == "hfi1" else None
 
 
-def _other_link_layer(
-    _device: RdmaDevice, port: RdmaPort, _devices: Iterable[RdmaDevice]
-) -> str | None:
+def _other_link_layer(_device: RdmaDevice, port: RdmaPort, _devices: Devices) -> str | None:
     if port.link_layer in {"InfiniBand", "Ethernet"}:
         return None
     return f"link layer {port.link_layer or 'unknown'}: neither InfiniBand nor Ethernet"
 
 
-def _no_netdev_beside_siblings(
-    device: RdmaDevice, port: RdmaPort, _devices: Iterable[RdmaDevice]
-) -> str | None:
+def _no_netdev_beside_siblings(device: RdmaDevice, port: RdmaPort, _devices: Devices) -> str | None:
     """A plane of a multi-plane HCA that carries no data of its own."""
     if port.link_layer != "Ethernet" or port.netdev:
         return None
@@ -207,7 +198,7 @@ def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     )
 
 
-def _is_smi_of_any(device: RdmaDevice, devices: Iterable[RdmaDevice]) -> bool:
+def _is_smi_of_any(device: RdmaDevice, devices: Devices) -> bool:
     return any(is_smi_of(device, parent) for parent in devices)
 
 

@@ -2,7 +2,8 @@
 
 The class directory is missing, empty or populated. Missing and empty mean "no RDMA hardware" only
 if no InfiniBand controller is on the PCI bus, since the class is empty while a driver reloads, too.
-Each device is read with a deadline of its own; a device that fails does not affect the others.
+Each device is read by a worker of its own (agent/sysfs/worker.py); a device that fails or blocks
+does not affect the others.
 
 The text formats are parsed in agent/sysfs/parse.py; the role of a port is decided in
 agent/sources/backend.py.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Problem, RdmaDevice, RdmaPort, Reading, Seen
@@ -20,13 +21,17 @@ from agent.sources.netdev import port_netdevs, read_netdev
 from agent.sources.pci import PCI, given_to_vm, is_infiniband
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import PAGE, TABLE, Reader
-from agent.sysfs.worker import run_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from agent.host import Host
     from agent.model import Netdev, PortRole
+    from agent.sysfs.reader import Root
+
+    Constants = dict[tuple[str, str], Any]  # by PCI address and attribute
+
+T = TypeVar("T")
 
 SOURCE = "rdma"
 CLASS = "sys/class/infiniband"
@@ -44,6 +49,8 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[RdmaDev
     try:
         names = reader.names(CLASS)
         if not names:
+            if not reader.problems:
+                host.readers.keep(())
             return Reading(_without_devices(reader, names), tuple(reader.problems))
         routed = _default_route_netdevs(reader)
     except Unavailable as error:
@@ -114,8 +121,12 @@ def _read_devices(
 ) -> tuple[tuple[RdmaDevice, ...], list[Problem]]:
     """Read the named devices; nothing below the folder of an excluded one is read."""
     excluded = {name for name in names if any(fnmatchcase(name, glob) for glob in host.excluded)}
-    work = partial(_read_device, host, routed)
-    results = run_each(work, [name for name in names if name not in excluded], host.deadline)
+    jobs = {
+        name: partial(_read_device, host.root, host.readers.constants(name), routed, name)
+        for name in names
+        if name not in excluded
+    }
+    results = host.readers.read(jobs, host.deadline)
     devices: list[RdmaDevice] = []
     problems: list[Problem] = []
     for name in names:
@@ -128,10 +139,13 @@ def _read_devices(
     return tuple(devices), problems
 
 
-def _read_device(host: Host, routed: frozenset[str], name: str) -> tuple[RdmaDevice, list[Problem]]:
-    reader = Reader(host.root, SOURCE)
+def _read_device(
+    root: Root, constants: Constants, routed: frozenset[str], name: str
+) -> tuple[RdmaDevice, list[Problem]]:
+    """Read one device, in the thread of its worker."""
+    reader = Reader(root, SOURCE)
     try:
-        device = _device(reader, name, routed)
+        device = _device(reader, name, constants, routed)
         # The facts of a device that was removed during the read are incomplete.
         if device.ports and reader.names(f"{CLASS}/{name}/ports") is None:
             return RdmaDevice(name, failure="it vanished while it was read"), reader.problems
@@ -147,7 +161,7 @@ def _blocked(name: str) -> tuple[RdmaDevice, list[Problem]]:
     return RdmaDevice(name, failure="blocks"), [problem]
 
 
-def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
+def _device(reader: Reader, name: str, constants: Constants, routed: frozenset[str]) -> RdmaDevice:
     base = f"{CLASS}/{name}"
     numbers, failure = _port_numbers(reader, base)
     link_layers = {
@@ -155,24 +169,21 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
         for number in numbers
     }
     pci, driver = _function(reader, base)
-    management = _nvswitch_management(reader, base, link_layers)
+    once = partial(_once, constants, pci)
+    management = _nvswitch_management(reader, base, link_layers, once)
     netdevs = tuple(reader.names(f"{base}/device/net") or _parent(reader, base))
     interfaces = _interfaces(reader, base, link_layers, netdevs, pci)
-    ports = tuple(
-        _port(
-            reader,
-            f"{base}/ports/{number}",
-            link_layer,
-            read_netdev(reader, name, interfaces[number], link_layer, routed),
-            counters=management is False,
-        )
-        for number, link_layer in link_layers.items()
-    )
+    ports = []
+    for number, link_layer in link_layers.items():
+        network = read_netdev(reader, name, interfaces[number], link_layer, routed)
+        path = f"{base}/ports/{number}"
+        ports.append(_port(reader, path, link_layer, network, counters=management is False))
     before = len(reader.problems)
-    hca_type, board_id = reader.text(f"{base}/hca_type"), reader.text(f"{base}/board_id")
+    hca_type = once("hca_type", lambda: reader.text(f"{base}/hca_type"))
+    board_id = once("board_id", lambda: reader.text(f"{base}/board_id"))
     if len(reader.problems) > before and "Ethernet" in link_layers.values():
         # Without its kind it would be a group of its own (agent/sources/backend.py).
-        failure, ports = "its kind cannot be read", ()
+        failure, ports = "its kind cannot be read", []
     return RdmaDevice(
         name,
         failure=failure,
@@ -188,8 +199,25 @@ def _device(reader: Reader, name: str, routed: frozenset[str]) -> RdmaDevice:
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
         netdevs=netdevs,
-        ports=ports,
+        ports=tuple(ports),
     )
+
+
+def _once(
+    constants: Constants, pci: str | None, attribute: str, read: Callable[[], T | None]
+) -> T | None:
+    """Return an attribute of a PCI function that does not change; read it if it is not known.
+
+    None, the value of a failed read, is not kept; neither is anything without a PCI address.
+    """
+    if pci is None:
+        return read()
+    value: T | None = constants.get((pci, attribute))
+    if value is None:
+        value = read()
+    if value is not None:
+        constants[pci, attribute] = value
+    return value
 
 
 def _interfaces(
@@ -249,7 +277,10 @@ def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
 
 
 def _nvswitch_management(
-    reader: Reader, base: str, link_layers: dict[int, str | None]
+    reader: Reader,
+    base: str,
+    link_layers: dict[int, str | None],
+    once: Callable[[str, Callable[[], bool | None]], bool | None],
 ) -> bool | None:
     """Return True if the device manages NVSwitches; None if its VPD cannot be read.
 
@@ -259,10 +290,14 @@ def _nvswitch_management(
     if not {"InfiniBand", None} & set(link_layers.values()):
         return False
     before = len(reader.problems)
-    vpd = reader.data(f"{base}/device/vpd", PAGE)
-    if vpd is None:
-        return None if len(reader.problems) > before else False
-    return SWITCH_MANAGEMENT in vpd
+    management = once("vpd", lambda: _has_switch_management(reader, f"{base}/device/vpd"))
+    has_failed = len(reader.problems) > before
+    return None if has_failed else bool(management)
+
+
+def _has_switch_management(reader: Reader, path: str) -> bool | None:
+    vpd = reader.data(path, PAGE)
+    return None if vpd is None else SWITCH_MANAGEMENT in vpd
 
 
 def _port(

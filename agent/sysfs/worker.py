@@ -1,106 +1,211 @@
-"""Work that may block for good, done so that nothing else waits for it.
+"""One reader thread per RDMA device.
 
-A read of a sick HCA can sit in the kernel for a minute or for ever, and no signal ends it. So such work runs in
-daemon threads: they share the agent's memory (a child would cost milliseconds for a read of microseconds), they are
-never joined, and Python does not wait for them at exit. One thread does all the work as long as nothing blocks; when
-it does, another takes over the rest of the queue, and what blocks costs its own result only. What needs a process of
-its own, because it may crash or leave a library mapped, goes through agent/helper/process.py instead.
+A read of a failing HCA may block in the kernel for minutes or without end, and no signal interrupts
+it. So the facts of a device, and of its netdevs, are read in a daemon thread of its own: a device
+that is slow is late, one that blocks is missing, and neither delays the facts of another.
+
+Invariants:
+- A device has one thread, from its first read until the device is gone, and its reads are
+  sequential. So a device that blocks has one stuck thread, however often it is asked for.
+- An idle thread waits without a timeout and costs no CPU time. It shares the agent's memory: a
+  child process would cost milliseconds for a read of microseconds.
+- No thread is joined; Python does not wait for daemon threads at exit.
+
+Work that may crash, or leave a library mapped, needs a process: see agent/helper/process.py.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+    Task = Callable[[], None]
 
-PATIENCE = 0.05  # seconds that one item may hold up the others
+T = TypeVar("T")
+
+DEVICE_TIMEOUT = 5.0  # seconds until a device whose read has not ended counts as blocked
 
 
-def run_each(
-    work: Callable[[Item], Result],
-    items: Iterable[Item],
-    deadline: float,
-    *,
-    patience: float = PATIENCE,
-) -> dict[Item, Result]:
-    """`work(item)` for every item, each with a deadline in seconds of its own; what is late is missing from the result.
+class DeviceWorker:
+    """A daemon thread that runs tasks one at a time and sleeps between them."""
 
-    An exception out of `work` is raised here. Late work goes on in its thread and its result is dropped.
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread if it does not run; RuntimeError if no thread can be created."""
+        if self._thread is None or not self._thread.is_alive():
+            name = f"device {self._name}"
+            thread = threading.Thread(target=_run, args=(self._tasks,), name=name, daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def put(self, task: Task) -> None:
+        """Run the task after those that were put before."""
+        self._tasks.put(task)
+
+    def stop(self) -> None:
+        """End the thread after the tasks that were put before; does not wait for it."""
+        self._tasks.put(None)
+
+
+def _run(tasks: SimpleQueue[Task | None]) -> None:
+    """Run tasks until None: the body of a worker's thread, which holds no reference to it."""
+    while _run_next(tasks):
+        pass
+
+
+def _run_next(tasks: SimpleQueue[Task | None]) -> bool:
+    task = tasks.get()
+    if task is None:
+        return False
+    task()
+    return True
+
+
+@dataclass(slots=True, eq=False)
+class _Device:
+    """A device and the state of its last read."""
+
+    worker: DeviceWorker
+    started: float | None = None  # when the read under way began; None: idle
+    generation: int = 0  # the generation that its last complete read began in; 0: never read
+
+
+class DeviceReaders:
+    """The workers of all devices and the facts that they read last.
+
+    `notify` is called from a worker's thread when a read ends that no `read` waits for, so that the
+    owner calls `read` again. `worker` makes the worker of a device, by its name. A DeviceReaders
+    belongs to one thread: no other may call its methods.
     """
-    batch = _Batch(work, items)
-    with batch.changed:
-        while not batch.settled(deadline):
-            if batch.stuck(patience):
-                threading.Thread(target=batch.work_off, name="blocking", daemon=True).start()
-                batch.spawned += 1
-            batch.changed.wait(patience)
-        return batch.outcome()
 
-
-class _Batch(Generic[Item, Result]):
-    """A queue of items, the threads that work it off, and what came out; all of it guarded by `changed`."""
-
-    def __init__(self, work: Callable[[Item], Result], items: Iterable[Item]) -> None:
-        self.changed = threading.Condition()
-        self.spawned = 0
-        self._work = work
-        self._queue = deque(items)
-        self._started: dict[Item, float] = {}
-        self._results: dict[Item, Result] = {}
+    def __init__(
+        self,
+        notify: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        worker: Callable[[str], DeviceWorker] = DeviceWorker,
+    ) -> None:
+        self._notify, self._clock, self._worker = notify, clock, worker
+        self._changed = threading.Condition()  # guards all that follows
+        self._generation = 1
+        self._devices: dict[str, _Device] = {}
+        self._facts: dict[str, Any] = {}  # of the last complete read
+        self._constants: dict[str, dict[tuple[str, str], Any]] = {}
+        self._awaited: set[_Device] = set()  # the devices that `read` waits for
         self._error: BaseException | None = None
 
-    def work_off(self) -> None:
-        """Take items until none is left: the body of a thread."""
-        while (item := self._take()) is not None:
-            try:
-                result = self._work(item[0])
-            except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to; outcome() raises it
-                self._finish(item[0], None, error)
+    def __del__(self) -> None:
+        """End the threads of a Host that is dropped."""
+        self.close()
+
+    def refresh(self) -> None:
+        """Mark all facts as old: the next `read` reads every device again."""
+        with self._changed:
+            self._generation += 1
+
+    def read(self, jobs: Mapping[str, Callable[[], T]], timeout: float) -> dict[str, T]:
+        """Return the facts of the devices, by name; `jobs` maps the name to what reads them.
+
+        Only the devices that are idle and have old facts are read. A read is waited for until
+        `timeout` seconds after it began; one that takes longer goes on, and calls `notify` at its
+        end. The result has, for a device whose read is still under way, its last facts; it lacks
+        a device that has none, or whose read began DEVICE_TIMEOUT seconds ago or earlier.
+
+        Devices that are not named are forgotten (see `keep`). An exception of a job is raised here,
+        once the others are done; RuntimeError means that no thread could be created.
+        """
+        with self._changed:
+            self.keep(jobs)
+            for name, job in jobs.items():
+                self._begin(name, job)
+            self._wait([self._devices[name] for name in jobs], timeout)
+            if self._error:
+                error, self._error = self._error, None
+                raise error
+            return {name: self._facts[name] for name in jobs if self._has_facts(name)}
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget the facts and constants of all other devices, and end their workers.
+
+        A worker whose read is under way is kept until that has ended, so that the device does not
+        get a second one if it returns.
+        """
+        with self._changed:
+            for name in self._devices.keys() - set(names):
+                self._facts.pop(name, None)
+                self._constants.pop(name, None)
+                if self._devices[name].started is None:
+                    self._devices.pop(name).worker.stop()
+
+    def constants(self, name: str) -> dict[tuple[str, str], Any]:
+        """Return the facts of a device that do not change, by PCI address and attribute.
+
+        The job of the device fills and uses them. They are forgotten with the device.
+        """
+        return self._constants.setdefault(name, {})
+
+    def close(self) -> None:
+        """End all threads, one under way at the end of its read; `notify` is not called again."""
+        self._notify = lambda: None
+        for device in self._devices.values():
+            device.worker.stop()
+        self._devices.clear()
+
+    def _begin(self, name: str, job: Callable[[], Any]) -> None:
+        device = self._devices.get(name)
+        if device is None:
+            device = self._devices[name] = _Device(self._worker(name))
+        if device.started is None and device.generation < self._generation:
+            device.worker.start()
+            device.started = self._clock()
+            device.worker.put(partial(self._work, name, device, job, self._generation))
+
+    def _work(self, name: str, device: _Device, job: Callable[[], Any], generation: int) -> None:
+        """Read a device and hand over its facts: the task of a worker."""
+        facts, error = None, None
+        try:
+            facts = job()
+        except BaseException as caught:  # noqa: BLE001 - raised by `read`, in the owner's thread
+            error = caught
+        with self._changed:
+            device.started, device.generation = None, generation
+            if error is None:
+                self._facts[name] = facts
             else:
-                self._finish(item[0], result, None)
-
-    def settled(self, deadline: float) -> bool:
-        """Everything is done or late."""
-        now = time.monotonic()
-        return not self._queue and all(
-            item in self._results or now - start >= deadline
-            for item, start in self._started.items()
-        )
-
-    def stuck(self, patience: float) -> bool:
-        """Work is left, and every thread has been on its item for longer than `patience` seconds."""
-        busy = [start for item, start in self._started.items() if item not in self._results]
-        return bool(self._queue) and (
-            self.spawned == 0
-            or (len(busy) >= self.spawned and time.monotonic() - max(busy) >= patience)
-        )
-
-    def outcome(self) -> dict[Item, Result]:
-        if self._error:
-            raise self._error
-        return dict(self._results)
-
-    def _take(self) -> tuple[Item] | None:
-        with self.changed:
-            if not self._queue:
-                return None
-            item = self._queue.popleft()
-            self._started[item] = time.monotonic()
-            return (item,)
-
-    def _finish(self, item: Item, result: Result | None, error: BaseException | None) -> None:
-        with self.changed:
-            if error:
+                self._facts.pop(name, None)
                 self._error = error
-                del self._started[item]
-            else:
-                self._results[item] = result  # type: ignore[assignment]  # no error, so it is a Result
-            if not self._queue:
-                self.changed.notify()
+            is_late = device not in self._awaited
+            self._awaited.discard(device)
+            if not self._awaited:
+                self._changed.notify()
+        if is_late:
+            self._notify()
+
+    def _wait(self, devices: Iterable[_Device], timeout: float) -> None:
+        """Wait for the reads of these devices that began less than `timeout` seconds ago."""
+        now = self._clock()
+        ends = {
+            device: device.started + timeout
+            for device in devices
+            if device.started is not None and device.started + timeout > now
+        }
+        self._awaited = set(ends)
+        self._changed.wait_for(lambda: not self._awaited, max(ends.values(), default=now) - now)
+        self._awaited = set()
+
+    def _has_facts(self, name: str) -> bool:
+        """Return True if the device has facts and is not blocked."""
+        started = self._devices[name].started
+        is_blocked = started is not None and self._clock() - started >= DEVICE_TIMEOUT
+        return name in self._facts and not is_blocked

@@ -27,7 +27,7 @@ from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.nvml.poller import NvmlPoller
-from agent.sysfs.guard import StuckGuard
+from agent.sysfs.worker import DeviceReaders, DeviceWorker
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 EPOCH = 1_800_000_000.0  # the clock on the wall at the start
 SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1}  # seconds that a thing done aside takes
-PATIENT = 3600.0  # seconds of real time that the agent's threads have, so that a busy machine changes nothing
 
 
 @dataclass(slots=True)
@@ -82,9 +81,15 @@ def assemble(world: World, life: int) -> Loop:
         helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml"), world.notify)
     )
     smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify))
-    root = StuckGuard(_Root(world), clock=clock)
     host = Host(
-        root, clock, "n1", deadline=PATIENT, frames=ears, ask_smp=smps, gpus=gpus, neighbors=table
+        _Root(world),
+        clock,
+        "n1",
+        frames=ears,
+        ask_smp=smps,
+        gpus=gpus,
+        neighbors=table,
+        readers=DeviceReaders(clock=clock, worker=_InlineWorker),
     )
 
     def wall() -> float:
@@ -232,6 +237,16 @@ class _Ports:
 
     def watch(self, ports: Iterable[tuple[str, int]]) -> None:
         pass
+
+
+class _InlineWorker(DeviceWorker):
+    """Reads a device in the loop's own thread, so that a scenario is the same in every run."""
+
+    def start(self) -> None:
+        pass
+
+    def put(self, task: Work) -> None:
+        task()
 
 
 class _Root:

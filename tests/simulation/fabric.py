@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.infiniband.smp import Attribute, get
 from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
-from tests.support.smps import node_info, port_info, reply
+from tests.support.smps import node_info, reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,8 +73,7 @@ def _asked(hca: Any, device: str, port: int) -> dict[str, Any]:
         return told | {"error": "no-answer"}
     far = int(hca.peer.port)
     asked = [get(Attribute.NODE_INFO, 1, port), get(Attribute.NODE_DESCRIPTION, 2, port)]
-    asked.append(get(Attribute.PORT_INFO, 3, port, far))
-    data = [node_info(local_port=far), f"MF0;{hca.peer.device}:MQM9700/U1".encode(), port_info(4)]
+    data = [node_info(local_port=far), f"MF0;{hca.peer.device}:MQM9700/U1".encode()]
     pairs = zip(asked, data, strict=True)
     exchanges = [
         {"request": one.hex(), "reply": reply(one, said).hex(), "error": None}

@@ -123,7 +123,9 @@ def device_blocks(world: World, rng: Random) -> float:
     paths = ["", "/ports/1/state", "/ports/1/rate", *(["/device/vpd"] if hca.infiniband else [])]
     path, seconds = rng.choice(paths), lasting(rng)
     world.note(f"{hca.name}: reads{path} block for {seconds} s")
-    return _lay(world, seconds, Fault(f"{CLASS}/{hca.name}{path}", "blocks"), partial(_hide, hca))
+    # A VPD is read once: it hides a device only from an agent that has not read it.
+    count = _blur if path == "/device/vpd" else _hide
+    return _lay(world, seconds, Fault(f"{CLASS}/{hca.name}{path}", "blocks"), partial(count, hca))
 
 
 def class_fails(world: World, rng: Random) -> float:

@@ -3,7 +3,7 @@
 The law of this module: a fault is a state and not a number of calls, wherever that is possible, so
 that the order in which threads read does not matter. A read that blocks takes its time off the
 simulated clock and fails as the agent's own deadline makes it fail; the next ones fail at once,
-which is what agent/sysfs/guard.py sees to.
+since agent/sysfs/worker.py does not wait for a device twice.
 """
 
 from __future__ import annotations

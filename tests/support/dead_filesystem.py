@@ -1,10 +1,10 @@
-"""A filesystem that never answers, as that of an NFS server that is gone: who looks for a file
-there cannot be killed.
+"""A filesystem that never answers, like that of an NFS server that is gone: a process that looks up
+a file there sleeps uninterruptibly.
 
-It is a FUSE mount (include/uapi/linux/fuse.h) whose daemon answers the first request, without which
-the kernel does not begin, and takes the next one in silence. A process sleeps uninterruptibly once
-its request was taken. When the daemon is gone the kernel ends the connection, and with it
-everybody's wait; so it is a process, and lives for LIFE at most, whatever becomes of the test.
+It is a FUSE mount (include/uapi/linux/fuse.h) whose daemon answers FUSE_INIT and takes, but never
+answers, the requests that follow. When the daemon ends, the kernel ends the connection and with it
+every wait; so the daemon is a process of its own, and ends after MAX_LIFETIME whatever becomes of
+the test.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEVICE = Path("/dev/fuse")
-LIFE = 120  # seconds
-LONGEST_REQUEST = 1 << 17
+MAX_LIFETIME = 120  # seconds
+MAX_REQUEST = 1 << 17  # bytes
 MNT_DETACH = 2  # include/linux/fs.h
-_HEADER = struct.Struct(
-    "=IIQ"
-)  # struct fuse_in_header: length, opcode, unique; and what nobody needs here
-_ANSWER = struct.Struct("=IiQ")  # struct fuse_out_header: length, error, unique
-_INIT = struct.Struct(
-    "=IIIIHHIIHHI28x"
-)  # struct fuse_init_out: major, minor, readahead, flags, ..., max_write, ...
+# struct fuse_in_header: length, opcode, unique; the rest is not used here
+_HEADER = struct.Struct("=IIQ")
+# struct fuse_out_header: length, error, unique
+_ANSWER = struct.Struct("=IiQ")
+# struct fuse_init_out: major, minor, readahead, flags, ..., max_write, ...
+_INIT = struct.Struct("=IIIIHHIIHHI28x")
 
 
 def missing() -> str | None:
-    """Why there can be none here."""
+    """The reason that a FUSE mount is not possible here, if so."""
     return (
         None if os.geteuid() == 0 and DEVICE.exists() else "a FUSE mount needs root and /dev/fuse"
     )
@@ -45,8 +44,8 @@ def missing() -> str | None:
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[Path]:
-    """The folder, where whoever looks for anything within the block waits for its end: leave that
-    to others.
+    """Mount the filesystem on a new folder. Within the block only threads and processes that may
+    block should look up a file there.
     """
     folder.mkdir()
     command = [
@@ -66,13 +65,13 @@ def mounted(folder: Path) -> Iterator[Path]:
 
 
 def serve() -> None:
-    """Be the daemon, until the parent closes standard input."""
-    signal.alarm(LIFE)
+    """Run the daemon until the parent closes standard input."""
+    signal.alarm(MAX_LIFETIME)
     fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={fd},rootmode=40000,user_id=0,group_id=0"
     if ctypes.CDLL(None).mount(b"dead", os.fsencode(sys.argv[1]), b"fuse", 0, options.encode()):
         sys.exit("mount failed")
-    _, _, unique = _HEADER.unpack_from(os.read(fd, LONGEST_REQUEST))
+    _, _, unique = _HEADER.unpack_from(os.read(fd, MAX_REQUEST))
     began = _INIT.pack(7, 31, 4096, 0, 1, 1, 4096, 1, 0, 0, 0)
     os.write(fd, _ANSWER.pack(_ANSWER.size + len(began), 0, unique) + began)
     sys.stdout.write("mounted\n")
@@ -81,4 +80,4 @@ def serve() -> None:
     for one in (fd, 0):
         poll.register(one, select.POLLIN)
     while 0 not in dict(poll.poll()):
-        os.read(fd, LONGEST_REQUEST)
+        os.read(fd, MAX_REQUEST)

@@ -1,4 +1,4 @@
-"""Devices to assign roles to: one plain port of each kind, and what a test wants changed in it."""
+"""RDMA devices for tests of port roles: one plain port of each kind, and variations of it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def backend(roles: tuple[PortRole, ...]) -> list[str]:
 
 
 def reasons(roles: tuple[PortRole, ...]) -> dict[str, str]:
-    """Why the other interfaces are ignored."""
+    """The reasons of the other interfaces."""
     return {role.interface: role.reason for role in roles if not role.backend}
 
 

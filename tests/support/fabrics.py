@@ -51,19 +51,15 @@ Ca\t1 "H-b83fd20300aabb00"\t\t# "node005 mlx5_0"
 [1](b83fd20300aabb00) \t"S-b0cf0e0300d66c80"[3]\t\t# lid 22 lmc 0 "MF0;L90.1.3:MQM9700/U1" lid 1 4xNDR
 """
 NODE_TYPES = {"Channel Adapter": "CA", "Switch": "switch", "Router": "router"}
-LINK_STATES = {"Down": "DOWN", "Initialize": "INIT", "Armed": "ARMED", "Active": "ACTIVE"}
 
 
 def by_smpquery(fabric: Fabric, host: str) -> IbNeighbor:
-    """The same neighbour, told by infiniband-diags."""
+    """The neighbor of a host's port, read by infiniband-diags."""
     info = fabric.smpquery(host, "nodeinfo", "0,1")
-    selected = info["LocalPort"] if info["NodeType"] == "Switch" else "0"
     return IbNeighbor(
         NODE_TYPES[info["NodeType"]],
         info["Guid"].removeprefix("0x"),
         info["SystemGuid"].removeprefix("0x"),
         int(info["LocalPort"]),
-        int(info["NumPorts"]),
         fabric.smpquery(host, "nodedesc", "0,1")["Node Description"],
-        LINK_STATES[fabric.smpquery(host, "portinfo", "0,1", selected)["LinkState"]],
     )

@@ -1,5 +1,5 @@
-"""A kernel's tree in memory: PCI functions with RDMA devices and netdevs, laid out as sysfs does,
-links included.
+"""A kernel's tree in memory: PCI functions with RDMA devices and netdevs, in the layout of sysfs,
+with its links.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def netdev(name: str, bdf: str = "virtual", **attributes: str) -> Entries:
 
 
 def port(device: str, number: int, layer: str, netdev: str | None = None) -> Entries:
-    """A port of a device; `netdev` is the one that its GID table names."""
+    """A port of a device; `netdev` is the one in its GID table."""
     base = f"{device}/ports/{number}"
     texts = {
         "link_layer": layer,
@@ -57,8 +57,8 @@ def port(device: str, number: int, layer: str, netdev: str | None = None) -> Ent
 def hca(
     name: str, bdf: str, layer: str = "InfiniBand", ports: Mapping[int, str | None] | None = None
 ) -> Entries:
-    """An RDMA device on its PCI function; `ports` are numbers and the netdevs that their GIDs
-    name.
+    """An RDMA device on its PCI function; `ports` maps port numbers to the netdevs of their
+    GIDs.
     """
     device = f"{HOME}/{bdf}/infiniband/{name}"
     texts = {
@@ -92,9 +92,7 @@ def routes(*netdevs: str) -> Entries:
 
 
 class Kernel:
-    """A Root over such a tree, which notes what is asked, and can block at a path or let one
-    vanish.
-    """
+    """A Root over such a tree that records the paths read, and can block at a path or remove it."""
 
     def __init__(
         self, *parts: Mapping[str, bytes | str | None], errors: Mapping[str, int] | None = None
@@ -102,9 +100,8 @@ class Kernel:
         self.asked: list[str] = []
         self.blocks_below: str | None = None
         self.unblocked = threading.Event()
-        self.vanishes: tuple[str, int, int] | None = (
-            None  # below this path, after so many reads, with this errno
-        )
+        # The path that is removed, after this number of reads below it, with this errno.
+        self.vanishes: tuple[str, int, int] | None = None
         entries: Entries = {"proc/sys/kernel/random/boot_id": b"b\n"}
         for part in parts:
             entries |= part
@@ -140,5 +137,5 @@ class Kernel:
 
 
 def host(root: Kernel, excluded: Iterable[str] = (), deadline: float = 5.0) -> Host:
-    """A host whose root this is."""
+    """A host with this root."""
     return Host(root, clock=lambda: 0.0, name="n1", excluded=tuple(excluded), deadline=deadline)

@@ -14,9 +14,7 @@ KERNEL_TID = 0x0000_0012_0000_0000  # what the kernel puts above it
 ASK_INFO = smp.get(Attribute.NODE_INFO, TID, 1)
 ASK_DESCRIPTION = smp.get(Attribute.NODE_DESCRIPTION, TID + 1, 1)
 ASK_STATE = smp.get(Attribute.PORT_INFO, TID + 2, 1, 3)
-LEAF = IbNeighbor(
-    "switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, 65, "MF0;L90.1.3:MQM9700/U1", "ACTIVE"
-)
+LEAF = IbNeighbor("switch", "b0cf0e0300d66c81", "b0cf0e0300d66c80", 3, "MF0;L90.1.3:MQM9700/U1")
 
 
 def mad(*lines: str) -> bytes:
@@ -51,28 +49,23 @@ def port_info(state: int) -> bytes:
 INFO = reply(ASK_INFO, node_info())
 DESCRIPTION = reply(ASK_DESCRIPTION, b"MF0;L90.1.3:MQM9700/U1")
 STATE = reply(ASK_STATE, port_info(4))
-RECORDED = (
-    Exchange(ASK_INFO, INFO),
-    Exchange(ASK_DESCRIPTION, DESCRIPTION),
-    Exchange(ASK_STATE, STATE),
-)
+RECORDED = (Exchange(ASK_INFO, INFO), Exchange(ASK_DESCRIPTION, DESCRIPTION))
+RECORDED_0_1_0 = (*RECORDED, Exchange(ASK_STATE, STATE))  # bwagent 0.1.0 asked for PortInfo too
 
 
 def exchanges(
-    description: bytes | None = b"MF0;L90.1.3:MQM9700/U1",
-    kind: int = 2,
-    port: int = 1,
-    state: int | None = 4,
+    description: bytes | None = b"MF0;L90.1.3:MQM9700/U1", kind: int = 2, port: int = 1
 ) -> list[dict[str, Any]]:
-    """A conversation as the helper tells it; None: that question was not answered."""
-    asked = [smp.get(Attribute.NODE_INFO, 1, port), smp.get(Attribute.NODE_DESCRIPTION, 2, port)]
-    asked.append(smp.get(Attribute.PORT_INFO, 3, port, 3 if kind == 2 else 0))
-    data = [node_info(kind), description, None if state is None else port_info(state)]
+    """A conversation in the helper's answer; without a description that request has no reply."""
+    pairs = (
+        (smp.get(Attribute.NODE_INFO, 1, port), node_info(kind)),
+        (smp.get(Attribute.NODE_DESCRIPTION, 2, port), description),
+    )
     return [
         {
-            "request": one.hex(),
-            "reply": None if told is None else reply(one, told).hex(),
-            "error": "no-answer" if told is None else None,
+            "request": request.hex(),
+            "reply": None if data is None else reply(request, data).hex(),
+            "error": "no-answer" if data is None else None,
         }
-        for one, told in zip(asked, data, strict=True)
+        for request, data in pairs
     ]

@@ -8,7 +8,7 @@
  *   silent           the kernel reports a timeout after timeout_ms
  *   deaf             nobody ever reports anything
  *   lossy            the first request is lost, the next is answered
- *   nameless         NodeDescription and PortInfo are never answered
+ *   nameless         NodeDescription is never answered
  *   wrong-tid        a reply to somebody else comes first
  *   short            the reply is cut after 100 bytes
  *   busy             the reply's status says so
@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 enum { HEADER = 64, MAD = 256, PORTS = 64, AGENT = 7 };
-enum { NODE_DESCRIPTION = 0x10, NODE_INFO = 0x11, PORT_INFO = 0x15 };
+enum { NODE_DESCRIPTION = 0x10, NODE_INFO = 0x11 };
 
 /* struct ib_user_mad, as far as anything here looks at it */
 struct user_mad {
@@ -104,9 +104,6 @@ static void answer(const struct port *port, uint8_t *mad)
 		break;
 	case NODE_DESCRIPTION:
 		strcpy((char *)data, "MF0;L90.1.3:MQM9700/U1");
-		break;
-	case PORT_INFO:
-		data[32] = 0x14;
 		break;
 	}
 }

@@ -1,6 +1,4 @@
-"""A tree of tests/support/kernel_tree.py as real files, for agents that run as programs, and what a
-test does to it.
-"""
+"""A tree of tests/support/kernel_tree.py as files on disk, for agents that run as programs."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def lay(entries: Entries, folder: Path) -> Path:
-    """Write the tree below `folder`; its /sys."""
+    """Write the tree below `folder` and return its /sys."""
     for path, entry in entries.items():
         place = folder / path
         if entry is None:
@@ -30,14 +28,16 @@ def lay(entries: Entries, folder: Path) -> Path:
 
 
 def rewrite(place: Path, data: bytes) -> None:
-    """Change a file in place and at once, as a kernel's attribute does: open descriptors see it."""
+    """Replace a file's content in place, as a kernel attribute changes: open descriptors read
+    it.
+    """
     with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT, 0o644), "wb", buffering=0) as file:
         file.write(data.ljust(32, b"\n"))
         file.truncate(max(len(data), 32))
 
 
 def remove(folder: Path, *paths: str) -> None:
-    """Take these away, with all that is below."""
+    """Remove these files, links or folders."""
     for path in paths:
         place = folder / path
         if place.is_symlink() or place.is_file():

@@ -24,6 +24,7 @@ from agent.events.monitor import MIN_RETRY_INTERVAL, Monitors
 from agent.events.rtnetlink import LinkMonitor, parse
 from agent.events.uevents import UeventMonitor
 from agent.lldp.packet_socket import Listener
+from tests.support import rtnl_lock
 from tests.support.lldp_frames import END, MAC, ethernet, identity
 from tests.support.real_parts import require
 from tests.support.switch import PATIENCE, Namespace, bring_up, cable, missing, wait_for
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from agent.events.monitor import Monitor
 
+RTNL_WAIT = 1.0  # seconds; whoever waits for the held lock takes longer
 QUIET = 0.3  # seconds without an event after which none is on its way
 ETH0 = Event("link", "eth0")
 
@@ -180,6 +182,21 @@ def test_a_new_set_of_netdevs_is_followed_by_a_resync(far: Namespace, node: Name
         assert not node.call(monitors.wait, QUIET)
         cable(far, "wire9", node, "eth9")
         assert awaited(node, monitors, Event("link", "eth9"))
+
+
+def test_monitors_open_while_the_rtnl_lock_is_held(node: Namespace) -> None:
+    """At the start, for another set of netdevs, and after a failure: the loop opens them itself."""
+    require(rtnl_lock.missing())
+    with rtnl_lock.held():
+        start = time.monotonic()
+        monitors = node.call(Monitors, ["eth0"], signals=())
+        node.call(monitors.wait, 0)
+        monitors.watch(["eth0", "eth1"])
+        resyncs = node.call(monitors.wait, 0)
+        took = time.monotonic() - start
+    assert resyncs == {Event("resync", "links"), Event("resync", "uevents")}
+    assert took < RTNL_WAIT
+    monitors.close()
 
 
 def storm(node: Namespace, rounds: int) -> None:

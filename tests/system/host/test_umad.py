@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,9 @@ import pytest
 from agent.errors import Malformed
 from agent.infiniband import smp
 from agent.infiniband.node_description import switch_name
+from agent.infiniband.query import PortQuery, query_ports
 from agent.infiniband.smp import Attribute, Exchange
 from agent.infiniband.umad import PortUnavailable, Umad
-from agent.model import IbNeighbor
 from tests.support import stand_in
 from tests.support.fabric import Fabric, missing
 from tests.support.fabrics import MANAGED, TWO_LEAVES, by_smpquery
@@ -25,6 +26,8 @@ from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agent.model import IbNeighbor
 
 
 ASK_INFO = smp.get(Attribute.NODE_INFO, 1, 1)
@@ -90,13 +93,14 @@ def test_a_managed_switch_gives_its_name_its_guid_and_the_port(tmp_path: Path) -
     with Fabric(MANAGED, tmp_path) as fabric:
         seen = neighbor(ask_on(fabric, host))
         assert seen == by_smpquery(fabric, host)
-    assert (seen.node_guid, seen.port, seen.ports) == ("b0cf0e0300d66c80", 3, 65)
+    assert (seen.node_guid, seen.port) == ("b0cf0e0300d66c80", 3)
     assert switch_name(seen.node_description or "") == "L90.1.3"
 
 
-def test_neighbours_are_known_before_a_subnet_manager_is(two_leaves: Fabric) -> None:
-    """Nobody has configured this fabric: its ports are in INIT."""
-    assert neighbor(ask_on(two_leaves, "host3")).port_state == "INIT"
+def test_neighbors_are_known_without_a_subnet_manager(two_leaves: Fabric) -> None:
+    """No manager has configured this fabric: its ports are in INIT."""
+    state = two_leaves.smpquery("host3", "portinfo", "0,1", "3")["LinkState"]
+    assert (state, neighbor(ask_on(two_leaves, "host3")).port) == ("Initialize", 3)
 
 
 def test_an_unplugged_cable_is_no_answer_until_it_is_back(two_leaves: Fabric) -> None:
@@ -142,19 +146,27 @@ def test_a_real_kernel_refuses_in_words(tmp_path: Path) -> None:
         assert port["error"] == word, port["text"]
 
 
+def queried(library: str, timeout_ms: int = 500) -> PortQuery:
+    """The ended query of port 1 of mlx5_0, with one try for each request."""
+    [query] = query_ports(Umad(library).open, [("mlx5_0", 1)], timeout_ms, 1)
+    return query
+
+
 def test_a_request_is_answered(library: str) -> None:
-    """The plain case of `ask`."""
-    answer = Umad(library).ask("mlx5_0", 1, ASK_INFO, 500)
-    assert smp.node_info(smp.decode(answer, ASK_INFO)).local_port == 3
+    """The plain case."""
+    first = queried(library).exchanges[0]
+    assert first.reply
+    assert smp.node_info(smp.decode(first.reply, first.request)).local_port == 3
 
 
-def test_a_reply_to_somebody_else_is_passed_over(
+def test_a_reply_to_another_request_is_passed_over(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong transaction ID is discarded, and waiting goes on."""
+    """A wrong transaction ID is discarded, and the wait goes on."""
     monkeypatch.setenv("STAND_IN", "mlx5_0:wrong-tid")
-    answer = Umad(library).ask("mlx5_0", 1, ASK_INFO, 500)
-    assert smp.transaction(answer) == smp.transaction(ASK_INFO)
+    for one in queried(library).exchanges:
+        assert one.reply
+        assert smp.transaction(one.reply) == smp.transaction(one.request)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +185,9 @@ def test_every_fault_has_its_word(
 ) -> None:
     """The word is what `missing_neighbors` shows; the sentence names the port."""
     monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
-    with pytest.raises(PortUnavailable, match="mlx5_0 port 1") as shut:
-        Umad(library).ask("mlx5_0", 1, ASK_INFO, 50)
-    assert shut.value.reason == reason
+    query = queried(library, 50)
+    assert query.error == reason
+    assert "mlx5_0 port 1" in str(query.text)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +220,6 @@ def test_nothing_but_a_get_of_class_0x81_is_sent(
     monkeypatch.setenv("STAND_IN_LOG", str(log))
     changed = bytearray(ASK_INFO)
     changed[place] = value
-    with pytest.raises(Malformed):
-        Umad(library).ask("mlx5_0", 1, bytes(changed), 50)
+    with closing(Umad(library).open("mlx5_0", 1)) as port, pytest.raises(Malformed):
+        port.send(bytes(changed), 50)
     assert not log.exists()

@@ -24,14 +24,9 @@ from agent.infiniband.poller import (
 from agent.model import AcceleratorReason, Verdict
 from agent.nvml.poller import NvmlPoller
 from agent.snapshot.tree import MemoryStore, Tree
-from agent.sources import rdma
-from agent.sysfs.guard import StuckGuard
-from tests.support.kernel_tree import CLASS, NET, Kernel, hca, host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-A, B = "0000:18:00.0", "0000:19:00.0"
 
 
 def at_once(work: Callable[[], None]) -> None:
@@ -195,30 +190,6 @@ def test_a_helper_that_talks_nonsense_fails_the_look() -> None:
     smps.collect(0.0)
     with pytest.raises(Unavailable, match="malformed answer"):
         smps([("a", 1)])
-
-
-def test_a_device_that_blocks_is_left_alone_until_it_is_done() -> None:
-    """The first look pays its deadline, the second nothing; when the read is done it is read
-    again.
-    """
-    kernel = Kernel(hca("ibp0", A), hca("ibp1", B), {f"{NET}/lo": None})
-    kernel.blocks_below = f"{CLASS}/ibp1"
-    now = [0.0]
-    wary = host(StuckGuard(kernel, clock=lambda: now[0]), deadline=0.2)  # type: ignore[arg-type]  # a Root like any other
-    failures = []
-    for clock in (0.0, 10.0, 20.0):
-        now[0] = clock
-        began = time.monotonic()
-        outcome = rdma.read(wary).outcome
-        failures.append([device.failure for device in outcome.value])  # type: ignore[union-attr]
-        assert time.monotonic() - began < (5 if clock == 0 else 0.15)
-    assert failures == [[None, "blocks"]] * 3
-    kernel.blocks_below = None
-    kernel.unblocked.set()
-    deadline = time.monotonic() + 10
-    while rdma.read(wary).outcome.value[1].failure:  # type: ignore[union-attr]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_time_that_nobody_could_use_is_left_out() -> None:

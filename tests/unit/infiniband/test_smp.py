@@ -15,16 +15,14 @@ from agent.infiniband.smp import Attribute, Exchange
 from tests.support.smps import (
     ASK_DESCRIPTION,
     ASK_INFO,
-    ASK_STATE,
     DESCRIPTION,
     INFO,
     LEAF,
     RECORDED,
-    STATE,
+    RECORDED_0_1_0,
     TID,
     mad,
     node_info,
-    port_info,
     reply,
 )
 
@@ -96,55 +94,45 @@ def test_a_request_with_any_byte_changed_still_asks_or_is_refused(place: int, va
     assert (changed[1], changed[3], changed[7]) == (0x81, 0x01, 1)
 
 
-def test_a_conversation_asks_three_questions_and_knows_the_neighbour() -> None:
-    """NodeInfo, NodeDescription, then PortInfo of the port that NodeInfo named."""
-    talk = smp.conversation(1, TID)
-    assert next(talk) == ASK_INFO
-    assert talk.send(INFO) == ASK_DESCRIPTION
-    assert talk.send(DESCRIPTION) == ASK_STATE
+def test_a_conversation_has_two_requests() -> None:
+    """NodeInfo identifies the neighbor, NodeDescription names it."""
+    steps = smp.conversation(1, TID)
+    assert next(steps) == ASK_INFO
+    assert steps.send(INFO) == ASK_DESCRIPTION
     with pytest.raises(StopIteration) as end:
-        talk.send(STATE)
+        steps.send(DESCRIPTION)
     assert end.value.value == LEAF
 
 
-def test_a_recorded_conversation_gives_the_same_neighbour() -> None:
-    """A replay needs nothing but the exchanges."""
-    assert smp.replay(RECORDED) == LEAF
+@pytest.mark.parametrize("recorded", [RECORDED, RECORDED_0_1_0])
+def test_a_recorded_conversation_gives_the_same_neighbor(recorded: tuple[Exchange, ...]) -> None:
+    """A replay needs nothing but the exchanges; it ignores PortInfo, which 0.1.0 recorded."""
+    assert smp.replay(recorded) == LEAF
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "selected"), [(1, "CA", 0), (2, "switch", 3), (3, "router", 0)]
-)
-def test_portinfo_is_asked_of_the_far_port(kind: int, name: str, selected: int) -> None:
-    """A switch is told the number; a CA or router has no other port on that wire."""
-    talk = smp.conversation(1, TID)
-    next(talk)
-    talk.send(reply(ASK_INFO, node_info(kind)))
-    asked = talk.send(DESCRIPTION)
-    assert int.from_bytes(asked[20:24], "big") == selected
+@pytest.mark.parametrize(("kind", "name"), [(1, "CA"), (2, "switch"), (3, "router")])
+def test_the_far_end_may_be_any_node(kind: int, name: str) -> None:
+    """Hosts cabled back to back see each other."""
+    steps = smp.conversation(1, TID)
+    next(steps)
+    steps.send(reply(ASK_INFO, node_info(kind)))
     with pytest.raises(StopIteration) as end:
-        talk.send(reply(asked, port_info(2)))
-    assert (end.value.value.node_type, end.value.value.port_state) == (name, "INIT")
+        steps.send(DESCRIPTION)
+    assert end.value.value.node_type == name
 
 
-@pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_adornment_leaves_its_field_unknown(lost: int) -> None:
-    """An unanswered NodeDescription or PortInfo costs itself, not the neighbour."""
-    exchanges = list(RECORDED)
-    exchanges[lost] = Exchange(exchanges[lost].request, None, "no-answer")
-    expected = replace(LEAF, node_description=None) if lost == 1 else replace(LEAF, port_state=None)
-    assert smp.replay(exchanges) == expected
+@pytest.mark.parametrize("answer", [None, b"\xff" * 256])
+def test_an_unanswered_or_malformed_description_is_unknown(answer: bytes | None) -> None:
+    """It does not cost the neighbor."""
+    error = "no-answer" if answer is None else None
+    exchanges = (RECORDED[0], Exchange(ASK_DESCRIPTION, answer, error))
+    assert smp.replay(exchanges) == replace(LEAF, node_description=None)
 
 
-@pytest.mark.parametrize("broken", [1, 2])
-def test_a_broken_adornment_leaves_its_field_unknown(broken: int) -> None:
-    """A malformed NodeDescription or PortInfo costs itself, not the neighbour."""
-    exchanges = list(RECORDED)
-    exchanges[broken] = Exchange(exchanges[broken].request, b"\xff" * 256)
-    expected = (
-        replace(LEAF, node_description=None) if broken == 1 else replace(LEAF, port_state=None)
-    )
-    assert smp.replay(exchanges) == expected
+def test_node_info_has_the_number_of_ports_and_the_device() -> None:
+    """NumPorts and DeviceID, of which an observation keeps neither."""
+    info = smp.node_info(smp.decode(INFO, ASK_INFO))
+    assert (info.ports, info.device_id, info.local_port) == (65, 0xD2F2, 3)
 
 
 @pytest.mark.parametrize(
@@ -207,27 +195,6 @@ def test_a_zero_system_image_guid_is_unknown() -> None:
     assert smp.replay([Exchange(ASK_INFO, unset)]).sys_image_guid is None
 
 
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [
-        (1, "DOWN"),
-        (2, "INIT"),
-        (3, "ARMED"),
-        (4, "ACTIVE"),
-        (5, "ACTIVE_DEFER"),
-        (0, None),
-        (6, None),
-    ],
-)
-def test_a_port_state_has_the_name_that_sysfs_gives_it(number: int, name: str | None) -> None:
-    """A number without a name is malformed."""
-    if name is None:
-        with pytest.raises(Malformed, match="PortState"):
-            smp.port_state(port_info(number).ljust(64, b"\0"))
-    else:
-        assert smp.port_state(port_info(number).ljust(64, b"\0")) == name
-
-
 @given(data=st.binary(max_size=300))
 @example(data=bytes(256))
 @example(data=b"\xff" * 256)
@@ -237,18 +204,10 @@ def test_any_bytes_are_a_reply_or_malformed(data: bytes) -> None:
         smp.replay([Exchange(ASK_INFO, data)])
 
 
-@given(
-    info=st.binary(max_size=64), description=st.binary(max_size=64), state=st.binary(max_size=64)
-)
-def test_any_attribute_data_is_a_neighbour_or_malformed(
-    info: bytes, description: bytes, state: bytes
-) -> None:
+@given(info=st.binary(max_size=64), description=st.binary(max_size=64))
+def test_any_attribute_data_is_a_neighbor_or_malformed(info: bytes, description: bytes) -> None:
     """Good headers around arbitrary data: the text is printable, the port is a port."""
-    answers = {
-        Attribute.NODE_INFO: info,
-        Attribute.NODE_DESCRIPTION: description,
-        Attribute.PORT_INFO: state,
-    }
+    answers = {Attribute.NODE_INFO: info, Attribute.NODE_DESCRIPTION: description}
     try:
         found = smp.converse(1, TID, lambda asked: reply(asked, answers[Attribute(asked[17])]))
     except Malformed:

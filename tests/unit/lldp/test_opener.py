@@ -63,6 +63,7 @@ class Kernel:
         self.gates: dict[str, threading.Event] = {}
         self.errors: dict[str, OSError] = {}
         self.opened: list[str] = []
+        self.entered = threading.Semaphore(0)
         self.notified = threading.Semaphore(0)
         self.table = NeighborTable(30.0, 2)
         self.listener = Listener(
@@ -72,6 +73,7 @@ class Kernel:
 
     def open(self, netdev: str) -> FakeSocket:
         self.opened.append(netdev)
+        self.entered.release()
         if gate := self.gates.get(netdev):
             gate.wait(TIMEOUT)
         if error := self.errors.get(netdev):
@@ -130,6 +132,8 @@ def test_a_socket_that_is_being_opened_stops_nothing(kernel: Kernel) -> None:
     assert found["eth0"].neighbors
     assert found["eth1"].missing == "silent"
     assert time.monotonic() - begun < TIMEOUT / 2
+    for _ in range(2):
+        assert kernel.entered.acquire(timeout=TIMEOUT)
     assert kernel.opened == ["eth0", "eth1"]
     assert len(inbox.filenos()) == 1
     kernel.gates["eth1"].set()

@@ -31,7 +31,7 @@ SDR = "10 Gb/sec (4X SDR)"
 LLDP_FACTS = LldpNeighbor(
     "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
 )
-IB_FACTS = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, 65, "leaf")
+IB_FACTS = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, "leaf")
 
 
 def observed(*devices: RdmaDevice, **facts: Any) -> Observation:

@@ -23,6 +23,7 @@ from agent.output.document import Choices, document
 from agent.snapshot.capture import Record, Recorder, record, summary, write
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
+from agent.sources.observe import observe
 from tests.support import snapshots
 from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, SPEED, bwagent, complaint, lay
 
@@ -98,7 +99,7 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
     before = (set(captured.files), dict(captured.errors))
     gate.set()
     for thread in threading.enumerate():
-        if thread.name == "blocking":
+        if thread.name == "device ibp1":
             thread.join(10)
     assert (set(captured.files), dict(captured.errors)) == before
     write(captured, str(tmp_path / "stuck"))
@@ -107,6 +108,15 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
     assert f"not read: /{CLASS}/ibp1/ports/1/state (ETIMEDOUT)" in summary(captured)
     assert snapshots.report(str(tmp_path / "stuck")) == document(observation, Choices())
     assert document(observation, Choices())["labels"][SPEED] == "400G"
+
+
+def test_what_was_read_before_is_read_again(tmp_path: Path) -> None:
+    """A host that was observed already has the same capture as one that was not."""
+    host = replay(lay(tmp_path / "snapshot", SMALL))
+    observe(host)
+    (again, _), (first, _) = record(host), record(replay(str(tmp_path / "snapshot")))
+    assert again.files == first.files
+    assert f"{CLASS}/ibp0/hca_type" in again.files
 
 
 def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which of the data ports are the backend, what they are called and what they count."""
+"""The backend among the data ports, the names of interfaces and the rates that count."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
     ("devices", "chosen"), [row[1:] for row in CHOSEN], ids=[row[0] for row in CHOSEN]
 )
 def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> None:
-    """InfiniBand first; else without the front end, the largest, then fastest, then first kind of
+    """InfiniBand first; else, without the front end, the most numerous, fastest, lowest kind of
     Ethernet NIC.
     """
     roles = assign(devices)
@@ -110,9 +110,9 @@ def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> 
     assert all(role.reason for role in roles)
 
 
-def test_a_front_end_does_not_stand_in_for_what_is_hidden() -> None:
-    """Where others cannot be seen it is what it was: the backend's labels tell; where all can, it
-    is all there is.
+def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
+    """If a device cannot be read, a device with the default route is the backend only if it had
+    labels; if all can, it is the only candidate.
     """
     devices = [front("a", 1), replace(eth("b", 2), failure="blocks", ports=())]
     assert backend(assign(devices, previous=("b",))) == []
@@ -121,7 +121,7 @@ def test_a_front_end_does_not_stand_in_for_what_is_hidden() -> None:
 
 
 def test_flags_beat_every_rule() -> None:
-    """What --backend-device names is the backend, whatever it is; what it does not name is not."""
+    """--backend-device names the backend, whatever the devices are; the others are ignored."""
     devices = [
         ib("ib0", 1),
         front("front0", 2),
@@ -137,7 +137,7 @@ def test_flags_beat_every_rule() -> None:
 
 
 def test_flags_name_devices_and_not_their_dataless_ports() -> None:
-    """A plane without a netdev does not become a data port by the name of its device."""
+    """A plane without a netdev does not become a data port because its device is named."""
     assert backend(assign([eth("x0", 1, port(1), port(2, netdev=None), port(3))], ["x0"])) == [
         "x0-1",
         "x0-3",
@@ -145,7 +145,9 @@ def test_flags_name_devices_and_not_their_dataless_ports() -> None:
 
 
 def test_legs_are_named_in_natural_order_unless_they_are_devices_themselves() -> None:
-    """A bonded device has an interface for each leg; of two bonded devices each is its own leg."""
+    """A bonded device has an interface for each leg; members with RDMA devices of their own are no
+    legs.
+    """
     legs = (netdev("eth10"), netdev("eth9"))
     assert backend(assign([eth("b0", 1, port(legs=legs))])) == ["b0-eth9", "b0-eth10"]
     assert backend(assign([eth("b0", 1, port(1, legs=legs), port(2))])) == [
@@ -181,7 +183,7 @@ COUNTED: list[tuple[RdmaPort, list[float | None]]] = [
 
 @pytest.mark.parametrize(("one", "counted"), COUNTED)
 def test_what_counts(one: RdmaPort, counted: list[float | None]) -> None:
-    """Only what is ACTIVE counts, at its netdev's speed where Ethernet knows it; unknown is neither
-    0 nor a guess.
+    """An ACTIVE port counts at its netdev's speed where Ethernet knows it; an unknown rate is
+    None.
     """
     assert [role.counted_gbps for role in assign([ib("x0", 1, one)])] == counted

@@ -1,5 +1,5 @@
-"""Which ports are no host data ports: each rule with a machine that would come out otherwise
-without it.
+"""Ports that are not host data ports: for each rule a machine that would be labeled wrongly without
+it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def smi(name: str, parent: RdmaDevice) -> RdmaDevice:
 CX8 = plain(ib("ibp0", 1), has_smi=False)
 FIRST, SECOND = ib("sd0", 1), plain(ib("sd1", 2, sys_image_guid=f"{1:016x}"), has_smi=False)
 
-# Each of these would beat the one Ethernet NIC beside it, by being InfiniBand or by number, if its
-# rule were not asked first: (word of the reason, what is dropped).
+# (a word of the reason, the devices dropped). Without its rule each row would be the backend in
+# place of the one Ethernet NIC beside it, as InfiniBand or by number.
 DROPPED = [
     ("virtual function", [ib("vf0", 1, virtual_function=True)]),
     (
@@ -46,9 +46,7 @@ DROPPED = [
 
 @pytest.mark.parametrize(("word", "dropped"), DROPPED)
 def test_what_is_no_data_port_is_dropped_first(word: str, dropped: list[RdmaDevice]) -> None:
-    """It neither makes the node an InfiniBand node nor wins by number, and the reason says what it
-    is.
-    """
+    """It neither makes an InfiniBand node nor wins by number, and the reason names the rule."""
     roles = assign([*dropped, eth("roce0", 9, board_id="other")])
     assert backend(roles) == ["roce0"]
     assert set(reasons(roles)) == {device.name for device in dropped}
@@ -57,7 +55,7 @@ def test_what_is_no_data_port_is_dropped_first(word: str, dropped: list[RdmaDevi
 
 
 def test_the_first_reason_is_given() -> None:
-    """What is several of these things at once is named by the first of them."""
+    """A port that several rules drop has the reason of the first."""
     everything = ib(
         "x0", 1, virtual_function=True, nvswitch_management=True, node_type="RNIC", driver="hfi1"
     )
@@ -67,13 +65,13 @@ def test_the_first_reason_is_given() -> None:
 
 @pytest.mark.parametrize("unread", [None, False])
 def test_a_vpd_that_cannot_be_read_drops_nothing(unread: bool | None) -> None:
-    """Only a function that says so is taken for NVSwitch management."""
+    """Only a VPD with SW_MNG makes an NVSwitch management function."""
     assert backend(assign([ib("ib0", 1, nvswitch_management=unread)])) == ["ib0"]
 
 
 @pytest.mark.parametrize("parent", [ib("ibp0", 1), CX8, plain(ib("ibp0", 1), has_smi=None)])
-def test_an_smi_device_is_its_parents(parent: RdmaDevice) -> None:
-    """It is dropped by its name or by its SMI, whatever the parent's own has_smi says; the parent
+def test_an_smi_sub_device_is_dropped(parent: RdmaDevice) -> None:
+    """It is dropped by its name or by its SMI, whatever has_smi of the parent is; the parent
     counts.
     """
     roles = assign([parent, smi("smi0", parent)])
@@ -81,8 +79,8 @@ def test_an_smi_device_is_its_parents(parent: RdmaDevice) -> None:
 
 
 def test_an_smi_device_under_another_name() -> None:
-    """Renamed by udev, it is still told from a parent without SMI; by another function or port it
-    is no sub-device.
+    """Renamed by udev, it is recognized beside a parent without SMI; with another function or port
+    it is not a sub-device.
     """
     assert backend(assign([CX8, smi("rdma1", CX8)])) == ["ibp0"]
     assert backend(assign([CX8, replace(smi("rdma1", CX8), pci="0000:02:00.0")])) == [
@@ -94,8 +92,8 @@ def test_an_smi_device_under_another_name() -> None:
 
 
 def test_an_smi_device_alone_counts() -> None:
-    """A name is no proof: without a parent nothing is dropped, nor where the PCI function is not
-    known.
+    """A name is not enough: without a parent, or without a known PCI function, nothing is
+    dropped.
     """
     assert backend(assign([ib("smi0", 1)])) == ["smi0"]
     assert backend(assign([smi("smi0", CX8), smi("smi1", CX8)])) == ["smi0", "smi1"]
@@ -106,7 +104,7 @@ def test_an_smi_device_alone_counts() -> None:
 
 
 def test_socket_direct_is_one_cable() -> None:
-    """The second PCI function of the card has no SMI and shares the system image GUID: it is not
+    """The second PCI function of the card has no SMI and the same system image GUID: it is not
     counted.
     """
     roles = assign([FIRST, SECOND])
@@ -133,30 +131,30 @@ NO_TWINS = [
     "devices", [devices for _, devices in NO_TWINS], ids=[why for why, _ in NO_TWINS]
 )
 def test_no_socket_direct(devices: list[RdmaDevice]) -> None:
-    """What merely resembles a second function counts."""
+    """A device that only resembles a second function counts."""
     assert backend(assign(devices)) == ["sd0", "sd1"]
 
 
 def test_socket_direct_on_ethernet_is_two_cables() -> None:
-    """SMI is an InfiniBand matter; on Ethernet its absence says nothing."""
+    """SMI exists on InfiniBand only; on Ethernet its absence means nothing."""
     devices = [plain(device, link_layer="Ethernet", netdev=UP) for device in (FIRST, SECOND)]
     assert backend(assign(devices)) == ["sd0", "sd1"]
 
 
 def test_two_planes_cards_of_one_system_image_are_no_socket_direct() -> None:
-    """The SMI of a neighbour's sub-device does not make its parent's sibling a second function."""
+    """The SMI of a sub-device does not make its parent's sibling a second function."""
     other = replace(plain(CX8, port_guid="f" * 16), name="ibp1", pci="0000:02:00.0")
     assert backend(assign([CX8, other, smi("smi0", CX8), smi("smi1", other)])) == ["ibp0", "ibp1"]
 
 
 def test_the_second_function_counts_when_the_first_could_not_be_read() -> None:
-    """A sibling of which nothing is known proves nothing."""
+    """A sibling whose facts are unknown proves nothing."""
     assert backend(assign([RdmaDevice("sd0", failure="blocks"), SECOND])) == ["sd1"]
 
 
 def test_a_plane_without_netdev_is_no_data_port() -> None:
-    """Such ports are dropped where a sibling has a netdev; a device whose netdevs are all lent
-    keeps its ports.
+    """Such a port is dropped if a sibling has a netdev; a device whose netdevs are all lent keeps
+    its ports.
     """
     planes = [
         port(number, netdev=netdev(f"eth{number}") if number % 3 == 0 else None)

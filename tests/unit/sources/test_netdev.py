@@ -1,6 +1,4 @@
-"""The netdev behind each port, its bond, and whether the rest of the world is reached through
-it.
-"""
+"""The netdev of each port, its bond and its default route."""
 
 from __future__ import annotations
 
@@ -106,12 +104,14 @@ CHOICES: list[tuple[str, list[Entries], dict[int, str | None]]] = [
     ("parts", "names"), [row[1:] for row in CHOICES], ids=[row[0] for row in CHOICES]
 )
 def test_the_netdev_of_a_port(parts: list[Entries], names: dict[int, str | None]) -> None:
-    """The GID table names it; else dev_port, else dev_id tells the function's netdevs apart."""
+    """The GID table names it; else `dev_port`, else `dev_id` matches the netdevs of the
+    function.
+    """
     assert chosen(Kernel(*parts)) == names
 
 
 def test_an_empty_gid_is_no_problem() -> None:
-    """The file answers EINVAL while the link is down; any other errno is reported."""
+    """The file fails with EINVAL while the link is down; any other errno is reported."""
     parts = [hca("x0", A, "Ethernet", {1: "e0", 2: "e1"}), net("e0", "e1")]
     assert read(host(Kernel(*parts, errors={GID: EINVAL}))).problems == ()
     (problem,) = read(host(Kernel(*parts, errors={GID: EIO}))).problems
@@ -119,9 +119,7 @@ def test_an_empty_gid_is_no_problem() -> None:
 
 
 def test_facts_of_a_netdev() -> None:
-    """Speed and state are its own files'; a speed that is not known is None, be it -1, 0 or
-    EINVAL.
-    """
+    """A speed of -1, 0 or EINVAL is None."""
     known = ports(Kernel(hca("x0", A, "Ethernet"), net("e0", speed="100000", operstate="dormant")))[
         1
     ].netdev
@@ -141,8 +139,8 @@ def test_facts_of_a_netdev() -> None:
     assert down.problems == ()
 
 
-def test_nothing_is_asked_of_an_ipoib_netdev() -> None:
-    """Its speed is not the port's and its routes make no front end."""
+def test_nothing_is_read_of_an_ipoib_netdev() -> None:
+    """Its speed is not the port's, and its default route does not make a front end."""
     root = Kernel(hca("x0", A), net("ib0"), routes("ib0"))
     found = ports(root)[1].netdev
     assert found
@@ -186,7 +184,9 @@ BONDED = [
 def test_a_bond_is_read_as_its_legs(
     gids: dict[int, str | None], parts: list[Entries], name: str
 ) -> None:
-    """Whether the GIDs name the bond or the function has the leg, all members are there."""
+    """All members are found from the bond, which the GIDs name, and from the member that the
+    function has.
+    """
     found = ports(Kernel(hca("x0", A, "Ethernet", gids), *parts))[1]
     assert found.netdev
     assert found.netdev.name == name
@@ -207,15 +207,15 @@ LEG_STATES = [
 def test_a_leg_without_a_link_is_on_standby(
     state: str, mii: str, operstate: str, counts: str
 ) -> None:
-    """A bond calls a member active whose link is gone; it does not count then."""
+    """A bond may report a member without a link as active; it does not count."""
     part = leg("e0", A, state, mii, operstate=operstate)
     (found,) = ports(Kernel(hca("x0", A, "Ethernet"), part, bond("e0")))[1].legs
     assert found.bond_state == counts
 
 
 def test_a_netdev_has_its_mac_addresses() -> None:
-    """A bond member has the bond's address and its permanent one; an address that is not known, or
-    the same twice, adds none.
+    """A bond member has the bond's address and its permanent one; an unknown or repeated address
+    adds none.
     """
     shared, own = "a0:88:c2:00:00:01", "A0:88:C2:00:00:02"
     first = leg("e0", A, "active", address=shared, **{"bonding_slave/perm_hwaddr": shared})
@@ -232,8 +232,8 @@ def test_a_netdev_has_its_mac_addresses() -> None:
 
 
 def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
-    """A member whose PCI function has another RDMA device is that one's, also when nothing of it
-    can be read.
+    """A member whose PCI function has another RDMA device belongs to that one, even if it cannot be
+    read.
     """
     devices = [hca("x0", A, "Ethernet"), hca("x1", B, "Ethernet")]
     root = Kernel(*devices, *LEGS, bond("e0", "e1"), errors={f"{CLASS}/x1/ports": EIO})
@@ -241,15 +241,15 @@ def test_a_bond_over_two_devices_gives_none_of_them_legs() -> None:
 
 
 def test_a_netdev_lent_to_a_pod_is_not_found_under_its_name_here() -> None:
-    """The GIDs of a function without a netdev may name the one inside the pod, and ours of that
-    name is another.
+    """The GIDs of a function without a netdev may name the one in the pod; the netdev of that name
+    in this namespace is another.
     """
     root = Kernel(hca("x0", A, "Ethernet", {1: "eth0"}), netdev("eth0", B))
     assert ports(root)[1].netdev is None
 
 
 def test_a_bridge_is_no_bond() -> None:
-    """A master without slaves in `bonding` has no legs, and its member no bond state."""
+    """A master without `bonding/slaves` has no legs, and its member no bond state."""
     bridge = {f"{NET}/br0": None}
     found = ports(
         Kernel(
@@ -262,7 +262,7 @@ def test_a_bridge_is_no_bond() -> None:
 
 
 def upper(below: Entries, name: str, target: str) -> Entries:
-    """`name` stands on top of what `below` says, as a VLAN does."""
+    """Put `name` on top of the netdev of `below`, as a VLAN is."""
     (home,) = {path.rpartition("/")[0] for path in below if path.endswith("/operstate")}
     return below | {f"{home}/upper_{name}": f"../{target}", f"{NET}/{name}": None}
 
@@ -302,9 +302,8 @@ ROUTES: list[tuple[str, list[Entries], bool]] = [
 
 
 ZERO = "0" * 32
-OVER_IPV6: Entries = {
-    "proc/net/ipv6_route": f"{ZERO} 00 {ZERO} 00 {ZERO} 00000400 00000001 00000000 00450003 e0\n".encode()
-}
+IPV6_ROUTE = f"{ZERO} 00 {ZERO} 00 {ZERO} 00000400 00000001 00000000 00450003 e0\n"
+OVER_IPV6: Entries = {"proc/net/ipv6_route": IPV6_ROUTE.encode()}
 ROUTES += [
     ("over IPv6", [PLAIN, routes("eno1"), OVER_IPV6], True),
     ("in a table longer than a page", [PLAIN, routes(*["eno1"] * 200, "e0")], True),
@@ -314,17 +313,15 @@ ROUTES += [
 @pytest.mark.parametrize(
     ("parts", "carries"), [row[1:] for row in ROUTES], ids=[row[0] for row in ROUTES]
 )
-def test_who_carries_the_default_route(parts: list[Entries], carries: bool) -> None:
-    """A netdev does, or whatever stands on top of it: bond, bridge, VLAN, and these on each
-    other.
-    """
+def test_the_netdevs_of_a_default_route(parts: list[Entries], carries: bool) -> None:
+    """The netdev does, or a bond, bridge or VLAN on top of it, at any depth."""
     found = ports(Kernel(hca("x0", A, "Ethernet"), *parts))[1].netdev
     assert found
     assert found.default_route is carries
 
 
-def test_netdevs_that_stand_on_each_other_in_a_circle_end() -> None:
-    """No kernel does it, but a tree that was copied may say so."""
+def test_a_cycle_of_upper_netdevs_ends() -> None:
+    """No kernel makes a cycle of upper devices, but a copied tree may have one."""
     circle: Entries = {f"{NET}/v1/master": "../e0", f"{NET}/v1/upper_e0": None}
     parts = upper(netdev("e0", A, master="../v1"), "v1", "v1") | circle
     del parts[f"{NET}/v1"]
@@ -332,9 +329,9 @@ def test_netdevs_that_stand_on_each_other_in_a_circle_end() -> None:
 
 
 @pytest.mark.parametrize("target", ["../\x1b[2J", "../\udcff", "..", "../a\nb", "../" + "m" * 16])
-def test_a_master_has_a_netdevs_name(target: str) -> None:
-    """A link's target is no more trusted than a file: what is no name is reported, and no path is
-    made of it.
+def test_the_target_of_master_is_a_netdev_name(target: str) -> None:
+    """The target of a link is not trusted: one that is not a netdev name is reported and does not
+    become part of a path.
     """
     link: Entries = {f"{HOME}/{A}/net/e0/master": target}
     root = Kernel(hca("x0", A, "Ethernet"), net("e0"), link)

@@ -1,6 +1,4 @@
-"""The whole way from a tree of kernel files to labels and JSON, over trees that no kernel would
-make.
-"""
+"""From a tree of kernel files to labels and JSON, over trees that no kernel would make."""
 
 from __future__ import annotations
 
@@ -135,8 +133,8 @@ def printable(text: str) -> bool:
 def test_no_tree_breaks_the_agent(
     changes: dict[str, Any], errors: dict[str, int], gone: set[str]
 ) -> None:
-    """Whatever stands in the tree, every label is valid, the report is JSON, and all of it can be
-    printed.
+    """Whatever the tree contains, every label is valid, the report is JSON, and all of it is
+    printable.
     """
     check(kernel(changes, errors, gone))
 
@@ -144,14 +142,14 @@ def test_no_tree_breaks_the_agent(
 @given(changes=trees, glob=st.sampled_from(["*", "ibp0", "mlx5_?", "[", "\u00e9"]))
 @settings(max_examples=40)
 def test_no_glob_breaks_the_agent(changes: dict[str, Any], glob: str) -> None:
-    """Nor does a flag."""
+    """Any glob is accepted by --backend-device and --exclude-device."""
     check(kernel(changes, {}, set()), backend=(glob,))
     check(kernel(changes, {}, set()), excluded=(glob,))
 
 
 @given(path=st.sampled_from(PATHS), number=errnos)
 def test_one_error_costs_one_device_at_most(path: str, number: int) -> None:
-    """A single fault below one device leaves the other as it is."""
+    """A single error below one device does not change the other."""
     outcome = rdma.read(host(Kernel(BASE, errors={path: number}))).outcome
     if "ibp0" in path:
         assert isinstance(outcome, Seen)
@@ -174,7 +172,7 @@ def healthy() -> tuple[Any, ...]:
     ],
 )
 def test_the_three_outcomes(root: Kernel, outcome: type, speed: float | None) -> None:
-    """Seen, absent and failed come through to the report, the last two with a word about them."""
+    """Seen, absent and failed reach the report; absent and failed have a problem."""
     observation = observe(host(root))
     assert isinstance(observation.rdma, outcome)
     assert document(observation, Choices())["speed_gbps"] == speed
@@ -187,7 +185,7 @@ def test_the_three_outcomes(root: Kernel, outcome: type, speed: float | None) ->
     ("number", "problems"), [(errno.ENOENT, 0), (errno.EIO, 1), (errno.ETIMEDOUT, 1)]
 )
 def test_a_boot_without_an_id(number: int, problems: int) -> None:
-    """The boot ID is unknown then, and nothing else is."""
+    """Only the boot ID is unknown then."""
     observation = observe(host(Kernel(BASE, errors={"proc/sys/kernel/random/boot_id": number})))
     assert (observation.boot_id, observation.node, observation.time) == (None, "n1", 0.0)
     assert isinstance(observation.rdma, Seen)

@@ -1,4 +1,4 @@
-"""Devices that are gone while their PCI function is not, and what their labels do."""
+"""Labels of devices that are missing while their PCI function is on the bus."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ LABELED = {"ibp0": A, "ibp1": B}
 
 
 def test_the_labels_of_a_driver_that_reloads_stay() -> None:
-    """Speed and neighbour as they were, with a word about it; without the annotation nobody would
-    know.
-    """
+    """Speed and neighbor are held, with a problem; without the annotation the device is unknown."""
     seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
     assert seen.unbound == ("ibp1",)
     assert any(
@@ -47,9 +45,9 @@ def test_the_labels_of_a_driver_that_reloads_stay() -> None:
     )
 
 
-def test_a_roce_node_whose_driver_is_away_keeps_its_flavor() -> None:
-    """The class is missing, no InfiniBand controller is on the bus, but the function that had the
-    labels is.
+def test_a_roce_node_whose_driver_is_unloaded_keeps_its_flavor() -> None:
+    """The class is missing and no InfiniBand controller is on the bus, but the labeled function
+    is.
     """
     tree = {
         path: entry
@@ -61,8 +59,8 @@ def test_a_roce_node_whose_driver_is_away_keeps_its_flavor() -> None:
     assert render(seen, Naming(), before).labels == before
 
 
-def test_a_front_end_does_not_take_the_place_of_infiniband_whose_driver_is_away() -> None:
-    """Its neighbours and its speed are no backend's; when the hold is over there is none."""
+def test_a_front_end_does_not_replace_infiniband_whose_driver_is_unloaded() -> None:
+    """Its speed and neighbors are not the backend's; after the hold there is no backend."""
     front = hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet", {1: "eth0"}) | netdev(
         "eth0", "0000:aa:00.0"
     )
@@ -78,8 +76,8 @@ def test_a_front_end_does_not_take_the_place_of_infiniband_whose_driver_is_away(
     assert [role.backend for role in ours.ports] == [True]
 
 
-def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
-    """Neither its speed nor its flavor are the node's, while the others' functions are on the
+def test_the_front_end_of_a_node_whose_driver_is_unloaded_is_no_backend() -> None:
+    """It has neither the node's speed nor its flavor while the functions of the backend are on the
     bus.
     """
     front = hca("mlx5_9", B, "Ethernet") | netdev("eth9", B) | routes("eth9")
@@ -92,14 +90,14 @@ def test_the_front_end_of_a_node_whose_driver_is_away_is_no_backend() -> None:
 
 
 def test_it_stays_in_the_annotation() -> None:
-    """Though no label names it any more."""
+    """Also when no label names it."""
     seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
     told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
     assert dict(told.interfaces) == LABELED
 
 
-def test_a_class_that_fails_forgets_nobody() -> None:
-    """Who was unbound before is missed again when it can be read, however long that took."""
+def test_a_class_that_fails_forgets_no_interface() -> None:
+    """The addresses stay in the annotation until the class can be read, however long that takes."""
     seen = replace(
         observe(host(Kernel(WITHOUT)), labeled=LABELED),
         rdma=Failed("blocked"),
@@ -118,8 +116,8 @@ def test_a_class_that_fails_forgets_nobody() -> None:
     ],
     ids=["pulled out", "given to a virtual machine"],
 )
-def test_a_function_that_is_away_takes_its_labels_along(gone: dict[str, str]) -> None:
-    """It is truly absent."""
+def test_the_labels_of_a_removed_function_are_removed(gone: dict[str, str]) -> None:
+    """The device is absent."""
     tree = {
         path: entry
         for path, entry in WITHOUT.items()
@@ -132,9 +130,9 @@ def test_a_function_that_is_away_takes_its_labels_along(gone: dict[str, str]) ->
     assert seen.unbound == ()
 
 
-def test_who_is_there_is_not_missed() -> None:
-    """Under another name, sick, excluded, or as one of several ports; and a class that failed
-    accuses nobody.
+def test_a_device_that_is_present_is_not_missing() -> None:
+    """A device that was renamed, failed, is excluded or has several ports is present; if the class
+    failed, none is missing.
     """
     root = host(Kernel(BOTH))
     renamed = ib("mlx5_1", 0x19)
@@ -145,8 +143,8 @@ def test_who_is_there_is_not_missed() -> None:
     assert unbound(root, Absent("empty"), LABELED)[0] == ("ibp0", "ibp1")
 
 
-def test_who_is_listed_without_a_port_is_missed() -> None:
-    """A class that still names a device which has just been unbound."""
+def test_a_device_listed_without_a_port_is_missing() -> None:
+    """The class still lists a device that has just been unbound."""
     hollow = replace(ib("ibp1", 0x19), pci=None, ports=())
     assert unbound(host(Kernel(BOTH)), Seen((hollow,)), {"ibp1": B})[0] == ("ibp1",)
 
@@ -156,7 +154,7 @@ TIMES = {"90": 90.0, "90s": 90.0, "1.5m": 90.0, "1h": 3600.0, "0": 0.0}
 
 @pytest.mark.parametrize("text", TIMES)
 def test_times_have_units(text: str) -> None:
-    """Seconds where they have none."""
+    """Seconds without one."""
     assert duration(text) == TIMES[text]
 
 
@@ -164,6 +162,6 @@ def test_times_have_units(text: str) -> None:
     "text", ["", "-1", "1d", "1e3", "nan", "inf", "1 h", "\u0661", "9" * 40, "1h\n", "1000h"]
 )
 def test_other_times_are_refused(text: str) -> None:
-    """Loudly."""
+    """With BadParameter."""
     with pytest.raises(BadParameter):
         duration(text)

@@ -1,16 +1,21 @@
-"""The RDMA source over trees in memory: what it sees, what it only guesses at, and what it leaves
-alone.
-"""
+"""The RDMA source over trees in memory and on disk."""
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
 from errno import EACCES, EINVAL, EIO, ENODEV, ENOENT, ETIMEDOUT
+from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.host import Host
 from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
 from agent.sources.rdma import read
+from agent.sysfs.reader import LiveRoot
+from agent.sysfs.worker import DeviceReaders
+from tests.support import dead_filesystem
 from tests.support.kernel_tree import (
     BUS,
     CLASS,
@@ -23,6 +28,11 @@ from tests.support.kernel_tree import (
     netdev,
     routes,
 )
+from tests.support.real_parts import require
+from tests.support.sysfs_on_disk import lay, rewrite
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 LO: Entries = {f"{NET}/lo": "../../devices/virtual/net/lo"}
@@ -76,8 +86,8 @@ def test_a_populated_class_is_read_whole() -> None:
     assert reading.problems == ()
 
 
-def test_a_tree_that_lost_its_links_tells_by_uevent() -> None:
-    """A device copied with its folders in place of links has address and driver in
+def test_a_tree_that_lost_its_links_is_read_by_uevent() -> None:
+    """A device copied with folders in place of its links has its address and driver from
     `device/uevent`.
     """
     facts = {f"{CLASS}/x0/device/uevent": f"DRIVER=irdma\nPCI_SLOT_NAME={B}\n".encode()}
@@ -98,21 +108,21 @@ def test_a_tree_that_lost_its_links_tells_by_uevent() -> None:
 
 @pytest.mark.parametrize("what", [{f"{HOME}/{A}/physfn": f"../{B}"}, {f"{HOME}/{A}/physfn": None}])
 def test_a_virtual_function_has_a_physical_one(what: Entries) -> None:
-    """Be it the kernel's link or the folder that a copy made of it."""
+    """`physfn` is a link in the kernel's tree and a folder in a copied one."""
     devices = seen(Kernel(hca("vf0", A), hca("pf0", B), what))
     assert (devices["vf0"].virtual_function, devices["pf0"].virtual_function) == (True, False)
 
 
 def test_devices_come_in_natural_order() -> None:
-    """mlx5_10 stands after mlx5_9."""
+    """mlx5_10 comes after mlx5_9."""
     root = Kernel(hca("mlx5_10", A), hca("mlx5_9", B))
     assert list(seen(root)) == ["mlx5_9", "mlx5_10"]
 
 
 @pytest.mark.parametrize("nothing", [{}, EMPTY])
 def test_no_hardware_is_absent(nothing: Entries) -> None:
-    """Neither a device nor an InfiniBand controller on the bus: there is none, and that is no
-    problem.
+    """Without a device and without an InfiniBand controller on the bus there is no RDMA hardware;
+    that is not a problem.
     """
     words = "is empty" if nothing else "is not there"
     assert read(host(Kernel(LO, nothing))) == Reading(Absent(f"no RDMA device: /{CLASS} {words}"))
@@ -130,7 +140,7 @@ def test_no_hardware_is_absent(nothing: Entries) -> None:
 def test_an_infiniband_controller_without_its_device_is_a_failure(
     nothing: Entries, code: bytes, driver: str | None
 ) -> None:
-    """The driver is being reloaded, or is not loaded yet; the reason names the function."""
+    """Its driver reloads or is not loaded; the reason names the function."""
     outcome = read(host(Kernel(LO, nothing, controller(code, driver)))).outcome
     assert isinstance(outcome, Failed)
     assert A in outcome.reason
@@ -140,14 +150,14 @@ def test_an_infiniband_controller_without_its_device_is_a_failure(
     "errors", [{BUS: EIO}, {f"{BUS}/{A}/class": EIO}, {BUS: EACCES}, {f"{BUS}/{A}/class": ENODEV}]
 )
 def test_a_bus_that_cannot_be_read_proves_nothing(errors: dict[str, int]) -> None:
-    """Absence takes labels away, so it wants a whole look at the bus."""
+    """Absence removes labels, so it needs a complete read of the bus."""
     reading = read(host(Kernel(LO, controller(b"0x020000\n"), errors=errors)))
     assert isinstance(reading.outcome, Failed)
     assert len(reading.problems) == 1
 
 
 def test_an_odd_netdev_name_does_not_keep_a_node_from_having_no_hardware() -> None:
-    """What is reported of another folder is no doubt about the bus."""
+    """A problem in another folder does not make the read of the bus incomplete."""
     odd: Entries = {f"{NET}/caf\u00e9": None}
     reading = read(host(Kernel(LO, odd, controller(b"0x020000\n"))))
     assert isinstance(reading.outcome, Absent)
@@ -155,7 +165,7 @@ def test_an_odd_netdev_name_does_not_keep_a_node_from_having_no_hardware() -> No
 
 
 def test_no_sys_is_a_failure() -> None:
-    """Where not even `lo` is, nothing is mounted."""
+    """A tree without `lo` is not a mounted sysfs."""
     outcome = read(host(Kernel({}))).outcome
     assert isinstance(outcome, Failed)
     assert "mounted" in outcome.reason
@@ -164,8 +174,8 @@ def test_no_sys_is_a_failure() -> None:
 @pytest.mark.parametrize("path", [CLASS, f"{NET}", f"{BUS}/{A}/class", "proc/net/route"])
 @pytest.mark.parametrize("number", [EIO, ETIMEDOUT])
 def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> None:
-    """Not being able to look is not the same as seeing nothing; a route table that is missing is no
-    reason.
+    """A class that cannot be read has failed, and is not empty; one routing table that cannot be
+    read does not fail an InfiniBand node.
     """
     full = path == "proc/net/route"
     parts = (hca("ibp0", A),) if full else (LO, controller(b"0x020000\n"))
@@ -174,8 +184,8 @@ def test_a_class_that_cannot_be_listed_is_a_failure(path: str, number: int) -> N
 
 
 def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
-    """During firmware recovery the folder is there and does not list; the other device is not
-    touched by it.
+    """During firmware recovery `ports` exists and cannot be listed; the other device is not
+    affected.
     """
     devices = seen(Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/ports": EIO}))
     assert (devices["ibp0"].failure, devices["ibp0"].ports) == ("its ports cannot be listed", ())
@@ -183,14 +193,14 @@ def test_ports_that_cannot_be_listed_make_the_device_a_failure() -> None:
 
 
 def test_a_device_without_ports_is_no_failure() -> None:
-    """`scif0` is a folder with nothing in it, for good."""
+    """`scif0` never has a `ports` folder."""
     root = Kernel({f"{CLASS}/scif0": None}, hca("ibp0", A))
     assert seen(root)["scif0"] == RdmaDevice("scif0", nvswitch_management=False)
     assert [problem.subject for problem in read(host(root)).problems] == [f"/{CLASS}/scif0/ports"]
 
 
 def test_odd_port_folders_are_left_out() -> None:
-    """A port has a number from 1 to 255 without leading zeros; anything else is reported."""
+    """A port number is from 1 to 255, without leading zeros; other names are reported."""
     odd = ["0", "01", "-1", "256", "x", "1x", " 2", "9" * 200]
     root = Kernel(
         hca("ibp0", A, ports={1: None, 255: None}),
@@ -201,7 +211,7 @@ def test_odd_port_folders_are_left_out() -> None:
 
 
 def test_a_device_that_blocks_costs_only_itself() -> None:
-    """Its deadline passes, its facts are unknown, and the other devices are there."""
+    """After its deadline its facts are unknown; the other devices have theirs."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
     root.blocks_below = f"{CLASS}/ibp0"
     start = time.monotonic()
@@ -215,12 +225,163 @@ def test_a_device_that_blocks_costs_only_itself() -> None:
     assert [(p.subject, p.error) for p in reading.problems] == [(f"/{CLASS}/ibp0", "ETIMEDOUT")]
 
 
+def test_a_blocked_device_is_read_again_when_its_read_has_ended() -> None:
+    """Until then it has failed, at no cost to the cycles after the first."""
+    root = Kernel(hca("ibp0", A), hca("ibp1", B))
+    root.blocks_below = f"{CLASS}/ibp1"
+    node = host(root, deadline=0.2)
+    for cycle in range(3):
+        start = time.monotonic()
+        assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+        assert time.monotonic() - start < (5 if cycle == 0 else 0.15)
+        node.readers.refresh()
+    asked = len(root.asked_below(f"{CLASS}/ibp1"))
+    assert failures(node)["ibp1"] == "blocks"
+    assert len(root.asked_below(f"{CLASS}/ibp1")) == asked
+    root.blocks_below = None
+    root.unblocked.set()
+    end = time.monotonic() + 10
+    while failures(node)["ibp1"]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def failures(node: Host) -> dict[str, str | None]:
+    outcome = read(node).outcome
+    assert isinstance(outcome, Seen)
+    return {device.name: device.failure for device in outcome.value}
+
+
+def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
+    """An attribute on a dead filesystem: its device blocks, the other has its facts each cycle."""
+    require(dead_filesystem.missing())
+    sys = lay(hca("ibp0", A) | hca("ibp1", B), tmp_path / "tree")
+    state = tmp_path / "tree" / HOME / B / "infiniband/ibp1/ports/1/state"
+    state.unlink()
+    root = LiveRoot(str(sys), str(tmp_path / "tree/proc"))
+    with dead_filesystem.mounted(tmp_path / "dead") as dead:
+        state.symlink_to(dead / "state")
+        node = Host(root, clock=time.time, deadline=0.2)
+        before = threading.active_count()
+        for _ in range(5):
+            assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+            assert threading.active_count() == before + 2
+            node.readers.refresh()
+    state.unlink()
+    rewrite(state, b"4: ACTIVE\n")
+    end = time.monotonic() + 10
+    while failures(node)["ibp1"]:
+        assert time.monotonic() < end
+        node.readers.refresh()
+    assert threading.active_count() == before + 2
+
+
+class Slow(Kernel):
+    """A tree of which each file below `path` takes `delay` seconds."""
+
+    path, delay = f"{CLASS}/ibp1", 0.06
+
+    def read(self, path: str, limit: int) -> bytes:
+        if path.startswith(self.path):
+            time.sleep(self.delay)
+        return super().read(path, limit)
+
+
+def test_a_slow_device_is_read_late_and_not_lost() -> None:
+    """Its read takes longer than a cycle waits (14 files of 60 ms), so a cycle has the facts of the
+    read before; the end of a read is notified, and that cycle has its facts.
+    """
+    ended = threading.Event()
+    node = replace(
+        host(Slow(hca("ibp0", A), hca("ibp1", B)), deadline=0.3),
+        readers=DeviceReaders(ended.set),
+    )
+    assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+    for _ in range(2):
+        assert ended.wait(10)
+        ended.clear()
+        assert failures(node) == {"ibp0": None, "ibp1": None}
+        node.readers.refresh()
+        assert failures(node) == {"ibp0": None, "ibp1": None}
+
+
+CONSTANTS = ("hca_type", "board_id", "device/vpd")
+
+
+def constants_asked(root: Kernel) -> list[str]:
+    """The attributes of ibp0 that do not change and were read since the last call."""
+    found = [name for name in CONSTANTS if f"{CLASS}/ibp0/{name}" in root.asked]
+    root.asked.clear()
+    return found
+
+
+def cycle(node: Host) -> RdmaDevice:
+    """Read everything again; the first device."""
+    node.readers.refresh()
+    outcome = read(node).outcome
+    assert isinstance(outcome, Seen)
+    return outcome.value[0]
+
+
+def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
+    """A VPD takes milliseconds to read. Another agent, or another function under the same name,
+    is read anew.
+    """
+    root, other = Kernel(hca("ibp0", A), MANAGEMENT), Kernel(hca("ibp0", B))
+    node = host(root)
+    first, second = cycle(node), cycle(node)
+    assert first == second
+    assert (first.hca_type, first.board_id) == ("MT4129", "MT_0000000838")
+    assert first.nvswitch_management
+    assert root.asked.count(f"{CLASS}/ibp0/device/vpd") == 1
+    root.asked.clear()
+    cycle(node)
+    assert constants_asked(root) == []
+    moved = cycle(replace(node, root=other))
+    assert (moved.pci, moved.nvswitch_management) == (B, False)
+    assert constants_asked(other) == list(CONSTANTS)
+    cycle(host(root))
+    assert constants_asked(root) == list(CONSTANTS)
+
+
+@pytest.mark.parametrize("nothing", [LO, LO | EMPTY, hca("ibp1", B)])
+def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
+    """Whether other devices remain, the class is empty, or the class is gone with its driver."""
+    root = Kernel(hca("ibp0", A))
+    node = host(root)
+    cycle(node)
+    node.readers.refresh()
+    read(replace(node, root=Kernel(nothing)))
+    root.asked.clear()
+    cycle(node)
+    assert constants_asked(root) == list(CONSTANTS)
+
+
+@pytest.mark.parametrize("number", [EIO, ENOENT])
+@pytest.mark.parametrize("attribute", CONSTANTS)
+def test_a_failed_read_is_not_remembered(attribute: str, number: int) -> None:
+    """The attribute is read again until there is a value."""
+    node = host(Kernel(hca("ibp0", A), errors={f"{CLASS}/ibp0/{attribute}": number}))
+    sick, well = cycle(node), cycle(replace(node, root=Kernel(hca("ibp0", A))))
+    assert sick != well or attribute == "device/vpd"
+    assert well == seen(Kernel(hca("ibp0", A)))["ibp0"]
+
+
+def test_a_device_without_a_pci_address_is_read_each_time() -> None:
+    """A software device (rxe, siw) has none."""
+    root = Kernel(hca("ibp0", "virtual"))
+    node = host(root)
+    for _ in range(2):
+        cycle(node)
+        assert constants_asked(root) == list(CONSTANTS)
+
+
 @pytest.mark.parametrize(
     "attribute", ["ports", "ports/1/state", "device/vpd", "fw_ver", "device/net", "device/physfn"]
 )
 def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
-    """The kernel gave up at one attribute: nothing else of the device is asked, and nothing read
-    before is kept.
+    """After ETIMEDOUT no further attribute of the device is read, and those read before are
+    dropped.
     """
     root = Kernel(hca("ibp0", A), hca("ibp1", B), errors={f"{CLASS}/ibp0/{attribute}": ETIMEDOUT})
     devices = seen(root)
@@ -231,7 +392,7 @@ def test_a_read_that_timed_out_is_a_device_that_blocks(attribute: str) -> None:
 
 @pytest.mark.parametrize("layer", ["InfiniBand", "Ethernet"])
 def test_an_excluded_device_is_not_touched(layer: str) -> None:
-    """Nothing at or below its folder is read, by whatever way, nor its netdev."""
+    """Neither its folder nor its netdev is read, by any path."""
     root = Kernel(
         hca("ibp0", A, layer), netdev("eth0", A), hca("ibp1", B, layer), netdev("eth1", B)
     )
@@ -257,8 +418,8 @@ VPDS = [
 def test_counters_of_what_may_manage_nvswitches_are_not_read(
     part: Entries, errors: dict[str, int], found: bool | None
 ) -> None:
-    """Every read of them would write to the kernel log, so they are read only where the VPD says
-    no.
+    """Each read of them would log to the kernel log, so they are read only if the VPD rules that
+    out.
     """
     root = Kernel(hca("ibp0", A), part, errors=errors)
     device = seen(root)["ibp0"]
@@ -270,7 +431,7 @@ def test_counters_of_what_may_manage_nvswitches_are_not_read(
 @pytest.mark.parametrize("number", [ENOENT, ENODEV])
 @pytest.mark.parametrize("after", range(1, 25, 2))
 def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
-    """Half of what it was is no fact of it, and the other device does not notice."""
+    """A partial device is never returned, and the other device is not affected."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
     root.vanishes = (f"{CLASS}/ibp0", after, number)
     devices = seen(root)
@@ -280,8 +441,10 @@ def test_a_device_may_vanish_at_any_read(number: int, after: int) -> None:
 
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
-def test_without_the_routes_nobody_knows_the_front_end(layer: str) -> None:
-    """On InfiniBand nobody asks; and a table that is not there is an empty one."""
+def test_without_the_routes_the_front_end_is_unknown(layer: str) -> None:
+    """An Ethernet node fails; on an InfiniBand node the routes do not matter. A missing table is an
+    empty one.
+    """
     errors = {"proc/net/route": EIO}
     outcome = read(host(Kernel(hca("x0", A, layer), routes("eth0"), errors=errors))).outcome
     assert isinstance(outcome, Failed) == (layer == "Ethernet")
@@ -294,8 +457,10 @@ def test_without_the_routes_nobody_knows_the_front_end(layer: str) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["hca_type", "board_id"])
-def test_a_device_whose_kind_cannot_be_read_outvotes_nobody(attribute: str) -> None:
-    """It would be of a kind of its own among Ethernet devices; on InfiniBand nobody asks."""
+def test_a_device_whose_kind_cannot_be_read_fails(attribute: str) -> None:
+    """It would be a kind of its own among Ethernet devices; on InfiniBand the kind does not
+    matter.
+    """
     errors = {f"{CLASS}/{name}/{attribute}": EIO for name in ("mlx5_0", "ibp1")}
     devices = seen(Kernel(hca("mlx5_0", A, "Ethernet"), hca("ibp1", B), errors=errors))
     assert (devices["mlx5_0"].failure, devices["mlx5_0"].ports) == ("its kind cannot be read", ())
@@ -307,7 +472,7 @@ def test_a_device_whose_kind_cannot_be_read_outvotes_nobody(attribute: str) -> N
     "attribute", ["rate", "state", "phys_state", "has_smi", "gids/0", "counters/link_downed"]
 )
 def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
-    """The port's other facts are there, and the problem names the file."""
+    """The port's other facts are known, and the problem names the file."""
     path = f"{CLASS}/ibp0/ports/1/{attribute}"
     reading = read(host(Kernel(hca("ibp0", A), errors={path: number})))
     assert isinstance(reading.outcome, Seen)
@@ -326,7 +491,7 @@ def test_one_odd_attribute_costs_itself(attribute: str, number: int) -> None:
 
 
 def test_a_class_of_links_that_lead_nowhere_is_a_failure() -> None:
-    """A tree copied without what its links lead to is no node without HCAs."""
+    """A tree that was copied without the targets of its links is not a node without HCAs."""
     reading = read(
         host(
             Kernel({f"{CLASS}/x0": "../../devices/gone/x0", f"{CLASS}/x1": "../../devices/gone/x1"})

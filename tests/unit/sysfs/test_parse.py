@@ -1,6 +1,4 @@
-"""Texts of kernel files and what they mean; each table row is one text and its value, everything
-else is Malformed.
-"""
+"""Parsers of kernel files: a table row is a text and its value; any other text is Malformed."""
 
 from __future__ import annotations
 
@@ -201,7 +199,7 @@ short 00
 
 @pytest.mark.parametrize(("text", "gbps"), RATES)
 def test_a_rate_is_its_number(text: str, gbps: float) -> None:
-    """The number in front counts, whatever speed and width stand behind it."""
+    """Width and speed behind the number do not matter."""
     assert kernel.rate(text) == gbps
 
 
@@ -214,13 +212,13 @@ def test_what_no_kernel_prints_is_no_rate(text: str) -> None:
 
 @pytest.mark.parametrize(("parse", "text", "value"), VALUES)
 def test_values(parse: Callable[[str], Any], text: str, value: object) -> None:
-    """What the kernel prints becomes its value, and "I do not know" becomes None."""
+    """A text that the kernel prints has its value; one that means unknown is None."""
     assert parse(text) == value
 
 
 @pytest.mark.parametrize(("parse", "text"), NONSENSE)
 def test_nonsense_is_malformed(parse: Callable[[str], Any], text: str) -> None:
-    """What the kernel never prints is refused, with the text in the message."""
+    """A text that the kernel never prints is refused, and the message is printable."""
     with pytest.raises(Malformed) as caught:
         parse(text)
     assert str(caught.value).isprintable()
@@ -230,15 +228,15 @@ def test_nonsense_is_malformed(parse: Callable[[str], Any], text: str) -> None:
     "parse", [kernel.rate, kernel.enumeration, kernel.guid, kernel.number, kernel.netdev_name]
 )
 def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any]) -> None:
-    """A page of garbage makes a line, not a page, of error."""
+    """A page of garbage makes a message of one line."""
     with pytest.raises(Malformed) as caught:
         parse("\x1b" * 4096)
     assert len(str(caught.value)) < 400
 
 
 def test_default_routes_are_those_that_are_up() -> None:
-    """Neither a subnet, half of the world, a rejecting route nor one that is down is a default
-    route.
+    """The route of a subnet or of half the address space, a rejecting route and one that is down
+    are not default routes.
     """
     assert kernel.ipv4_default_netdevs(ROUTES) == {"default0", "direct0"}
     assert kernel.ipv6_default_netdevs(ROUTES6) == {"default0"}
@@ -251,14 +249,14 @@ def test_default_routes_are_those_that_are_up() -> None:
     | st.sampled_from([row[1] for row in VALUES])
 )
 def test_any_text_is_a_value_or_malformed(parse: Callable[[str], Any], text: str) -> None:
-    """No text makes a parser raise anything else."""
+    """A parser raises only Malformed, whatever the text."""
     with suppress(Malformed):
         parse(text)
 
 
 @given(text=st.text())
 def test_a_netdev_name_can_be_part_of_a_path(text: str) -> None:
-    """What passes for a netdev name stays in its folder and within IFNAMSIZ."""
+    """An accepted name has no separator and fits into IFNAMSIZ."""
     try:
         name = kernel.netdev_name(text)
     except Malformed:

@@ -1,6 +1,4 @@
-"""The one reader of kernel files: what is silent, what is a problem, and what it never waits
-for.
-"""
+"""The reader of kernel files: errors that are not problems, errors that are, and its limits."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ ODD = sorted(set(errno.errorcode) - NOT_AVAILABLE - {errno.ETIMEDOUT})
 
 
 class DictRoot:
-    """A Root over a dict: bytes are files, lists are folders, text is a link, a number is an
+    """A Root over a dict: bytes are a file, a list is a folder, a text is a link, a number is an
     errno.
     """
 
@@ -77,10 +75,8 @@ every_read = pytest.mark.parametrize(
 
 @every_read
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ENODATA])
-def test_an_attribute_that_is_not_there_is_silent(
-    read: Callable[[Reader], object], number: int
-) -> None:
-    """What a driver does not have is None, and no problem."""
+def test_a_missing_attribute_is_no_problem(read: Callable[[Reader], object], number: int) -> None:
+    """An attribute that a driver does not have is None, and not a problem."""
     subject = reader(number)
     assert read(subject) is None
     assert subject.problems == []
@@ -88,7 +84,7 @@ def test_an_attribute_that_is_not_there_is_silent(
 
 @every_read
 def test_every_other_errno_is_a_problem(read: Callable[[Reader], object]) -> None:
-    """A read that fails is None, and its problem names the path and the errno."""
+    """The value is None; the problem names the path and the errno."""
     for number in ODD:
         subject = reader(number)
         if (read(subject), number) != ("", errno.EINVAL):  # what readlink says of a folder
@@ -99,15 +95,13 @@ def test_every_other_errno_is_a_problem(read: Callable[[Reader], object]) -> Non
 
 @every_read
 def test_a_read_that_timed_out_ends_the_reading(read: Callable[[Reader], object]) -> None:
-    """A blocked device is not asked for its next attribute; the error names the one that
-    blocked.
-    """
+    """The next attribute of the device is not read; the error names the one that timed out."""
     with pytest.raises(Unavailable, match=f"^/{FILE}: .*timed out"):
         read(reader(errno.ETIMEDOUT))
 
 
 def test_an_errno_can_be_quiet() -> None:
-    """Where an attribute says "unset" by an errno, that errno is no problem, and only that one."""
+    """Where an errno means that an attribute is unset, that errno is not a problem; others are."""
     unset, broken = reader(errno.EINVAL), reader(errno.EIO)
     assert unset.text(FILE, quiet=UNSET) is None
     assert unset.value(FILE, int, quiet=UNSET) is None
@@ -116,7 +110,7 @@ def test_an_errno_can_be_quiet() -> None:
 
 
 def test_an_error_without_errno_is_a_problem() -> None:
-    """An OSError that carries no number does not make the reader stumble."""
+    """An OSError without a number has a problem without a name."""
 
     class Numberless(DictRoot):
         def read(self, path: str, limit: int) -> bytes:
@@ -140,7 +134,7 @@ def test_an_error_without_errno_is_a_problem() -> None:
     ],
 )
 def test_text_has_no_white_space_around_it(data: bytes, text: str | None) -> None:
-    """The text of an attribute is what stands between its white space; an empty one is unknown."""
+    """The text of an attribute is stripped; an empty one is None."""
     subject = reader(data)
     assert subject.text(FILE) == text
     assert subject.problems == []
@@ -150,9 +144,7 @@ def test_text_has_no_white_space_around_it(data: bytes, text: str | None) -> Non
     "data", [b"\xff\xfe", b"a\0b", b"a\x1b[2Jb", b"a\rb", "a\u202eb".encode(), b"x" * (PAGE + 1)]
 )
 def test_what_is_no_text_is_a_problem(data: bytes) -> None:
-    """Bytes that are no UTF-8, cannot be printed or do not end are refused whole, and not
-    repeated.
-    """
+    """Bytes that are not UTF-8, not printable or too many are refused, and not quoted."""
     subject = reader(data)
     assert subject.text(FILE) is None
     (problem,) = subject.problems
@@ -161,7 +153,7 @@ def test_what_is_no_text_is_a_problem(data: bytes) -> None:
 
 
 def test_reads_are_bounded() -> None:
-    """A file is asked for its limit and one byte more, which tells that it is too long."""
+    """One byte more than the limit is read, to detect a file that is too long."""
     root = DictRoot({FILE: b"1" * 100})
     subject = Reader(root, "rdma")
     assert subject.text(FILE, 10) is None
@@ -170,7 +162,7 @@ def test_reads_are_bounded() -> None:
 
 
 def test_a_value_that_makes_no_sense_is_a_problem() -> None:
-    """What a parser refuses is None, and a problem at the file's path; what is not there is not
+    """A Malformed value is None and a problem with the file's path; a missing file is not
     parsed.
     """
 
@@ -184,7 +176,7 @@ def test_a_value_that_makes_no_sense_is_a_problem() -> None:
 
 
 def test_names_are_printable_and_in_natural_order() -> None:
-    """A name that a terminal or a label could not take is left out and reported, spelled out."""
+    """An unprintable name is left out and reported in escaped form."""
     bad = ["mlx5\n1", "\x1b[2J", "caf\u00e9", "\udcff", "a\0", "\x1b" * 255]
     subject = reader(["mlx5_10", "mlx5_9", *bad, "mlx5_bond_0"], FOLDER)
     assert subject.names(FOLDER) == ["mlx5_9", "mlx5_10", "mlx5_bond_0"]
@@ -195,9 +187,7 @@ def test_names_are_printable_and_in_natural_order() -> None:
 
 
 def test_a_link_is_its_target() -> None:
-    """A copied tree has a folder where the kernel has a link: there is something, and it leads
-    nowhere.
-    """
+    """A folder in place of a link, as in a copied tree, exists but has no target."""
     assert reader("../../x", LINK).link(LINK) == "../../x"
     assert reader([], LINK).link(LINK) == ""
     assert reader([], FOLDER).link(LINK) is None
@@ -205,9 +195,7 @@ def test_a_link_is_its_target() -> None:
 
 @given(data=st.binary(max_size=64) | st.text(max_size=20).map(str.encode))
 def test_any_bytes_are_printable_text_or_a_problem(data: bytes) -> None:
-    """What comes out of the reader can be shown; what does not come out is reported, unless it was
-    blank.
-    """
+    """A text is printable; None is reported unless the file was blank."""
     subject = reader(data)
     text = subject.text(FILE)
     assert text is None or (
@@ -226,8 +214,8 @@ def live(tmp_path: Path) -> LiveRoot:
     return LiveRoot(str(tmp_path / "sys"), str(tmp_path / "proc"))
 
 
-def test_sys_may_stand_elsewhere(live: LiveRoot, tmp_path: Path) -> None:
-    """`sys/` is where the host's /sys is mounted, and `proc/` where its /proc is."""
+def test_sys_may_be_mounted_elsewhere(live: LiveRoot, tmp_path: Path) -> None:
+    """`sys/` and `proc/` are read below the given mount points."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "sys/attribute").write_text("1\n")
     (tmp_path / "proc/table").write_text("2\n")
@@ -239,9 +227,7 @@ def test_sys_may_stand_elsewhere(live: LiveRoot, tmp_path: Path) -> None:
 
 
 def test_a_fifo_does_not_block(live: LiveRoot, tmp_path: Path) -> None:
-    """Nobody writes into it, and the reader does not wait for somebody; nor for one who says
-    nothing.
-    """
+    """A read of a FIFO returns at once, with a writer and without one."""
     os.mkfifo(tmp_path / "sys/fifo")
     assert live.read("sys/fifo", PAGE) == b""
     writer = os.open(tmp_path / "sys/fifo", os.O_RDWR | os.O_NONBLOCK)
@@ -253,14 +239,14 @@ def test_a_fifo_does_not_block(live: LiveRoot, tmp_path: Path) -> None:
 
 
 def test_an_endless_file_is_cut_off(live: LiveRoot, tmp_path: Path) -> None:
-    """No file makes the agent read more than the limit."""
+    """No file is read beyond the limit."""
     (tmp_path / "sys/endless").symlink_to("/dev/zero")
     assert live.read("sys/endless", TABLE) == bytes(TABLE)
     assert live.read("sys/endless", 7) == bytes(7)
 
 
 def test_a_folder_is_no_file_and_a_file_no_folder(live: LiveRoot, tmp_path: Path) -> None:
-    """Both fail as the kernel says it, and the file descriptor is closed."""
+    """Both fail with the kernel's errno, and the descriptor is closed."""
     (tmp_path / "sys/folder").mkdir()
     (tmp_path / "sys/file").touch()
     before = set(os.listdir("/proc/self/fd"))
@@ -272,9 +258,7 @@ def test_a_folder_is_no_file_and_a_file_no_folder(live: LiveRoot, tmp_path: Path
 
 
 def test_a_table_of_the_kernel_is_read_whole() -> None:
-    """A procfs table comes in pieces of up to a page; all of them are read, to the last mapping of
-    this process.
-    """
+    """A procfs table is returned about a page at a time; all of it is read, up to the limit."""
     last = Path("/proc/self/maps").read_text().splitlines()[-1]
     data = LiveRoot().read("proc/self/smaps", TABLE)
     assert len(data) > 2 * PAGE

@@ -1,204 +1,396 @@
-"""Work that may block for good: what blocks costs its own result, and nothing else."""
+"""One thread per device: a slow device is late, a blocked one is missing, and both are alone."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.sysfs.worker import run_each
+from agent.sysfs.reader import LiveRoot
+from agent.sysfs.worker import DEVICE_TIMEOUT, DeviceReaders, DeviceWorker
+from tests.support import dead_filesystem
+from tests.support.real_parts import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-PATIENCE = 0.1
-DEADLINE = (
-    1.0  # for what blocks; far from the patience, so that a busy machine does not confuse them
-)
-PLENTY = 30.0  # for what does not
+SHORT = 0.2  # seconds to wait for a read that blocks
+PLENTY = 30.0  # seconds for one that does not
 
 
-class Gate:
-    """Items named in `shut` block until the test is over; every call is noted with its thread and
-    its time.
+class Device:
+    """A device whose reads are counted, and block while `gate` is closed; it has the reads' number
+    as its fact.
     """
 
-    def __init__(self, *shut: int) -> None:
-        self.started: dict[int, float] = {}
-        self.finished: dict[int, float] = {}
-        self.threads: set[threading.Thread] = set()
-        self.opened = threading.Event()
-        self._shut = shut
+    def __init__(self) -> None:
+        self.reads = 0
+        self.threads: list[threading.Thread] = []
+        self.gate = threading.Event()
+        self.gate.set()
 
-    def __call__(self, item: int) -> str:
-        self.threads.add(threading.current_thread())
-        self.started[item] = time.monotonic()
-        if item in self._shut:
-            self.opened.wait(30)
-        self.finished[item] = time.monotonic()
-        return str(item)
+    def __call__(self) -> int:
+        self.reads += 1
+        self.threads.append(threading.current_thread())
+        number = self.reads
+        self.gate.wait(PLENTY)
+        return number
 
 
-@contextmanager
-def gate(*shut: int) -> Iterator[Gate]:
-    work = Gate(*shut)
-    try:
-        yield work
-    finally:
-        work.opened.set()
-        for thread in work.threads:
-            thread.join(5)
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_every_item_has_its_result() -> None:
-    """Results are by item, and an item that is named twice has one."""
-    assert run_each(str, [1, 2, 3, 2], PLENTY) == {1: "1", 2: "2", 3: "3"}
+def threads() -> list[str]:
+    """The names of the workers' threads."""
+    return sorted(one.name for one in threading.enumerate() if one.name.startswith("device "))
 
 
-def test_falsy_items_and_results_are_items_and_results() -> None:
-    """None, 0 and "" are worked on like any other."""
-    assert run_each(lambda item: item, [None, 0, ""], PLENTY) == {None: None, 0: 0, "": ""}
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
-def test_no_thread_without_work() -> None:
-    """With nothing to do, no thread is started and nothing is waited for."""
-    before, start = threading.active_count(), time.monotonic()
-    assert run_each(str, [], PLENTY, patience=PLENTY) == {}
-    assert threading.active_count() <= before
-    assert time.monotonic() - start < PLENTY / 3
+@dataclass
+class Rack:
+    """The devices and readers of one test."""
+
+    all_devices: list[Device] = field(default_factory=list)
+    all_readers: list[DeviceReaders] = field(default_factory=list)
+
+    def devices(self, *names: str) -> dict[str, Device]:
+        """Devices whose reads end with the test at the latest."""
+        found = {name: Device() for name in names}
+        self.all_devices += found.values()
+        return found
+
+    def readers(
+        self,
+        notify: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        worker: Callable[[str], DeviceWorker] = DeviceWorker,
+    ) -> DeviceReaders:
+        """Readers that are closed with the test."""
+        self.all_readers.append(DeviceReaders(notify, clock=clock, worker=worker))
+        return self.all_readers[-1]
 
 
-def test_one_thread_when_nothing_blocks() -> None:
-    """A hundred quick items are one thread's work, in order."""
-    with gate() as work:
-        run_each(work, range(100), PLENTY, patience=PLENTY)
-        assert len(work.threads) == 1
-        assert list(work.started) == list(range(100))
+@pytest.fixture
+def rack() -> Iterator[Rack]:
+    found = Rack()
+    yield found
+    for device in found.all_devices:
+        device.gate.set()
+    for readers in found.all_readers:
+        readers.close()
+    until(lambda: not threads())
 
 
-def test_steady_work_needs_one_thread() -> None:
-    """It is one item that may take no longer than the patience, not all of them together."""
-    with gate() as work:
-
-        def steady(item: int) -> str:
-            time.sleep(0.01)
-            return work(item)
-
-        run_each(steady, range(40), PLENTY, patience=0.3)
-        assert len(work.threads) == 1
-
-
-def test_threads_are_daemons_and_not_the_callers() -> None:
-    """What blocks neither holds up its caller nor the end of the process."""
-    with gate() as work:
-        run_each(work, [1], PLENTY)
-        (thread,) = work.threads
+def test_every_device_has_its_facts_and_its_thread(rack: Rack) -> None:
+    """The threads are daemons and stay; each reads its own device, and nothing else does."""
+    jobs = rack.devices("ibp0", "ibp1")
+    readers = rack.readers()
+    for number in (1, 2, 3):
+        assert readers.read(jobs, PLENTY) == {"ibp0": number, "ibp1": number}
+        readers.refresh()
+    assert threads() == ["device ibp0", "device ibp1"]
+    for job in jobs.values():
+        (thread,) = set(job.threads)
         assert thread.daemon
-        assert thread is not threading.current_thread()
+    readers.close()
+    until(lambda: not threads())
 
 
-@pytest.mark.parametrize("blocked", [0, 2, 4])
-def test_what_blocks_costs_only_itself(blocked: int) -> None:
-    """The others are done within the patience, and the deadline ends the wait."""
+def test_facts_are_read_once_until_they_are_old(rack: Rack) -> None:
+    """A second `read` has them without a read of the device; `refresh` makes them old."""
+    jobs = rack.devices("ibp0")
+    readers = rack.readers()
+    assert readers.read(jobs, PLENTY) == readers.read(jobs, PLENTY) == {"ibp0": 1}
+    readers.refresh()
+    readers.refresh()
+    assert readers.read(jobs, PLENTY) == {"ibp0": 2}
+
+
+def test_falsy_facts_are_facts(rack: Rack) -> None:
+    """None and 0 are not missing."""
+    facts: dict[str, Callable[[], int | None]] = {"ibp0": lambda: None, "ibp1": lambda: 0}
+    assert rack.readers().read(facts, PLENTY) == {"ibp0": None, "ibp1": 0}
+
+
+def test_no_thread_without_devices(rack: Rack) -> None:
+    """With nothing to read, no thread is started and nothing is waited for."""
     start = time.monotonic()
-    with gate(blocked) as work:
-        results = run_each(work, range(5), DEADLINE, patience=PATIENCE)
-        took = time.monotonic() - start
-        assert results == {item: str(item) for item in range(5) if item != blocked}
-        assert max(work.finished.values()) - start < DEADLINE
-        assert DEADLINE <= took < 3 * DEADLINE
-        assert len(work.threads) <= 2
-
-
-def test_several_that_block_cost_their_patience_each() -> None:
-    """Each blocked item takes a thread of its own; the deadlines run side by side."""
-    with gate(0, 1, 2, 3) as work:
-        results = run_each(work, range(6), DEADLINE, patience=PATIENCE)
-        assert results == {4: "4", 5: "5"}
-        assert len(work.threads) == 5
-        assert work.started[5] - work.started[0] < 2 * DEADLINE
-
-
-def test_what_blocks_is_replaced_once() -> None:
-    """The thread that took over is not taken for stuck as long as it comes along."""
-    with gate(0) as work:
-
-        def steady(item: int) -> str:
-            time.sleep(0.01)
-            return work(item)
-
-        run_each(steady, range(100), DEADLINE, patience=0.3)
-        assert len(work.threads) == 2
-
-
-def test_all_blocked_is_no_result() -> None:
-    """When everything blocks, the answer is empty and not late."""
-    with gate(0, 1) as work:
-        assert run_each(work, range(2), DEADLINE, patience=PATIENCE) == {}
-        assert len(work.threads) == 2
-
-
-def test_the_deadline_is_each_items_own() -> None:
-    """Time that earlier items took is not taken from later ones."""
-
-    def slow(item: int) -> int:
-        time.sleep(0.15)
-        return item
-
-    assert run_each(slow, range(4), 0.4, patience=0.17) == {0: 0, 1: 1, 2: 2, 3: 3}
-
-
-def test_the_last_result_ends_the_wait() -> None:
-    """The caller goes on at once, not at the next tick of its patience."""
-    start = time.monotonic()
-    assert run_each(str, [1], PLENTY, patience=PLENTY) == {1: "1"}
+    assert rack.readers().read({}, PLENTY) == {}
+    assert threads() == []
     assert time.monotonic() - start < PLENTY / 3
+
+
+def test_the_last_read_ends_the_wait(rack: Rack) -> None:
+    """The caller continues at once, not at the end of its timeout."""
+    jobs = rack.devices("ibp0")
+    start = time.monotonic()
+    assert rack.readers().read(jobs, PLENTY) == {"ibp0": 1}
+    assert time.monotonic() - start < PLENTY / 3
+
+
+def test_a_blocked_device_costs_one_thread_and_one_wait(rack: Rack) -> None:
+    """It is missing and the others are read, however often it is asked for; it is waited for once,
+    and read again when it ends.
+    """
+    calls: list[str] = []
+    jobs = rack.devices("ibp0", "ibp1", "ibp2")
+    jobs["ibp1"].gate.clear()
+    clock = Clock()
+    readers = rack.readers(lambda: calls.append("notified"), clock=clock)
+    start = time.monotonic()
+    assert readers.read(jobs, SHORT) == {"ibp0": 1, "ibp2": 1}
+    assert SHORT <= time.monotonic() - start < PLENTY / 3
+    for number in range(2, 12):
+        clock.now += 1.0
+        readers.refresh()
+        start = time.monotonic()
+        assert readers.read(jobs, SHORT) == {"ibp0": number, "ibp2": number}
+        assert time.monotonic() - start < SHORT
+    assert threads() == ["device ibp0", "device ibp1", "device ibp2"]
+    assert (jobs["ibp1"].reads, calls) == (1, [])
+    jobs["ibp1"].gate.set()
+    until(lambda: calls == ["notified"])
+    assert readers.read(jobs, PLENTY) == {"ibp0": 11, "ibp1": 2, "ibp2": 11}
+    assert (jobs["ibp1"].reads, calls) == (2, ["notified"])
+
+
+def test_a_late_device_has_its_last_facts_until_it_counts_as_blocked(rack: Rack) -> None:
+    """Less than DEVICE_TIMEOUT after its read began it has the facts of the read before."""
+    jobs = rack.devices("ibp0")
+    clock = Clock()
+    readers = rack.readers(clock=clock)
+    assert readers.read(jobs, PLENTY) == {"ibp0": 1}
+    readers.refresh()
+    jobs["ibp0"].gate.clear()
+    assert readers.read(jobs, SHORT) == {"ibp0": 1}
+    clock.now += DEVICE_TIMEOUT - 0.01
+    assert readers.read(jobs, SHORT) == {"ibp0": 1}
+    clock.now += 0.01
+    assert readers.read(jobs, SHORT) == {}
+
+
+def test_a_late_read_notifies_once_and_is_not_repeated(rack: Rack) -> None:
+    """Its facts are taken by the next `read`, without another read of the device: no loop spins."""
+    calls: list[str] = []
+    jobs = rack.devices("ibp0")
+    readers = rack.readers(lambda: calls.append("notified"))
+    jobs["ibp0"].gate.clear()
+    assert readers.read(jobs, SHORT) == {}
+    jobs["ibp0"].gate.set()
+    until(lambda: calls == ["notified"])
+    for _ in range(3):
+        assert readers.read(jobs, PLENTY) == {"ibp0": 1}
+    assert calls == ["notified"]
+
+
+def test_a_refresh_during_a_read_asks_once_more(rack: Rack) -> None:
+    """What is read already may have been read before the change, so the device is read again."""
+    jobs = rack.devices("ibp0")
+    readers = rack.readers()
+    jobs["ibp0"].gate.clear()
+    assert readers.read(jobs, SHORT) == {}
+    readers.refresh()
+    jobs["ibp0"].gate.set()
+    until(lambda: readers.read(jobs, SHORT) == {"ibp0": 2})
+
+
+def test_a_read_that_is_waited_for_does_not_notify(rack: Rack) -> None:
+    """Its caller has the facts."""
+    calls: list[str] = []
+    jobs = rack.devices("ibp0", "ibp1")
+    readers = rack.readers(lambda: calls.append("notified"))
+    jobs["ibp0"].gate.clear()
+    threading.Timer(SHORT, jobs["ibp0"].gate.set).start()
+    assert readers.read(jobs, PLENTY) == {"ibp0": 1, "ibp1": 1}
+    assert calls == []
+
+
+def test_a_device_that_is_slow_each_time_is_read_each_time(rack: Rack) -> None:
+    """Each cycle has the facts of the one before; no read is lost (20 files of 60 ms each)."""
+    jobs = rack.devices("ibp0", "ibp1")
+    reads: list[int] = []
+
+    def slow() -> int:
+        for _ in range(20):
+            time.sleep(0.06)
+        reads.append(len(reads))
+        return len(reads)
+
+    calls: list[str] = []
+    readers = rack.readers(lambda: calls.append("notified"))
+    for number in (1, 2):
+        readers.refresh()
+        found = readers.read(jobs | {"ibp0": slow}, 1.0)
+        assert found.get("ibp0") == (number - 1 or None)
+        assert found["ibp1"] == number
+        until(lambda number=number: len(calls) == number)  # type: ignore[misc]
+        assert readers.read(jobs | {"ibp0": slow}, 1.0)["ibp0"] == number
+
+
+def test_a_device_that_is_gone_leaves_no_thread(rack: Rack) -> None:
+    """Its worker ends and its facts and constants are forgotten; one that returns is read anew."""
+    jobs = rack.devices("ibp0", "ibp1")
+    readers = rack.readers()
+    readers.constants("ibp0")["0000:18:00.0", "hca_type"] = "MT4129"
+    for number in range(1, 20):
+        assert readers.read(jobs, PLENTY) == {"ibp0": number, "ibp1": 1}
+        assert readers.read({"ibp1": jobs["ibp1"]}, PLENTY) == {"ibp1": 1}
+        until(lambda: threads() == ["device ibp1"])
+        assert readers.constants("ibp0") == {}
+    readers.keep(())
+    until(lambda: not threads())
+
+
+def test_a_device_that_is_gone_while_it_blocks_gets_no_second_thread(rack: Rack) -> None:
+    """When it is back it has the thread that is stuck; its facts of before are not handed out."""
+    jobs = rack.devices("ibp0")
+    readers = rack.readers()
+    assert readers.read(jobs, PLENTY) == {"ibp0": 1}
+    jobs["ibp0"].gate.clear()
+    readers.refresh()
+    assert readers.read(jobs, SHORT) == {"ibp0": 1}
+    for _ in range(5):
+        readers.keep(())
+        readers.refresh()
+        assert readers.read(jobs, SHORT) == {}
+    assert threads() == ["device ibp0"]
+    jobs["ibp0"].gate.set()
+    until(lambda: readers.read(jobs, SHORT) == {"ibp0": 3})
+    readers.keep(())
+    until(lambda: not threads())
+
+
+def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
+    """Nor do those whose device blocks, once its read has ended."""
+    jobs = rack.devices("ibp0", "ibp1")
+    jobs["ibp1"].gate.clear()
+    assert DeviceReaders().read(jobs, SHORT) == {"ibp0": 1}
+    jobs["ibp1"].gate.set()
+    gc.collect()
+    until(lambda: not threads())
+
+
+def test_closed_readers_notify_no_more(rack: Rack) -> None:
+    """A read that ends after the agent's loop has ended wakes nobody."""
+    calls: list[str] = []
+    jobs = rack.devices("ibp0")
+    readers = rack.readers(lambda: calls.append("notified"))
+    jobs["ibp0"].gate.clear()
+    assert readers.read(jobs, SHORT) == {}
+    readers.close()
+    jobs["ibp0"].gate.set()
+    until(lambda: not threads())
+    assert calls == []
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), KeyboardInterrupt(), SystemExit(3)])
-def test_an_exception_surfaces(error: BaseException) -> None:
-    """A bug in the work is the caller's to see, after the other items were worked on."""
-    done = []
-
-    def work(item: int) -> None:
-        if item == 1:
-            raise error
-        done.append(item)
-
-    with pytest.raises(type(error)) as caught:
-        run_each(work, range(3), PLENTY)
-    assert caught.value is error
-    assert done == [0, 2]
-
-
-def test_late_work_does_not_spoil_the_next_look() -> None:
-    """What ends after its deadline is dropped, without an error in its thread and without touching
-    the result.
+def test_an_exception_surfaces(rack: Rack, error: BaseException) -> None:
+    """A bug of a job is raised by `read`, after the others were read; the device has no facts until
+    a read of it succeeds.
     """
-    with gate(0) as work:
-        results = run_each(work, range(2), 0.3, patience=0.05)
-        work.opened.set()
-        for thread in work.threads:
-            thread.join(5)
-        assert 0 in work.finished
-        assert results == {1: "1"}
-        assert run_each(work, range(2), PLENTY) == {0: "0", 1: "1"}
+    jobs = rack.devices("ibp0", "ibp2")
+
+    def broken() -> int:
+        raise error
+
+    readers = rack.readers()
+    with pytest.raises(type(error)) as caught:
+        readers.read({"ibp1": broken} | jobs, PLENTY)
+    assert caught.value is error
+    assert [job.reads for job in jobs.values()] == [1, 1]
+    assert readers.read(jobs | {"ibp1": broken}, PLENTY) == {"ibp0": 1, "ibp2": 1}
+    readers.refresh()
+    assert readers.read(jobs | {"ibp1": lambda: 7}, PLENTY)["ibp1"] == 7
+
+
+def test_no_thread_to_be_had(rack: Rack) -> None:
+    """The system's refusal is raised, and the next `read` tries again."""
+    refused = [True]
+
+    class Refused(DeviceWorker):
+        def start(self) -> None:
+            if refused[0]:
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    jobs = rack.devices("ibp0")
+    readers = rack.readers(worker=Refused)
+    with pytest.raises(RuntimeError, match="can't start"):
+        readers.read(jobs, PLENTY)
+    refused[0] = False
+    assert readers.read(jobs, PLENTY) == {"ibp0": 1}
 
 
 def test_a_blocked_thread_does_not_hold_the_process(repository: Path) -> None:
     """Python ends although a read never does."""
     code = (
-        "import threading; from agent.sysfs.worker import run_each\n"
-        "print(run_each(lambda item: threading.Event().wait(), [1], 0.05), flush=True)"
+        "import threading; from agent.sysfs.worker import DeviceReaders\n"
+        "print(DeviceReaders().read({'ibp0': threading.Event().wait}, 0.05), flush=True)"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(
         command, cwd=repository, check=True, capture_output=True, text=True, timeout=10
     )
     assert (done.stdout, done.stderr) == ("{}\n", "")
+
+
+def test_an_idle_thread_uses_no_cpu_time(rack: Rack) -> None:
+    """It is not woken, since its wait has no timeout."""
+    jobs = rack.devices(*(f"ibp{number}" for number in range(8)))
+    readers = rack.readers()
+    readers.read(jobs, PLENTY)
+    time.sleep(0.5)  # until all of them sleep
+    switches = _switches()
+    time.sleep(0.5)
+    assert _switches() == switches
+
+
+def _switches() -> dict[str, str]:
+    """The context switches of each worker's thread (proc(5), /proc/[pid]/task/[tid]/status)."""
+    workers = [one for one in threading.enumerate() if one.name.startswith("device ")]
+    root = LiveRoot()
+    found = {}
+    for one in workers:
+        lines = root.read(f"proc/self/task/{one.native_id}/status", 4096).decode().splitlines()
+        found[one.name] = " ".join(line for line in lines if "ctxt_switches" in line)
+    assert len(found) == 8
+    return found
+
+
+def test_a_read_that_never_returns(rack: Rack, tmp_path: Path) -> None:
+    """A device whose read sleeps uninterruptibly costs one thread, and the others are read."""
+    require(dead_filesystem.missing())
+    (tmp_path / "attribute").write_text("4: ACTIVE\n")
+    with dead_filesystem.mounted(tmp_path / "dead") as dead:
+        roots = {"ibp0": LiveRoot(str(tmp_path)), "ibp1": LiveRoot(str(dead))}
+        readers = rack.readers()
+        jobs = {
+            name: lambda root=root: root.read("sys/attribute", 64) for name, root in roots.items()
+        }
+        for _ in range(5):
+            assert readers.read(jobs, SHORT) == {"ibp0": b"4: ACTIVE\n"}
+            readers.refresh()
+        assert threads() == ["device ibp0", "device ibp1"]
+    readers.close()
+    until(lambda: not threads())

@@ -63,7 +63,7 @@ NOBODY = Absent("no such port")
 TOLD = LldpNeighbor(
     "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
 )
-SWITCH = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, 65, None)
+SWITCH = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, None)
 ROWS: tuple[Metric[Any], ...] = (*table.OBSERVED, *table.COUNTED)
 OWN = tuple(OwnProcess().collect())
 NAMES = {*(row.name for row in ROWS), *(one.name + "_total" * (one.type == COUNTER) for one in OWN)}
