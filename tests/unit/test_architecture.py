@@ -63,8 +63,8 @@ ALLOWED: dict[str, set[str]] = {
     "labels": {"sources"},
     "output": {"labels", "sources"},
     "snapshot": {"host", "sources", "sysfs"},
-    "kube": {"helper", "labels", "nvml", "sources"},
-    "telemetry": {"kube", "labels", "nvml", "output", "sources"},
+    "kube": {"helper", "labels", "sources"},
+    "telemetry": {"kube", "labels", "output", "sources"},
     "daemon": {
         *("events", "helper", "host", "kube", "labels", "live_host", "lldp", "output", "sources"),
         *("sysfs", "telemetry"),
