@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEVICE_TIMEOUT = 5.0  # seconds until a device whose read has not ended counts as blocked
+STACK_SIZE = 512 << 10  # bytes of a thread; a limit of the address space (ulimit -v) counts them
 
 
 class DeviceWorker:
@@ -46,7 +47,11 @@ class DeviceWorker:
         if self._thread is None or not self._thread.is_alive():
             name = f"device {self._name}"
             thread = threading.Thread(target=_run, args=(self._tasks,), name=name, daemon=True)
-            thread.start()
+            default = threading.stack_size(STACK_SIZE)
+            try:
+                thread.start()
+            finally:
+                threading.stack_size(default)
             self._thread = thread
 
     def put(self, task: Task) -> None:
@@ -120,10 +125,11 @@ class DeviceReaders:
         Only the devices that are idle and have old facts are read. A read is waited for until
         `timeout` seconds after it began; one that takes longer goes on, and calls `notify` at its
         end. The result has, for a device whose read is still under way, its last facts; it lacks
-        a device that has none, or whose read began DEVICE_TIMEOUT seconds ago or earlier.
+        a device that has none, or whose read began DEVICE_TIMEOUT seconds ago or earlier, or for
+        which no thread could be created.
 
         Devices that are not named are forgotten (see `keep`). An exception of a job is raised here,
-        once the others are done; RuntimeError means that no thread could be created.
+        once the others are done.
         """
         with self._changed:
             self.keep(jobs)
@@ -167,7 +173,12 @@ class DeviceReaders:
         if device is None:
             device = self._devices[name] = _Device(self._worker(name))
         if device.started is None and device.generation < self._generation:
-            device.worker.start()
+            try:
+                device.worker.start()
+            except (
+                RuntimeError
+            ):  # a pids limit, say: this device is missing, the next read tries again
+                return
             device.started = self._clock()
             device.worker.put(partial(self._work, name, device, job, self._generation))
 
