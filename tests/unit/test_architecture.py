@@ -88,7 +88,6 @@ NVML |= {
     "daemon.background",  # prose
     "daemon.loop",  # prose
     "daemon.main",  # options of a source reach live_host by the table
-    "helper.forkserver",  # prose, and the verb's imports
     "kube.commands",  # the verdict is worked out once per observation
     "live_host",  # the helper's verb is called from the protocol's folder
     "options",  # options of a source stand in its protocol's folder
