@@ -224,7 +224,7 @@ ODD = {
     "while input() == '{}': print('{}\\n0\\n{}\\n0')": "its answer is no JSON object$",
     "input(); print('{}')": "its answer is no JSON object$",
     "while True: print('x' * 100000, end='')": "longer than 1048576 bytes$",
-    "while input() == '{}': sys.stderr.write('a' * 9**6 + '\\nend'); print('\\n3')": "status 3: end$",
+    "while input() == '{}': sys.stderr.write(9**6 * 'a' + '\\nx'); print('\\n3')": "status 3: x$",
 }
 
 
