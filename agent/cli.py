@@ -175,6 +175,7 @@ def run(
             sources=source,
             backend_devices=flags["backend_device"],
             excluded_devices=flags["exclude_device"],
+            source_options=_source_options(flags),
             **{name: flags[name] for name in Configuration.__slots__ if name in flags},
         )
     )
@@ -254,7 +255,13 @@ def _live(flags: dict[str, Any]) -> tuple[Host, LldpWait | None]:
         listener = Listener(openvswitch=flags["openvswitch"])
         lldp_wait = LldpWait(flags["wait"], progress, listener)
     devices = flags["exclude_device"], flags["backend_device"]
-    return live_host(flags["sysfs_root"], *devices, lldp_wait, flags["nvml_library"]), lldp_wait
+    return live_host(flags["sysfs_root"], *devices, lldp_wait, _source_options(flags)), lldp_wait
+
+
+def _source_options(flags: dict[str, Any]) -> dict[str, Any]:
+    from agent.sources.table import OPTIONS
+
+    return {option.name: flags[option.name] for option in OPTIONS}
 
 
 def _require_rdma(observation: Observation) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.helper.forkserver import ForkServer
 from agent.helper.process import call
 from agent.host import Host
 from agent.infiniband.devices import DeviceQueries
+from agent.sources.table import SOURCES
 from agent.sysfs.reader import LiveRoot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from agent.lldp.frame import Frame
+    from agent.sources.table import Queries
 
-NVML_TIMEOUT = 30.0  # seconds; initialization is slow if no process keeps the driver loaded
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
 SMP_DEVICE_TIMEOUT = 5.0  # seconds for the helper of one device
@@ -28,9 +30,12 @@ def live_host(
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
     frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None,
-    nvml_library: str | None,
+    options: Mapping[str, Any],
 ) -> Host:
-    """Return the Host of this node; `frames` receives its LLDP frames."""
+    """Return the Host of this node.
+
+    `frames` receives its LLDP frames; `options` are the sources' command line options by name.
+    """
     system = os.uname()
     return Host(
         root=LiveRoot(sysfs_root),
@@ -42,28 +47,21 @@ def live_host(
         frames=frames,
         private_flags=_private_flags,
         ask_smp=DeviceQueries(_query_ports),
-        gpus=lambda: call("nvml", _nvml_payload(nvml_library), NVML_TIMEOUT),
+        **_fields(lambda queries: queries.by_helper(call, options)),
     )
 
 
-def polled_gpus(
-    nvml_library: str | None, server: ForkServer | None = None
-) -> Callable[[], dict[str, Any]]:
-    """Return Host.gpus for a daemon: a fork server instead of a helper process for each query."""
-    server = server or ForkServer("nvml", NVML_TIMEOUT)
-
-    def query() -> dict[str, Any]:
-        answer = server.call(_nvml_payload(nvml_library))
-        if answer.get("library") is None:
-            # The dynamic loader never again searches a folder that did not exist.
-            server.stop()
-        return answer
-
-    return query
+def with_fork_servers(host: Host, options: Mapping[str, Any]) -> Host:
+    """Return the host for a daemon: fork servers instead of a helper process for each query."""
+    return replace(host, **_fields(lambda queries: queries.by_fork_server(ForkServer, options)))
 
 
-def _nvml_payload(library: str | None) -> dict[str, Any]:
-    return {"library": library} if library else {}
+def _fields(make: Callable[[Queries], dict[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for source in SOURCES:
+        if source.queries:
+            fields |= make(source.queries)
+    return fields
 
 
 def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:

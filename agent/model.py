@@ -318,3 +318,8 @@ class Observation:
     # labeled interfaces whose RDMA device is missing while their PCI function exists
     unbound: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs; none if they could not be read."""
+        return self.nvml.value if isinstance(self.nvml, Seen) else ()

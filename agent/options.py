@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent.daemon.schedule import Settings
-from agent.sources.table import NAMES
+from agent.sources.table import NAMES, OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,11 +180,9 @@ device_options = options(
     click.option(
         "--backend-device", **GLOB, help="Only these RDMA devices are the backend. Repeatable."
     ),
-    click.option(
-        "--nvml-library",
-        type=click.Path(dir_okay=False),
-        metavar="PATH",
-        help="Load NVML from this file.  [default: libnvidia-ml.so.1]",
+    *(
+        click.option(option.flag, type=click.Path(dir_okay=False), metavar="PATH", help=option.text)
+        for option in OPTIONS
     ),
 )
 # The sources: probe, run, capture.
@@ -264,7 +262,7 @@ run_options = options(
     _time("--hold", 0.0, DEFAULTS.hold, "Keep a label this long after its source fails."),
     _time("--min-interval", 0.0, DEFAULTS.min_interval, "Wait between two changes."),
     _time("--resync", 1.0, DEFAULTS.resync, "Refresh the Node this often."),
-    _time("--gpu-interval", 1.0, 60.0, "Query NVML this often."),
+    _time("--gpu-interval", 1.0, 60.0, "Query the GPUs this often."),
     _time("--port-interval", 0.1, 2.0, "Read IB port states this often."),
     click.option(
         "--metrics-address",

@@ -1,6 +1,6 @@
 """Work in a background thread, one piece at a time, whose result the loop takes later.
 
-A request to an unreachable API server takes 25 s and an NVML query up to 30 s, while a link that
+A request to an unreachable API server takes 25 s and a GPU query up to 30 s, while a link that
 goes down is to be observed at once. The work itself is a child process with a deadline
 (agent/helper/process.py), so the thread only waits for it.
 

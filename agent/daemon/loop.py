@@ -5,7 +5,7 @@
 
 Invariants:
 - One thread owns all state and does not block. An observation reads files, and a device that
-  blocks delays it by one timeout. NVML, SMPs and the API server are queried in the background.
+  blocks delays it by one timeout. GPUs, SMPs and the API server are queried in the background.
 - The loop sleeps until an event or the next scheduled action. A result is an event, too: the thread
   that has one writes an eventfd (agent/events/notifier.py).
 - An event, a timer or a signal makes an observation read all facts anew. A result does not: the
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agent.telemetry.reporter import Reporter
 
 HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees the loop turn
-SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for results of NVML and SMPs
+SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for the results of the pollers
 
 
 class Event(Protocol):
@@ -145,7 +145,7 @@ class Loop:
         return max(min(waits), 0.0)
 
     def _is_settled(self) -> bool:
-        """Return True if an apply need not wait for the first results of NVML and SMPs.
+        """Return True if an apply need not wait for the first results of the pollers.
 
         Rule: the first apply waits until every poll that was due has returned and its result was
         observed, or until SETTLE_TIMEOUT after the Node was read; so one apply carries all labels.

@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
@@ -30,7 +30,7 @@ from agent.helper.process import known_pids
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.transport import connect
-from agent.live_host import live_host, polled_gpus
+from agent.live_host import live_host, with_fork_servers
 from agent.lldp.driver_flags import DriverFlags
 from agent.lldp.ethtool import private_flags
 from agent.lldp.inbox import FrameInbox
@@ -46,6 +46,8 @@ from agent.telemetry.server import Server
 from agent.telemetry.status import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.daemon.schedule import Settings
     from agent.host import Host
     from agent.labels.table import Naming
@@ -67,7 +69,7 @@ class Configuration:
     backend_devices: tuple[str, ...]
     excluded_devices: tuple[str, ...]
     sysfs_root: str
-    nvml_library: str | None
+    source_options: Mapping[str, Any]  # of the sources, by name (agent/sources/table.py)
     kubeconfig: str | None
     context: str | None
     gpu_interval: float  # seconds
@@ -117,7 +119,7 @@ def _assemble(
     readers = DeviceReaders(facts.notify)
     stack.callback(readers.close)
     host = _host(configuration, inbox, readers)
-    options = {"gpu_interval": configuration.gpu_interval}
+    options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
     host = replace(host, clock=clock, neighbors=table, private_flags=flags)
     host, polled = pollers(host, options, lambda: BackgroundTask(notify=results.notify))
     reporter = Reporter(
@@ -154,6 +156,6 @@ def _assemble(
 
 def _host(configuration: Configuration, inbox: FrameInbox, readers: DeviceReaders) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
-    host = live_host(configuration.sysfs_root, *devices, inbox, configuration.nvml_library)
-    gpus = polled_gpus(configuration.nvml_library)
-    return replace(host, gpus=gpus, readers=readers, deadline=READ_TIMEOUT)
+    host = live_host(configuration.sysfs_root, *devices, inbox, configuration.source_options)
+    host = replace(host, readers=readers, deadline=READ_TIMEOUT)
+    return with_fork_servers(host, configuration.source_options)

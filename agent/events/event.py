@@ -16,7 +16,8 @@ class Event(NamedTuple):
     "signal"  "SIGHUP", ...    this process received the signal
     "resync"  monitor          this monitor may have missed events
     "results" ""               a background task has finished
-    "results" "facts"          a worker has read new facts for the next observation
+    "results" "facts"          a late device was read
+    "results" "sockets"        packet sockets or private flags are ready (agent/lldp/rtnl_worker.py)
     """
 
     kind: str

@@ -18,11 +18,10 @@ from agent.errors import Unavailable
 from agent.kube import diff
 from agent.kube.annotation import annotate, annotation_of, is_stale
 from agent.kube.apply import apply, get_node, list_nodes
-from agent.kube.managed_fields import LABEL, Field, keys_of, owned_labels, state_of
+from agent.kube.managed_fields import LABEL, keys_of, owned_labels, state_of
 from agent.kube.plan import Desired, plan, plan_fields
 from agent.kube.response import Failure
-from agent.model import Problem
-from agent.nvml.domain import PEER, disagreement
+from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from agent.kube.transport import Kube
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
-    from agent.model import Observation
+    from agent.model import Observation, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,10 @@ class Target:
         return dict(before.interfaces) if before else {}
 
     def problems(self, observation: Observation) -> list[Problem]:
-        """Return the disagreement of another agent's accelerator label with the observation."""
-        peer = state_of(self.node).fields.get(Field(LABEL, PEER))
-        text = disagreement(observation.accelerator, peer)
-        return [Problem("nvml", PEER, None, text)] if text else []
+        """Return the disagreements of other agents' labels with the observation."""
+        fields = state_of(self.node).fields
+        labels = {field.key: value for field, value in fields.items() if field.kind == LABEL}
+        return [problem for source in SOURCES for problem in source.conflicts(observation, labels)]
 
 
 def target(kube: Kube, name: str, naming: Naming) -> Target:

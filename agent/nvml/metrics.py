@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agent.metric import GAUGE, OTHER, Metric, single
-from agent.model import AcceleratorReason, Seen
+from agent.model import AcceleratorReason
 from agent.nvml import domain
 from agent.nvml.decode import STATES
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.metric import Sample
-    from agent.model import Gpu, Observation
+    from agent.model import Observation
 
 
 def accelerator_info(seen: Observation) -> Iterable[Sample]:
@@ -33,17 +33,13 @@ def accelerator_missing(seen: Observation) -> Iterable[Sample]:
 
 def gpus(seen: Observation) -> Iterable[Sample]:
     """Count the GPUs in each fabric state (NVML_GPU_FABRIC_STATE_*)."""
-    states = Counter(gpu.state if gpu.state in STATES else OTHER for gpu in _gpus(seen))
+    states = Counter(gpu.state if gpu.state in STATES else OTHER for gpu in seen.gpus)
     return [((state,), states[state]) for state in (*STATES, OTHER)]
 
 
 def gpus_unhealthy(seen: Observation) -> Iterable[Sample]:
     """Count the GPUs with a fault in their fabric health; health changes no label."""
-    return single(sum(bool(domain.health_faults(gpu)) for gpu in _gpus(seen)))
-
-
-def _gpus(seen: Observation) -> tuple[Gpu, ...]:
-    return seen.nvml.value if isinstance(seen.nvml, Seen) else ()
+    return single(sum(bool(domain.health_faults(gpu)) for gpu in seen.gpus))
 
 
 METRICS: tuple[Metric[Observation], ...] = (

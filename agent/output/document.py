@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import agent
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.model import AcceleratorReason, Failed, IbNeighbor, Problem, Seen
-from agent.nvml.domain import health_faults
+from agent.model import Failed, IbNeighbor, Problem, Seen
+from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,7 +123,8 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
     yield from _unmatched(observation, choices)
     yield from _several_boards(observation.ports)
     yield from (_suspect_rate(role) for role in observation.ports if is_suspect(role))
-    yield from _accelerator_hints(observation)
+    for source in SOURCES:
+        yield from source.hints(observation)
 
 
 def _unmatched(observation: Observation, choices: Choices) -> Iterable[Problem]:
@@ -157,18 +158,6 @@ def _suspect_rate(role: PortRole) -> Problem:
         "the kernel may not know the speed, or the cable is bad"
     )
     return Problem("rdma", role.interface, None, text)
-
-
-def _accelerator_hints(observation: Observation) -> Iterable[Problem]:
-    """Report a missing NVLink domain, unless the GPUs support none, and the GPUs with faults."""
-    if not isinstance(observation.nvml, Seen):
-        return
-    found = observation.accelerator
-    if found.text and found.reason != AcceleratorReason.UNSUPPORTED:
-        yield Problem("nvml", "accelerator", None, f"{found.reason}: {found.text}")
-    for gpu in observation.nvml.value:
-        if faults := health_faults(gpu):
-            yield Problem("nvml", gpu.pci or f"GPU {gpu.index}", None, ", ".join(faults))
 
 
 def _port(role: PortRole) -> dict[str, Any]:
@@ -227,12 +216,11 @@ def _missing(link: Link) -> dict[str, Any]:
 
 def _accelerator(observation: Observation) -> dict[str, Any]:
     found = observation.accelerator
-    gpus = observation.nvml.value if isinstance(observation.nvml, Seen) else ()
     return {
         "value": found.value,
         "reason": found.reason,
         "text": found.text,
-        "gpus": [_gpu(gpu) for gpu in gpus],
+        "gpus": [_gpu(gpu) for gpu in observation.gpus],
     }
 
 

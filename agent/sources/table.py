@@ -2,7 +2,8 @@
 
 A new source adds its row here, its field to Observation (agent/model.py), its rows to LABELS
 (agent/labels/table.py) and, for a new kind of I/O, one field to Host (agent/host.py). Everything
-else iterates over SOURCES: observation, polling, snapshots, anonymization, holds, --source.
+else iterates over SOURCES: observation, queries, polling, snapshots, anonymization, holds, metrics,
+hints, command line options.
 
 A row imports the modules that an observation or a replay needs; other parts are imported when they
 are called, since every start pays for imports.
@@ -15,24 +16,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from agent.infiniband import snapshot as smp_snapshot
 from agent.lldp import snapshot as lldp_snapshot
 from agent.nvml import domain
+from agent.nvml import hints as nvml_hints
+from agent.nvml import queries as nvml_queries
 from agent.nvml import snapshot as nvml_snapshot
 from agent.sources import ib, lldp, nvml, rdma
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
     from typing import Self
 
     from agent.daemon.background import BackgroundTask
     from agent.daemon.pollers import Poller
+    from agent.helper.forkserver import ForkServer
     from agent.host import Host
     from agent.metric import Metric
-    from agent.model import Absent, Failed, Observation, PortRole, Reading, Seen
+    from agent.model import Absent, Failed, Observation, PortRole, Problem, Reading, Seen
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
     Read = Callable[[Host, tuple[PortRole, ...]], Reading[Any]]
     Outcome = Seen[Any] | Absent | Failed
+    Call = Callable[[str, dict[str, Any], float], dict[str, Any]]  # verb, payload, timeout
+    StartServer = Callable[[str, float], ForkServer]  # verb, timeout
     MakePoller = Callable[
         [Host, Mapping[str, Any], BackgroundTask[Any]], tuple[Poller, dict[str, Any]]
     ]
@@ -66,6 +72,30 @@ class SnapshotPart(NamedTuple):
     load: Callable[[SnapshotFiles, Mapping[str, Any]], Recording]
 
 
+class Queries(NamedTuple):
+    """Functions that make the fields of a live Host for the queries of one source.
+
+    Each takes the command line options by name.
+    """
+
+    # One helper process for each query, by agent.helper.process.call.
+    by_helper: Callable[[Call, Mapping[str, Any]], dict[str, Any]]
+    # A fork server for all queries of a daemon, from its verb and timeout.
+    by_fork_server: Callable[[StartServer, Mapping[str, Any]], dict[str, Any]]
+
+
+class FileOption(NamedTuple):
+    """A command line option of one source whose value is the path of a file."""
+
+    flag: str  # "--nvml-library"
+    text: str  # for --help
+
+    @property
+    def name(self) -> str:
+        """The name of its parameter: "nvml_library"."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+
 class Source(NamedTuple):
     """One row: a data source and the parts of the agent that are particular to it."""
 
@@ -79,6 +109,14 @@ class Source(NamedTuple):
     # Makes the daemon's poller, and the fields of a Host that read its cache, from a Host that
     # queries, the command line options by name, and a background task. None: reads are cheap.
     poller: MakePoller | None = None
+    queries: Queries | None = None  # None: agent/live_host.py has its I/O, if any
+    options: tuple[FileOption, ...] = ()
+    # Returns what an operator should look at.
+    hints: Callable[[Observation], Iterable[Problem]] = lambda _observation: ()
+    # Returns the labels of other agents on the Node that disagree with the observation.
+    conflicts: Callable[[Observation, Mapping[str, str]], Iterable[Problem]] = (
+        lambda _observation, _labels: ()
+    )
 
 
 def _smp_poller(
@@ -126,9 +164,16 @@ SOURCES = (
         derived=lambda outcome: {"accelerator": domain.verdict(outcome)},
         metrics=_nvml_metrics,
         poller=_nvml_poller,
+        queries=Queries(nvml_queries.by_helper, nvml_queries.by_fork_server),
+        options=(
+            FileOption("--nvml-library", "Load NVML from this file.  [default: libnvidia-ml.so.1]"),
+        ),
+        hints=nvml_hints.hints,
+        conflicts=nvml_hints.conflicts,
     ),
 )
 NAMES = tuple(source.name for source in SOURCES)
+OPTIONS = tuple(option for source in SOURCES for option in source.options)
 # (name, link layer) of the sources of neighbors
 NEIGHBOR_SOURCES = tuple(
     (source.name, source.link_layer) for source in SOURCES if source.link_layer

@@ -124,7 +124,7 @@ class World:
         self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
         self.asked_nvml: list[float] = []
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
-        self.reads = self.reaped = 0
+        self.reads = self.state_reads = self.reaped = 0
         self.looks: list[float] = []
         self.netdevs: set[str] = set()
         self.ports: set[tuple[str, int]] = set()
@@ -234,6 +234,7 @@ class World:
 
     def read(self, path: str, limit: int) -> bytes:
         self.reads += 1
+        self.state_reads += path.endswith("/state")
         if path == "proc/sys/kernel/random/boot_id":
             self.looks.append(self.time)
         return self._tree().read(path, limit)

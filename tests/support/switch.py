@@ -1,4 +1,4 @@
-"""Switches to listen to: network namespaces, veth cables between them, and lldpd inside
+"""Switches that send LLDP: network namespaces, veth cables between them, and lldpd inside
 (https://lldpd.github.io).
 
 Every name carries the process id, so that parallel runs do not meet, and everything is taken down
@@ -144,14 +144,14 @@ class Lldpd(AbstractContextManager["Lldpd"]):
         self.configure("lldp", "tx-interval", "1")
 
     def stop(self) -> None:
-        """End it; it says goodbye to its neighbours."""
+        """End it; it sends its neighbors shutdown frames."""
         if self._process:
             self._process.terminate()
             self._process.wait(PATIENCE)
             self._process = None
 
     def pause(self) -> None:
-        """Send nothing more, not even a goodbye."""
+        """Send nothing more, not even a shutdown frame."""
         self._cli("pause").check_returncode()
 
     def configure(self, *words: str) -> None:
@@ -165,7 +165,7 @@ class Lldpd(AbstractContextManager["Lldpd"]):
         self._cli("update").check_returncode()
 
     def neighbors(self) -> list[dict[str, Any]]:
-        """What it has heard, as `lldpcli -f json0` tells: an item for each neighbour."""
+        """Its neighbors by `lldpcli -f json0`: an item for each."""
         told = json.loads(self._cli("-f", "json0", "show", "neighbors", "details").stdout)
         return [item for part in told["lldp"] for item in part.get("interface", [])]
 
@@ -201,7 +201,7 @@ class Leaf(Namespace):
         self._stack.__exit__(kind, error, trace)
 
     def plugged(self) -> None:
-        """Tell the switch of its new port."""
+        """Have the switch find its new port."""
         self.lldpd.update()
 
     def rename(self, hostname: str) -> None:

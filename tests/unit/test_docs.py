@@ -7,14 +7,19 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from agent.cli import cli
 from agent.labels.table import LABELS
+from agent.model import AcceleratorReason, NeighborReason
 from agent.output.table import render
 from tests.support.documents import between
 from tests.support.machines import document_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from agent.model import Reason
 
 
 def test_label_table(repository: Path, update_golden: bool) -> None:
@@ -27,11 +32,38 @@ def test_label_table(repository: Path, update_golden: bool) -> None:
     )
 
 
-def test_the_table_shown_is_the_table_printed(repository: Path, update_golden: bool) -> None:
-    """The README shows what `probe` prints for the half-failed machine."""
-    truth = render(document_of(repository / "sysfs_fixtures/half-failed"), color=False)
+def test_the_sample_is_what_probe_prints(repository: Path, update_golden: bool) -> None:
+    """The README shows the ports of the half-failed machine, and the first ones that do not count,
+    as `probe` prints them.
+    """
+    printed = render(document_of(repository / "sysfs_fixtures/half-failed"), color=False)
+    ports, _, rest = printed.partition("\n\nNVLink\n")
+    section = "Backend ports that do not count"
+    first_two = rest.partition(f"{section}\n")[2].splitlines(keepends=True)[:3]
+    truth = f"{ports}\n...\n{section}\n{''.join(first_two)}"
     begin = "--replay sysfs_fixtures/half-failed\n"
     assert between(repository / "README.md", begin, "```", truth, update=update_golden) == truth
+
+
+@pytest.mark.parametrize(
+    ("reasons", "column", "end"),
+    [(NeighborReason, "labels", "\n## NVLink"), (AcceleratorReason, "label", "\nBits of")],
+)
+def test_the_tables_of_reasons(
+    repository: Path, update_golden: bool, reasons: type[Reason], column: str, end: str
+) -> None:
+    """docs/labels.md has every reason with its text, and whether labels are held because of it."""
+    truth = "".join(
+        f"| `{reason.value}` | {reason.text} | {'held' if reason.holds else 'removed'} |\n"
+        for reason in reasons
+    )
+    path, begin = repository / "docs/labels.md", f"| reason | meaning | {column} |\n|---|---|---|\n"
+    assert between(path, begin, end, truth, update=update_golden) == truth
+
+
+def test_the_readme_is_short(repository: Path) -> None:
+    """The README is read in two minutes; the rest stands in docs/."""
+    assert len((repository / "README.md").read_text().splitlines()) <= 140
 
 
 def test_every_command_is_in_the_readme(repository: Path) -> None:
@@ -63,7 +95,22 @@ def test_the_readmes_first_command_prints_labels(repository: Path) -> None:
 
 
 def test_files_that_are_named_exist(repository: Path) -> None:
-    """CONTRIBUTING names no module that has moved."""
-    text = (repository / "CONTRIBUTING.md").read_text()
-    for name in re.findall(r"`(agent/[\w/]+\.py|tests/[\w./-]+|docs/[\w./]+)`", text):
-        assert (repository / name).exists() or name == "agent/sources/x.py", name
+    """The documents name no file that has moved."""
+    documents = [repository / "CONTRIBUTING.md", repository / "README.md"]
+    for path in [*documents, *sorted((repository / "docs").glob("*.md"))]:
+        names = re.findall(r"`((?:agent|tests|docs|benchmarks)/[\w./-]+)`", path.read_text())
+        for name in names:
+            assert (repository / name).exists() or name == "agent/sources/x.py", (path, name)
+
+
+def test_links_between_documents_lead_somewhere(repository: Path) -> None:
+    """Relative links of the README and of docs/ name files and headings that exist."""
+    documents = [repository / name for name in ("README.md", "CONTRIBUTING.md")]
+    for path in [*documents, *sorted((repository / "docs").glob("*.md"))]:
+        for link in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text()):
+            target, _, heading = link.partition("#")
+            file = (path.parent / target).resolve() if target else path
+            assert file.exists(), (path, link)
+            titles = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE) if heading else []
+            found = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert not heading or heading in found, (path, link)

@@ -59,7 +59,7 @@ def test_flags_have_their_names_and_values() -> None:
 
 
 def test_a_driver_without_flags_has_none() -> None:
-    """Nothing is asked of a driver that has no such names."""
+    """No further command is sent to a driver that has no such names."""
     assert private_flags("eth0", driver([], 0)) == {}
 
 
@@ -73,7 +73,7 @@ def test_a_name_may_fill_its_field() -> None:
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL])
 def test_a_driver_that_does_not_know_the_command_has_none(number: int) -> None:
-    """EOPNOTSUPP and EINVAL mean that there is nothing to know."""
+    """EOPNOTSUPP and EINVAL mean that it has no flags."""
 
     def ask(netdev: str, request: bytes) -> bytes:
         raise OSError(number, f"{netdev} {len(request)}")
@@ -82,7 +82,7 @@ def test_a_driver_that_does_not_know_the_command_has_none(number: int) -> None:
 
 
 def test_a_real_netdev_without_flags_has_none() -> None:
-    """A veth has no private flags; a netdev that is gone says so."""
+    """A veth has no private flags; a netdev that is gone is an error."""
     require(missing())
     with Namespace() as node, Namespace() as peer:
         cable(peer, "wire0", node, "eth0")

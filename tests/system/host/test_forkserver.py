@@ -17,7 +17,7 @@ import pytest
 from agent.errors import Unavailable
 from agent.helper import process as child
 from agent.helper.forkserver import ForkServer
-from agent.live_host import polled_gpus
+from agent.nvml.queries import by_fork_server
 from benchmarks import cost
 from tests.support import stand_in_nvml
 from tests.support.processes import runs
@@ -112,7 +112,7 @@ def test_a_library_in_a_folder_that_came_later(
     later = tmp_path / "later"
     monkeypatch.setenv("LD_LIBRARY_PATH", str(later))
     standby = watched()
-    gpus = polled_gpus(None, standby.standby)
+    gpus = by_fork_server(lambda _verb, _timeout: standby.standby, {})["gpus"]
     assert gpus()["error"]["call"] == "dlopen"
     later.mkdir()
     shutil.copy(library, later)

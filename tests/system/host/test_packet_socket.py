@@ -85,8 +85,8 @@ def all_ethertypes() -> Iterator[Listener]:
     opened.close()
 
 
-def hear(listener: Listener, wanted: Callable[[LldpNeighbor], bool]) -> LldpNeighbor:
-    """Wait for a neighbour of this kind."""
+def receive(listener: Listener, wanted: Callable[[LldpNeighbor], bool]) -> LldpNeighbor:
+    """Wait for a neighbor of this kind."""
     heard = []
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -111,8 +111,8 @@ def only(value: Any) -> Any:
     return value[0]["value"] if value else None
 
 
-def told_by_lldpd(item: dict[str, Any]) -> dict[str, object]:
-    """A neighbour of `lldpcli -f json0`, by our field names."""
+def by_lldpd(item: dict[str, Any]) -> dict[str, object]:
+    """A neighbor of `lldpcli -f json0`, by our field names."""
     chassis, port = item["chassis"][0], item["port"][0]
     return {
         "chassis_id": only(chassis["id"]),
@@ -138,10 +138,10 @@ def told_by_lldpd(item: dict[str, Any]) -> dict[str, object]:
     ],
     ids=["ifname", "macaddress", "local", "local-chassis"],
 )
-def test_lldpd_understands_the_same_frames_the_same(
+def test_lldpd_decodes_the_same_frames_the_same(
     node: Namespace, leaf: Leaf, listener: Listener, orders: list[tuple[str, ...]]
 ) -> None:
-    """A second lldpd on the node's end says of the switch what we say, whatever shapes its
+    """A second lldpd on the node's end decodes the switch's frames as we do, whatever forms its
     identifiers have.
     """
     for order in orders:
@@ -152,16 +152,16 @@ def test_lldpd_understands_the_same_frames_the_same(
 
 
 def agreed(second: Lldpd, listener: Listener) -> bool:
-    """Both decoders have heard the switch, and say the same."""
+    """Both decoders have the switch's frames, with the same values."""
     ours = [decode(frame.data) for frame in listener.receive(1.5)]
-    theirs = [told_by_lldpd(item) for item in second.neighbors()]
+    theirs = [by_lldpd(item) for item in second.neighbors()]
     print(f"{ours = }\n{theirs = }")  # noqa: T201 - pytest shows it when it never comes true
     return bool(theirs and ours) and all(
         getattr(ours[-1], name) == value for name, value in theirs[-1].items()
     )
 
 
-def test_two_neighbours_behind_a_dumb_switch_are_both_heard(
+def test_two_neighbors_behind_a_dumb_switch_are_both_received(
     node: Namespace, leaf: Leaf, listener: Listener
 ) -> None:
     """A bridge that forwards LLDP shows two leaves on one port."""
@@ -173,28 +173,28 @@ def test_two_neighbours_behind_a_dumb_switch_are_both_heard(
             cable(far, port, bridge, near)
             bridge.ip("link", "set", near, "master", "br0")
         assert node.call(listener.watch, ["eth7"]) == {}
-        assert hear(listener, lambda neighbor: neighbor.system_name == "leaf-1").source_mac
-        assert hear(listener, lambda neighbor: neighbor.system_name == "leaf-2").source_mac
+        assert receive(listener, lambda neighbor: neighbor.system_name == "leaf-1").source_mac
+        assert receive(listener, lambda neighbor: neighbor.system_name == "leaf-2").source_mac
 
 
-def test_a_switch_says_goodbye_and_comes_back_under_another_name(
+def test_a_switch_shuts_down_and_comes_back_under_another_name(
     node: Namespace, leaf: Leaf, listener: Listener
 ) -> None:
-    """A switch that ends sends a TTL of 0; when it is back, its new name is heard."""
+    """A switch that ends sends a TTL of 0; when it is back, its frames have its new name."""
     node.call(listener.watch, ["eth1"])
-    before = hear(listener, lambda neighbor: neighbor.ttl > 0)
+    before = receive(listener, lambda neighbor: neighbor.ttl > 0)
     leaf.lldpd.stop()
-    goodbye = hear(listener, lambda neighbor: neighbor.ttl == 0)
-    assert (goodbye.chassis_id, goodbye.port_id) == (before.chassis_id, before.port_id)
+    shutdown = receive(listener, lambda neighbor: neighbor.ttl == 0)
+    assert (shutdown.chassis_id, shutdown.port_id) == (before.chassis_id, before.port_id)
     leaf.lldpd.start()
     leaf.rename("leaf-9")
-    assert hear(listener, lambda neighbor: neighbor.system_name == "leaf-9").ttl > 0
+    assert receive(listener, lambda neighbor: neighbor.system_name == "leaf-9").ttl > 0
 
 
-def test_a_link_that_goes_down_and_up_is_heard_again(
+def test_a_link_that_goes_down_and_up_is_received_again(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """A link that is down is silent and no error, and its socket hears when it is back, without
+    """A link that is down is silent and no error, and its socket receives when it is back, without
     another look.
     """
     node.call(listener.watch, ["eth0"])
@@ -205,7 +205,7 @@ def test_a_link_that_goes_down_and_up_is_heard_again(
     assert frames(listener, 1) == [ethernet(NAMED)]
 
 
-def test_a_link_that_is_down_from_the_start_is_heard_later(
+def test_a_link_that_is_down_from_the_start_is_received_later(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
     """To watch a netdev that is down is no error either."""
@@ -217,7 +217,7 @@ def test_a_link_that_is_down_from_the_start_is_heard_later(
     assert frames(listener, 1) == [ethernet(NAMED)]
 
 
-def test_a_netdev_made_again_is_heard_again(
+def test_a_netdev_made_again_is_received_again(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
     """A netdev that was deleted and made again under the same name gets a new socket at the next
@@ -233,7 +233,7 @@ def test_a_netdev_made_again_is_heard_again(
     assert frames(listener, 1) == [ethernet(NAMED)]
 
 
-def test_a_netdev_made_again_between_two_looks_is_heard_again(
+def test_a_netdev_made_again_between_two_looks_is_received_again(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
     """Nor is the old socket kept when the netdev is back before anybody looked."""
@@ -245,7 +245,7 @@ def test_a_netdev_made_again_between_two_looks_is_heard_again(
     assert frames(listener, 1) == [ethernet(NAMED)]
 
 
-def test_a_renamed_netdev_is_heard_under_its_new_name(
+def test_a_renamed_netdev_is_received_under_its_new_name(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
     """After a rename frames carry the new name, and the old one is gone."""
@@ -259,10 +259,10 @@ def test_a_renamed_netdev_is_heard_under_its_new_name(
 
 
 @pytest.mark.parametrize("looked", [True, False])
-def test_a_netdev_lent_to_another_namespace_is_heard_when_it_is_back(
+def test_a_netdev_lent_to_another_namespace_is_received_when_it_is_back(
     node: Namespace, peer: Namespace, listener: Listener, *, looked: bool
 ) -> None:
-    """It comes back with the ifindex that it had, and yet the old socket would be deaf for ever."""
+    """It comes back with its old ifindex, and yet the old socket would never receive again."""
     node.call(listener.watch, ["eth0"])
     with Namespace() as pod:
         node.ip("link", "set", "eth0", "netns", pod.name)
@@ -293,7 +293,7 @@ def test_what_is_no_longer_watched_is_closed(
 
 
 def test_time_comes_from_the_clock(node: Namespace, peer: Namespace) -> None:
-    """Frames carry the time that the clock tells."""
+    """Frames carry the time of the clock."""
     listener = Listener(clock=lambda: 1234.5)
     node.call(listener.watch, ["eth0"])
     peer.send("wire0", ethernet(NAMED))
@@ -302,7 +302,7 @@ def test_time_comes_from_the_clock(node: Namespace, peer: Namespace) -> None:
 
 
 @pytest.mark.parametrize("destination", ["0180c200000e", "0180c2000003", "0180c2000000"])
-def test_each_group_address_is_heard(
+def test_each_group_address_is_received(
     node: Namespace, peer: Namespace, listener: Listener, destination: str
 ) -> None:
     """Nearest bridge, nearest non-TPMR bridge and nearest customer bridge."""
@@ -324,7 +324,7 @@ def test_frames_that_bridges_forward_are_dropped(
 
 
 @pytest.mark.parametrize("tags", ["81000000", "8100e064", "88a80064"])
-def test_a_tagged_frame_is_heard(
+def test_a_tagged_frame_is_received(
     node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener, tags: str
 ) -> None:
     """The kernel takes the tag off before it sorts by ethertype; on all ethertypes the tag comes
@@ -339,7 +339,7 @@ def test_a_tagged_frame_is_heard(
 
 
 @pytest.mark.parametrize("tags", ["88a80064" + "81000065", "91000064", "91000064" + "81000065"])
-def test_two_tags_and_old_tags_are_heard_on_all_ethertypes_only(
+def test_two_tags_and_old_tags_are_received_on_all_ethertypes_only(
     node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener, tags: str
 ) -> None:
     """A socket that is bound to LLDP's ethertype never sees these: behind the tag taken off there
@@ -376,7 +376,7 @@ def test_the_filter_jumps_forward_only() -> None:
     assert {len(program) - 1, len(program) - 2} < targets <= set(range(len(program)))
 
 
-def test_own_frames_are_not_heard(
+def test_own_frames_are_not_received(
     node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener
 ) -> None:
     """What an lldpd on this node sends goes out, and does not come in."""
@@ -390,7 +390,7 @@ def test_own_frames_are_not_heard(
 def test_jumbo_frames_are_dropped(
     node: Namespace, peer: Namespace, all_ethertypes: Listener
 ) -> None:
-    """The largest frame of the standard is heard, with a tag too; one octet more is dropped and
+    """The largest frame of the standard is received, with a tag too; one octet more is dropped and
     counted.
     """
     for namespace, netdev in ((peer, "wire0"), (node, "eth0")):
@@ -457,7 +457,8 @@ from agent.errors import Unavailable
 from agent.lldp.packet_socket import Listener
 from agent.lldp.frame import decode
 
-capabilities = [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")][0]
+status = [line.split() for line in open("/proc/self/status")]
+[capabilities] = [words[1] for words in status if words[0] == "CapEff:"]
 listener = Listener(openvswitch="openvswitch" in sys.argv)
 try:
     listener.watch(["eth1"])
@@ -469,8 +470,8 @@ else:
 
 
 def listen(node: Namespace, capabilities: str, *arguments: str) -> list[str]:
-    """What a child says, as root with these capabilities only: its effective ones in hex, and what
-    it heard.
+    """The output of a child that is root with these capabilities only: the effective ones in hex,
+    and a subtype received.
     """
     bounded = ["setpriv", f"--bounding-set={capabilities}", f"--inh-caps={capabilities}"]
     command = node.command(*bounded, sys.executable, "-c", LISTEN, *arguments)
@@ -480,17 +481,17 @@ def listen(node: Namespace, capabilities: str, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("arguments", [(), ("openvswitch",)])
 def test_cap_net_raw_is_enough(node: Namespace, leaf: Leaf, arguments: tuple[str, ...]) -> None:
-    """A process with CAP_NET_RAW and nothing else hears LLDP."""
+    """A process with CAP_NET_RAW and no other capability receives LLDP."""
     assert leaf.name
-    capabilities, heard = listen(node, "-all,+net_raw", *arguments)
+    capabilities, subtype = listen(node, "-all,+net_raw", *arguments)
     assert int(capabilities, 16) == 1 << 13
-    assert int(heard) in PORT_TYPES.values()
+    assert int(subtype) in PORT_TYPES.values()
 
 
-def test_without_cap_net_raw_it_says_so(node: Namespace, leaf: Leaf) -> None:
-    """A process without it is told what is missing."""
+def test_without_cap_net_raw_it_is_an_error(node: Namespace, leaf: Leaf) -> None:
+    """The error names the capability that is missing."""
     assert leaf.name
-    capabilities, said = listen(node, "-all")
+    capabilities, error = listen(node, "-all")
     assert int(capabilities, 16) == 0
-    assert said == "eth1: no packet socket for LLDP: CAP_NET_RAW is missing"
+    assert error == "eth1: no packet socket for LLDP: CAP_NET_RAW is missing"
     assert issubclass(Unavailable, Exception)

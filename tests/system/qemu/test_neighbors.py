@@ -52,12 +52,12 @@ def look(tour: Path, name: str) -> dict[str, Any]:
 
 
 def reasons(report: dict[str, Any]) -> dict[str, str]:
-    """Why ports have no neighbour."""
+    """The reasons of the ports without a neighbor."""
     return {row["interface"]: row["reason"] for row in report["missing_neighbors"]}
 
 
 def texts(report: dict[str, Any]) -> list[str]:
-    """What is said about LLDP as a whole."""
+    """The problems of the LLDP source."""
     return [problem["text"] for problem in report["problems"] if problem["source"] == "lldp"]
 
 
@@ -67,7 +67,7 @@ def only(value: Any) -> Any:
 
 
 def by_lldpd(item: dict[str, Any]) -> tuple[object, ...]:
-    """A neighbour of `lldpcli -f json0`, in the order of `by_bwagent`."""
+    """A neighbor of `lldpcli -f json0`, in the order of `by_bwagent`."""
     chassis, port = item["chassis"][0], item["port"][0]
     identity = only(chassis["id"]), CHASSIS_TYPES[chassis["id"][0]["type"]], only(chassis["name"])
     place = only(port["id"]), PORT_TYPES[port["id"][0]["type"]], only(port.get("descr"))
@@ -75,7 +75,7 @@ def by_lldpd(item: dict[str, Any]) -> tuple[object, ...]:
 
 
 def by_bwagent(row: dict[str, Any]) -> tuple[object, ...]:
-    """A neighbour of a report."""
+    """A neighbor of a report."""
     identity = row["chassis_id"], row["chassis_subtype"], row["system_name"]
     return (
         row["netdev"],
@@ -93,7 +93,7 @@ DELETED = ("eth0", "leaf-8", "swp1")  # netdev, system name, port description
 
 
 @pytest.mark.parametrize(("name", "count"), [("cabled", 6), ("changes", 4), ("replaced", 6)])
-def test_both_decoders_say_the_same(tour: Path, name: str, count: int) -> None:
+def test_both_decoders_agree(tour: Path, name: str, count: int) -> None:
     """Who is behind each netdev, field by field: nobody is missing, and nobody is there who has
     left.
     """
@@ -118,7 +118,7 @@ def test_rates_and_states(tour: Path) -> None:
 
 
 def test_labels_name_two_leaves(tour: Path) -> None:
-    """Device, port ID and port name of each port with a neighbour, each leg of the bond on a switch
+    """Device, port ID and port name of each port with a neighbor, each leg of the bond on a switch
     of its own.
     """
     labels = {key: MAC.sub("MAC", value) for key, value in look(tour, "cabled")["labels"].items()}
@@ -137,8 +137,8 @@ def test_labels_name_two_leaves(tour: Path) -> None:
     }
 
 
-def test_two_neighbours_are_never_one(tour: Path) -> None:
-    """Behind a dumb switch both leaves are kept and marked; the one that says it is a bridge or
+def test_two_neighbors_are_never_one(tour: Path) -> None:
+    """Behind a dumb switch both leaves are kept and marked; the one with the capability bridge or
     router is selected.
     """
     rows = [row for row in look(tour, "cabled")["neighbors"] if row["ambiguous"]]
@@ -170,14 +170,14 @@ def test_two_neighbours_are_never_one(tour: Path) -> None:
     ],
 )
 def test_every_blank_has_its_reason(tour: Path, name: str, expected: dict[str, str]) -> None:
-    """A far end that is silent, a cable that is out, a switch that said goodbye, a capability that
+    """A far end that is silent, a cable that is out, a switch that shut down, a capability that
     is missing.
     """
     assert reasons(look(tour, name)) == expected | {"rxe6": "link-down"}
 
 
 def test_a_switch_that_restarts_counts_under_its_new_name(tour: Path) -> None:
-    """The goodbye in between and the first name do not last, within one look."""
+    """The shutdown frame in between and the first name do not last, within one observation."""
     rows = look(tour, "changes")["neighbors"]
     assert {row["interface"]: row["device"] for row in rows} == {
         "rxe1": "leaf-9",
@@ -187,15 +187,15 @@ def test_a_switch_that_restarts_counts_under_its_new_name(tour: Path) -> None:
     }
 
 
-def test_a_device_made_again_has_the_neighbour_of_its_new_cable(tour: Path) -> None:
+def test_a_device_made_again_has_the_neighbor_of_its_new_cable(tour: Path) -> None:
     """Its netdev was deleted, made again under the same name, and plugged into another switch."""
     assert look(tour, "cabled")["labels"][f"{P}/neighbors.current.rxe0.device"] == "leaf-1"
     assert look(tour, "replaced")["labels"][f"{P}/neighbors.current.rxe0.device"] == "leaf-9"
 
 
-def test_the_report_says_how_long_was_listened(tour: Path) -> None:
-    """As long as told; no longer than until all have spoken; not at all; and nothing where there
-    was no hearing.
+def test_the_report_has_the_duration_of_the_wait(tour: Path) -> None:
+    """As long as --wait; no longer than until all have a neighbor; not at all; and nothing without
+    reception.
     """
     hint = "a port's second neighbor may be missing (--wait 65)"
     assert texts(look(tour, "cabled")) == [f"waited 4 s for LLDP frames: {hint}"]

@@ -432,6 +432,18 @@ def test_signals() -> None:
     assert world.api.labels == before
 
 
+def test_facts_of_a_late_device_are_observed_and_no_device_is_read_again() -> None:
+    """Or each late device would cause the next read, without end; an event reads all anew."""
+    world = with_leaves(IB).run(60)
+    looks, reads = len(world.looks), world.state_reads
+    world.at(0.0, Event("results", "facts"))
+    world.run(2)
+    assert (len(world.looks), world.state_reads) == (looks + 1, reads)
+    world.at(0.0, Event("port", "ibp0/1"))
+    world.run(2)
+    assert (len(world.looks), world.state_reads) == (looks + 3, reads + 4)
+
+
 def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
     """SIGCHLD reaches the loop of an agent that is PID 1."""
     world = with_leaves(IB).run(60)

@@ -66,7 +66,7 @@ def boundaries(case: Case) -> set[int]:
 
 
 @every_case
-def test_a_frame_says_what_its_sender_meant(case: Case) -> None:
+def test_a_frame_has_its_value(case: Case) -> None:
     """Each frame of the table gives its value."""
     assert decode(case.data) == case.value
 
@@ -80,21 +80,21 @@ def test_nothing_behind_the_end_is_looked_at(case: Case) -> None:
 
 
 @every_case
-def test_a_frame_that_is_cut_tells_nothing_else(case: Case) -> None:
-    """A frame cut inside a TLV is malformed; cut between two, which 802.1AB allows, it says less,
-    but nothing else.
+def test_a_frame_that_is_cut_has_no_other_value(case: Case) -> None:
+    """A frame cut inside a TLV is malformed; cut between two, which 802.1AB allows, it has
+    fewer fields, and no other values.
     """
     _, end = lldpdu(case)
     between = boundaries(case)
     for cut in range(end):
         if cut in between:
-            assert says_no_more(decode(case.data[:cut]), case.value)
+            assert is_part(decode(case.data[:cut]), case.value)
         else:
             with pytest.raises(Malformed, match=r"\bat octet \d+|ends before it"):
                 decode(case.data[:cut])
 
 
-def says_no_more(part: LldpNeighbor, whole: LldpNeighbor) -> bool:
+def is_part(part: LldpNeighbor, whole: LldpNeighbor) -> bool:
     """Return True if each field of a neighbor is as in the whole one, or None."""
     return all(value in {None, getattr(whole, name)} for name, value in part._asdict().items())
 
@@ -214,7 +214,7 @@ def test_what_names_nobody_is_passed_over(extra: bytes) -> None:
 
 
 def test_a_second_port_description_is_passed_over() -> None:
-    """802.1AB says that there "should" be one only, so the first counts."""
+    """By 802.1AB there "should" be one only, so the first counts."""
     assert decode(ethernet(PLAIN + tlv(4, b"one") + tlv(4, b"two") + END)).port_description == "one"
 
 
@@ -255,8 +255,8 @@ def test_ipv6_addresses_are_as_rfc_5952_has_them(address: bytes) -> None:
     assert found == str(IPv6Address(address))
 
 
-def told(frame: bytes) -> LldpNeighbor | None:
-    """What a frame says, or None."""
+def value_of(frame: bytes) -> LldpNeighbor | None:
+    """The value of a frame, or None."""
     try:
         return decode(frame)
     except Malformed:
@@ -264,7 +264,7 @@ def told(frame: bytes) -> LldpNeighbor | None:
 
 
 def check_printable(neighbor: LldpNeighbor | None) -> None:
-    """No text of a neighbour holds anything that a terminal or a log would act on."""
+    """No text of a neighbor has a character that a terminal or a log would interpret."""
     if neighbor is None:
         return
     texts = [getattr(neighbor, name) for name in TEXTS]
@@ -272,33 +272,33 @@ def check_printable(neighbor: LldpNeighbor | None) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_neighbour_or_malformed(data: bytes) -> None:
+def test_any_bytes_are_a_neighbor_or_malformed(data: bytes) -> None:
     """Nothing but Malformed is ever raised, on whatever bytes."""
-    check_printable(told(data))
-    check_printable(told(ethernet(data)))
+    check_printable(value_of(data))
+    check_printable(value_of(ethernet(data)))
 
 
 tlvs = st.builds(tlv, st.integers(0, 12) | st.just(127), st.binary(max_size=300))
 
 
 @given(st.binary(min_size=1, max_size=255), st.integers(1, 7), st.lists(tlvs, max_size=8))
-def test_any_tlvs_are_a_neighbour_or_malformed(
+def test_any_tlvs_are_a_neighbor_or_malformed(
     octets: bytes, subtype: int, rest: list[bytes]
 ) -> None:
     """Nor on a well-framed LLDPDU of any content, and each text is printable."""
     check_printable(
-        told(ethernet(identity(bytes([subtype]) + octets, b"\x07" + octets) + b"".join(rest)))
+        value_of(ethernet(identity(bytes([subtype]) + octets, b"\x07" + octets) + b"".join(rest)))
     )
 
 
 @given(st.sampled_from(CASES), st.data())
-def test_a_frame_with_a_wrong_octet_is_a_neighbour_or_malformed(
+def test_a_frame_with_a_wrong_octet_is_a_neighbor_or_malformed(
     case: Case, data: st.DataObject
 ) -> None:
     """Nor on a real frame of which one octet was changed."""
     frame = bytearray(case.data)
     frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
-    check_printable(told(bytes(frame)))
+    check_printable(value_of(bytes(frame)))
 
 
 def scapy_frame(roll: random.Random) -> bytes:

@@ -1,4 +1,4 @@
-"""Neighbours in simulated time: who counts, who is first, and when somebody is gone."""
+"""Neighbors in simulated time: their lifetime, their identity and their order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEAREST, NON_TPMR, CUSTOMER = "0180c200000e", "0180c2000003", "0180c2000000"
 LEAF, OTHER = "001c73000001", "001c73000002"
 
 
-def said(  # noqa: PLR0913 - each is a TLV
+def leaf_frame(  # noqa: PLR0913 - each is a TLV
     name: str | None = "leaf-1",
     port: bytes = b"\x05swp1",
     *,
@@ -39,7 +39,7 @@ def said(  # noqa: PLR0913 - each is a TLV
     )
 
 
-def goodbye(port: bytes = b"\x05swp1", source: str = LEAF) -> bytes:
+def shutdown_frame(port: bytes = b"\x05swp1", source: str = LEAF) -> bytes:
     """A shutdown LLDPDU, which carries the mandatory TLVs and nothing else."""
     return ethernet(identity(b"\x04" + MAC, port, 0) + END, source=source)
 
@@ -82,7 +82,7 @@ def damped() -> Port:
 
 
 def test_a_port_that_nobody_spoke_on_is_silent() -> None:
-    """A netdev that the table has never heard of is silent, and so is one whose link is up."""
+    """A netdev that the table does not know is silent, and so is one whose link is up."""
     port = Port()
     assert port.missing(0) == "silent"
     port.link(1, up=True)
@@ -90,12 +90,10 @@ def test_a_port_that_nobody_spoke_on_is_silent() -> None:
 
 
 @pytest.mark.parametrize(("grace", "last"), [(0, 220), (30, 250)])
-def test_a_neighbor_counts_until_its_ttl_and_the_grace_are_over(grace: float, last: float) -> None:
-    """Heard at 100 with a TTL of 120 s: there at 220 (and 30 s more in the daemon), expired right
-    after.
-    """
+def test_a_neighbor_stays_until_its_ttl_and_the_grace_are_over(grace: float, last: float) -> None:
+    """Received at 100 with a TTL of 120 s: there at 220 (in the daemon at 250), then expired."""
     port = Port(NeighborTable(grace=grace))
-    port.receive(100, said())
+    port.receive(100, leaf_frame())
     assert port.names(last) == ["leaf-1"]
     assert port.missing(last + 0.001) == "expired"
 
@@ -104,124 +102,124 @@ def test_a_repeated_frame_keeps_its_neighbor_alive() -> None:
     """Each frame starts the TTL anew, an unchanged one as well."""
     port = Port()
     for when in range(0, 600, 100):
-        port.receive(when, said())
+        port.receive(when, leaf_frame())
     assert port.names(619) == ["leaf-1"]
 
 
 def test_a_shorter_ttl_takes_effect_at_once() -> None:
-    """The TTL is not an identity: nobody waits for a second frame."""
+    """The TTL is no part of the identity: it needs no second frame."""
     port = damped()
-    port.receive(0, said())
-    port.receive(1, said(ttl=10))
+    port.receive(0, leaf_frame())
+    port.receive(1, leaf_frame(ttl=10))
     assert port.missing(41.5) == "expired"
 
 
-def test_a_longest_ttl_is_believed() -> None:
-    """65535 s is what two octets can say."""
+def test_the_longest_ttl_is_valid() -> None:
+    """65535 s is the largest value of two octets."""
     port = Port()
-    port.receive(0, said(ttl=65535))
+    port.receive(0, leaf_frame(ttl=65535))
     assert port.names(65535) == ["leaf-1"]
 
 
-def test_a_goodbye_of_a_known_port_ends_it() -> None:
-    """TTL 0 needs no patience without a grace."""
+def test_a_shutdown_frame_of_a_known_port_ends_it() -> None:
+    """A TTL of 0 takes effect at once without a grace."""
     port = Port()
-    port.receive(0, said())
-    port.receive(1, goodbye())
+    port.receive(0, leaf_frame())
+    port.receive(1, shutdown_frame())
     assert port.missing(1) == "shutdown"
 
 
-def test_a_goodbye_counts_like_a_flap_in_the_daemon() -> None:
-    """For 30 s the neighbour stays, under the name that it does not repeat in its goodbye."""
+def test_a_shutdown_frame_counts_like_a_flap_in_the_daemon() -> None:
+    """The neighbor stays for 30 s, with the name that its shutdown frame does not repeat."""
     port = damped()
-    port.receive(0, said())
-    port.receive(5, goodbye())
+    port.receive(0, leaf_frame())
+    port.receive(5, shutdown_frame())
     assert port.names(35) == ["leaf-1"]
     assert port.missing(35.001) == "shutdown"
 
 
-def test_a_goodbye_said_again_does_not_put_it_off() -> None:
-    """A switch that says goodbye every second is gone 30 s after the first."""
+def test_a_repeated_shutdown_frame_postpones_nothing() -> None:
+    """A switch that sends one every second is gone 30 s after the first."""
     port = damped()
-    port.receive(0, said())
+    port.receive(0, leaf_frame())
     for when in range(5, 60):
-        port.receive(when, goodbye())
+        port.receive(when, shutdown_frame())
     assert port.missing(36) == "shutdown"
 
 
 @pytest.mark.parametrize("grace", [0, 30])
-def test_who_comes_back_after_a_goodbye_is_there(grace: float) -> None:
-    """A port that was shut and opened again between two looks has lost nobody."""
+def test_a_frame_after_a_shutdown_frame_revives_its_sender(grace: float) -> None:
+    """A port that was shut and opened again between two observations has lost no neighbor."""
     port = Port(NeighborTable(grace=grace))
-    for when, frame in enumerate([said(), goodbye(), said()]):
+    for when, frame in enumerate([leaf_frame(), shutdown_frame(), leaf_frame()]):
         port.receive(when, frame)
     assert port.names(100) == ["leaf-1"]
-    port.receive(101, goodbye())
+    port.receive(101, shutdown_frame())
     assert port.missing(102 + grace) == "shutdown"
 
 
-def test_a_goodbye_of_another_port_changes_nothing() -> None:
+def test_a_shutdown_frame_of_another_port_changes_nothing() -> None:
     """A switch that ends one of its ports, behind the same source address, keeps the others."""
     port = Port()
-    port.receive(0, said())
-    port.receive(1, goodbye(b"\x05swp2"))
+    port.receive(0, leaf_frame())
+    port.receive(1, shutdown_frame(b"\x05swp2"))
     assert port.names(100) == ["leaf-1"]
 
 
-def test_a_goodbye_of_a_stranger_leaves_the_neighbor_alone() -> None:
-    """A side-band controller that goes does not take the switch with it."""
+def test_a_shutdown_frame_of_a_stranger_leaves_the_neighbor_alone() -> None:
+    """A side-band controller that shuts down leaves the switch in place."""
     port = Port()
-    port.receive(0, said())
-    port.receive(1, goodbye(source=OTHER))
+    port.receive(0, leaf_frame())
+    port.receive(1, shutdown_frame(source=OTHER))
     assert port.names(2) == ["leaf-1"]
     assert port.missing(121) == "expired"
 
 
 @pytest.mark.parametrize(("grace", "before"), [(0, None), (30, "silent")])
-def test_a_goodbye_of_an_unknown_one_says_why_nobody_is_there(
+def test_a_shutdown_frame_of_an_unknown_sender_is_a_reason(
     grace: float, before: str | None
 ) -> None:
-    """After a restart the goodbye may be all that is heard; the labels from before get their
+    """After a restart no other frame may come; the labels from before get their
     grace.
     """
     port = Port(NeighborTable(grace=grace))
-    port.receive(100, goodbye())
-    port.receive(120, goodbye())
+    port.receive(100, shutdown_frame())
+    port.receive(120, shutdown_frame())
     if before:
         assert port.missing(129.9) == before
     assert port.missing(130) == "shutdown"
 
 
-def test_who_comes_back_after_an_unknown_goodbye_is_there() -> None:
+def test_a_frame_after_an_unknown_shutdown_frame_is_a_neighbor() -> None:
     """A restarted switch needs nothing but its next frame."""
     port = damped()
-    port.receive(0, goodbye())
-    port.receive(10, said())
+    port.receive(0, shutdown_frame())
+    port.receive(10, leaf_frame())
     assert port.names(31) == ["leaf-1"]
     assert port.missing(161) == "expired"
 
 
-def test_an_unknown_goodbye_is_forgotten_with_the_link() -> None:
-    """What was said before the cable was pulled says nothing of the one that was plugged."""
+def test_an_unknown_shutdown_frame_is_forgotten_with_the_link() -> None:
+    """A frame from before the cable was pulled proves nothing about the next cable."""
     port = damped()
-    port.receive(0, goodbye())
+    port.receive(0, shutdown_frame())
     port.link(1, up=False)
     port.link(2, up=True)
     assert port.missing(40) == "silent"
 
 
 def test_a_first_identity_takes_effect_at_once() -> None:
-    """One frame is enough where nothing is known."""
+    """One frame is enough for a new sender."""
     port = damped()
-    port.receive(0, said())
+    port.receive(0, leaf_frame())
     assert port.names(0) == ["leaf-1"]
 
 
 def test_a_mac_address_before_the_alias_is_one_change() -> None:
-    """SONiC says a MAC address as its port first; its alias counts in its second frame."""
+    """SONiC first sends a MAC address as Port ID; its alias counts in its second frame."""
     port = damped()
-    mac = said(port=b"\x03" + MAC)
-    alias = said(port=b"\x07etp1a")
+    mac = leaf_frame(port=b"\x03" + MAC)
+    alias = leaf_frame(port=b"\x07etp1a")
     port.receive(0, mac)
     port.receive(1, alias)
     assert port.ports(1) == ["00:1c:73:aa:bb:cc"]
@@ -230,72 +228,79 @@ def test_a_mac_address_before_the_alias_is_one_change() -> None:
 
 
 def test_a_settled_identity_outlives_one_odd_frame() -> None:
-    """A restarting SONiC switch says its MAC address once: no label changes."""
+    """A restarting SONiC switch sends its MAC address once: no label changes."""
     port = damped()
-    alias = said(port=b"\x07etp1a")
+    alias = leaf_frame(port=b"\x07etp1a")
     seen = set()
-    for when, frame in enumerate([alias, alias, said(port=b"\x03" + MAC), alias, alias]):
+    for when, frame in enumerate([alias, alias, leaf_frame(port=b"\x03" + MAC), alias, alias]):
         port.receive(when, frame)
         seen |= set(port.ports(when))
     assert seen == {"etp1a"}
 
 
 def test_without_confirmation_the_last_frame_counts() -> None:
-    """`probe` looks once and believes what it hears last."""
+    """`probe` observes once and uses the last frame."""
     port = Port()
-    port.receive(0, said("old"))
-    port.receive(1, said("new"))
+    port.receive(0, leaf_frame("old"))
+    port.receive(1, leaf_frame("new"))
     assert port.names(1) == ["new"]
 
 
 def test_a_flapping_identity_never_settles() -> None:
-    """Two names by turns, from one address: the first stays, and a steady neighbour goes before
-    it.
+    """Two names by turns, from one address: the first stays, and a steady neighbor is
+    selected before it.
     """
     port = damped()
     for when in range(40):
-        port.receive(when, said("x" if when % 2 == 0 else "y"))
+        port.receive(when, leaf_frame("x" if when % 2 == 0 else "y"))
         assert port.names(when) == ["x"]
-    port.receive(40, said("steady", source=OTHER))
+    port.receive(40, leaf_frame("steady", source=OTHER))
     assert port.names(40) == ["x", "steady"]
-    port.receive(41, said("steady", source=OTHER))
+    port.receive(41, leaf_frame("steady", source=OTHER))
     assert port.names(41) == ["steady", "x"]
 
 
-def test_a_goodbye_confirms_nothing() -> None:
-    """New name, goodbye, goodbye: that is one frame with the new name."""
+def test_a_shutdown_frame_confirms_nothing() -> None:
+    """A new name and two shutdown frames are one frame with the new name."""
     port = damped()
     for when, frame in enumerate(
-        [said("old"), said("old"), said("new"), goodbye(), goodbye(), goodbye()]
+        [
+            leaf_frame("old"),
+            leaf_frame("old"),
+            leaf_frame("new"),
+            shutdown_frame(),
+            shutdown_frame(),
+            shutdown_frame(),
+        ]
     ):
         port.receive(when, frame)
     assert port.names(6) == ["old"]
-    port.receive(7, said("new"))
+    port.receive(7, leaf_frame("new"))
     assert port.names(7) == ["new"]
 
 
 @pytest.mark.parametrize("better", [{"destination": NEAREST}, {"enabled": BRIDGE}])
 def test_a_new_sender_does_not_displace_a_settled_one_by_one_frame(better: dict[str, Any]) -> None:
-    """However well it would rank."""
+    """Whatever its rank would be."""
     port = damped()
     worse: dict[str, Any] = {"destination": CUSTOMER, "enabled": STATION}
     for when in (0, 30):
-        port.receive(when, said("incumbent", **worse))
-    port.receive(31, said("new", source=OTHER, **(worse | better)))
+        port.receive(when, leaf_frame("incumbent", **worse))
+    port.receive(31, leaf_frame("new", source=OTHER, **(worse | better)))
     assert port.names(31) == ["incumbent", "new"]
-    port.receive(61, said("new", source=OTHER, **(worse | better)))
+    port.receive(61, leaf_frame("new", source=OTHER, **(worse | better)))
     assert port.names(61) == ["new", "incumbent"]
 
 
-def test_a_side_band_that_spoke_first_gives_way_once() -> None:
-    """From start to steady state the selected neighbour changes at most once."""
+def test_a_side_band_with_the_first_frame_gives_way_once() -> None:
+    """From start to steady state the selected neighbor changes at most once."""
     port = damped()
     firsts = []
     for when in range(100):
         if when % 30 == 3:
-            port.receive(when, said("bmc", source=OTHER, enabled=STATION))
+            port.receive(when, leaf_frame("bmc", source=OTHER, enabled=STATION))
         if when % 30 == 20:
-            port.receive(when, said("leaf-1"))
+            port.receive(when, leaf_frame("leaf-1"))
         firsts += port.names(when)[:1]
     assert [
         name for name, before in zip(firsts, [None, *firsts], strict=False) if name != before
@@ -305,7 +310,7 @@ def test_a_side_band_that_spoke_first_gives_way_once() -> None:
 def test_a_link_that_is_down_takes_its_neighbors() -> None:
     """At once without a grace."""
     port = Port()
-    port.receive(0, said())
+    port.receive(0, leaf_frame())
     port.link(1, up=False)
     assert port.missing(1) == "link-down"
 
@@ -313,7 +318,7 @@ def test_a_link_that_is_down_takes_its_neighbors() -> None:
 def test_a_flap_is_no_absence() -> None:
     """29 s without a link, twice, change nothing; 30 s in a row do."""
     port = damped()
-    port.receive(0, said(ttl=600))
+    port.receive(0, leaf_frame(ttl=600))
     for when in (10, 40, 70):
         port.link(when, up=False)
         port.link(when + 1, up=False)
@@ -324,43 +329,43 @@ def test_a_flap_is_no_absence() -> None:
 
 
 def test_a_link_that_came_back_waits_for_a_frame() -> None:
-    """Down long enough, then up: silent until somebody speaks."""
+    """Down long enough, then up: silent until a frame is received."""
     port = damped()
-    port.receive(0, said())
+    port.receive(0, leaf_frame())
     port.link(1, up=False)
     assert port.missing(31) == "link-down"
     port.link(40, up=True)
     assert port.missing(40) == "silent"
-    port.receive(41, said("leaf-2"))
+    port.receive(41, leaf_frame("leaf-2"))
     assert port.names(41) == ["leaf-2"]
 
 
-def test_a_recabled_port_moves_once_it_is_sure() -> None:
+def test_a_recabled_port_changes_once_it_is_confirmed() -> None:
     """The old leaf stays for one more frame of the new one, and never comes back."""
     port = damped()
     for when in (0, 30):
-        port.receive(when, said("old"))
+        port.receive(when, leaf_frame("old"))
     port.link(40, up=False)
     port.link(45, up=True)
-    port.receive(50, said("new", source=OTHER))
+    port.receive(50, leaf_frame("new", source=OTHER))
     assert port.names(50)[0] == "old"
-    port.receive(80, said("new", source=OTHER))
+    port.receive(80, leaf_frame("new", source=OTHER))
     assert [port.names(when)[0] for when in range(80, 200, 10)] == ["new"] * 12
 
 
 def test_a_cable_that_is_moved_between_two_looks() -> None:
-    """Nobody saw the link go down, but the kernel counted: the new leaf takes over; without a count
-    it has to wait.
+    """The link was never observed down, but the kernel counted: the new leaf is selected; without a
+    count it has to wait.
     """
     for counts, first in (((4, 6), "new"), ((4, 4), "old"), ((None, 6), "old"), ((4, None), "old")):
         port = damped()
         port.link(0, up=True, changes=counts[0])
         for when in (0, 30):
-            port.receive(when, said("old"))
+            port.receive(when, leaf_frame("old"))
         assert port.names(40) == ["old"]
         port.link(40, up=True, changes=counts[1])
         for when in (50, 80):
-            port.receive(when, said("new", source=OTHER))
+            port.receive(when, leaf_frame("new", source=OTHER))
         assert port.names(80)[0] == first
 
 
@@ -368,24 +373,24 @@ def test_a_frame_that_waited_is_of_the_cable_before() -> None:
     """It came before the link was found to have been down, and was taken in afterwards."""
     port = damped()
     port.link(0, up=True, changes=4)
-    port.receive(0, said("old"))
+    port.receive(0, leaf_frame("old"))
     assert port.names(0) == ["old"]
     port.link(31, up=True, changes=6)
-    port.receive(30, said("old"))
+    port.receive(30, leaf_frame("old"))
     for when in (50, 80):
-        port.receive(when, said("new", source=OTHER))
+        port.receive(when, leaf_frame("new", source=OTHER))
     assert port.names(80) == ["new", "old"]
 
 
-def test_a_flap_does_not_prefer_the_quicker_speaker() -> None:
-    """After a flap the side-band speaks first: the switch keeps its place."""
+def test_a_flap_does_not_prefer_the_quicker_sender() -> None:
+    """After a flap the first frame is the side-band's: the switch keeps its place."""
     port = damped()
     for when in (0, 30, 60):
-        port.receive(when, said("leaf-1"))
-        port.receive(when + 1, said("bmc", source=OTHER, enabled=STATION))
+        port.receive(when, leaf_frame("leaf-1"))
+        port.receive(when + 1, leaf_frame("bmc", source=OTHER, enabled=STATION))
     port.link(70, up=False)
     port.link(71, up=True)
-    port.receive(72, said("bmc", source=OTHER, enabled=STATION))
+    port.receive(72, leaf_frame("bmc", source=OTHER, enabled=STATION))
     assert port.names(73) == ["leaf-1", "bmc"]
 
 
@@ -409,9 +414,12 @@ ORDERED: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
 def test_the_better_neighbor_goes_first(
     _why: str, better: dict[str, Any], worse: dict[str, Any], better_first: bool, confirm: int
 ) -> None:
-    """Whoever spoke first or last."""
+    """Whichever frame came first or last."""
     port = Port(NeighborTable(grace=30, confirm=confirm))
-    frames = [said("better", source=LEAF, **better), said("worse", source=OTHER, **worse)]
+    frames = [
+        leaf_frame("better", source=LEAF, **better),
+        leaf_frame("worse", source=OTHER, **worse),
+    ]
     for when in range(4):
         port.receive(when, frames[(when + (not better_first)) % 2])
         port.names(when)
@@ -419,41 +427,41 @@ def test_the_better_neighbor_goes_first(
 
 
 def test_the_freshest_of_equals_is_the_first_choice() -> None:
-    """A look that finds several for the first time takes the one heard last."""
+    """An observation that finds several for the first time selects the latest."""
     port = Port()
-    port.receive(0, said("a", source=LEAF))
-    port.receive(1, said("b", source=OTHER))
+    port.receive(0, leaf_frame("a", source=LEAF))
+    port.receive(1, leaf_frame("b", source=OTHER))
     assert port.names(1) == ["b", "a"]
 
 
 @pytest.mark.parametrize("confirm", [1, 2])
 def test_equals_never_flip(confirm: int) -> None:
-    """Once chosen, a neighbour stays first for as long as it is there."""
+    """A selected neighbor stays selected for as long as it is there."""
     port = Port(NeighborTable(grace=30, confirm=confirm))
-    port.receive(0, said("a", source=LEAF))
+    port.receive(0, leaf_frame("a", source=LEAF))
     firsts = set()
     for when in range(500):
         firsts.add(port.names(when)[0])
         name, source = (("b", OTHER), ("c", "001c73000003"), ("a", LEAF))[when % 3]
-        port.receive(when, said(name, source=source))
+        port.receive(when, leaf_frame(name, source=source))
     assert firsts == {"a"}
 
 
 @pytest.mark.parametrize("own", ["00:1c:73:00:00:01", "00:1c:73:aa:bb:cc"])
-def test_own_frames_are_passed_over(own: str) -> None:
-    """By their source address or by the chassis that they tell of."""
+def test_own_frames_are_ignored(own: str) -> None:
+    """By their source address or by their Chassis ID."""
     port = Port()
-    port.receive(0, said(), (own,))
+    port.receive(0, leaf_frame(), (own,))
     assert port.missing(0) == "silent"
-    port.receive(1, goodbye(), (own,))
+    port.receive(1, shutdown_frame(), (own,))
     assert port.missing(1) == "silent"
 
 
-def test_netdevs_are_strangers_to_each_other() -> None:
-    """One switch on two ports is two neighbours, and a forgotten netdev is silent."""
+def test_netdevs_are_independent() -> None:
+    """One switch on two ports is two neighbors, and a forgotten netdev is silent."""
     table = NeighborTable()
     for netdev in ("eth0", "eth1"):
-        table.receive(Frame(netdev, 0, said(port=b"\x05" + netdev.encode())))
+        table.receive(Frame(netdev, 0, leaf_frame(port=b"\x05" + netdev.encode())))
         table.expire(netdev, 1)
         [sender] = table.neighbors(netdev)
         assert sender.effective.port_id == netdev
@@ -469,7 +477,7 @@ def test_neighbors_and_missing_change_nothing() -> None:
     """Only `expire` drops a sender: the queries answer as of the last one, and know no other."""
     port = Port()
     assert (port.table.neighbors(PORT), port.table.missing(PORT)) == ((), "silent")
-    port.receive(0, said())
+    port.receive(0, leaf_frame())
     assert port.table.neighbors(PORT) == ()
     assert port.names(1) == ["leaf-1"]
     port.link(2, up=False)
@@ -480,16 +488,16 @@ def test_neighbors_and_missing_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_frame_that_makes_no_sense_changes_nothing(known: bool) -> None:
-    """It keeps nobody alive and nobody's name, wherever it is cut before its three mandatory TLVs
-    are whole.
+def test_a_malformed_frame_changes_nothing(known: bool) -> None:
+    """It neither restarts a TTL nor changes a name, wherever it is cut before its three mandatory
+    TLVs are complete.
     """
     port = Port()
     if known:
-        port.receive(0, said())
+        port.receive(0, leaf_frame())
     for length in range(34):
         with pytest.raises(Malformed):
-            port.receive(100, said("leaf-2")[:length])
+            port.receive(100, leaf_frame("leaf-2")[:length])
     assert port.names(120) == (["leaf-1"] if known else [])
     assert port.missing(121) == ("expired" if known else "silent")
 
@@ -502,17 +510,18 @@ def spoofed(number: int) -> str:
 @pytest.mark.parametrize("confirm", [1, 2])
 @pytest.mark.parametrize("looked", [True, False])
 def test_a_flood_leaves_the_selected_neighbor(confirm: int, looked: bool) -> None:
-    """Of 10,000 senders in a minute 32 are kept, among them the switch, which spoke before and in
-    between.
+    """Of 10,000 senders in a minute 32 are kept, among them the switch, whose frames came
+    before.
     """
     port = Port(NeighborTable(grace=30, confirm=confirm))
-    port.receive(0, said(enabled=BRIDGE))
-    port.receive(1, said(enabled=BRIDGE))
+    port.receive(0, leaf_frame(enabled=BRIDGE))
+    port.receive(1, leaf_frame(enabled=BRIDGE))
     if looked:
         port.names(1)
     for number in range(10_000):
         port.receive(
-            2 + number * 0.006, said(f"flood-{number}", source=spoofed(number), enabled=STATION)
+            2 + number * 0.006,
+            leaf_frame(f"flood-{number}", source=spoofed(number), enabled=STATION),
         )
     names = port.names(62)
     assert len(names) == MAX_NEIGHBORS
@@ -520,16 +529,17 @@ def test_a_flood_leaves_the_selected_neighbor(confirm: int, looked: bool) -> Non
 
 
 def test_a_flood_leaves_settled_neighbors() -> None:
-    """Senders that said something twice are not pushed out by those that said it once."""
+    """Senders with two equal frames are not dropped for those with one."""
     port = damped()
     steady = [
-        said(f"steady-{number}", source=f"06{number:010x}") for number in range(MAX_NEIGHBORS - 1)
+        leaf_frame(f"steady-{number}", source=f"06{number:010x}")
+        for number in range(MAX_NEIGHBORS - 1)
     ]
     for when in range(2):
         for frame in steady:
             port.receive(when, frame)
     for number in range(1000):
-        port.receive(2, said("flood", source=spoofed(number)))
+        port.receive(2, leaf_frame("flood", source=spoofed(number)))
     assert sum(name.startswith("steady") for name in port.names(3)) == MAX_NEIGHBORS - 1
 
 
@@ -549,18 +559,16 @@ class Touched(bytes):
 
 
 def test_an_unchanged_frame_costs_a_compare() -> None:
-    """Nothing of it is looked at but its source address, and what it told before is kept as it
-    is.
-    """
+    """Nothing but its source address is read, and the decoded content stays the same object."""
     port = Port()
-    port.receive(0, said())
+    port.receive(0, leaf_frame())
     [before] = [sender.effective for sender in port.senders(0)]
     notes: list[object] = []
-    port.receive(30, Touched(said(), notes))
+    port.receive(30, Touched(leaf_frame(), notes))
     assert set(map(repr, notes)) == {repr(slice(6, 12, None))}
     [after] = [sender.effective for sender in port.senders(30)]
     assert after is before
-    port.receive(60, Touched(said("leaf-2"), notes))
+    port.receive(60, Touched(leaf_frame("leaf-2"), notes))
     assert len(set(map(repr, notes))) > 1
 
 
@@ -573,20 +581,20 @@ TTL = 20
 
 
 @dataclass(frozen=True)
-class Said:
-    """A frame in an event stream; None as name: a goodbye."""
+class Sent:
+    """A frame in an event stream; None as name: a shutdown frame."""
 
     source: str
     name: str | None
 
 
-Event = tuple[float, Said | bool | None]  # when; a frame, the link, or a look
+Event = tuple[float, Sent | bool | None]  # when; a frame, the link, or a look
 
 
-def frame_of(event: Said) -> bytes:
+def frame_of(event: Sent) -> bytes:
     if event.name is None:
-        return goodbye(source=event.source)
-    return said(event.name, source=event.source, ttl=TTL)
+        return shutdown_frame(source=event.source)
+    return leaf_frame(event.name, source=event.source, ttl=TTL)
 
 
 def oracle(events: list[Event], now: float, grace: float, confirm: int) -> dict[str, str]:
@@ -594,14 +602,14 @@ def oracle(events: list[Event], now: float, grace: float, confirm: int) -> dict[
     since = _emptied(events, now, grace)
     found = {}
     for source in SOURCES:
-        told = [
+        sent = [
             (when, event.name)
             for when, event in events
-            if isinstance(event, Said) and event.source == source
+            if isinstance(event, Sent) and event.source == source
         ]
-        told = _last_life([one for one in told if one[0] > since], events, grace, now)
-        if told:
-            found[source] = _believed([name for _, name in told if name], confirm)
+        sent = _last_life([one for one in sent if one[0] > since], events, grace, now)
+        if sent:
+            found[source] = _believed([name for _, name in sent if name], confirm)
     return found
 
 
@@ -617,15 +625,15 @@ def _emptied(events: list[Event], now: float, grace: float) -> float:
 
 
 def _last_life(
-    told: list[tuple[float, str | None]], events: list[Event], grace: float, now: float
+    sent: list[tuple[float, str | None]], events: list[Event], grace: float, now: float
 ) -> list[tuple[float, str | None]]:
-    """What a sender said since a look last found it gone; nothing when it is gone now."""
+    """The frames of a sender since an observation last found it gone; none if it is gone now."""
     looks = [when for when, event in events if event is None] + [now]
     life: list[tuple[float, str | None]] = []
-    for number, (when, name) in enumerate(told):
+    for number, (when, name) in enumerate(sent):
         if name or life:
             life.append((when, name))
-        behind = told[number + 1][0] if number + 1 < len(told) else now + 1
+        behind = sent[number + 1][0] if number + 1 < len(sent) else now + 1
         if life and any(when <= look < behind and _is_gone(life, look, grace) for look in looks):
             life = []
     return life
@@ -650,7 +658,7 @@ def _believed(names: list[str], confirm: int) -> str:
 
 happenings = st.sampled_from(
     [
-        *[Said(source, name) for source in SOURCES for name in (*NAMES, *NAMES, None)],
+        *[Sent(source, name) for source in SOURCES for name in (*NAMES, *NAMES, None)],
         None,
         None,
         True,
@@ -667,16 +675,16 @@ steps = st.sampled_from((0.25, 1, 5, 10, 20, 29.75, 30, 50))
 )
 @settings(max_examples=400, deadline=None)
 def test_any_story_ends_as_its_whole_past_says(
-    story: list[tuple[float, Said | bool | None]], grace: float, confirm: int
+    story: list[tuple[float, Sent | bool | None]], grace: float, confirm: int
 ) -> None:
-    """Frames, goodbyes, links and looks in any order: the same senders are there under the same
+    """Frames, link changes and observations in any order: the same senders are there under the same
     names.
     """
     port = Port(NeighborTable(grace=grace, confirm=confirm))
     now, past = 0.0, list[Event]()
     for step, event in story:
         now += step
-        if isinstance(event, Said):
+        if isinstance(event, Sent):
             port.receive(now, frame_of(event))
         elif event is not None:
             port.link(now, up=event)
@@ -684,9 +692,9 @@ def test_any_story_ends_as_its_whole_past_says(
             port.names(now)
         past.append((now, event))
     now += 0.25
-    heard = {
+    found = {
         one.effective.source_mac.replace(":", ""): one.effective.system_name
         for one in port.senders(now)
     }
-    assert heard == oracle(past, now, grace, confirm)
-    assert len(port.names(now)) == len(heard)
+    assert found == oracle(past, now, grace, confirm)
+    assert len(port.names(now)) == len(found)

@@ -1,4 +1,4 @@
-"""The LLDP source over simulated doors: each port has its neighbours or its reason."""
+"""The LLDP source over simulated doors: each port has its neighbors or its reason."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def role(  # noqa: PLR0913 - what a port is told by
 
 
 class Node:
-    """A node whose doors do what a test says; its time goes on by hand."""
+    """A node whose host does what a test sets; the test advances its time."""
 
     def __init__(self, table: NeighborTable | None = None) -> None:
         self.now = NOW
@@ -69,7 +69,7 @@ class Node:
             neighbors=self.table,
         )
 
-    def hear(self, name: str, data: bytes, when: float | None = None) -> None:
+    def send(self, name: str, data: bytes, when: float | None = None) -> None:
         self.frames.append(Frame(name, self.now if when is None else when, data))
 
     def _frames(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str]]:
@@ -96,17 +96,17 @@ ETH0 = role(of=netdev("eth0"))
 @pytest.mark.parametrize(
     "roles", [(), (ETH0._replace(backend=False),), (role(link_layer="InfiniBand"),)]
 )
-def test_without_ethernet_backend_ports_nobody_listens(roles: tuple[PortRole, ...]) -> None:
-    """Other nodes have no LLDP neighbours, and that is no fault."""
+def test_without_ethernet_backend_ports_nothing_is_received(roles: tuple[PortRole, ...]) -> None:
+    """Other nodes have no LLDP neighbors, and that is no fault."""
     node = Node()
     assert lldp.read(node.host(), roles).outcome == Absent("no Ethernet backend port")
     assert node.listened == []
 
 
 def test_a_neighbor_under_the_names_of_the_label_contract() -> None:
-    """System Name, Port ID, and how long ago it spoke."""
+    """System Name, Port ID, and the age of the last frame."""
     node = Node()
-    node.hear("eth0", switch(), NOW - 3.14)
+    node.send("eth0", switch(), NOW - 3.14)
     link = node.link(ETH0)
     assert (link.netdev, link.missing, link.hold) == ("eth0", None, False)
     (neighbor,) = link.neighbors
@@ -133,7 +133,7 @@ PORT_NAMES = {
 def test_port_names_of_the_vendors(case: Any) -> None:
     """The Port ID where it is a name or an alias, else the Port Description, else none."""
     node = Node()
-    node.hear("eth0", case.data)
+    node.send("eth0", case.data)
     (neighbor,) = node.link(ETH0).neighbors
     assert (neighbor.port_id, neighbor.port_name) == PORT_NAMES[case.name]
 
@@ -141,15 +141,15 @@ def test_port_names_of_the_vendors(case: Any) -> None:
 def test_a_switch_without_a_name_is_its_chassis() -> None:
     """The Chassis ID stands in for the System Name."""
     node = Node()
-    node.hear("eth0", ethernet(identity(b"\x07box 7", b"\x05swp1") + END))
+    node.send("eth0", ethernet(identity(b"\x07box 7", b"\x05swp1") + END))
     assert node.link(ETH0).neighbors[0].device == "box 7"
 
 
 def test_several_neighbors_are_kept_in_order() -> None:
-    """The bridge before the side-band that spoke last."""
+    """The bridge before the side-band with the later frame."""
     node = Node()
-    node.hear("eth0", switch())
-    node.hear("eth0", ethernet(identity(b"\x04" + MAC, b"\x05bmc") + END, source="020000000009"))
+    node.send("eth0", switch())
+    node.send("eth0", ethernet(identity(b"\x04" + MAC, b"\x05bmc") + END, source="020000000009"))
     assert [one.port_id for one in node.link(ETH0).neighbors] == ["swp1", "bmc"]
 
 
@@ -157,33 +157,33 @@ def test_several_neighbors_are_kept_in_order() -> None:
 
 
 def test_silent() -> None:
-    """Nobody has spoken yet, which is no proof."""
+    """No frame so far, which is no proof."""
     link = Node().link(ETH0)
     assert (link.neighbors, link.missing, link.hold) == ((), "silent", True)
 
 
 def test_expired() -> None:
-    """The TTL ran out: nobody is there."""
+    """The TTL expired: the neighbor is gone."""
     node = Node()
-    node.hear("eth0", switch(ttl=20), NOW - 21)
+    node.send("eth0", switch(ttl=20), NOW - 21)
     link = node.link(ETH0)
     assert (link.neighbors, link.missing, link.hold) == ((), "expired", False)
 
 
 def test_shutdown() -> None:
-    """The neighbour said so."""
+    """The neighbor sent a shutdown frame."""
     node = Node()
-    node.hear("eth0", switch())
-    node.hear("eth0", switch(ttl=0))
+    node.send("eth0", switch())
+    node.send("eth0", switch(ttl=0))
     link = node.link(ETH0)
     assert (link.neighbors, link.missing, link.hold) == ((), "shutdown", False)
 
 
 @pytest.mark.parametrize("operstate", ["down", "lowerlayerdown", "notpresent"])
 def test_link_down(operstate: str) -> None:
-    """Whatever was heard before."""
+    """Whatever was received before."""
     node = Node()
-    node.hear("eth0", switch())
+    node.send("eth0", switch())
     node.link(ETH0)
     link = node.link(role(of=netdev("eth0", operstate)))
     assert (link.neighbors, link.missing, link.hold) == ((), "link-down", False)
@@ -192,15 +192,15 @@ def test_link_down(operstate: str) -> None:
 
 @pytest.mark.parametrize("operstate", ["up", "unknown", "dormant", "testing", None])
 def test_other_operational_states_may_have_a_neighbor(operstate: str | None) -> None:
-    """Drivers that say "unknown" carry frames, and what cannot be read is no proof."""
+    """Drivers that report "unknown" carry frames, and an unknown state is no proof."""
     link = Node().link(role(of=netdev("eth0", operstate)))
     assert (link.missing, link.hold) == ("silent", True)
 
 
 def test_a_flap_is_held_in_the_daemon() -> None:
-    """A link that is down keeps its neighbour for the grace."""
+    """A link that is down keeps its neighbor for the grace."""
     node = Node(NeighborTable(grace=30, confirm=2))
-    node.hear("eth0", switch())
+    node.send("eth0", switch())
     node.link(ETH0)
     down = role(of=netdev("eth0", "down"))
     assert node.link(down).neighbors
@@ -217,7 +217,7 @@ def test_no_netdev() -> None:
 
 
 def test_not_permitted() -> None:
-    """Without CAP_NET_RAW nothing is known of any port, and one line says why."""
+    """Without CAP_NET_RAW nothing is known of any port, and one problem has the reason."""
     node = Node()
     node.fault = Unavailable("eth0: no packet socket for LLDP: CAP_NET_RAW is missing")
     node.fault.__cause__ = PermissionError(errno.EPERM, "Operation not permitted")
@@ -239,12 +239,12 @@ def test_unavailable_for_another_reason(cause: OSError | None) -> None:
 
 
 def test_not_listened() -> None:
-    """A snapshot without frames, in which nobody had listened, proves nothing; a link that is down
+    """A snapshot in which LLDP was not listened for proves nothing; a link that is down
     is down.
     """
     node = Node()
-    deaf = replace(node.host(), frames=None)
-    outcome = lldp.read(deaf, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
+    unread = replace(node.host(), frames=None)
+    outcome = lldp.read(unread, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
     assert isinstance(outcome, Seen)
     assert [(link.missing, link.hold) for link in outcome.value] == [
         ("not-listened", True),
@@ -252,11 +252,11 @@ def test_not_listened() -> None:
     ]
 
 
-def test_a_netdev_that_cannot_be_listened_to() -> None:
-    """It alone is unavailable, with the reason; the others are heard."""
+def test_a_netdev_without_a_socket() -> None:
+    """It alone is unavailable, with the reason; the others receive."""
     node = Node()
     node.refused = {"eth0": "EADDRNOTAVAIL"}
-    node.hear("eth1", switch())
+    node.send("eth1", switch())
     links, problems = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
     assert (links["mlx5_0"].missing, links["mlx5_0"].hold) == ("unavailable", True)
     assert links["mlx5_1"].neighbors
@@ -265,8 +265,8 @@ def test_a_netdev_that_cannot_be_listened_to() -> None:
     ]
 
 
-def test_deaf_ears_hide_no_link_that_is_down() -> None:
-    """What sysfs says needs no permission: the label goes."""
+def test_without_reception_a_link_that_is_down_is_known() -> None:
+    """The state in sysfs needs no permission: the label goes."""
     node = Node()
     node.fault = Unavailable("CAP_NET_RAW is missing")
     node.fault.__cause__ = PermissionError(errno.EPERM, "Operation not permitted")
@@ -274,10 +274,10 @@ def test_deaf_ears_hide_no_link_that_is_down() -> None:
     assert (link.missing, link.hold) == ("link-down", False)
 
 
-def test_deaf_ears_prove_no_silence() -> None:
-    """A TTL that ran out while nobody could listen is no absence."""
+def test_without_reception_an_expired_ttl_proves_nothing() -> None:
+    """A TTL that expired while no frame could be received is no absence."""
     node = Node()
-    node.hear("eth0", switch())
+    node.send("eth0", switch())
     node.link(ETH0)
     node.now += 200
     node.refused = {"eth0": "ENOBUFS"}
@@ -301,7 +301,7 @@ def test_deaf_ears_prove_no_silence() -> None:
     ],
 )
 def test_blocked_by_firmware(flags: dict[str, Any], reason: str) -> None:
-    """Firmware that eats the frames, as the driver's private flags tell; the switch may be
+    """Firmware that consumes the frames, by the driver's private flags; the switch may be
     there.
     """
     node = Node()
@@ -311,33 +311,33 @@ def test_blocked_by_firmware(flags: dict[str, Any], reason: str) -> None:
 
 
 def test_firmware_blocks_only_the_silent() -> None:
-    """Who speaks, or is known to have gone, is not hidden by the flag."""
+    """A neighbor, and the proof that it is gone, are not hidden by the flag."""
     node = Node()
     node.flags["eth0"] = {"disable-fw-lldp": False}
-    node.hear("eth0", switch())
+    node.send("eth0", switch())
     assert node.link(ETH0).neighbors
     node.now += 121
     assert node.link(ETH0).missing == "expired"
     assert node.link(role(of=netdev("eth0", "down"))).missing == "link-down"
 
 
-# Who is listened to.
+# The netdevs that receive.
 
 
-def test_the_legs_of_a_bond_are_heard_one_by_one() -> None:
-    """Two legs, two switches; the bond itself is not listened to."""
+def test_each_leg_of_a_bond_receives() -> None:
+    """Two legs, two switches; the bond itself has no socket."""
     legs = (netdev("eth2"), netdev("eth3", "down"))
     roles = [role("mlx5_bond_0", of=netdev("bond0"), legs=legs, leg=leg) for leg in legs]
     node = Node()
-    node.hear("eth2", switch("leaf-a"))
-    node.hear("bond0", switch("nobody"))
+    node.send("eth2", switch("leaf-a"))
+    node.send("bond0", switch("nobody"))
     links, _ = node.look(*roles)
     assert node.listened == [{"eth2": True, "eth3": False}]
     assert links["mlx5_bond_0-eth2"].neighbors[0].device == "leaf-a"
     assert links["mlx5_bond_0-eth3"].missing == "link-down"
 
 
-def test_ignored_ports_are_not_listened_to() -> None:
+def test_ignored_ports_do_not_receive() -> None:
     """The front end has a switch of its own."""
     node = Node()
     links, _ = node.look(ETH0, role("mlx5_9", of=netdev("front"), backend=False))
@@ -354,7 +354,7 @@ def test_a_frame_about_the_nic_itself_is_ignored(addresses: tuple[str, ...], by:
     node = Node()
     mac = bytes.fromhex(NIC.replace(":", ""))
     lldpdu = identity(b"\x04" + (mac if by == "chassis" else MAC), b"\x03" + mac) + END
-    node.hear("eth0", ethernet(lldpdu, source=mac.hex() if by == "source" else "020000000099"))
+    node.send("eth0", ethernet(lldpdu, source=mac.hex() if by == "source" else "020000000099"))
     assert node.link(role(of=netdev("eth0", addresses=addresses))).missing == "silent"
 
 
@@ -363,7 +363,7 @@ def test_a_port_of_this_host_is_no_neighbor() -> None:
     node = Node()
     eth0 = netdev("eth0", addresses=(NIC,))
     eth1 = netdev("eth1", addresses=("02:00:00:00:00:02",))
-    node.hear("eth0", switch(source="020000000002"))
+    node.send("eth0", switch(source="020000000002"))
     links, _ = node.look(role(of=eth0), role("mlx5_1", of=eth1))
     assert links["mlx5_0"].missing == "silent"
 
@@ -371,23 +371,23 @@ def test_a_port_of_this_host_is_no_neighbor() -> None:
 def test_an_unknown_address_costs_no_neighbor() -> None:
     """The addresses of eth0 could not be read; those of eth1 count."""
     node = Node()
-    node.hear("eth0", switch())
-    node.hear("eth1", switch(source="020000000001"))
+    node.send("eth0", switch())
+    node.send("eth1", switch(source="020000000001"))
     links, _ = node.look(ETH0, role("mlx5_1", of=netdev("eth1", addresses=(NIC,))))
     assert links["mlx5_0"].neighbors
     assert links["mlx5_1"].missing == "silent"
 
 
-# What makes no sense.
+# Malformed and hostile frames.
 
 
 def test_malformed_frames_are_one_problem_each() -> None:
-    """The same nonsense twice is told once, another nonsense as well, and the good frame counts."""
+    """The same error twice is one problem, another one is another, and the good frame counts."""
     node = Node()
     cut, wrong = switch()[:20], switch().replace(b"\x02\x07\x04", b"\x02\x07\x09")
     for data in (cut, cut, switch(), wrong, cut):
-        node.hear("eth0", data)
-    node.hear("eth1", cut)
+        node.send("eth0", data)
+    node.send("eth1", cut)
     links, problems = node.look(ETH0, role("mlx5_1", of=netdev("eth1")))
     assert links["mlx5_0"].neighbors[0].device == "leaf-1"
     assert links["mlx5_1"].missing == "silent"
@@ -396,23 +396,23 @@ def test_malformed_frames_are_one_problem_each() -> None:
 
 
 def test_hostile_names_stay_in_their_fields() -> None:
-    """Line ends and escapes are shown, not sent."""
+    """Line ends and escape sequences are escaped."""
     node = Node()
-    node.hear("eth0", switch("leaf\n\x1b[2J\u202e" + "x" * 200))
+    node.send("eth0", switch("leaf\n\x1b[2J\u202e" + "x" * 200))
     (neighbor,) = node.link(ETH0).neighbors
     assert neighbor.device.isprintable()
     assert r"\x0a\x1b[2J" in neighbor.device
 
 
 def test_frames_from_the_future_are_no_negative_age() -> None:
-    """A clock that was set back leaves the neighbour, heard just now."""
+    """A clock that was set back leaves the neighbor, with an age of 0."""
     node = Node()
-    node.hear("eth0", switch(), NOW + 50)
+    node.send("eth0", switch(), NOW + 50)
     assert node.link(ETH0).neighbors[0].age == 0.0
 
 
-def test_a_door_that_breaks_its_word_is_a_bug() -> None:
-    """Other exceptions are not swallowed here: the observation isolates them."""
+def test_another_exception_is_a_bug() -> None:
+    """Other exceptions pass: the observation isolates them."""
     node = Node()
     node.fault = Malformed("not of this door")
     with pytest.raises(Malformed):

@@ -229,11 +229,11 @@ def test_a_blocked_device_is_read_again_when_its_read_has_ended() -> None:
     """Until then it has failed, at no cost to the cycles after the first."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
     root.blocks_below = f"{CLASS}/ibp1"
-    node = host(root, deadline=0.2)
+    node = host(root, deadline=1.0)
     for cycle in range(3):
         start = time.monotonic()
         assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
-        assert time.monotonic() - start < (5 if cycle == 0 else 0.15)
+        assert cycle == 0 or time.monotonic() - start < 0.9
         node.readers.refresh()
     asked = len(root.asked_below(f"{CLASS}/ibp1"))
     assert failures(node)["ibp1"] == "blocks"
@@ -261,7 +261,7 @@ def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
     root = LiveRoot(str(sys), str(tmp_path / "tree/proc"))
     with dead_filesystem.mounted(tmp_path / "dead") as dead:
         state.symlink_to(dead / "state")
-        node = Host(root, clock=time.time, deadline=0.2)
+        node = Host(root, clock=time.time, deadline=1.0)
         before = threading.active_count()
         for _ in range(5):
             assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
@@ -293,7 +293,7 @@ def test_a_slow_device_is_read_late_and_not_lost() -> None:
     """
     ended = threading.Event()
     node = replace(
-        host(Slow(hca("ibp0", A), hca("ibp1", B)), deadline=0.3),
+        host(Slow(hca("ibp0", A), hca("ibp1", B)), deadline=0.5),
         readers=DeviceReaders(ended.set),
     )
     assert failures(node) == {"ibp0": None, "ibp1": "blocks"}

@@ -1,0 +1,33 @@
+"""Problems of the NVLink domain that an operator should look at; none of them changes a label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.model import AcceleratorReason, Problem, Seen
+from agent.nvml.domain import PEER, disagreement, health_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from agent.model import Observation
+
+SOURCE = "nvml"
+
+
+def hints(observation: Observation) -> Iterable[Problem]:
+    """Yield a missing NVLink domain, unless the GPUs support none, and the GPUs with faults."""
+    if not isinstance(observation.nvml, Seen):
+        return
+    found = observation.accelerator
+    if found.text and found.reason != AcceleratorReason.UNSUPPORTED:
+        yield Problem(SOURCE, "accelerator", None, f"{found.reason}: {found.text}")
+    for gpu in observation.nvml.value:
+        if faults := health_faults(gpu):
+            yield Problem(SOURCE, gpu.pci or f"GPU {gpu.index}", None, ", ".join(faults))
+
+
+def conflicts(observation: Observation, labels: Mapping[str, str]) -> Iterable[Problem]:
+    """Yield the disagreement of GPU Feature Discovery's label on the Node with the observation."""
+    if text := disagreement(observation.accelerator, labels.get(PEER)):
+        yield Problem(SOURCE, PEER, None, text)
