@@ -1,15 +1,15 @@
 """Keep one helper that answers each call in a fork of itself: the parent's side.
 
-NVML is queried every minute, and a helper process that is started for each query spends nearly all
-of its CPU time on starting: Python, nvidia-ml-py, agent/nvml/library.py. A fork server imports them
-once and never loads the library itself, so it holds nothing of a driver. It has one thread and so
-may fork, which the agent may not.
+A verb that runs every minute spends nearly all of its CPU time on starting a process: Python, and
+the library of the verb. A fork server imports its modules once (PRELOADED in agent/helper/main.py)
+and never opens a device or a driver itself. It has one thread and so may fork, which the agent may
+not.
 
-Measured by benchmarks/nvml_poll.py over a stand-in library (8 GPUs, Python 3.11, 2 cores):
+Measured over a stand-in library with 8 GPUs (benchmarks/; Python 3.11, 2 cores):
 
-    a fork of the server         3.6 ms of CPU, 0.2 s an hour   15 MB resident
-    a fork that imports pynvml  13.5 ms of CPU, 0.8 s an hour   13 MB resident
-    a helper process            43.1 ms of CPU, 2.6 s an hour   nothing resident
+    a fork of the server           3.6 ms of CPU, 0.2 s an hour   15 MB resident
+    a fork that imports the rest  13.5 ms of CPU, 0.8 s an hour   13 MB resident
+    a helper process              43.1 ms of CPU, 2.6 s an hour   nothing resident
 
 Invariants are those of agent/helper/process.py: a call has a timeout, an answer a maximum size, and
 no second fork starts while one is stuck. The fork server kills a fork that is late and waits for

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 PROGRAMS = ("ibsim", "ibsim-run", "smpquery")
-PATIENCE = 10.0  # seconds that anything here may take
+TIMEOUT = 10.0  # seconds that anything here may take
 PROMPT = "sim> "
 
 _FIELD = re.compile(r"^([A-Za-z ]+):\.+(.*)$", re.MULTILINE)
@@ -31,7 +31,7 @@ _COMPLAINT = re.compile(r"^# .*|.* skipped$", re.MULTILINE)
 
 
 def missing() -> str | None:
-    """Why no fabric can be played here."""
+    """Return the reason why ibsim cannot run here, or None."""
     absent = [program for program in PROGRAMS if not shutil.which(program)]
     return f"{', '.join(absent)} not installed (tests/apt-packages.txt)" if absent else None
 
@@ -67,7 +67,7 @@ class Fabric:
     def __exit__(self, *_: object) -> None:
         """Kill ibsim, whatever happened."""
         self._ibsim.kill()
-        self._ibsim.wait(PATIENCE)
+        self._ibsim.wait(TIMEOUT)
         if self._ibsim.stdin:
             self._ibsim.stdin.close()
 
@@ -82,7 +82,7 @@ class Fabric:
         assert not _COMPLAINT.search(said), said
 
     def run(self, host: str, *arguments: str) -> str:
-        """The output of a program on one host of the fabric."""
+        """Return the output of a program on one host of the fabric."""
         return subprocess.run(
             ["ibsim-run", *arguments],
             cwd=self._folder,
@@ -91,33 +91,33 @@ class Fabric:
             capture_output=True,
             check=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         ).stdout
 
     def smpquery(self, host: str, *arguments: str) -> dict[str, str]:
-        """The fields that smpquery prints, by name: an oracle that shares no code with ours."""
+        """Return the fields that smpquery prints, by name: an oracle that shares no code."""
         return dict(_FIELD.findall(self.run(host, "smpquery", "-D", *arguments)))
 
     def helper(self, host: str, payload: dict[str, Any]) -> list[dict[str, Any]]:
-        """What our own helper answers on one host of the fabric, for each port."""
+        """Return our own helper's entries for the ports of one host."""
         under = self.under(host)
         children = HelperProcesses(lambda verb, deadline_s: [*under, *command(verb, deadline_s)])
-        ports: list[dict[str, Any]] = children.call("smp", payload, PATIENCE)["ports"]
+        ports: list[dict[str, Any]] = children.call("smp", payload, TIMEOUT)["ports"]
         return ports
 
     def under(self, host: str) -> list[str]:
-        """What goes before a command line that is to run on one host of the fabric."""
+        """Return the prefix of a command line that runs it on one host of the fabric."""
         place = [f"{key}={value}" for key, value in self._place(host).items()]
         return ["env", "-C", str(self._folder), *place, "ibsim-run"]
 
     def stop(self) -> None:
-        """Nobody answers any more, and whoever asks hangs, until `restart`: ibsim does not outlive
-        a client's death.
+        """Stop ibsim until `restart`: queries hang, since ibsim does not survive the end of a
+        client.
         """
         self._ibsim.send_signal(signal.SIGSTOP)
 
     def restart(self, netlist: str) -> None:
-        """Another fabric stands where this one stood."""
+        """Run another fabric at the same address."""
         self.__exit__()
         self._netlist.write_text(netlist)
         self.__enter__()
@@ -129,7 +129,7 @@ class Fabric:
         return self._log.read_text(errors="replace")
 
     def _await_prompts(self, count: int) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while self._said().count(PROMPT) < count:
             assert self._ibsim.poll() is None, f"ibsim ended: {self._said()}"
             assert time.monotonic() < deadline, f"ibsim is silent: {self._said()}"

@@ -17,7 +17,7 @@ HEALTHY = 0x51AA  # not degraded, configuration right, in a partition, fabric ma
 
 
 def build(folder: Path, *without: str) -> str:
-    """The path of the built library, some of its functions left out: "V", "FABRIC", "INIT"."""
+    """Build the library, without some functions ("V", "FABRIC", "INIT"); return its path."""
     folder.mkdir(exist_ok=True)
     library = str(folder / "libnvidia-ml.so.1")
     flags = ["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"]
@@ -30,7 +30,7 @@ def build(folder: Path, *without: str) -> str:
 
 
 def gpu(index: int, **changed: Any) -> str:
-    """A line for one GPU, registered and healthy but for what is `changed`."""
+    """Return the line of a registered, healthy GPU with the `changed` fields."""
     facts: dict[str, Any] = {
         "state": 3,
         "status": 0,
@@ -45,7 +45,7 @@ def gpu(index: int, **changed: Any) -> str:
 
 
 def tray(*lines: str, gpus: int = 4) -> str:
-    """A plan with that many equal GPUs, and more lines."""
+    """Return a plan with that many equal GPUs, and more lines."""
     return "".join(gpu(index) for index in range(gpus)) + "".join(f"{line}\n" for line in lines)
 
 

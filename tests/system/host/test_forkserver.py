@@ -1,6 +1,4 @@
-"""A helper that stands by: it answers as a child would, and a fork of it may die in any way without
-taking it along.
-"""
+"""The fork server: it answers as a helper process does, and survives every end of a fork."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """What the GPUs say from now on; at first that all is well."""
+    """Set what the GPUs report from now on; all is well at first."""
     monkeypatch.setenv("STAND_IN_NVML", str(tmp_path / "plan"))
 
     def write(*lines: str) -> None:
@@ -53,7 +51,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 
 class Watched:
-    """A standby whose helpers are known."""
+    """A fork server whose processes are known."""
 
     def __init__(self, deadline_s: float = 10, text: str | None = None) -> None:
         self.helpers: list[subprocess.Popen[bytes]] = []
@@ -70,7 +68,7 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Iterator[Callable[..., Watched]]:
-    """Make them, and see that none is left."""
+    """Make fork servers, and kill those that are left."""
     made: list[Watched] = []
 
     def make(*arguments: Any, **options: Any) -> Watched:
@@ -91,9 +89,7 @@ def forks(helper: subprocess.Popen[bytes]) -> list[int]:
 def test_it_answers_as_a_child_does(
     library: str, plan: Plan, watched: Callable[..., Watched]
 ) -> None:
-    """Again and again, by one helper that never has the library itself, and by what is true at that
-    moment.
-    """
+    """Repeatedly, by one process that never loads the library, with what is true at that moment."""
     standby, question = watched(), {"library": library}
     for lines in ((), ("count 3",), ("dirty",), ()):
         plan(*lines)
@@ -104,7 +100,7 @@ def test_it_answers_as_a_child_does(
 
 
 def test_without_a_library(watched: Callable[..., Watched]) -> None:
-    """A node that has none is an answer, and a payload without anything in it is a question."""
+    """A missing library is an answer, and an empty payload is a query."""
     assert watched().call({"library": "/nowhere"})["error"]["call"] == "dlopen"
     assert watched().call({}) == child.call("nvml", {}, 10)
 
@@ -112,7 +108,7 @@ def test_without_a_library(watched: Callable[..., Watched]) -> None:
 def test_a_library_in_a_folder_that_came_later(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: Callable[..., Watched]
 ) -> None:
-    """A driver is installed while the agent runs, in a place that was not there: it is found."""
+    """A driver that is installed while the agent runs, in a folder that did not exist, is found."""
     later = tmp_path / "later"
     monkeypatch.setenv("LD_LIBRARY_PATH", str(later))
     standby = watched()
@@ -124,7 +120,7 @@ def test_a_library_in_a_folder_that_came_later(
 
 
 def test_a_crash_costs_the_fork(library: str, plan: Plan, watched: Callable[..., Watched]) -> None:
-    """It is named, with the last words; the helper lives, and answers the next question."""
+    """The message has its last line of stderr; the fork server answers the next call."""
     standby = watched()
     plan("crash uuid 2")
     for _ in range(2):
@@ -138,8 +134,8 @@ def test_a_crash_costs_the_fork(library: str, plan: Plan, watched: Callable[...,
 def test_a_hang_costs_the_deadline(
     library: str, plan: Plan, watched: Callable[..., Watched]
 ) -> None:
-    """The fork is killed and waited for; the helper answers the next question, and another one that
-    hangs in time.
+    """The fork is killed and waited for; the fork server answers the next call, and the next late
+    one in time.
     """
     standby = watched(0.3)
     for _ in range(2):
@@ -167,8 +163,8 @@ for number, line in enumerate(sys.stdin):
 def test_a_fork_that_cannot_be_killed_stays_the_only_one(
     watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is asked while it is stuck. When it is gone, so is the trouble; what it says then is
-    nobody's answer.
+    """No call is made while it is stuck; what it writes when it ends is the answer to no later
+    call.
     """
     monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
     standby = watched(0.3, text=SLOW)
@@ -188,8 +184,8 @@ def test_a_fork_that_cannot_be_killed_stays_the_only_one(
 def test_a_fork_dies_with_its_helper(
     library: str, plan: Plan, watched: Callable[..., Watched]
 ) -> None:
-    """Somebody kills the helper while its fork hangs: that is told, nothing is left, and another
-    one is started.
+    """The fork server is killed while its fork hangs: nothing is left, and the next call starts
+    another.
     """
     standby = watched()
     plan()
@@ -210,7 +206,7 @@ def test_a_fork_dies_with_its_helper(
 def test_a_helper_that_was_killed_in_its_sleep_is_replaced(
     library: str, plan: Plan, watched: Callable[..., Watched]
 ) -> None:
-    """It had nothing to lose, so nobody hears of it."""
+    """Between two calls nothing is lost, and no error is reported."""
     standby = watched()
     plan()
     standby.call({"library": library})
@@ -228,13 +224,13 @@ ODD = {
     "while input() == '{}': print('{}\\n0\\n{}\\n0')": "its answer is no JSON object$",
     "input(); print('{}')": "its answer is no JSON object$",
     "while True: print('x' * 100000, end='')": "longer than 1048576 bytes$",
-    "while input() == '{}': sys.stderr.write('a' * 9**6 + '\\nlast'); print('\\n3')": "status 3: last$",
+    "while input() == '{}': sys.stderr.write(9**6 * 'a' + '\\nx'); print('\\n3')": "status 3: x$",
 }
 
 
 @pytest.mark.parametrize("text", ODD)
 def test_a_helper_that_makes_no_sense(text: str, watched: Callable[..., Watched]) -> None:
-    """It is named, and gone, or asked again: nothing of it is taken for the next answer."""
+    """It is stopped or called again, and none of its output is taken for the next answer."""
     standby = watched(
         5, text=f"import functools, sys\nprint = functools.partial(print, flush=True)\n{text}"
     )
@@ -245,13 +241,13 @@ def test_a_helper_that_makes_no_sense(text: str, watched: Callable[..., Watched]
 
 
 def test_no_interpreter() -> None:
-    """No traceback where it cannot be started."""
+    """A command that does not exist is no traceback."""
     with pytest.raises(Unavailable, match="helper nvml: cannot be started"):
         ForkServer("nvml", 5, lambda *_: ["/nonexistent/python"]).call({})
 
 
 def test_a_verb_that_nobody_stands_by_for() -> None:
-    """The helper's own traceback is the explanation."""
+    """A verb without preloaded modules has no fork server."""
     with pytest.raises(Unavailable, match="helper smp: ended with status 1: KeyError: 'smp'"):
         ForkServer("smp", 5).call({})
 
@@ -272,7 +268,7 @@ sys.stdin.read()
 
 
 def test_it_does_not_outlive_who_asks() -> None:
-    """Killed with -9, the agent leaves nobody behind."""
+    """After kill -9 of the agent, no process is left."""
     with subprocess.Popen(
         [sys.executable, "-c", ASK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as parent:

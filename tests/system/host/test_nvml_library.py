@@ -61,7 +61,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 @pytest.fixture
 def ask(libraries: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
-    """Ask the helper about the GPUs of a plan."""
+    """Query the GPUs of a plan through a helper process."""
 
     def ask(plan: str, *without: str, deadline_s: float = 10) -> dict[str, Any]:
         (tmp_path / "plan").write_text(plan, "latin-1")
@@ -72,7 +72,7 @@ def ask(libraries: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def decoded(answer: dict[str, Any]) -> tuple[Gpu, ...]:
-    """The GPUs of an answer that nothing stopped."""
+    """Decode the GPUs of an answer without an error of the whole query."""
     refused, gpus = decode.answer(answer)
     assert refused is None
     return tuple(decode.gpu(one) for one in gpus)
@@ -148,7 +148,7 @@ def test_numbers_are_the_bindings(pynvml: Any) -> None:
 
 
 def test_a_tray_says_where_it_is(ask: Ask) -> None:
-    """Four GPUs of a rack: one value, nothing to complain of."""
+    """Four GPUs of a rack have one domain and no fault."""
     gpus = decoded(ask(tray()))
     assert accelerator.verdict(Seen(gpus)) == (f"{CLUSTER_TEXT}.32766", None, None)
     assert {one.version for one in gpus} == {3}
@@ -170,7 +170,7 @@ def test_an_older_driver_says_as_much_as_it_knows(
 
 
 def test_a_driver_without_fabric_is_unsupported(ask: Ask) -> None:
-    """No symbol, no fabric: no error of any GPU, and the text says why."""
+    """A missing symbol is no error of a GPU, and the text names it."""
     gpus = decoded(ask(tray(), "FABRIC"))
     assert {(one.state, one.error) for one in gpus} == {("not-supported", "symbol-missing")}
     found = accelerator.verdict(Seen(gpus))
@@ -193,7 +193,7 @@ def test_a_driver_without_fabric_is_unsupported(ask: Ask) -> None:
 def test_what_stops_the_look_has_its_own_word(
     ask: Ask, line: str, without: tuple[str, ...], error: str
 ) -> None:
-    """The call is named, and the library's own words are kept."""
+    """The failed call is named, with the library's own text."""
     refused, gpus = decode.answer(ask(tray(line), *without))
     assert refused is not None
     assert (refused.error, gpus) == (error, [])
@@ -203,7 +203,7 @@ def test_what_stops_the_look_has_its_own_word(
 
 @pytest.mark.parametrize("call", ["handle", "pci", "uuid", "fabric"])
 def test_a_lost_gpu_costs_itself(ask: Ask, call: str) -> None:
-    """The other three are told in full."""
+    """The other three are read in full."""
     gpus = decoded(ask(tray(f"fail {call} 1 15")))
     assert [one.error for one in gpus] == [None, "gpu-lost", None, None]
     assert [one.state for one in gpus] == ["completed", None, "completed", "completed"]
@@ -226,14 +226,14 @@ def test_a_string_that_is_not_utf_8_is_an_error_of_its_gpu(ask: Ask) -> None:
 
 @pytest.mark.parametrize("call", ["driver", "shutdown"])
 def test_what_is_not_needed_may_fail(ask: Ask, call: str) -> None:
-    """The driver's version and the shutdown take nothing of the answer with them."""
+    """A failure of the driver's version or of the shutdown loses nothing of the answer."""
     answer = ask(tray(f"fail {call} -1 999"))
     assert answer["error"] is None
     assert len(decoded(answer)) == 4
 
 
 def test_padding_says_nothing(ask: Ask) -> None:
-    """The state is one byte; what a driver leaves behind it is not part of it."""
+    """The state is one byte; the three bytes behind it are padding."""
     assert [one.state for one in decoded(ask(tray("dirty", gpus=1)))] == ["completed"]
 
 
@@ -256,7 +256,7 @@ def test_nonsense_is_malformed(ask: Ask, plan: str) -> None:
 
 @pytest.mark.parametrize("count", [5, 4_294_967_295])
 def test_a_count_out_of_the_blue_ends(ask: Ask, count: int) -> None:
-    """GPUs that are not there are so many errors or one malformed answer, and quickly."""
+    """GPUs that do not exist are errors each, or one malformed answer, without delay."""
     answer = ask(tray(f"count {count}"), deadline_s=5)
     if count > nvml.MAX_GPUS:
         with pytest.raises(Malformed, match=f"counts {count} GPUs and answers for {nvml.MAX_GPUS}"):
@@ -267,7 +267,7 @@ def test_a_count_out_of_the_blue_ends(ask: Ask, count: int) -> None:
 
 @pytest.mark.parametrize("call", ["init", "count", "handle", "fabric", "shutdown"])
 def test_a_call_that_never_returns_costs_the_deadline(ask: Ask, call: str) -> None:
-    """Even behind the last GPU: the child is killed, and the next look is as good as any."""
+    """The process is killed, and the next query succeeds."""
     start = time.monotonic()
     with pytest.raises(Unavailable, match=r"helper nvml: no answer within 0\.3 s$"):
         ask(tray(f"hang {call} -1"), deadline_s=0.3)
@@ -309,7 +309,7 @@ def test_a_path_that_is_no_library_is_one_line(tmp_path: Path, kind: str) -> Non
 
 
 def test_no_library_is_library_missing() -> None:
-    """The dynamic loader's own words, where no driver is installed."""
+    """The dynamic loader's own message, where no driver is installed."""
     answer = child.call("nvml", {"library": None}, 10)
     if answer["library"]:
         pytest.skip("an NVIDIA driver is installed here")
@@ -347,7 +347,7 @@ def test_then_folders_below_roots(libraries: Callable[..., str], tmp_path: Path)
 
 
 def test_the_agent_itself_never_loads_the_library(ask: Ask) -> None:
-    """After a look, this process has neither the library nor the binding."""
+    """After a query this process has not mapped it."""
     ask(tray())
     assert "libnvidia-ml" not in Path("/proc/self/maps").read_text()
 

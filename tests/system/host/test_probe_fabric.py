@@ -48,14 +48,14 @@ class Node:
     folder: Path
 
     def boot(self) -> None:
-        """Have the port of the HCA look as it does now."""
+        """Copy the port's sysfs as it is now."""
         tree = self.folder / "sys"
         shutil.rmtree(tree, ignore_errors=True)
         self.fabric.run(self.host, sys.executable, "-c", HCA, str(tree))
         (tree / "class/infiniband/ibsim0/ports/1/link_layer").write_text("InfiniBand\n")
 
     def bwagent(self, *words: str) -> str:
-        """What bwagent prints on this host."""
+        """Return the output of bwagent on this host."""
         return self.fabric.run(
             self.host, "env", f"PYTHONPATH={REPO}", sys.executable, "-m", "agent.cli", *words
         )
@@ -65,7 +65,7 @@ class Node:
         return dict(json.loads(self.bwagent("probe", "--dry-run", "-o", "json", *self.sysfs())))
 
     def sysfs(self) -> tuple[str, str]:
-        """The flag that names this host's sysfs."""
+        """Return the flag for this host's sysfs."""
         return "--sysfs-root", str(self.folder / "sys")
 
 
@@ -88,26 +88,26 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
 
 
 def booted(fabric: Fabric, host: str, folder: Path) -> Node:
-    """A host of a fabric, as it is now."""
+    """Return a host of a fabric with its sysfs of now."""
     node = Node(fabric, host, folder)
     node.boot()
     return node
 
 
 def trouble(report: dict[str, Any]) -> list[str]:
-    """What the InfiniBand half of a report stumbled over."""
+    """The subjects of the InfiniBand problems of a report."""
     return [
         problem["subject"] for problem in report["problems"] if problem["source"] in {"rdma", "ib"}
     ]
 
 
 def told(row: dict[str, Any]) -> tuple[object, ...]:
-    """What a report says of a neighbour that smpquery says, too."""
+    """The facts of a neighbor in a report that smpquery reads too."""
     return row["node_type"], row["node_guid"], row["node_description"], row["port_id"]
 
 
 def queried(oracle: IbNeighbor) -> tuple[object, ...]:
-    """The same, as smpquery says it."""
+    """The same facts, as smpquery reads them."""
     return oracle.node_type, oracle.node_guid, oracle.node_description, str(oracle.port)
 
 
@@ -138,7 +138,7 @@ def test_a_managed_switch_becomes_labels(managed: Fabric, tmp_path: Path) -> Non
 
 
 def test_an_unmanaged_switch_goes_by_its_guid(tmp_path: Path) -> None:
-    """What left the factory is no name: all switches of the model say it."""
+    """Factory text is no name: all switches of the model have it."""
     require(missing())
     with Fabric(MANAGED.replace(MANAGED_SWITCH, FACTORY), tmp_path) as fabric:
         report = booted(fabric, MANAGED_HOST, tmp_path).probe()
@@ -172,9 +172,7 @@ def test_neighbours_need_no_subnet_manager(
 
 
 def test_a_pulled_cable_has_its_word(two_leaves: Fabric, tmp_path: Path) -> None:
-    """The far end is silent before the kernel has noticed, and the link is down afterwards; then it
-    is back.
-    """
+    """First the far end does not answer, then the kernel reports the link down; then it is back."""
     node = booted(two_leaves, "host1", tmp_path)
     two_leaves.console('Unlink "leaf1"[1]')
     unanswered = node.probe()
@@ -194,7 +192,7 @@ def test_a_pulled_cable_has_its_word(two_leaves: Fabric, tmp_path: Path) -> None
 
 
 def test_a_capture_replays_without_the_fabric(managed: Fabric, tmp_path: Path) -> None:
-    """The whole report is the same where nobody answers packets any more."""
+    """The whole report is the same without a far end that answers."""
     node = booted(managed, MANAGED_HOST, tmp_path)
     node.bwagent("capture", str(tmp_path / "captured"), *node.sysfs())
     live = node.probe()

@@ -1,4 +1,4 @@
-"""Helpers: what they answer, and how they may die without holding anything up."""
+"""Helper processes: their answers, and every way in which they end."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def ask(library: str, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 
 def script(text: str) -> HelperProcesses:
-    """Helpers that run this Python text instead."""
+    """Return helpers that run this Python text instead."""
     return HelperProcesses(lambda _verb, _deadline_s: [sys.executable, "-I", "-S", "-c", text])
 
 
 def test_every_port_has_its_own_outcome(ask: Ask) -> None:
-    """Eight faults and a good port in one child; each costs itself."""
+    """Ten faults and a good port in one process; a fault costs its own port."""
     outcomes = {
         "fine": None,
         "lossy": None,
@@ -101,7 +101,7 @@ def test_silent_ports_cost_as_much_as_one(ask: Ask, fault: str, slack: float) ->
 
 
 def test_only_gets_leave(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every MAD that went out, repetitions included, byte by byte."""
+    """Every MAD that was sent, repetitions included, byte by byte."""
     log = tmp_path / "sent"
     monkeypatch.setenv("STAND_IN_LOG", str(log))
     ask("fine", "lossy", "nameless", "silent", "wrong-tid")
@@ -311,7 +311,7 @@ def test_running_helpers_are_known(tmp_path: Path) -> None:
     ],
 )
 def test_nonsense_is_unavailable_and_names_the_verb(text: str, complaint: str) -> None:
-    """The last line of its stderr is quoted, made printable."""
+    """The last line of stderr is quoted, made printable."""
     with pytest.raises(Unavailable, match=complaint) as caught:
         script(text).call("v", {}, 5)
     assert str(caught.value).startswith("helper v: ")
@@ -323,7 +323,7 @@ def test_a_flood_on_stderr_does_not_stop_the_answer() -> None:
 
 
 def test_a_payload_larger_than_a_pipe_arrives() -> None:
-    """Nobody has to read while it is written."""
+    """Writing it blocks nobody: stdin is a file."""
     payload = {"x": "y" * 10**6}
     echo = script("import sys, json; print(json.dumps({'length': len(json.load(sys.stdin)['x'])}))")
     assert echo.call("v", payload, 10) == {"length": 10**6}
@@ -336,13 +336,13 @@ def test_a_program_that_is_not_there_is_unavailable() -> None:
 
 
 def test_an_unknown_verb_is_unavailable() -> None:
-    """The helper's own traceback is the explanation."""
+    """The last line of the helper's traceback is the explanation."""
     with pytest.raises(Unavailable, match="helper dance: ended with status 1: KeyError: 'dance'"):
         child.call("dance", {}, 5)
 
 
 def test_what_a_library_prints_is_not_taken_for_the_answer() -> None:
-    """Standard output is the answer's alone."""
+    """The answer has stdout to itself."""
     boot = (
         f"import sys, os; sys.path.append({str(Path(agent.__file__).parents[1])!r});"
         "from agent.helper import main as helper;"
@@ -353,7 +353,7 @@ def test_what_a_library_prints_is_not_taken_for_the_answer() -> None:
 
 
 def test_a_child_whose_parent_is_gone_ends_by_itself(library: str) -> None:
-    """Its own alarm works even inside a C library."""
+    """Its alarm ends it inside a C library too."""
     assert alone(library).returncode == -signal.SIGALRM
 
 
@@ -394,9 +394,7 @@ child.call("kube", request, 60)
 
 
 def test_a_request_does_not_outlive_who_made_it(tmp_path: Path) -> None:
-    """Killed with -9 while the API server is slow: nobody is left to say a minute later what was
-    true then.
-    """
+    """After kill -9 of the agent, its request does not reach a slow API server a minute later."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         where = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.getsockname()[1]}"}}

@@ -1,5 +1,5 @@
-"""Subnet management packets over libibumad: ibsim as the real fabric, a stand-in library for what a
-real one hides.
+"""SMPs over libibumad: ibsim as the real fabric, a stand-in library for faults that it does not
+have.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def neighbor(port: dict[str, Any]) -> IbNeighbor:
-    """What the parent makes of the helper's answer for one port."""
+    """Decode the helper's answer for one port."""
     return smp.replay(
         Exchange(
             bytes.fromhex(one["request"]),
@@ -61,7 +61,7 @@ def neighbor(port: dict[str, Any]) -> IbNeighbor:
 
 
 def ask_on(fabric: Fabric, host: str) -> dict[str, Any]:
-    """The helper's answer for the one port of a simulated host."""
+    """Return the helper's answer for the one port of a simulated host."""
     [port] = fabric.helper(host, {"ports": [["ibsim0", 1]]})
     return port
 
@@ -104,7 +104,7 @@ def test_neighbors_are_known_without_a_subnet_manager(two_leaves: Fabric) -> Non
 
 
 def test_an_unplugged_cable_is_no_answer_until_it_is_back(two_leaves: Fabric) -> None:
-    """Both tries are lost, and the first question after the repair is answered."""
+    """Both tries are lost; the first query after the repair is answered."""
     two_leaves.console('Unlink "leaf1"[2]')
     port = ask_on(two_leaves, "host2")
     assert port["error"] == "no-answer"
@@ -147,7 +147,7 @@ def test_a_real_kernel_refuses_in_words(tmp_path: Path) -> None:
 
 
 def queried(library: str, timeout_ms: int = 500) -> PortQuery:
-    """The ended query of port 1 of mlx5_0, with one try for each request."""
+    """Return the ended query of port 1 of mlx5_0, with one try for each request."""
     [query] = query_ports(Umad(library).open, [("mlx5_0", 1)], timeout_ms, 1)
     return query
 
@@ -183,7 +183,7 @@ def test_a_reply_to_another_request_is_passed_over(
 def test_every_fault_has_its_word(
     library: str, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
 ) -> None:
-    """The word is what `missing_neighbors` shows; the sentence names the port."""
+    """The reason is that of `missing_neighbors`; the text names the port."""
     monkeypatch.setenv("STAND_IN", f"mlx5_0:{fault}")
     query = queried(library, 50)
     assert query.error == reason

@@ -53,7 +53,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("field", "text"), TEXTS)
 def test_a_node_string_is_text_up_to_the_first_nul(field: bytes, text: str) -> None:
-    """What cannot be printed is spelled out."""
+    """Unprintable characters are escaped."""
     assert nodedesc.text(field) == text
 
 
@@ -65,7 +65,7 @@ def test_a_name_is_what_somebody_chose(description: str, name: str | None) -> No
 
 @given(st.binary(max_size=64))
 def test_any_node_string_is_printable_and_named_or_not(field: bytes) -> None:
-    """No description makes the agent stumble."""
+    """No description raises an exception."""
     text = nodedesc.text(field)
     assert text.isprintable()
     assert nodedesc.switch_name(text) != ""

@@ -1,4 +1,4 @@
-"""Subnet management packets: what is asked, and what may come back."""
+"""Subnet management packets: requests, replies, and malformed bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_request_is_byte_for_byte_what_smpquery_sends() -> None:
 def test_every_request_passes_the_gate_and_tells_its_transaction_and_port(
     attribute: Attribute,
 ) -> None:
-    """What `get` builds, `require_get` lets out."""
+    """`require_get` accepts every request that `get` builds."""
     assert smp.require_get(smp.get(attribute, TID, 254, 7)) == (TID, 254)
 
 
@@ -144,7 +144,7 @@ def test_node_info_has_the_number_of_ports_and_the_device() -> None:
     ],
 )
 def test_without_nodeinfo_there_is_no_neighbour(exchanges: list[Exchange], word: str) -> None:
-    """The recorded word says why."""
+    """The recorded reason is raised."""
     with pytest.raises(Unavailable, match=word):
         smp.replay(exchanges)
 
@@ -170,7 +170,7 @@ def test_without_nodeinfo_there_is_no_neighbour(exchanges: list[Exchange], word:
     ],
 )
 def test_a_wrong_field_is_malformed_and_named(place: int, value: bytes, field: str) -> None:
-    """Whoever reads the message knows which field of the reply was wrong."""
+    """The message names the wrong field of the reply."""
     wrong = INFO[:place] + value + INFO[place + len(value) :]
     with pytest.raises(Malformed, match=field):
         smp.replay([Exchange(ASK_INFO, wrong)])
@@ -199,7 +199,7 @@ def test_a_zero_system_image_guid_is_unknown() -> None:
 @example(data=bytes(256))
 @example(data=b"\xff" * 256)
 def test_any_bytes_are_a_reply_or_malformed(data: bytes) -> None:
-    """Nothing but Malformed comes out of nonsense."""
+    """No other exception is raised."""
     with contextlib.suppress(Malformed):
         smp.replay([Exchange(ASK_INFO, data)])
 

@@ -1,4 +1,4 @@
-"""NVML's answers: what numbers mean, and what makes no sense."""
+"""Decoding of NVML answers: numbers, and malformed content."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ JSON = st.recursive(
 
 
 def gpu(structure: dict[str, Any] | None = None, **changed: Any) -> Gpu:
-    """A decoded GPU with that fabric structure, version 3 unless told otherwise."""
+    """Decode a GPU with that fabric structure, version 3 by default."""
     return nvml.gpu(GPU | {"fabric": V3 if structure is None else structure} | changed)
 
 
@@ -98,7 +98,7 @@ def test_states_by_name(number: int, state: str) -> None:
     [(0, "success"), (23, "insufficient-resources"), (999, "unknown"), (31, "unnamed-31")],
 )
 def test_statuses_by_name(number: int, status: str) -> None:
-    """A status that a newer driver invented is not success, and not nonsense either."""
+    """A status that a newer driver added is neither success nor malformed."""
     assert gpu(V3 | {"status": number}).status == status
 
 
@@ -150,7 +150,7 @@ def test_pci_addresses_as_sysfs_writes_them(bus_id: str, address: str) -> None:
 
 
 def test_a_lost_gpu_keeps_what_was_learned() -> None:
-    """Its error by name, the call and the library's words; no state."""
+    """The error by name, the call and the library's text; no state."""
     found = nvml.gpu(GPU | {"uuid": None, "error": LOST})
     assert (found.pci, found.state, found.error) == ("0008:01:00.0", None, "gpu-lost")
     assert found.text == "nvmlDeviceGetUUID: GPU is lost"
@@ -159,7 +159,7 @@ def test_a_lost_gpu_keeps_what_was_learned() -> None:
 @pytest.mark.parametrize("call", ["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo"])
 @pytest.mark.parametrize("code", [3, 13])
 def test_no_fabric_is_a_state(call: str, code: int) -> None:
-    """A GPU that does not support it, and a driver that has never heard of it."""
+    """For a GPU without support, and for a driver without the function."""
     assert (
         gpu(error={"call": call, "code": code, "text": "?"}, fabric=None).state == "not-supported"
     )
@@ -169,12 +169,12 @@ def test_no_fabric_is_a_state(call: str, code: int) -> None:
     ("call", "code"), [("nvmlDeviceGetUUID", 3), ("nvmlDeviceGetGpuFabricInfoV", 15)]
 )
 def test_any_other_refusal_is_no_state(call: str, code: int) -> None:
-    """What could not be asked is unknown."""
+    """A failed query leaves the state unknown."""
     assert gpu(error={"call": call, "code": code, "text": "?"}, fabric=None).state is None
 
 
 def test_what_stopped_the_look() -> None:
-    """A refusal beside the GPUs that were told before it."""
+    """The failed call, and the GPUs that were queried before it."""
     stopped = {"call": "nvmlInitWithFlags", "code": 18, "text": "Driver/library version mismatch"}
     refused, gpus = nvml.answer({"error": stopped, "count": 0, "gpus": []})
     assert refused == Refusal(
@@ -205,7 +205,7 @@ def test_what_stopped_the_look() -> None:
     ],
 )
 def test_nonsense_in_the_structure(changed: dict[str, Any], complaint: str) -> None:
-    """It is named, and nothing of the GPU is believed."""
+    """The field is named, and the GPU is dropped as a whole."""
     with pytest.raises(Malformed, match=complaint):
         gpu(V3 | changed)
 
@@ -229,7 +229,7 @@ def test_a_clique_that_nobody_set_may_go_with_a_failure() -> None:
     ],
 )
 def test_nonsense_around_it(changed: dict[str, Any], complaint: str) -> None:
-    """Texts are for people's terminals."""
+    """Texts reach terminals."""
     with pytest.raises(Malformed, match=complaint):
         gpu(**changed)
 
@@ -254,7 +254,7 @@ def test_nonsense_as_a_whole(data: Any, complaint: str) -> None:
 @given(JSON, st.sampled_from([*GPU, "fabric"]), st.sampled_from(list(V3)))
 @example(0, "fabric", "version")
 def test_anything_else_is_malformed(junk: Any, outer: str, inner: str) -> None:
-    """Whatever a snapshot of a stranger holds, nothing but Malformed comes of it."""
+    """Any content of a foreign snapshot raises Malformed and nothing else."""
     for decode, data in (
         (nvml.answer, junk),
         (nvml.gpu, junk),

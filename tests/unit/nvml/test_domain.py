@@ -1,4 +1,4 @@
-"""The verdict over a node's GPUs, and the pace of asking them, in simulated time."""
+"""The verdict over a node's GPUs, and the times of its queries, in simulated time."""
 
 from __future__ import annotations
 
@@ -82,31 +82,29 @@ def test_why_there_is_no_value(gpus: tuple[Gpu, ...], reason: str) -> None:
 
 @pytest.mark.parametrize("unknown", [LOST, MALFORMED, JOINING, WAITING])
 def test_what_removes_outweighs_what_holds(unknown: Gpu) -> None:
-    """A GPU that is surely elsewhere, or surely refused, decides whatever another may turn out to
-    be.
-    """
+    """A GPU in another domain, or one that was rejected, decides before one that is unknown."""
     assert judge(unknown, GOOD, replace(GOOD, clique_id=1)).reason == "inconsistent"
     assert judge(unknown, SHORT).reason == "unhealthy"
 
 
 def test_a_gpu_without_a_fabric_has_no_say() -> None:
-    """Only those that are attached are compared."""
+    """Only attached GPUs are compared."""
     assert judge(NONE, GOOD, GOOD).value == f"{CLUSTER}.32766"
 
 
 def test_the_same_clique_in_another_rack_is_elsewhere() -> None:
-    """32766 is what every rack calls its default partition."""
+    """32766 is the default partition of every rack."""
     assert judge(GOOD).value != judge(replace(GOOD, cluster_uuid=OTHER)).value
 
 
 def test_a_uuid_that_begins_with_zeros_is_one() -> None:
-    """Only sixteen zero bytes are none."""
+    """Only sixteen zero bytes are no identity."""
     early = replace(GOOD, cluster_uuid="00000000-0000-0000-0000-000000000001", clique_id=0)
     assert judge(early).value == "00000000-0000-0000-0000-000000000001.0"
 
 
 def test_an_unhealthy_gpu_keeps_its_identity() -> None:
-    """Every health bit set, and a summary that says so: reported, not removed."""
+    """Every health bit and the summary: reported, not removed."""
     sick = replace(GOOD, health=health(0x9255), health_summary="unhealthy")
     assert judge(sick, GOOD).value == f"{CLUSTER}.32766"
     assert accelerator.health_faults(sick) == (
@@ -121,7 +119,7 @@ def test_an_unhealthy_gpu_keeps_its_identity() -> None:
 
 
 def test_a_healthy_or_silent_gpu_has_no_ailments() -> None:
-    """Neither what is fine nor what is not supported is a complaint; no partition is one."""
+    """Healthy and unsupported parts are no faults; no partition is one."""
     assert (
         accelerator.health_faults(replace(GOOD, health=health(0x51AA), health_summary="healthy"))
         == ()
@@ -137,7 +135,7 @@ def test_a_healthy_or_silent_gpu_has_no_ailments() -> None:
 
 
 def test_no_gpus_and_no_answer() -> None:
-    """What the source says goes through in its own words."""
+    """The source's own text is kept."""
     assert verdict(Absent("none on the bus")) == (None, "not-found", "none on the bus")
     assert verdict(Failed("helper nvml: late")) == (None, "failed", "helper nvml: late")
 
@@ -181,7 +179,7 @@ def test_reasons_hold_or_remove() -> None:
     ],
 )
 def test_the_finer_text_names_the_gpu_and_the_cause(found: Verdict, words: str) -> None:
-    """What a person needs to go and look."""
+    """An operator needs both."""
     assert found.text == words
 
 
@@ -201,14 +199,14 @@ def test_the_finer_text_names_the_gpu_and_the_cause(found: Verdict, words: str) 
 def test_another_writer_of_the_same_fact(
     found: Verdict, peer: str | None, words: str | None
 ) -> None:
-    """A difference is told, where there is something to compare."""
+    """A difference is reported if both have a value."""
     assert accelerator.disagreement(found, peer) == words
 
 
 def looks(
     found: Verdict, seconds: float, pace: Pace | None = None, start: float = 1000.0
 ) -> tuple[list[float], Pace]:
-    """When NVML is asked in that time, if every look ends like this; and the pace then."""
+    """Return the times of queries in that period if each has this verdict, and the last pace."""
     now, pace, times = start, pace or Pace(), []
     while (now := max(now, pace.due)) < start + seconds:
         times.append(now - start)
@@ -217,7 +215,7 @@ def looks(
 
 
 def test_the_first_look_is_at_once() -> None:
-    """Whatever the clock says."""
+    """At any time of the clock."""
     assert Pace().due < 0.0
 
 
@@ -244,7 +242,7 @@ def test_a_registration_that_ends_and_begins_again_is_quick_again() -> None:
 
 
 def test_a_look_that_fails_ends_no_registration() -> None:
-    """Else a fabric that never completes would be asked quickly after every hiccup."""
+    """Else a registration that never completes would be queried fast after every failure."""
     _, pace = looks(REGISTERING, 900)
     _, pace = looks(FAILED, 60, pace, 2000.0)
     times, _ = looks(REGISTERING, 300, pace, 3000.0)
@@ -255,7 +253,7 @@ def test_a_look_that_fails_ends_no_registration() -> None:
     "reason", [reason for reason in AcceleratorReason if reason != "in-progress"]
 )
 def test_every_other_outcome_waits_a_minute(reason: AcceleratorReason) -> None:
-    """Nothing but a registration is worth a hurry."""
+    """Only a registration is queried fast."""
     assert Pace().after(Verdict(None, reason), 5.0).due == 5.0 + POLL_INTERVAL
 
 

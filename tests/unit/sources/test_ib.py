@@ -1,6 +1,4 @@
-"""The InfiniBand source over a simulated helper: each port has its neighbour or its reason,
-whatever it answers.
-"""
+"""The InfiniBand source over a simulated helper: each port has its neighbor or its reason."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ PORTS = tuple[tuple[str, int], ...]
 
 
 def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any]:
-    """What the helper says of one port."""
+    """Return the helper's entry for one port."""
     return {
         "device": device,
         "port": port,
@@ -42,7 +40,7 @@ def answer(device: str = "ibp0", port: int = 1, **changes: Any) -> dict[str, Any
 
 
 def helper(*answers: dict[str, Any]) -> Ask:
-    """A helper that knows these answers and gives those that it is asked for."""
+    """Return a helper that has these entries."""
     return lambda ports: {
         "ports": [one for one in answers if (one["device"], one["port"]) in ports]
     }
@@ -54,14 +52,14 @@ def reading(ask: Ask, *devices: RdmaDevice) -> Any:
 
 
 def look(ask: Ask, *devices: RdmaDevice) -> tuple[dict[str, Link], list[Problem]]:
-    """The links by interface, and the problems."""
+    """Return the links by interface, and the problems."""
     found = reading(ask, *devices)
     assert isinstance(found.outcome, Seen)
     return {link.interface: link for link in found.outcome.value}, list(found.problems)
 
 
 def link_of(**changes: Any) -> tuple[Link, list[Problem]]:
-    """What one port becomes when its answer has these changes."""
+    """Return the link of one port whose entry has these changes."""
     links, problems = look(helper(answer(**changes)), ib("ibp0", 0))
     return links["ibp0"], problems
 
@@ -80,7 +78,7 @@ def test_without_infiniband_backend_ports_nobody_is_asked(devices: tuple[RdmaDev
 
 
 def test_a_switch_is_known_by_its_name() -> None:
-    """The port is its number there, and there is no age: it was asked just now."""
+    """The port is its number there; there is no age, since it was queried just now."""
     link, problems = link_of()
     assert (link.missing, link.hold, problems) == (None, False, [])
     (neighbor,) = link.neighbors
@@ -123,7 +121,7 @@ def test_a_port_with_a_link_is_asked(state: str | None) -> None:
 
 
 def test_a_port_that_is_down_is_not_asked() -> None:
-    """It would cost a second for nothing; nobody is there, and the label goes."""
+    """It would take a second for nothing; the label goes."""
     links, problems = look(unasked, ib("ibp0", 0, replace(PORT, state="DOWN")))
     assert (links["ibp0"].missing, links["ibp0"].hold, links["ibp0"].neighbors) == (
         "link-down",
@@ -134,7 +132,7 @@ def test_a_port_that_is_down_is_not_asked() -> None:
 
 
 def test_all_ports_are_asked_at_once_and_each_once() -> None:
-    """In one list, without those that are down or no backend."""
+    """In one list, without ports that are down or not in the backend."""
     asked: list[PORTS] = []
 
     def ask(ports: Sequence[tuple[str, int]]) -> Any:
@@ -175,7 +173,7 @@ def planes(name: str, states: Sequence[str], **facts: Any) -> list[RdmaDevice]:
 def test_a_multi_plane_hca_is_asked_through_its_first_living_sub_device(
     states: tuple[str, ...], asked: str
 ) -> None:
-    """The HCA itself takes no such packets; what comes back is the HCA's neighbour."""
+    """The HCA itself sends no SMPs; the reply is the HCA's neighbor."""
     seen: list[PORTS] = []
 
     def ask(ports: Sequence[tuple[str, int]]) -> Any:
@@ -201,7 +199,7 @@ def test_a_multi_plane_hca_is_asked_through_its_first_living_sub_device(
     ],
 )
 def test_every_word_of_the_helper_is_a_reason(word: str) -> None:
-    """None of them proves that nobody is there; the helper's sentence is a problem."""
+    """None of them proves that there is no neighbor; the helper's text is a problem."""
     link, problems = link_of(exchanges=[], error=word, text="ibp0 port 1: what happened")
     assert (link.neighbors, link.missing, link.hold) == ((), word, True)
     assert [(problem.subject, problem.text) for problem in problems] == [
@@ -211,7 +209,7 @@ def test_every_word_of_the_helper_is_a_reason(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["no-answer", "send-failed", None])
 def test_a_conversation_that_came_to_nothing_says_why(word: str | None) -> None:
-    """The word stands with the question that was not answered."""
+    """The reason stands with the request that has no reply."""
     asked = exchanges()[0] | {"reply": None, "error": word}
     link, _ = link_of(exchanges=[asked])
     assert (link.missing, link.hold) == (word or "not-recorded", True)
@@ -296,9 +294,7 @@ def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
     ids=lambda changes: str(changes)[:40],
 )
 def test_a_port_whose_answer_makes_no_sense_is_alone_with_it(changes: dict[str, Any]) -> None:
-    """It is held, its problem is told in printable words, and its neighbour's port has a
-    neighbour.
-    """
+    """It is held, its problem is printable, and the other port has a neighbor."""
     links, problems = look(helper(answer(**changes), answer("ibp1")), ib("ibp0", 0), ib("ibp1", 1))
     assert (links["ibp0"].missing, links["ibp0"].hold) == ("malformed", True)
     assert links["ibp1"].neighbors
@@ -309,7 +305,7 @@ def test_a_port_whose_answer_makes_no_sense_is_alone_with_it(changes: dict[str, 
 
 
 def test_an_answer_without_its_exchanges() -> None:
-    """An empty conversation was not recorded; a missing one makes no sense."""
+    """An empty conversation was not recorded; a missing one is malformed."""
     assert link_of(exchanges=[])[0].missing == "not-recorded"
     short = answer()
     del short["exchanges"]
@@ -325,7 +321,7 @@ def test_the_sentence_of_a_stranger_is_shown_not_sent() -> None:
 
 
 def test_answers_for_others_are_passed_over() -> None:
-    """What nobody asked for changes nothing."""
+    """An entry of a port that was not queried changes nothing."""
     links, _ = look(
         lambda _ports: {"ports": [answer("ibp7"), answer("ibp0", port=2)]}, ib("ibp0", 0)
     )
@@ -333,7 +329,7 @@ def test_answers_for_others_are_passed_over() -> None:
 
 
 def test_an_ipoib_netdev_is_named() -> None:
-    """For people; its link messages tell of the port."""
+    """Its link messages are events of the port."""
     netdev = Netdev("ib0", None, None, None, default_route=False)
     links, _ = look(helper(answer()), ib("ibp0", 0, replace(PORT, netdev=netdev)))
     assert links["ibp0"].netdev == "ib0"

@@ -1,4 +1,4 @@
-"""The NVML source: when it asks, and what it makes of what comes back."""
+"""The NVML source: when it queries, and the outcomes of its answers."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_a_node_without_gpus_is_not_asked(machine: Machine) -> None:
-    """A console's VGA, an NVIDIA sound function and a BlueField-3 are no GPUs; no child is
-    started.
-    """
+    """A VGA console, an NVIDIA sound function and a BlueField-3 are no GPUs."""
     machine.add("0000:01:00.0", vendor="0x1a03", code="0x030000").add(
         "0000:02:00.1", code="0x040300"
     )
@@ -89,14 +87,14 @@ def test_a_gpu_of_a_virtual_machine_is_none_of_ours(machine: Machine) -> None:
 
 
 def test_a_shut_door_is_a_failure(machine: Machine) -> None:
-    """A snapshot without NVML's answer says nothing about the GPUs that it shows."""
+    """A snapshot without NVML's answer has no facts of the GPUs that it shows."""
     assert nvml.read(
         Host(LiveRoot(str(machine.add("0008:01:00.0").sys)), lambda: 0.0)
     ).outcome == Failed("the GPUs were not queried")
 
 
 def test_a_bus_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
-    """Nobody can say that there is no GPU."""
+    """It does not prove that there is no GPU."""
     host = Host(LiveRoot(str(tmp_path), str(tmp_path)), lambda: 0.0, gpus=never)
     assert nvml.read(host).outcome == Failed("/sys/bus/pci/devices could not be listed")
 
@@ -114,7 +112,7 @@ def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
 
 
 def test_a_child_that_hangs_or_dies_is_a_failure(machine: Machine) -> None:
-    """In the words of whoever started it."""
+    """With the helper's message."""
 
     def late() -> dict[str, Any]:
         raise Unavailable("helper nvml: no answer within 30 s")
@@ -136,14 +134,14 @@ def test_a_first_answer_that_is_pending_is_no_problem(machine: Machine) -> None:
 
 
 def test_a_driver_that_does_not_fit_is_a_failure(machine: Machine) -> None:
-    """Word, call and the library's own text in one line."""
+    """Error, call and the library's own text in one line."""
     stopped = {"call": "nvmlInitWithFlags", "code": 18, "text": "Driver/library version mismatch"}
     outcome = nvml.read(machine.add("0008:01:00.0").host(lambda: answer(error=stopped))).outcome
     assert outcome == Failed("version-mismatch: nvmlInitWithFlags: Driver/library version mismatch")
 
 
 def test_no_gpu_with_success_is_a_failure(machine: Machine) -> None:
-    """The bus shows one: somebody is wrong."""
+    """The bus has one: NVML is wrong."""
     outcome = nvml.read(machine.add("0008:01:00.0").host(answer)).outcome
     assert outcome == Failed("NVML reports no GPU, while one is on the PCI bus")
 
@@ -157,7 +155,7 @@ def test_an_answer_that_makes_no_sense_is_a_failure(machine: Machine, nonsense: 
 
 
 def test_one_gpu_that_makes_no_sense_costs_itself(machine: Machine) -> None:
-    """It has its place in the list, and a problem; so has one that was lost."""
+    """It keeps its position in the list and has a problem; so has one that was lost."""
     lost = GPU | {
         "index": 2,
         "error": {"call": "nvmlDeviceGetUUID", "code": 15, "text": "GPU is lost"},
@@ -195,7 +193,7 @@ def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
 
 
 def test_an_answer_survives_its_snapshot(machine: Machine) -> None:
-    """What the door returns is JSON, and the same after a trip through a file."""
+    """It is JSON, and the same after a trip through a file."""
     machine.add("0008:01:00.0")
     direct = nvml.read(machine.host(lambda: answer(GPU)))
     assert nvml.read(machine.host(lambda: json.loads(json.dumps(answer(GPU))))) == direct
@@ -217,9 +215,7 @@ def test_an_answer_survives_its_snapshot(machine: Machine) -> None:
     ],
 )
 def test_machines(repository: Path, name: str, reason: str | None) -> None:
-    """What each machine's GPUs said, and why it has an accelerator label or none; nothing of it is
-    a problem.
-    """
+    """The accelerator label of each machine, or the reason for its absence; none is a problem."""
     snapshot = repository / "sysfs_fixtures" / name
     said = json.loads((snapshot / "nvml.json").read_text())
     reading = nvml.read(Host(replay(str(snapshot)).root, lambda: 0.0, gpus=lambda: said))
@@ -233,6 +229,6 @@ def test_machines(repository: Path, name: str, reason: str | None) -> None:
 
 
 def test_a_machine_without_gpus(repository: Path) -> None:
-    """It has no NVML to ask, and says so."""
+    """Its reason is not-found."""
     root = replay(str(repository / "sysfs_fixtures/cpu-node")).root
     assert verdict(nvml.read(Host(root, lambda: 0.0, gpus=never)).outcome).reason == "not-found"
