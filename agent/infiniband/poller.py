@@ -55,9 +55,9 @@ class SmpPoller:
     def __init__(
         self,
         ask: Callable[[Sequence[Address]], Answer],
-        aside: BackgroundTask[Answer],
+        task: BackgroundTask[Answer],
     ) -> None:
-        self.aside = aside
+        self.task = task
         self._ask = ask
         self._ports: dict[Address, _Port] = {}
         self._previous: dict[Address, _Port] = {}  # those of the observation before
@@ -75,11 +75,11 @@ class SmpPoller:
 
     @property
     def busy(self) -> bool:
-        return self.aside.busy
+        return self.task.busy
 
     @property
     def took(self) -> float:
-        return self.aside.took
+        return self.task.took
 
     def begin_cycle(self) -> None:
         self._previous, self._ports = self._ports, {}
@@ -99,10 +99,10 @@ class SmpPoller:
         addresses = tuple(self._queried)
         for address in addresses:
             self._ports[address].queried = now
-        self.aside.start(lambda: self._ask(addresses))
+        self.task.start(lambda: self._ask(addresses))
 
     def collect(self, now: float) -> bool:
-        answer = self.aside.take()
+        answer = self.task.take()
         if answer is None:
             return False
         for address, entry, failure in _results(answer, self._queried):
@@ -111,7 +111,7 @@ class SmpPoller:
         return True
 
     def next_due(self) -> float:
-        if self.aside.busy:
+        if self.task.busy:
             return math.inf
         return min((port.due for port in self._ports.values()), default=math.inf)
 

@@ -35,9 +35,9 @@ class NvmlPoller:
         self,
         ask: Callable[[], Answer],
         interval: float,
-        aside: BackgroundTask[Answer],
+        task: BackgroundTask[Answer],
     ) -> None:
-        self.aside = aside
+        self.task = task
         self._ask = ask
         self._pace = Pace(interval=interval)
         self._answer: Answer | Exception = Pending("NVML was not asked yet")
@@ -55,11 +55,11 @@ class NvmlPoller:
 
     @property
     def busy(self) -> bool:
-        return self.aside.busy
+        return self.task.busy
 
     @property
     def took(self) -> float:
-        return self.aside.took
+        return self.task.took
 
     def begin_cycle(self) -> None:
         self._wanted = False
@@ -78,10 +78,10 @@ class NvmlPoller:
 
     def start_due(self, now: float) -> None:
         if self.next_due() <= now:
-            self.aside.start(self._ask)
+            self.task.start(self._ask)
 
     def collect(self, now: float) -> bool:
-        answer = self.aside.take()
+        answer = self.task.take()
         if answer is None:
             return False
         same = _equal(answer, self._answer)
@@ -91,7 +91,7 @@ class NvmlPoller:
         return not same
 
     def next_due(self) -> float:
-        idle = self._wanted and not self.aside.busy and self._answered is None
+        idle = self._wanted and not self.task.busy and self._answered is None
         return self._pace.due if idle else math.inf
 
 

@@ -1,6 +1,6 @@
 """The NVML part of a snapshot: one answer of the helper.
 
-nvml.json    agent/nvml/library.py, look
+nvml.json    answer of the helper (agent/nvml/library.py, query)
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class World:
         ears = FrameInbox(self.listener, table, clock)
         gpus, smps = (
             NvmlPoller(self._ask_nvml, POLL_INTERVAL, BackgroundTask(self._now, self._notify)),
-            SmpPoller(self._ask_smp, aside=BackgroundTask(self._now, self._notify)),
+            SmpPoller(self._ask_smp, task=BackgroundTask(self._now, self._notify)),
         )
         host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
         self.metrics = Metrics()

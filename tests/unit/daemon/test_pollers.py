@@ -70,7 +70,7 @@ def test_nvml_is_asked_at_its_pace_and_looked_at_for_free() -> None:
     """Not before a look wants it, then each interval; an answer that is the same is no news."""
     gpus = NvmlPoller(lambda: {"n": 0}, 60.0, BackgroundTask(at_once))
     gpus.start_due(0.0)
-    assert not gpus.aside.busy
+    assert not gpus.busy
     with pytest.raises(Pending, match="not asked yet"):
         gpus()
     gpus.start_due(0.0)
