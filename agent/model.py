@@ -82,7 +82,7 @@ class Reason(StrEnum):
     text: str
     holds: bool
 
-    def __new__(cls, word: str, text: str, holds: bool = True) -> Self:
+    def __new__(cls, word: str, text: str, holds: bool = True) -> Self:  # noqa: FBT002 - a member's tuple
         member = str.__new__(cls, word)
         member._value_, member.text, member.holds = word, text, holds
         return member
@@ -269,6 +269,9 @@ class Verdict(NamedTuple):
         return self.reason is not None and self.reason.holds
 
 
+NO_VERDICT = Verdict(None, AcceleratorReason.FAILED)
+
+
 class PortRole(NamedTuple):
     """The role of a port, or of one leg of a bonded port, in the backend network."""
 
@@ -313,7 +316,7 @@ class Observation:
     lldp: Seen[tuple[Link, ...]] | Absent | Failed  # Ethernet backend ports
     ib: Seen[tuple[Link, ...]] | Absent | Failed  # InfiniBand backend ports
     nvml: Seen[tuple[Gpu, ...]] | Absent | Failed = Failed("the GPUs were not queried")
-    accelerator: Verdict = Verdict(None, AcceleratorReason.FAILED)  # over those GPUs
+    accelerator: Verdict = NO_VERDICT  # over those GPUs
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     # labeled interfaces whose RDMA device is missing while their PCI function exists
     unbound: tuple[str, ...] = ()

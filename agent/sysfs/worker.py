@@ -175,9 +175,7 @@ class DeviceReaders:
         if device.started is None and device.generation < self._generation:
             try:
                 device.worker.start()
-            except (
-                RuntimeError
-            ):  # a pids limit, say: this device is missing, the next read tries again
+            except RuntimeError:  # a pids limit, for instance; the next `read` tries again
                 return
             device.started = self._clock()
             device.worker.put(partial(self._work, name, device, job, self._generation))

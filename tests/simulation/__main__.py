@@ -39,9 +39,9 @@ def main() -> int:
     for name, count in sorted(counts.items()):
         print(f"{count:10}  {name}")  # noqa: T201 - a report on the terminal
     took = time.monotonic() - started
-    print(
-        f"{len(seeds)} scenarios, {seconds / 3600:.0f} simulated hours, {took:.0f} s: {failed} failed"
-    )  # noqa: T201
+    hours = seconds / 3600
+    summary = f"{len(seeds)} scenarios, {hours:.0f} simulated hours, {took:.0f} s: {failed} failed"
+    print(summary)  # noqa: T201 - a report on the terminal
     return int(failed > 0)
 
 

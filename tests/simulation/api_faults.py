@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 REFUSED = RESYNC + 300.0  # seconds after which a refused key has been tried again
 HTML = Reply(503, b"<html>upstream connect error</html>", {"Content-Type": "text/html"})
-FORBIDDEN = 'nodes "n1" is forbidden: User "system:serviceaccount:x:y" cannot patch resource "nodes" in API group ""'
+FORBIDDEN = (
+    'nodes "n1" is forbidden: User "system:serviceaccount:x:y" '
+    'cannot patch resource "nodes" in API group ""'
+)
 
 
 def _done_but(error: bytes) -> Answer:
@@ -150,7 +153,8 @@ def webhook_denies(world: World, rng: Random) -> float:
     present = sorted(key for kind, key in world.api.fields if kind == "labels" and world.ours(key))
     target = rng.choice([*(present or [f"{P}/flavor"]), f"{P}/", f"{IB}/", ACC, ANNOTATION])
     world.note(
-        f"webhook: denies changes of {target} for {seconds} s, {'naming it' if named else 'naming nothing'}"
+        f"webhook: denies changes of {target} for {seconds} s, "
+        f"naming {'it' if named else 'nothing'}"
     )
 
     def denies(key: Key) -> str | None:

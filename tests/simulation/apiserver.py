@@ -138,8 +138,12 @@ class ApiServer:
         if clashes and not force:
             return _conflict(clashes)
         after = self._after(wanted)
-        words = [words for key in self.fields.keys() | after.keys() if self.fields.get(key) != after.get(key)
-                 if (words := self.denies(key))]  # fmt: skip
+        words = [
+            words
+            for key in self.fields.keys() | after.keys()
+            if self.fields.get(key) != after.get(key)
+            if (words := self.denies(key))
+        ]
         if words:
             return status(
                 403, f'nodes "n1" is forbidden: admission webhook denied: {min(words)}', "Forbidden"
@@ -191,10 +195,16 @@ class ApiServer:
         for (kind, key), value in self.fields.items():
             metadata[kind][key] = value
         metadata["managedFields"] = [
-            {"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1",
-             "fieldsV1": {"f:metadata": _fields(keys)}}
-            for (manager, operation), keys in self.owners.items() if keys
-        ]  # fmt: skip
+            {
+                "manager": manager,
+                "operation": operation,
+                "apiVersion": "v1",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:metadata": _fields(keys)},
+            }
+            for (manager, operation), keys in self.owners.items()
+            if keys
+        ]
         return Reply(
             200, json.dumps({"kind": "Node", "apiVersion": "v1", "metadata": metadata}).encode()
         )

@@ -96,6 +96,7 @@ def assemble(world: World, life: int) -> Loop:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
     log = Log(write=helpers.log, clock=clock, wall=wall)
+    chance = random.Random(life).random  # noqa: S311 - a simulation
     return Loop(
         Components(
             clock=clock,
@@ -105,7 +106,7 @@ def assemble(world: World, life: int) -> Loop:
             pollers=(gpus, smps),
             observer=Observer(host, Naming(), (), variant.hold, wall),
             reconciler=Reconciler(helpers.kube, "n1", keys),
-            schedule=Schedule(variant.settings, clock(), random.Random(life).random),
+            schedule=Schedule(variant.settings, clock(), chance),
             reporter=Reporter(
                 log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
             ),

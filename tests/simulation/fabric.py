@@ -100,5 +100,10 @@ def _gpu(gpus: Gpus, index: int) -> dict[str, Any]:
         "health_mask": 0x51AA,
         "health_summary": 1,
     }
-    return {"index": index, "uuid": f"GPU-{index}", "pci": f"00000000:{0x81 + index:02X}:00.0", "error": None,
-            "fabric": fabric}  # fmt: skip
+    return {
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "pci": f"00000000:{0x81 + index:02X}:00.0",
+        "error": None,
+        "fabric": fabric,
+    }

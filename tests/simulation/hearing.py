@@ -1,11 +1,13 @@
 """What somebody who listens to LLDP on a node may know, by the rules of the label contract: the
 oracle's ears.
 
-    a sender counts until its TTL runs out or it says goodbye, and GRACE seconds more; so it does when its link is down
-    what it says at first counts at once; what contradicts that counts when it was said twice
-    who was first stays first, unless it goes, or somebody has spoken since the link came up and it has not
+    a sender counts until its TTL expires or a shutdown, and GRACE seconds more; so it does when its
+    link is down
+    its first identity counts at once; one that contradicts it counts after two frames
+    the first sender stays first until it goes, or another has sent since the link came up and it
+    has not
 
-The law of this module: nothing here is the agent's. Where the contract leaves open which of two is
+Invariant: nothing here is the agent's. Where the contract leaves open which of two is
 right, both are.
 """
 

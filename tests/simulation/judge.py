@@ -251,5 +251,6 @@ class Judge:
         elif name == ACC and key in write.foreign and key in write.before:
             self.fault(
                 now,
-                f"another manager's accelerator was changed: {write.before[key]} -> {write.after.get(key)}",
+                f"another manager's accelerator was changed: "
+                f"{write.before[key]} -> {write.after.get(key)}",
             )

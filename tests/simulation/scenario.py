@@ -87,8 +87,8 @@ def play(
     for number, fault in enumerate(drawn):
         world.at(
             rng.uniform(20.0, span),
-            partial(_begin, world, fault, random.Random(f"{seed} {number}")),
-        )  # noqa: S311
+            partial(_begin, world, fault, random.Random(f"{seed} {number}")),  # noqa: S311 - a simulation
+        )
     world.at(rng.uniform(0, SPEAKS), partial(_tick, world))
     world.at(span, partial(_conclude, world))
     world.run()

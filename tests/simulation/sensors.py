@@ -21,9 +21,27 @@ if TYPE_CHECKING:
     from tests.simulation.node import Hca
     from tests.simulation.world import World
 
-DEVICE = ("node_type", "node_guid", "sys_image_guid", "hca_type", "board_id", "fw_ver", "device/vpd", "device/driver",
-          "device/numa_node", "device/net", "device", "ports/1/link_layer", "ports/1/state", "ports/1/phys_state",
-          "ports/1/rate", "ports/1/has_smi", "ports/1/gids/0", "ports/1/counters/link_downed", "ports")  # fmt: skip
+DEVICE = (
+    "node_type",
+    "node_guid",
+    "sys_image_guid",
+    "hca_type",
+    "board_id",
+    "fw_ver",
+    "device/vpd",
+    "device/driver",
+    "device/numa_node",
+    "device/net",
+    "device",
+    "ports/1/link_layer",
+    "ports/1/state",
+    "ports/1/phys_state",
+    "ports/1/rate",
+    "ports/1/has_smi",
+    "ports/1/gids/0",
+    "ports/1/counters/link_downed",
+    "ports",
+)
 NETDEV = ("operstate", "speed", "address")
 FREE_TEXT = ("hca_type", "board_id", "fw_ver")
 ERRNOS = (errno.EIO, errno.EINVAL, errno.ENODEV, errno.EACCES, errno.ENXIO)

@@ -66,7 +66,8 @@ class Tempo:
         if self._idle > allowed:
             self._fault(
                 now,
-                f"{self._idle} requests without a change since {self.born:.0f}, at most {allowed:.1f}",
+                f"{self._idle} requests without a change since {self.born:.0f}, "
+                f"at most {allowed:.1f}",
             )
         idle, self._idle, self._told, self.spare = self._idle, 0, None, 1.0
         return idle

@@ -48,7 +48,8 @@ devid=0x1021
 sysimgguid=0xb83fd20300aabb00
 caguid=0xb83fd20300aabb00
 Ca\t1 "H-b83fd20300aabb00"\t\t# "node005 mlx5_0"
-[1](b83fd20300aabb00) \t"S-b0cf0e0300d66c80"[3]\t\t# lid 22 lmc 0 "MF0;L90.1.3:MQM9700/U1" lid 1 4xNDR
+[1](b83fd20300aabb00) \t"S-b0cf0e0300d66c80"[3]\t\t# lid 22 lmc 0 "MF0;L90.1.3:MQM9700/U1" \
+lid 1 4xNDR
 """
 NODE_TYPES = {"Channel Adapter": "CA", "Switch": "switch", "Router": "router"}
 

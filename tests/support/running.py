@@ -139,8 +139,8 @@ class World:
     def _agent(
         self,
         sources: tuple[str, ...] = (),
-        dry_run: bool = False,
-        **times: float,  # noqa: FBT002
+        dry_run: bool = False,  # noqa: FBT002
+        **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
         table, keys, settings = NeighborTable(30.0, 2), keys_of(Naming()), Settings(**times)
@@ -160,7 +160,7 @@ class World:
                 clock, self, _Ports(self), ears, (gpus, smps),
                 Observer(host, Naming(), sources, settings.hold, self._wall),
                 Reconciler(self.api, "n1", keys, dry_run),
-                Schedule(settings, clock(), random.Random(1).random),
+                Schedule(settings, clock(), random.Random(1).random),  # noqa: S311 - a simulation
                 voice,
                 lambda: BackgroundTask(self._request, self._notify), self._reap,
             )

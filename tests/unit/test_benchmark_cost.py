@@ -36,7 +36,8 @@ def living(work: str) -> str:
 
 def threaded(work: str) -> str:
     """A thread that does this and ends."""
-    return f"import threading\none = threading.Thread(target=exec, args=({work!r}, {{}}))\none.start()\none.join()\n"
+    thread = f"threading.Thread(target=exec, args=({work!r}, {{}}))"
+    return f"import threading\none = {thread}\none.start()\none.join()\n"
 
 
 @contextmanager

@@ -198,9 +198,8 @@ class Cluster:
         """What a watch tells the admin, event by event, until the server ends it; give it a
         `timeoutSeconds`.
         """
-        request = urllib.request.Request(
-            self.url + path, headers={"Authorization": f"Bearer {self.admin}"}
-        )  # noqa: S310 - our own server
+        headers = {"Authorization": f"Bearer {self.admin}"}
+        request = urllib.request.Request(self.url + path, headers=headers)  # noqa: S310 - our server
         with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
             yield from map(json.loads, reply)
 

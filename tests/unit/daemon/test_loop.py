@@ -257,8 +257,11 @@ def test_a_rename_changes_both_names_in_one_request() -> None:
 
     world.at(0.0, Event("device", "ibp1"), do=rename)
     world.run(60)
-    both = [{DEVICE.format(name) for name in ("ibp1", "mlx5_1")} & {key.partition("/")[2] for key in labels}
-            for labels in world.api.writes]  # fmt: skip
+    both = [
+        {DEVICE.format(name) for name in ("ibp1", "mlx5_1")}
+        & {key.partition("/")[2] for key in labels}
+        for labels in world.api.writes
+    ]
     assert both[-1] == {DEVICE.format("mlx5_1")}
     assert world.labels["speed.current"] == "800G"
 

@@ -240,7 +240,9 @@ def test_a_link_to_a_netdev_named_after_its_mac_goes_with_it(tmp_path: Path) -> 
     """`upper_enx...` holds the MAC as well, and so do the paths that could not be read."""
     upper: Snapshot = {
         f"{DEVICE}/ports/1/link_layer": b"Ethernet\n",
-        f"{FUNCTION}/net/enx0c42a1aabbcc/upper_enx0c42a1aabbce": "../../../../virtual/net/enx0c42a1aabbce",
+        f"{FUNCTION}/net/enx0c42a1aabbcc/upper_enx0c42a1aabbce": (
+            "../../../../virtual/net/enx0c42a1aabbce"
+        ),
         "errors.json": b'{"errors": {"sys/class/net/enx0c42a1aabbcc/speed": "EIO"}}',
     }
     found = everything(Path(anonymized(lay(tmp_path / "node", OWNED | upper), tmp_path / "other")))

@@ -60,9 +60,18 @@ SECRETS = (
 )  # fmt: skip
 SECRET_OCTETS = tuple(
     bytes.fromhex(digits)
-    for digits in ("b83fd2aa0001", "001c73aabbcc", "e09d73000007", "b0cf0e0300d66c80", "b0cf0e0300d66c81", "cb007107",
-                   "b0cf0e0300d66c82", "00000000000055aa", "feed5ec2e7000001")
-)  # fmt: skip
+    for digits in (
+        "b83fd2aa0001",
+        "001c73aabbcc",
+        "e09d73000007",
+        "b0cf0e0300d66c80",
+        "b0cf0e0300d66c81",
+        "cb007107",
+        "b0cf0e0300d66c82",
+        "00000000000055aa",
+        "feed5ec2e7000001",
+    )
+)
 
 
 def switch(
@@ -380,10 +389,33 @@ def test_strange_names_are_gone(case: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["swp1", "swp1s0", "Ethernet1/1", "Ethernet 1/1/4", "ethernet1/1/4", "Eth1/4", "Gi1/0/4", "GigabitEthernet1/0/4",
-     "et-0/0/4", "et-0/0/4:1", "xe-0/0/1.0", "etp1a", "Ethernet0", "25GE1/0/4", "400GE1/0/1", "TwentyFiveGigE1/0/1",
-     "HundredGigE0/0/0/1", "TenGigabitEthernet1/1", "enp193s0f0np0", "eno1", "513", "1", "port 4", "mgmt0"],
-)  # fmt: skip
+    [
+        "swp1",
+        "swp1s0",
+        "Ethernet1/1",
+        "Ethernet 1/1/4",
+        "ethernet1/1/4",
+        "Eth1/4",
+        "Gi1/0/4",
+        "GigabitEthernet1/0/4",
+        "et-0/0/4",
+        "et-0/0/4:1",
+        "xe-0/0/1.0",
+        "etp1a",
+        "Ethernet0",
+        "25GE1/0/4",
+        "400GE1/0/1",
+        "TwentyFiveGigE1/0/1",
+        "HundredGigE0/0/0/1",
+        "TenGigabitEthernet1/1",
+        "enp193s0f0np0",
+        "eno1",
+        "513",
+        "1",
+        "port 4",
+        "mgmt0",
+    ],
+)
 def test_port_names_of_these_shapes_stay(name: str) -> None:
     """They name a place in any switch of the kind."""
     (after,) = renamed(switch("x", b"\x05" + name.encode(), name))
@@ -393,10 +425,29 @@ def test_port_names_of_these_shapes_stay(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["gpu-host-77", "to-gpu-node-12 rail 3", "node12", "leaf7", "rack1", "swp1 to acme", "acme swp1", "1234567",
-     "eth0\nacme", "e09d73000007", "00:1c:73:aa:bb:cc", "192.0.2.1", "eth", "swp", "", "Ethernet1/1 acme",
-     "fabric_link", "10.1/acme", "enx0c42a1aabbcc", "swp1acme"],
-)  # fmt: skip
+    [
+        "gpu-host-77",
+        "to-gpu-node-12 rail 3",
+        "node12",
+        "leaf7",
+        "rack1",
+        "swp1 to acme",
+        "acme swp1",
+        "1234567",
+        "eth0\nacme",
+        "e09d73000007",
+        "00:1c:73:aa:bb:cc",
+        "192.0.2.1",
+        "eth",
+        "swp",
+        "",
+        "Ethernet1/1 acme",
+        "fabric_link",
+        "10.1/acme",
+        "enx0c42a1aabbcc",
+        "swp1acme",
+    ],
+)
 def test_other_port_names_go(name: str) -> None:
     """Whatever might be somebody's own word."""
     (after,) = renamed(switch("x", b"\x05" + (name.encode() or b"\0"), name))
@@ -476,10 +527,16 @@ def test_descriptions() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Quantum Mellanox Technologies", "SwitchIB Mellanox Technologies", "SwitchX -  Mellanox Technologies",
-     "Infiniscale-IV Mellanox Technologies", "MT47396 Infiniscale-III Mellanox Technologies", "ISR9024D Voltaire",
-     "MT53000 Mellanox Technologies"],
-)  # fmt: skip
+    [
+        "Quantum Mellanox Technologies",
+        "SwitchIB Mellanox Technologies",
+        "SwitchX -  Mellanox Technologies",
+        "Infiniscale-IV Mellanox Technologies",
+        "MT47396 Infiniscale-III Mellanox Technologies",
+        "ISR9024D Voltaire",
+        "MT53000 Mellanox Technologies",
+    ],
+)
 def test_factory_texts_stay(text: str) -> None:
     """They are the same on every switch of a model."""
     assert FACTORY.fullmatch(text)
