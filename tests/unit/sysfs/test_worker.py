@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.sysfs.reader import LiveRoot
-from agent.sysfs.worker import DEVICE_TIMEOUT, DeviceReaders, DeviceWorker
+from agent.sysfs.worker import DEVICE_TIMEOUT, DeviceReaders, DeviceWorker, InlineWorker
 from tests.support import dead_filesystem
 from tests.support.real_parts import require
 
@@ -54,11 +54,6 @@ class Clock:
         return self.now
 
 
-def threads() -> list[str]:
-    """The names of the workers' threads."""
-    return sorted(one.name for one in threading.enumerate() if one.name.startswith("device "))
-
-
 def until(condition: Callable[[], bool]) -> None:
     """Wait for something that another thread does."""
     end = time.monotonic() + 10
@@ -73,6 +68,7 @@ class Rack:
 
     all_devices: list[Device] = field(default_factory=list)
     all_readers: list[DeviceReaders] = field(default_factory=list)
+    before: set[threading.Thread] = field(default_factory=lambda: set(threading.enumerate()))
 
     def devices(self, *names: str) -> dict[str, Device]:
         """Devices whose reads end with the test at the latest."""
@@ -90,6 +86,15 @@ class Rack:
         self.all_readers.append(DeviceReaders(notify, clock=clock, worker=worker))
         return self.all_readers[-1]
 
+    def workers(self) -> list[threading.Thread]:
+        """The threads of the test's workers."""
+        found = set(threading.enumerate()) - self.before
+        return [thread for thread in found if thread.name.startswith("device ")]
+
+    def threads(self) -> list[str]:
+        """Their names."""
+        return sorted(thread.name for thread in self.workers())
+
 
 @pytest.fixture
 def rack() -> Iterator[Rack]:
@@ -99,7 +104,7 @@ def rack() -> Iterator[Rack]:
         device.gate.set()
     for readers in found.all_readers:
         readers.close()
-    until(lambda: not threads())
+    until(lambda: not found.threads())
 
 
 def test_every_device_has_its_facts_and_its_thread(rack: Rack) -> None:
@@ -109,12 +114,23 @@ def test_every_device_has_its_facts_and_its_thread(rack: Rack) -> None:
     for number in (1, 2, 3):
         assert readers.read(jobs, PLENTY) == {"ibp0": number, "ibp1": number}
         readers.refresh()
-    assert threads() == ["device ibp0", "device ibp1"]
+    assert rack.threads() == ["device ibp0", "device ibp1"]
     for job in jobs.values():
         (thread,) = set(job.threads)
         assert thread.daemon
     readers.close()
-    until(lambda: not threads())
+    until(lambda: not rack.threads())
+
+
+def test_an_inline_worker_has_no_thread(rack: Rack) -> None:
+    """Its device is read in the caller's thread, and is waited for without a timeout."""
+    jobs = rack.devices("ibp0", "ibp1")
+    readers = rack.readers(worker=InlineWorker)
+    for number in (1, 2):
+        assert readers.read(jobs, 0.0) == {"ibp0": number, "ibp1": number}
+        readers.refresh()
+    assert set(jobs["ibp0"].threads) == {threading.current_thread()}
+    assert rack.threads() == []
 
 
 def test_facts_are_read_once_until_they_are_old(rack: Rack) -> None:
@@ -137,7 +153,7 @@ def test_no_thread_without_devices(rack: Rack) -> None:
     """With nothing to read, no thread is started and nothing is waited for."""
     start = time.monotonic()
     assert rack.readers().read({}, PLENTY) == {}
-    assert threads() == []
+    assert rack.threads() == []
     assert time.monotonic() - start < PLENTY / 3
 
 
@@ -167,7 +183,7 @@ def test_a_blocked_device_costs_one_thread_and_one_wait(rack: Rack) -> None:
         start = time.monotonic()
         assert readers.read(jobs, PLENTY) == {"ibp0": number, "ibp2": number}
         assert time.monotonic() - start < PLENTY / 3
-    assert threads() == ["device ibp0", "device ibp1", "device ibp2"]
+    assert rack.threads() == ["device ibp0", "device ibp1", "device ibp2"]
     assert (jobs["ibp1"].reads, calls) == (1, [])
     jobs["ibp1"].gate.set()
     until(lambda: calls == ["notified"])
@@ -256,10 +272,10 @@ def test_a_device_that_is_gone_leaves_no_thread(rack: Rack) -> None:
     for number in range(1, 20):
         assert readers.read(jobs, PLENTY) == {"ibp0": number, "ibp1": 1}
         assert readers.read({"ibp1": jobs["ibp1"]}, PLENTY) == {"ibp1": 1}
-        until(lambda: threads() == ["device ibp1"])
+        until(lambda: rack.threads() == ["device ibp1"])
         assert readers.constants("ibp0") == {}
     readers.keep(())
-    until(lambda: not threads())
+    until(lambda: not rack.threads())
 
 
 def test_a_device_that_is_gone_while_it_blocks_gets_no_second_thread(rack: Rack) -> None:
@@ -274,11 +290,11 @@ def test_a_device_that_is_gone_while_it_blocks_gets_no_second_thread(rack: Rack)
         readers.keep(())
         readers.refresh()
         assert readers.read(jobs, SHORT) == {}
-    assert threads() == ["device ibp0"]
+    assert rack.threads() == ["device ibp0"]
     jobs["ibp0"].gate.set()
     until(lambda: readers.read(jobs, SHORT) == {"ibp0": 3})
     readers.keep(())
-    until(lambda: not threads())
+    until(lambda: not rack.threads())
 
 
 def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
@@ -288,7 +304,7 @@ def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
     assert DeviceReaders().read(jobs, SHORT) == {"ibp0": 1}
     jobs["ibp1"].gate.set()
     gc.collect()
-    until(lambda: not threads())
+    until(lambda: not rack.threads())
 
 
 def test_closed_readers_notify_no_more(rack: Rack) -> None:
@@ -300,7 +316,7 @@ def test_closed_readers_notify_no_more(rack: Rack) -> None:
     assert readers.read(jobs, SHORT) == {}
     readers.close()
     jobs["ibp0"].gate.set()
-    until(lambda: not threads())
+    until(lambda: not rack.threads())
     assert calls == []
 
 
@@ -360,17 +376,16 @@ def test_an_idle_thread_uses_no_cpu_time(rack: Rack) -> None:
     readers = rack.readers()
     readers.read(jobs, PLENTY)
     time.sleep(0.5)  # until all of them sleep
-    switches = _switches()
+    switches = _switches(rack)
     time.sleep(0.5)
-    assert _switches() == switches
+    assert _switches(rack) == switches
 
 
-def _switches() -> dict[str, str]:
+def _switches(rack: Rack) -> dict[str, str]:
     """The context switches of each worker's thread (proc(5), /proc/[pid]/task/[tid]/status)."""
-    workers = [one for one in threading.enumerate() if one.name.startswith("device ")]
     root = LiveRoot()
     found = {}
-    for one in workers:
+    for one in rack.workers():
         lines = root.read(f"proc/self/task/{one.native_id}/status", 4096).decode().splitlines()
         found[one.name] = " ".join(line for line in lines if "ctxt_switches" in line)
     assert len(found) == 8
@@ -390,6 +405,6 @@ def test_a_read_that_never_returns(rack: Rack, tmp_path: Path) -> None:
         for _ in range(5):
             assert readers.read(jobs, 1.0) == {"ibp0": b"4: ACTIVE\n"}
             readers.refresh()
-        assert threads() == ["device ibp0", "device ibp1"]
+        assert rack.threads() == ["device ibp0", "device ibp1"]
     readers.close()
-    until(lambda: not threads())
+    until(lambda: not rack.threads())
