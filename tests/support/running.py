@@ -1,4 +1,4 @@
-"""A whole agent in simulated time: its real loop, over doors that do what a test says."""
+"""A whole agent in simulated time: its real loop over simulated I/O."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BOOT: Entries = {"proc/sys/kernel/random/boot_id": b"5f0492e8\n", f"{NET}/lo": N
 
 @dataclass
 class Api:
-    """An API server with one Node, which is what was applied last; `trouble` answers instead."""
+    """An API server with one Node that has what was applied last; `trouble` may answer instead."""
 
     labels: dict[str, str] = field(default_factory=dict)
     annotation: str | None = None
@@ -68,7 +68,7 @@ class Api:
 
 @dataclass
 class FakeListener:
-    """Frames that a test sends."""
+    """A listener that receives the frames of a test."""
 
     frames: list[Frame] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -90,8 +90,8 @@ class FakeListener:
         self.frames = []
 
 
-class Silence:
-    """A server that nobody asks."""
+class FakeStatus:
+    """The health and readiness of the agent."""
 
     def __init__(self) -> None:
         self.is_ready = False
@@ -104,9 +104,7 @@ class Silence:
 
 
 class World:
-    """A node, its API server, and an agent on it. `at` schedules what happens, `run` lets time
-    pass.
-    """
+    """A node, its API server and an agent; `at` schedules changes, `run` lets time pass."""
 
     unavailable: dict[str, str]
 
@@ -118,7 +116,7 @@ class World:
             self.entries |= tree
         self.api = api or Api()
         self.api.now = lambda: self.time
-        self.listener, self.state = FakeListener(), Silence()
+        self.listener, self.state = FakeListener(), FakeStatus()
         self.lines: list[str] = []
         self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
         self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
@@ -133,7 +131,7 @@ class World:
         self.runtime = self._agent(**changes)
 
     def start_again(self, **changes: Any) -> None:
-        """Kill the agent, and start another on the same node."""
+        """Kill the agent and start another on the same node."""
         self.runtime = self._agent(**changes)
 
     def _agent(
@@ -169,7 +167,7 @@ class World:
     # What a test does.
 
     def at(self, after: float, *wakes: Event, do: Callable[[], object] = lambda: None) -> None:
-        """`after` seconds from now something happens, and these wake-ups tell of it."""
+        """Schedule a change `after` seconds from now, and the events that report it."""
 
         def happen() -> None:
             do()
@@ -182,13 +180,13 @@ class World:
         self.entries[path] = data
 
     def remove(self, *paths: str) -> None:
-        """Take these away, and all below."""
+        """Remove these paths and all below them."""
         for path in paths:
             for one in [one for one in self.entries if f"{one}/".startswith(f"{path}/")]:
                 del self.entries[one]
 
     def hear(self, netdev: str, data: bytes) -> None:
-        """A frame comes in."""
+        """Deliver an LLDP frame."""
         self.listener.frames.append(Frame(netdev, self.time, data))
         self._wakes.add(Event("frames", ""))
 
@@ -202,7 +200,7 @@ class World:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the Node says, without the first prefix."""
+        """The labels of the Node without their first prefix."""
         return {
             key.removeprefix(f"{nodes.PREFIX}/"): value for key, value in self.api.labels.items()
         }
@@ -216,7 +214,7 @@ class World:
     # The doors.
 
     def wait(self, timeout: float) -> set[Event]:
-        """The agent sleeps until something happens."""
+        """Pass the time until an event or the timeout; the wait of the loop's Monitors."""
         assert timeout >= 0
         following = min((at for at, _ in self._events), default=math.inf)
         if not self._wakes:
@@ -296,7 +294,7 @@ class World:
 
 
 class _Ports:
-    """The sweep's door."""
+    """The sweep of port states; keeps the ports that are watched."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""The loop as a whole, in simulated time: what is on the Node, and what it took."""
+"""The whole loop in simulated time: the labels of the Node, and the requests that it took."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def up(world: World, name: str = "ibp1", bdf: str = B) -> None:
 
 
 def leaf(address: tuple[str, int]) -> dict[str, Any]:
-    """Each port has a switch at its far end."""
+    """Return the SMP answer of a port with a switch at its far end."""
     return {
         "device": address[0],
         "port": address[1],
@@ -64,8 +64,8 @@ def with_leaves(*trees: Entries, **changes: Any) -> World:
     return world
 
 
-def test_the_first_request_says_everything() -> None:
-    """It waits for those who are asked aside, so that no second one is needed."""
+def test_the_first_apply_has_all_labels() -> None:
+    """It waits for the results of the pollers, so that one apply is enough."""
     world = with_leaves(IB).run(30)
     assert world.labels["speed.current"] == "800G"
     assert world.labels[DEVICE.format("ibp0")] == "L90.1.3"
@@ -74,7 +74,7 @@ def test_the_first_request_says_everything() -> None:
 
 
 def test_a_restart_writes_nothing() -> None:
-    """All that the Node says is still so; not even the annotation is touched before its hour."""
+    """The Node has the right labels; even the annotation is left until its hour."""
     world = with_leaves(IB).run(30)
     writes = len(world.api.writes)
     world.start_again()
@@ -82,8 +82,8 @@ def test_a_restart_writes_nothing() -> None:
     assert (len(world.api.writes), world.api.requests[-1][1]) == (writes, "get")
 
 
-def test_nothing_is_lost_while_nobody_has_spoken_since_the_restart() -> None:
-    """The neighbours of before stay until the new ones are known."""
+def test_labels_are_held_after_a_restart_until_neighbors_are_known() -> None:
+    """The old neighbors stay until the new ones are known, or their hold expires."""
     world = with_leaves(IB).run(30)
     before = dict(world.api.labels)
     del world.smp
@@ -97,7 +97,7 @@ def test_nothing_is_lost_while_nobody_has_spoken_since_the_restart() -> None:
 
 
 def test_a_quiet_hour() -> None:
-    """A dozen looks, one request, the GPU fabric each minute, the switches once."""
+    """A dozen observations, one request, a GPU query each minute, one round of SMPs."""
     world = with_leaves(IB, GPU_TREE)
     world.nvml = lambda: answer(GPU)
     world.run(60)
@@ -110,8 +110,8 @@ def test_a_quiet_hour() -> None:
     assert world.api.labels[ACCELERATOR] == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
 
 
-def test_a_link_that_goes_down_is_told_at_once_and_its_neighbour_later() -> None:
-    """The speed follows, the neighbour has 30 s; both come back."""
+def test_a_link_down_changes_the_speed_at_once_and_the_neighbor_later() -> None:
+    """The speed changes at once, the neighbor goes after 30 s; both come back."""
     world = with_leaves(IB).run(60)
     began = world.time
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
@@ -129,8 +129,8 @@ def test_a_link_that_goes_down_is_told_at_once_and_its_neighbour_later() -> None
     assert any('from=800G to=400G reason="ibp1 is DOWN"' in line for line in world.lines)
 
 
-def test_the_reason_of_a_change_is_that_of_the_look_that_found_it() -> None:
-    """Not what was seen while the API server took its time."""
+def test_the_reason_of_a_change_is_that_of_its_observation() -> None:
+    """It is not that of an observation made while the request was under way."""
     world = with_leaves(IB).run(60)
     world.slow = 3.0
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
@@ -140,7 +140,7 @@ def test_the_reason_of_a_change_is_that_of_the_look_that_found_it() -> None:
 
 
 def test_flaps_for_ten_minutes() -> None:
-    """A request each min-interval at most, and the end is right."""
+    """At most one request each min-interval, and the last one is right."""
     world = with_leaves(IB).run(60)
     for second in range(600):
         world.at(second, Event("port", "ibp1/1"), do=partial(down if second % 2 else up, world))
@@ -152,8 +152,8 @@ def test_flaps_for_ten_minutes() -> None:
     assert world.labels["speed.current"] == "400G"
 
 
-def test_switches_that_keep_silent_are_asked_ever_more_rarely() -> None:
-    """A day has a few questions, not thousands; an event asks at once."""
+def test_switches_that_do_not_answer_are_queried_with_back_off() -> None:
+    """A day has a few queries, not thousands; an event causes one at once."""
     world = World(IB).run(24 * HOUR)
     assert len(world.asked_smp) < 20
     asked = len(world.asked_smp)
@@ -162,8 +162,8 @@ def test_switches_that_keep_silent_are_asked_ever_more_rarely() -> None:
     assert len(world.asked_smp) == asked + 1
 
 
-def test_lldp_neighbours_who_repeat_themselves_cost_no_look() -> None:
-    """A frame each 30 s for an hour: looks are as rare as on a node where nobody speaks."""
+def test_repeated_lldp_frames_cause_no_observation() -> None:
+    """A frame each 30 s for an hour causes no more observations than none."""
     world = World(ROCE)
     for second in range(0, 3600, 30):
         world.at(second, do=lambda: world.hear("eth0", switch()))
@@ -174,8 +174,8 @@ def test_lldp_neighbours_who_repeat_themselves_cost_no_look() -> None:
     assert len(world.looks) - looks <= 3480 / OBSERVE_INTERVAL + 2
 
 
-def test_an_lldp_neighbour_who_falls_silent_goes() -> None:
-    """After its TTL and the grace, without any event."""
+def test_an_lldp_neighbor_expires() -> None:
+    """After its TTL and the grace period, without any event."""
     world = World(ROCE)
     for second in (0, 30, 60):
         world.at(second, do=lambda: world.hear("eth0", switch()))
@@ -186,7 +186,7 @@ def test_an_lldp_neighbour_who_falls_silent_goes() -> None:
 
 
 def test_a_cable_that_is_moved_needs_two_frames() -> None:
-    """The second one says so, and the label changes at once."""
+    """The second one confirms the new neighbor, and the label changes at once."""
     world = World(ROCE)
     for second, name in ((0, "leaf-1"), (30, "leaf-1"), (60, "leaf-2"), (90, "leaf-2")):
         world.at(second, do=partial(world.hear, "eth0", switch(name)))
@@ -197,9 +197,7 @@ def test_a_cable_that_is_moved_needs_two_frames() -> None:
 
 
 def test_a_driver_that_reloads() -> None:
-    """The device is gone and its function is not: everything stays, for as long as a hold; then it
-    goes.
-    """
+    """The device is gone, its PCI function is not: its labels are held, then removed."""
     world = with_leaves(IB).run(60)
     before = dict(world.api.labels)
     world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
@@ -212,10 +210,8 @@ def test_a_driver_that_reloads() -> None:
     assert world.api.labels == before
 
 
-def test_a_front_end_is_no_stand_in_for_infiniband() -> None:
-    """The drivers of all InfiniBand HCAs are loaded anew, and a bond's netdev hears its switch
-    meanwhile.
-    """
+def test_a_front_end_does_not_replace_infiniband() -> None:
+    """All InfiniBand drivers reload while a bond receives LLDP frames."""
     world = with_leaves(
         IB, hca("mlx5_bond_0", "0000:aa:00.0", "Ethernet"), netdev("eth0", "0000:aa:00.0")
     ).run(30)
@@ -230,7 +226,7 @@ def test_a_front_end_is_no_stand_in_for_infiniband() -> None:
 
 
 def test_after_its_hold_a_lost_device_does_not_hold_the_speed() -> None:
-    """The other port goes down, and the speed says so at once."""
+    """The other port goes down, and the speed changes at once."""
     world = with_leaves(IB).run(60)
     world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1"))
     world.run(700)
@@ -240,7 +236,7 @@ def test_after_its_hold_a_lost_device_does_not_hold_the_speed() -> None:
 
 
 def test_a_device_that_is_pulled_out_is_gone() -> None:
-    """With its function; nothing is held."""
+    """Its PCI function is gone, too: nothing is held."""
     world = with_leaves(IB).run(60)
     world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(f"{CLASS}/ibp1", f"{BUS}/{B}"))
     world.run(5)
@@ -248,7 +244,7 @@ def test_a_device_that_is_pulled_out_is_gone() -> None:
 
 
 def test_a_rename_changes_both_names_in_one_request() -> None:
-    """Same function, other name: the old one's labels go as the new one's come."""
+    """The same PCI function under another name: old labels go as the new ones come."""
     world = with_leaves(IB).run(60)
 
     def rename() -> None:
@@ -257,17 +253,16 @@ def test_a_rename_changes_both_names_in_one_request() -> None:
 
     world.at(0.0, Event("device", "ibp1"), do=rename)
     world.run(60)
-    both = [
-        {DEVICE.format(name) for name in ("ibp1", "mlx5_1")}
-        & {key.partition("/")[2] for key in labels}
-        for labels in world.api.writes
+    old, new = DEVICE.format("ibp1"), DEVICE.format("mlx5_1")
+    written = [
+        {key.partition("/")[2] for key in labels} & {old, new} for labels in world.api.writes
     ]
-    assert both[-1] == {DEVICE.format("mlx5_1")}
+    assert written[-1] == {new}
     assert world.labels["speed.current"] == "800G"
 
 
-def test_a_netdev_in_a_pod_keeps_its_neighbour() -> None:
-    """For hours; and it is heard again when it is back."""
+def test_a_netdev_in_a_pod_keeps_its_neighbor() -> None:
+    """For hours; and it stays watched for its return."""
     world = World(ROCE)
     for second in (0, 30, 60):
         world.at(second, do=lambda: world.hear("eth0", switch()))
@@ -278,8 +273,8 @@ def test_a_netdev_in_a_pod_keeps_its_neighbour() -> None:
     assert "eth0" in world.netdevs
 
 
-def test_gpus_that_register_are_watched_closely() -> None:
-    """Every ten seconds, and the label is there when they have."""
+def test_gpus_that_register_are_queried_often() -> None:
+    """Every ten seconds, and the label follows the registration."""
     world = World(GPU_TREE)
     world.nvml = lambda: answer(GPU | {"fabric": FABRIC | {"state": 2}})
     world.run(100)
@@ -290,20 +285,20 @@ def test_gpus_that_register_are_watched_closely() -> None:
     assert ACCELERATOR in world.api.labels
 
 
-def test_gpus_that_were_not_asked_yet_are_no_problem() -> None:
-    """The first look comes before the first answer, at every start: nothing is said of that."""
+def test_gpus_that_were_not_queried_yet_are_no_problem() -> None:
+    """At each start the first observation precedes the first answer; that is not logged."""
     world = World(GPU_TREE)
     world.nvml = lambda: answer(GPU)
     assert not [line for line in world.run(100).lines if "NVML" in line]
 
 
-def test_a_node_without_gpus_asks_no_library() -> None:
-    """The PCI bus has said so."""
+def test_a_node_without_gpus_queries_no_library() -> None:
+    """The PCI bus has no GPU."""
     assert World(IB).run(HOUR).asked_nvml == []
 
 
-def test_an_api_server_that_is_away_for_an_hour() -> None:
-    """Few tries; soon after its end the Node is looked at and made right."""
+def test_an_outage_of_the_api_server() -> None:
+    """Few retries; soon after the outage the Node is right."""
     world = with_leaves(IB).run(60)
     world.api.trouble = lambda _request: {"error": "unreachable", "message": "connection refused"}
     world.at(10, Event("port", "ibp1/1"), do=lambda: down(world))
@@ -325,12 +320,8 @@ def test_an_api_server_that_is_away_for_an_hour() -> None:
         ({"error": "timeout", "message": "timed out"}, ["apply", "get", "apply"]),
     ],
 )
-def test_who_was_sent_away_comes_back_with_one_request(
-    trouble: dict[str, Any], operations: list[str]
-) -> None:
-    """An API server that is too busy has changed nothing; after anything else the Node is looked
-    at.
-    """
+def test_a_retry_after_429_is_one_request(trouble: dict[str, Any], operations: list[str]) -> None:
+    """A 429 changed nothing; after any other failure the Node is read again."""
     world = with_leaves(IB).run(60)
     world.api.trouble = lambda request: trouble if request["operation"] == "apply" else None
     world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
@@ -342,8 +333,8 @@ def test_who_was_sent_away_comes_back_with_one_request(
     assert world.labels["speed.current"] == "400G"
 
 
-def test_an_api_server_that_is_away_at_the_start() -> None:
-    """Nothing is said before the Node was seen, since what is there must be known."""
+def test_an_outage_of_the_api_server_at_the_start() -> None:
+    """Nothing is applied before the Node was read, since its labels must be known."""
     api = Api(
         {
             f"backend.coreweave.cloud/{DEVICE.format('ibp0')}": "old",
@@ -360,15 +351,15 @@ def test_an_api_server_that_is_away_at_the_start() -> None:
     assert world.labels["speed.current"] == "800G"
 
 
-def test_no_way_to_an_api_server_ends_it() -> None:
-    """A person has to do something; the start is when he looks."""
+def test_a_wrong_configuration_ends_the_agent() -> None:
+    """The configuration is wrong; an operator has to correct it."""
     api = Api(trouble=lambda _request: {"error": "configuration", "message": "no kubeconfig"})
     with pytest.raises(Unavailable, match="no kubeconfig"):
         World(IB, api=api).run(10)
 
 
-def test_what_is_refused_is_left_alone_for_an_hour() -> None:
-    """The other labels are applied; the family is tried again in a minute, and after an hour."""
+def test_a_refused_family_is_retried_after_a_minute_and_an_hour() -> None:
+    """The other labels are applied; the family is retried after a minute, then an hour."""
 
     def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
         labels = request.get("body", {}).get("metadata", {}).get("labels", {})
@@ -392,8 +383,8 @@ def test_what_is_refused_is_left_alone_for_an_hour() -> None:
     assert "ib.coreweave.cloud/speed.current" in world.api.labels
 
 
-def test_the_clock_on_the_wall_may_jump() -> None:
-    """Forth and back by hours and years: nothing expires, nothing is written."""
+def test_the_wall_clock_may_jump() -> None:
+    """By hours and years, both ways: nothing expires, nothing is written."""
     world = World(ROCE, resync=100 * HOUR)
     for second in range(0, 1200, 30):
         world.at(second, do=lambda: world.hear("eth0", switch()))
@@ -406,10 +397,8 @@ def test_the_clock_on_the_wall_may_jump() -> None:
     assert (world.api.labels, len(world.api.writes)) == (before, writes)
 
 
-def test_a_node_that_sleeps_loses_nothing() -> None:
-    """After eight hours of suspension neighbours and holds are where they were, and the Node is
-    told soon.
-    """
+def test_a_suspension_expires_nothing() -> None:
+    """After eight hours of suspension the labels are held, and the Node is refreshed soon."""
     world = World(ROCE)
     for second in range(0, 300, 30):
         world.at(second, do=lambda: world.hear("eth0", switch()))
@@ -422,7 +411,7 @@ def test_a_node_that_sleeps_loses_nothing() -> None:
 
 
 def test_signals() -> None:
-    """SIGHUP looks at once, any other stops; the labels stay."""
+    """SIGHUP causes an observation, SIGTERM ends the loop; the labels stay."""
     world = with_leaves(IB).run(60)
     looks = len(world.looks)
     world.at(0.0, HUP)
@@ -457,16 +446,16 @@ def test_an_orphan_is_reaped_and_causes_no_observation() -> None:
 
 
 @pytest.mark.parametrize("kind", ["resync", "link", "device"])
-def test_any_reason_is_followed_by_a_look(kind: str) -> None:
-    """Also one that only says that others were missed."""
+def test_any_event_is_followed_by_an_observation(kind: str) -> None:
+    """Also a resync, by which events may have been lost."""
     world = with_leaves(IB).run(60)
     world.at(5.0, Event(kind, "links"), do=lambda: down(world))
     world.run(6)
     assert world.labels["speed.current"] == "400G"
 
 
-def test_a_source_that_is_switched_off_removes_its_labels() -> None:
-    """`--source rdma` on a node that had neighbours; and the other way round."""
+def test_a_disabled_source_removes_its_labels() -> None:
+    """`--source rdma` on a node that had neighbors, then `--source ib`."""
     world = with_leaves(IB).run(60)
     assert DEVICE.format("ibp0") in world.labels
     world.start_again(sources=("rdma",))
@@ -477,8 +466,8 @@ def test_a_source_that_is_switched_off_removes_its_labels() -> None:
     assert (DEVICE.format("ibp0") in world.labels, "speed.current" in world.labels) == (True, False)
 
 
-def test_nvml_that_is_switched_off_removes_the_accelerator_label() -> None:
-    """At once: it is not held as for a source that failed."""
+def test_disabled_nvml_removes_the_accelerator_label() -> None:
+    """At once: it is not held as that of a failed source."""
     world = World(GPU_TREE)
     world.nvml = lambda: answer(GPU)
     world.run(60)
@@ -489,7 +478,7 @@ def test_nvml_that_is_switched_off_removes_the_accelerator_label() -> None:
 
 
 def test_a_dry_run_writes_nothing() -> None:
-    """It says what it would do, once for each change."""
+    """It logs what it would apply, once for each change."""
     world = with_leaves(IB, dry_run=True).run(60)
     world.at(0.0, Event("port", "ibp1/1"), do=lambda: down(world))
     world.run(60)
@@ -497,8 +486,8 @@ def test_a_dry_run_writes_nothing() -> None:
     assert sum("speed.current" in line and "would be" in line for line in world.lines) == 4
 
 
-def test_work_that_cannot_be_begun_is_tried_again() -> None:
-    """Out of threads, out of memory: the loop goes on."""
+def test_work_that_cannot_be_started_is_retried() -> None:
+    """Out of threads, out of memory: the loop continues."""
     world = with_leaves(IB)
     calls = iter([RuntimeError("can't start new thread"), MemoryError()])
 
@@ -512,8 +501,8 @@ def test_work_that_cannot_be_begun_is_tried_again() -> None:
     assert world.labels["speed.current"] == "800G"
 
 
-def test_metrics_and_health_are_told() -> None:
-    """After the first request they are there."""
+def test_metrics_and_health_are_published() -> None:
+    """From the first request on."""
     world = with_leaves(IB).run(60)
     assert world.metrics.snapshot.requests == {"200": 2}
     assert world.ports == {("ibp0", 1), ("ibp1", 1)}
@@ -525,7 +514,7 @@ def test_the_netdevs_of_the_backend_are_watched() -> None:
 
 
 def gone(world: World, name: str, bdf: str) -> None:
-    """Pulled out, or back."""
+    """Remove a device and its PCI function."""
     world.remove(f"{CLASS}/{name}", f"{BUS}/{bdf}")
 
 
@@ -548,8 +537,9 @@ HAPPENINGS = st.lists(
 def test_whatever_happens_the_last_state_is_on_the_node(
     happenings: list[tuple[float, Any, tuple[str, str]]], away: float, long: float, kills: int
 ) -> None:
-    """Ports and devices come and go, the API server is away, the agent is killed: it ends as if
-    begun anew.
+    """Ports and devices come and go, the API server is away, the agent is killed.
+
+    In the end the labels are those of an agent that starts anew.
     """
     world = with_leaves(IB)
     for after, happen, (name, bdf) in happenings:

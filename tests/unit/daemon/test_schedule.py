@@ -1,4 +1,4 @@
-"""When to look and when to speak, over days of simulated time."""
+"""The schedule over days of simulated time."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ LATENCY = 0.3  # seconds that a request takes
 
 @dataclass
 class World:
-    """A node whose state changes when it is told to, a Node that says what it was told last, and an
-    agent between.
-    """
+    """A node that changes as a test wants, a Node that has what was applied last, and an agent."""
 
     seed: int = 0
     settings: Settings = SETTINGS
@@ -59,7 +57,7 @@ class World:
         self.pacer.node_read(self.now, 0.0)
 
     def run(self, until: float, events: Iterable[tuple[float, str]] = ()) -> None:
-        """Let time pass; each event is a moment, and the node's state from then on."""
+        """Let time pass; each event is a time and the node's state from then on."""
         for at, state in sorted(events):
             self.run_until(at)
             self.state = state
@@ -104,8 +102,8 @@ def gaps(times: list[float]) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
-def test_a_quiet_day_is_a_look_every_five_minutes_and_a_request_an_hour() -> None:
-    """Nothing happens: the agent hardly does, either."""
+def test_a_quiet_day_is_an_observation_each_five_minutes_and_a_request_an_hour() -> None:
+    """Nothing happens, and little is due."""
     world = World()
     world.run(world.now + DAY)
     assert len(world.looks) == pytest.approx(DAY / OBSERVE_INTERVAL, rel=0.1)
@@ -115,8 +113,8 @@ def test_a_quiet_day_is_a_look_every_five_minutes_and_a_request_an_hour() -> Non
     assert len({round(gap) for gap in hourly}) > 10
 
 
-def test_agents_that_start_together_do_not_speak_together() -> None:
-    """The hourly requests of a thousand agents are spread over the hour."""
+def test_agents_that_start_together_do_not_apply_together() -> None:
+    """The hourly requests of 200 agents are spread over the hour."""
     worlds = [World(seed) for seed in range(200)]
     for world in worlds:
         world.run(world.now + 7200)
@@ -128,10 +126,8 @@ def test_agents_that_start_together_do_not_speak_together() -> None:
     assert busiest <= 12
 
 
-def test_agents_that_an_outage_has_gathered_part_again() -> None:
-    """All come within minutes of its end, and their hourly requests are spread over the hour that
-    follows.
-    """
+def test_agents_spread_again_after_an_outage() -> None:
+    """All apply within minutes of its end; their hourly requests are spread over the next hour."""
     end = 20_000.0 + 1.2 * 3600
     worlds = [World(seed, outage=(20_000.0, end)) for seed in range(200)]
     for world in worlds:
@@ -143,16 +139,16 @@ def test_agents_that_an_outage_has_gathered_part_again() -> None:
     assert busiest <= 14
 
 
-def test_a_reason_is_looked_into_at_once_and_again() -> None:
-    """100 ms later, since the kernel may tell late."""
+def test_a_trigger_is_observed_at_once_and_rechecked() -> None:
+    """And once more 100 ms later, since the kernel reports some changes late."""
     world = World()
     world.run(1100.0, [(1060.0, "b")])
     assert world.looks[-2:] == [1060.0, pytest.approx(1060.0 + RECHECK_DELAY)]
     assert world.requests[-1] == (1060.0, "b")
 
 
-def test_what_comes_between_a_look_and_its_echo_has_its_own() -> None:
-    """A second later, and that one is looked into twice as well."""
+def test_a_trigger_before_the_recheck_has_an_observation_of_its_own() -> None:
+    """One second later, with a recheck of its own."""
     world = World()
     world.run(1100.0, [(1060.0, "b"), (1060.05, "c")])
     looks = [at for at in world.looks if at >= 1060]
@@ -163,8 +159,8 @@ def test_what_comes_between_a_look_and_its_echo_has_its_own() -> None:
     assert world.requests[-1] == (1060.0 + 10.0, "c")
 
 
-def test_a_storm_of_reasons_is_bounded() -> None:
-    """A thousand reasons a second are two looks a second, and a request every ten."""
+def test_a_storm_of_triggers_is_bounded() -> None:
+    """A thousand triggers a second cause two observations a second, and a request every ten."""
     world = World()
     world.run(1200.0, [(1100 + number / 1000, "xy"[number % 2]) for number in range(60_000)])
     assert len([at for at in world.looks if 1100 <= at < 1160]) <= 2 * 60 / MIN_OBSERVE_INTERVAL
@@ -173,7 +169,7 @@ def test_a_storm_of_reasons_is_bounded() -> None:
 
 
 def test_eight_ports_flap_every_second_for_ten_minutes() -> None:
-    """At most one request per min-interval, and the latest state is right."""
+    """At most one request per min-interval, and the last one has the latest state."""
     world = World()
     world.run(1800.0, [(1100.0 + number / 8, f"s{number}") for number in range(4800)])
     during = [at for at, _ in world.requests if 1100 <= at <= 1700]
@@ -182,24 +178,22 @@ def test_eight_ports_flap_every_second_for_ten_minutes() -> None:
     assert world.node == "s4799"
 
 
-def test_a_flap_that_is_over_before_it_was_told_is_not_told() -> None:
-    """Within min-interval the state that counts is the last one."""
+def test_a_flap_within_min_interval_is_not_applied() -> None:
+    """Within min-interval the latest state counts."""
     world = World()
     world.run(1200.0, [(1100.0, "b"), (1103.0, "c"), (1106.0, "b")])
     assert [state for _, state in world.requests] == ["a", "b"]
 
 
-def test_the_answer_to_an_old_state_does_not_hide_a_new_one() -> None:
-    """What changes while a request is under way is told by the next."""
+def test_a_change_during_a_request_is_applied_next() -> None:
+    """A change while a request is under way is applied by the next."""
     world = World()
     world.run(1300.0, [(1100.0, "b"), (1100.2, "c")])
     assert world.node == "c"
 
 
-def test_an_api_server_that_is_away_is_tried_ever_more_rarely() -> None:
-    """An hour's outage: a few dozen tries, the last ones five minutes apart, and all is told soon
-    after its end.
-    """
+def test_an_api_server_that_is_unreachable_is_retried_with_back_off() -> None:
+    """In an hour a few dozen retries, five minutes apart in the end; then the latest state."""
     world = World(outage=(1090.0, 4690.0))
     world.run(4690.0 + MAX_RETRY_INTERVAL + 1, [(1100.0, "b"), (2000.0, "c")])
     tries = [at for at, _ in world.requests if 1100 <= at < 4690]
@@ -211,16 +205,16 @@ def test_an_api_server_that_is_away_is_tried_ever_more_rarely() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_server_is_not_asked_before_it_said(seed: int) -> None:
-    """Retry-After is the least, and not all come at the same moment."""
+def test_retry_after_is_honored(seed: int) -> None:
+    """Retry-After is the minimum, and the delay is jittered."""
     world = World(seed, outage=(1090.0, 1110.0), retry_after=120.0)
     world.run(1300.0, [(1100.0, "b")])
     first, second = [at for at, _ in world.requests if at >= 1100][:2]
     assert 120 <= second - first - LATENCY <= 150
 
 
-def test_what_was_refused_is_tried_again_in_a_minute() -> None:
-    """Without a change: a policy that comes with the agent takes effect a moment after it."""
+def test_a_refused_key_is_retried_in_a_minute() -> None:
+    """A policy that is deployed with the agent takes effect a moment after it."""
     world = World()
     world.refuse = frozenset({"IB"})
     world.run(1001.0)
@@ -231,10 +225,8 @@ def test_what_was_refused_is_tried_again_in_a_minute() -> None:
     assert world.requests[-1][0] == pytest.approx(1000.0 + LATENCY + MIN_REFUSAL_INTERVAL)
 
 
-def test_what_was_refused_again_is_left_for_an_hour() -> None:
-    """And for another, as long as nobody allows it; once it was allowed, a refusal is the first
-    again.
-    """
+def test_a_key_refused_again_is_retried_in_an_hour() -> None:
+    """And for another each time it is refused; once accepted, a refusal is a first one again."""
     world = World()
     world.refuse = frozenset({"IB"})
     world.run(1000.0 + 2.5 * MAX_REFUSAL_INTERVAL)
@@ -254,8 +246,8 @@ def test_what_was_refused_again_is_left_for_an_hour() -> None:
     assert world.pacer.backed_off(world.now + MIN_REFUSAL_INTERVAL) == frozenset()
 
 
-def test_looks_are_closer_while_something_cannot_be_seen() -> None:
-    """Every half minute, and at the moment when something runs out."""
+def test_observations_are_more_frequent_while_degraded() -> None:
+    """Every half minute, and when something expires."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.apply_started(0.0)
     pacer.observed(0.0)
@@ -266,8 +258,8 @@ def test_looks_are_closer_while_something_cannot_be_seen() -> None:
     assert pacer.step(45.0).observe
 
 
-def test_what_has_run_out_does_not_make_it_spin() -> None:
-    """A moment that lies in the past is no reason to look at once again."""
+def test_an_expiry_in_the_past_causes_no_loop() -> None:
+    """An expiry in the past causes one observation, a second later."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.observed(0.0)
     pacer.observed(RECHECK_DELAY, expires_at=-5.0)
@@ -299,8 +291,8 @@ def test_results_are_observed_without_a_refresh() -> None:
     assert pacer.step(200.0).wait == DEGRADED_INTERVAL
 
 
-def test_what_is_renewed_is_looked_at_later() -> None:
-    """Unless it is too late for that: what is due stays due."""
+def test_an_extended_expiry_is_observed_later() -> None:
+    """Unless it has expired already."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.observed(0.0)
     pacer.observed(RECHECK_DELAY, expires_at=50.0)
@@ -310,8 +302,8 @@ def test_what_is_renewed_is_looked_at_later() -> None:
     assert pacer.step(70.0).observe
 
 
-def test_nothing_is_told_before_the_first_look() -> None:
-    """The Node was seen, the node was not: there is nothing to say."""
+def test_nothing_is_applied_before_the_first_observation() -> None:
+    """The Node was read, the node was not observed: there is nothing to apply."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     assert pacer.step(0.0).apply
     pacer.apply_started(0.0)
@@ -321,8 +313,8 @@ def test_nothing_is_told_before_the_first_look() -> None:
     assert pacer.step(0.3).observe
 
 
-def test_what_the_node_says_already_costs_no_delay() -> None:
-    """An attempt that made no request does not put off the next change."""
+def test_an_attempt_without_a_request_causes_no_delay() -> None:
+    """An attempt without a request does not delay the next change."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.node_read(0.0, 0.0)
     pacer.observed(0.0)
@@ -333,8 +325,8 @@ def test_what_the_node_says_already_costs_no_delay() -> None:
     assert pacer.step(0.1).apply
 
 
-def test_lost_time_is_followed_by_a_look_and_soon_by_a_request() -> None:
-    """After a suspension nobody knows what the Node says."""
+def test_lost_time_is_followed_by_an_observation_and_soon_a_request() -> None:
+    """After a suspension the Node's state may have changed."""
     world = World()
     world.run(1100.0)
     asked = len(world.requests)
@@ -364,9 +356,7 @@ def test_whatever_happens(  # noqa: PLR0913, PLR0917 - a history has many parts
     interval: float,
     retry_after: float | None,
 ) -> None:
-    """The latest state wins, nothing is written without a change or the hour, and never in a
-    storm.
-    """
+    """The latest state is applied; no request is without a reason, and none too early."""
     world = World(
         seed,
         Settings(min_interval=interval),
