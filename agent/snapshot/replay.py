@@ -21,6 +21,7 @@ from agent.host import Host
 from agent.snapshot.files import SnapshotFiles
 from agent.snapshot.recorded import load
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
+from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.text import visible
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ..
             kernel=_string(meta, "meta.json", "kernel"),
             excluded=excluded,
             backend=backend,
+            readers=DeviceReaders(worker=InlineWorker),
             **io.replayed(),
         )
 

@@ -63,6 +63,17 @@ class DeviceWorker:
         self._tasks.put(None)
 
 
+class InlineWorker(DeviceWorker):
+    """A worker without a thread, for a tree that cannot block: `put` runs the task."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def put(self, task: Task) -> None:
+        """Run the task."""
+        task()
+
+
 def _run(tasks: SimpleQueue[Task | None]) -> None:
     """Run tasks until None: the body of a worker's thread, which holds no reference to it."""
     while _run_next(tasks):

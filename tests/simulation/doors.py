@@ -27,7 +27,7 @@ from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.nvml.poller import NvmlPoller
-from agent.sysfs.worker import DeviceReaders, DeviceWorker
+from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -89,7 +89,7 @@ def assemble(world: World, life: int) -> Loop:
         ask_smp=smps,
         gpus=gpus,
         neighbors=table,
-        readers=DeviceReaders(clock=clock, worker=_InlineWorker),
+        readers=DeviceReaders(clock=clock, worker=InlineWorker),
     )
 
     def wall() -> float:
@@ -238,16 +238,6 @@ class _Ports:
 
     def watch(self, ports: Iterable[tuple[str, int]]) -> None:
         pass
-
-
-class _InlineWorker(DeviceWorker):
-    """Reads a device in the loop's own thread, so that a scenario is the same in every run."""
-
-    def start(self) -> None:
-        pass
-
-    def put(self, task: Work) -> None:
-        task()
 
 
 class _Root:
