@@ -133,17 +133,6 @@ def test_an_inline_worker_has_no_thread(rack: Rack) -> None:
     assert rack.threads() == []
 
 
-def test_an_inline_worker_has_no_thread(rack: Rack) -> None:
-    """Its device is read in the caller's thread, and is waited for without a timeout."""
-    jobs = rack.devices("ibp0", "ibp1")
-    readers = rack.readers(worker=InlineWorker)
-    for number in (1, 2):
-        assert readers.read(jobs, 0.0) == {"ibp0": number, "ibp1": number}
-        readers.refresh()
-    assert set(jobs["ibp0"].threads) == {threading.current_thread()}
-    assert rack.threads() == []
-
-
 def test_facts_are_read_once_until_they_are_old(rack: Rack) -> None:
     """A second `read` has them without a read of the device; `refresh` makes them old."""
     jobs = rack.devices("ibp0")
