@@ -1,6 +1,6 @@
 """The type of one row in the table of metrics.
 
-The rows themselves are in agent/telemetry/table.py and, for a metric of one data source, in the
+The rows themselves are in agent/telemetry/families.py and, for a metric of one data source, in the
 folder of that source's protocol. Neither needs the library that renders them
 (agent/telemetry/collector.py).
 """

@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from agent.kube.apply import apply, get_node
+from agent.kube.errors import Failure
 from agent.kube.plan import Desired, plan
-from agent.kube.response import Failure
 from benchmarks.server_meter import Meter
 from tests.support.kube.agents import install
 from tests.support.kube.clock import Clock

@@ -95,7 +95,7 @@ def kube(payload: dict[str, Any]) -> dict[str, Any]:
     Out: "server", its address, and on success "status" and "node": {"metadata"}, or "nodes" and
     "continue". On failure: {"status", "reason", "message", "causes": [{"reason", "field",
     "message"}], "retry_after"}, or {"error": kind, "message"} with a kind of
-    `agent.kube.response.KINDS`.
+    `agent.kube.errors.KINDS`.
     """
     from agent.kube.client import handle
 

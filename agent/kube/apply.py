@@ -10,7 +10,7 @@ Node's value, and the request is sent again: leaving an owned field out would re
     400, 403, 422           a refusal: of the keys that it names; if it names none, each family of
                             keys is applied by itself
     401                     sent once more: the helper reads the token again for each request
-    any other               no key is the cause; agent/kube/response.py has the reason
+    any other               no key is the cause; agent/kube/errors.py has the reason
 
 Invariants:
 - `force` is per request and not per key, so the accelerator's key is settled before it is used, and
@@ -27,17 +27,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from agent.errors import Unavailable
+from agent.kube.errors import Answer, Failure, answer_of, failure_of, one_line
 from agent.kube.managed_fields import ACC, IB, LABEL, OBSERVED, Field, P, state_of
 from agent.kube.plan import ForeignField, body
-from agent.kube.response import Answer, Failure, answer_of, failure_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
+    from agent.kube.errors import Cause
     from agent.kube.managed_fields import Node
     from agent.kube.plan import Plan
-    from agent.kube.response import Cause
     from agent.kube.transport import Kube, Reply, Request
 
 FAMILIES = (P, IB, ACC, OBSERVED)

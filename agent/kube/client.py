@@ -8,7 +8,7 @@ Invariants:
 
 The generic ApiClient sends the requests. CoreV1Api would build the pydantic model of a whole Node:
 1.06 CPU-seconds and 65 MB to load, instead of 0.23 and 44 (kubernetes 37.0, Python 3.11). By hand
-remain the bounded read of the response and its JSON, of which agent/kube/reply.py keeps a part.
+remain the bounded read of the response and its JSON, of which agent/kube/decode.py keeps a part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kubernetes.config.incluster_config import InClusterConfigLoader
 from urllib3 import exceptions as http
 from yaml import YAMLError
 
-from agent.kube import MANAGER, reply
+from agent.kube import MANAGER, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,14 +35,14 @@ METADATA_LIST = METADATA.replace("PartialObjectMetadata", "PartialObjectMetadata
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT = 10.0  # seconds to connect and for each read, where the payload names no other
 PAGE_SIZE = 50  # Nodes
-READERS = {"get": reply.read_node, "apply": reply.read_node, "list": reply.read_list}
+READERS = {"get": decode.read_node, "apply": decode.read_node, "list": decode.read_list}
 
 
 def handle(payload: Mapping[str, Any]) -> Json:
     """Send a request (agent/kube/transport.py) with the connection settings in the payload.
 
-    Returns a reply of agent/kube/reply.py with the API server's URL as "server", or {"error": kind,
-    "message"}.
+    Returns a reply of agent/kube/decode.py with the API server's URL as "server", or
+    {"error": kind, "message"}.
     """
     try:
         configuration = configure(payload)
@@ -112,7 +112,7 @@ def _send(configuration: Configuration, request: Mapping[str, Any]) -> Json:
     try:
         with ApiClient(configuration) as api:
             response = api.call_api(*serialize(api, request), _request_timeout=timeout_s).response
-            data = response.read(reply.MAX_BODY + 1)
+            data = response.read(decode.MAX_BODY + 1)
             return READERS[request["operation"]](response.status, response.headers, data)
     except (ApiException, http.HTTPError, OSError, ValueError) as error:
         return {"error": _kind(error), "message": _message(error)}
@@ -181,4 +181,4 @@ def _message(error: Exception) -> str:
     """Return an error's message on one line, without the client's prefix."""
     reason = error.reason if isinstance(error, ApiException) else error
     text = " ".join(str(reason).split()).removeprefix("SSLError ")
-    return (text or type(error).__name__)[: reply.MAX_TEXT]
+    return (text or type(error).__name__)[: decode.MAX_TEXT]

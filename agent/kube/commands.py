@@ -18,9 +18,9 @@ from agent.errors import Unavailable
 from agent.kube import diff
 from agent.kube.annotation import annotate, annotation_of, is_stale
 from agent.kube.apply import apply, get_node, list_nodes
+from agent.kube.errors import Failure
 from agent.kube.managed_fields import LABEL, keys_of, owned_labels, state_of
 from agent.kube.plan import Desired, plan, plan_fields
-from agent.kube.response import Failure
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.kube.errors import one_line
 from agent.kube.managed_fields import ANNOTATION
-from agent.kube.response import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.kube.apply import apply, get_node
+from agent.kube.errors import Failure
 from agent.kube.plan import plan
-from agent.kube.response import Failure
 
 if TYPE_CHECKING:
     from agent.kube.apply import Outcome

@@ -22,7 +22,7 @@ Request = TypedDict(
     },
     total=False,
 )
-Reply = Mapping[str, Any]  # see agent/kube/reply.py
+Reply = Mapping[str, Any]  # see agent/kube/decode.py
 Kube = Callable[[Request], Reply]  # sends a request; raises Unavailable if there is no reply
 
 TIMEOUT = 10.0  # seconds to connect, and for each read

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agent.lldp.opener import Run
+    from agent.lldp.socket_opener import Run
 
 
 class DriverFlags:

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from agent.lldp.driver_flags import DriverFlags
-from agent.lldp.opener import run_at_once
+from agent.lldp.socket_opener import run_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -47,12 +47,12 @@ from agent.lldp.frame import (
     TPIDS,
     Frame,
 )
-from agent.lldp.opener import SocketOpener, run_at_once
+from agent.lldp.socket_opener import SocketOpener, run_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.lldp.opener import Run
+    from agent.lldp.socket_opener import Run
 
 GROUPS = (NEAREST_BRIDGE, NEAREST_NON_TPMR_BRIDGE, NEAREST_CUSTOMER_BRIDGE)
 MAX_FRAME = 1518  # octets, with a VLAN tag four more

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from agent.metric import COUNTER
-from agent.telemetry.table import COUNTED, OBSERVED
+from agent.telemetry.families import COUNTED, OBSERVED
 from agent.text import visible
 
 if TYPE_CHECKING:

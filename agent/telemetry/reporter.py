@@ -11,8 +11,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agent import __version__
-from agent.kube.response import DENIALS
-from agent.telemetry.reasons import reason_of
+from agent.kube.errors import DENIALS
+from agent.telemetry.change_reasons import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sized

@@ -1,7 +1,7 @@
 """The samples of the metrics that are computed from one observation.
 
-A sample is the label values in the order of agent/telemetry/table.py and a number; a number of None
-is unknown and not exposed.
+A sample is the label values in the order of agent/telemetry/families.py and a number; a number of
+None is unknown and not exposed.
 
 An enumeration has one sample per word: 1 for the word that applies, 0 for the others. The reason
 for a missing neighbor is one sample instead, since a zero for each of 15 reasons on 16 ports of

@@ -19,9 +19,9 @@ from agent.daemon.observer import Observer
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
 from agent.infiniband.poller import SmpPoller
+from agent.kube.decode import read_node
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
-from agent.kube.reply import read_node
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agent.kube.errors import Answer, Cause
 from agent.kube.plan import Plan, plan
-from agent.kube.response import Answer, Cause
 from tests.support.nodes import KEYS, desired, node
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pytest
 
 from agent.kube.apply import get_node, list_nodes
 from agent.kube.client import handle
-from agent.kube.response import KINDS, Failure, answer_of, failure_of
+from agent.kube.errors import KINDS, Failure, answer_of, failure_of
 from agent.kube.transport import connect
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import certificate, reply, says, serving

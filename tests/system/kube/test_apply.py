@@ -13,9 +13,9 @@ import pytest
 from agent.kube.annotation import parse
 from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.commands import removals
+from agent.kube.errors import Failure
 from agent.kube.managed_fields import owned_labels
 from agent.kube.plan import ForeignField, plan
-from agent.kube.response import Failure
 from agent.kube.transport import connect
 from tests.support.kube.cluster import APPLY, MERGE
 from tests.support.nodes import ACCELERATOR_KEY as ACC

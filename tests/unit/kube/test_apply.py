@@ -21,9 +21,9 @@ from agent.kube.apply import (
     list_nodes,
     run_negotiation,
 )
+from agent.kube.errors import KINDS, Answer, Cause, Failure
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
 from agent.kube.plan import ForeignField, plan
-from agent.kube.response import KINDS, Answer, Cause, Failure
 from tests.support.api_server import (
     Server,
     a_plan,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from agent.kube.apply import run_negotiation
 from agent.kube.commands import removal
 from agent.kube.diff import done, planned
+from agent.kube.errors import Answer
 from agent.kube.plan import plan
-from agent.kube.response import Answer
 from tests.support.api_server import Server, a_plan, denial
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, SPEED, desired, node

@@ -35,7 +35,7 @@ from agent.nvml.domain import verdict
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
 from agent.sources.observe import observe
-from agent.telemetry import samples, table
+from agent.telemetry import families, samples
 from agent.telemetry.collector import (
     MAX_LABEL_LENGTH,
     PROCESS,
@@ -64,7 +64,7 @@ TOLD = LldpNeighbor(
     "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
 )
 SWITCH = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, None)
-ROWS: tuple[Metric[Any], ...] = (*table.OBSERVED, *table.COUNTED)
+ROWS: tuple[Metric[Any], ...] = (*families.OBSERVED, *families.COUNTED)
 OWN = tuple(OwnProcess().collect())
 NAMES = {*(row.name for row in ROWS), *(one.name + "_total" * (one.type == COUNTER) for one in OWN)}
 
@@ -418,7 +418,7 @@ def test_what_the_loop_counts() -> None:
 def test_before_the_first_observation() -> None:
     """Nothing is said of the node, and the counters stand at 0."""
     found = {name for name, _ in series(text(Metrics()))}
-    assert found.isdisjoint(row.name for row in table.OBSERVED)
+    assert found.isdisjoint(row.name for row in families.OBSERVED)
     assert {
         "bwagent_build_info",
         "bwagent_api_requests_total",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kube.response import KINDS, MAX_MESSAGE, Answer, Cause, answer_of, failure_of, one_line
+from agent.kube.errors import KINDS, MAX_MESSAGE, Answer, Cause, answer_of, failure_of, one_line
 from tests.support.api_server import denial
 from tests.support.nodes import FLAVOR
 

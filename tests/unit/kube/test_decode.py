@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.reply import MAX_BODY, read_list, read_node
-from agent.kube.response import KINDS, answer_of, failure_of
+from agent.kube.decode import MAX_BODY, read_list, read_node
+from agent.kube.errors import KINDS, answer_of, failure_of
 from tests.support.nodes import FLAVOR, node
 
 statuses = st.sampled_from(

@@ -99,7 +99,7 @@ class Failure:
 
 
 def answer_of(reply: Mapping[str, Any]) -> Answer:
-    """Read the reply of the helper's verb `kube`; see agent/kube/reply.py for its shapes."""
+    """Read the reply of the helper's verb `kube`; see agent/kube/decode.py for its shapes."""
     causes = tuple(
         Cause(*(str(cause.get(name) or "") for name in Cause._fields))
         for cause in reply.get("causes") or ()
