@@ -50,18 +50,14 @@ def assign(
         ignored = _not_named(devices, backend_globs)
     else:
         ignored = _ignored(devices, previous, infiniband_unbound)
-    return tuple(
-        role
-        for device in devices
-        for port in device.ports
-        for role in _roles(
-            device,
-            port,
-            devices,
-            ignored,
-            "named by --backend-device" if backend_globs else f"{port.link_layer} data port",
-        )
-    )
+    roles: list[PortRole] = []
+    for device in devices:
+        for port in device.ports:
+            reason = f"{port.link_layer} data port"
+            if backend_globs:
+                reason = "named by --backend-device"
+            roles += _roles(device, port, devices, ignored, reason)
+    return tuple(roles)
 
 
 def _not_named(devices: Sequence[RdmaDevice], globs: Sequence[str]) -> Reasons:
