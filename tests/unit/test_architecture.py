@@ -81,7 +81,6 @@ NVML = {
     "model",  # its field of Observation, and the names of nvml.h that the fields cite
     "labels.values",  # the value of its label row
     "helper.main",  # the helper's verb
-    "helper.forkserver",  # the verb that it was made for, with the measured costs
 }
 MAX_LINES = 350
 THIRD_PARTY = {
