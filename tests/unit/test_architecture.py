@@ -18,8 +18,7 @@ MODULES = {
     for path in sorted(AGENT.rglob("*.py"))
     if path.name != "__init__.py"
 }
-# The modules that use sockets, devices, drivers, processes or HTTP. Their tests run over the real
-# thing, partly in other processes, so coverage leaves them out.
+# The modules that use sockets, devices, drivers, processes or HTTP.
 IO = {
     "live_host",
     "daemon.reaper",
@@ -43,6 +42,16 @@ IO = {
     "nvml.library",
     "telemetry.server",
 }
+# Their tests run over the real thing, partly in other processes, so coverage leaves them out, except
+# these, whose tests run them in their own process.
+MEASURED_IO = {
+    "events.notifier",
+    "events.port_states",
+    "events.timer",
+    "lldp.wait",
+    "telemetry.server",
+}
+MAX_UNCOVERED_LINES = 2639  # of the folder that once held all modules that do I/O
 # Modules that every other may import.
 BASE = {"errors", "metric", "model", "text"}
 # What a package or top-level module may import besides BASE and itself.
@@ -193,10 +202,13 @@ def test_listed_modules_exist() -> None:
 
 
 def test_coverage_leaves_out_the_io_modules_only() -> None:
-    """The list `omit` of pyproject.toml is IO."""
+    """The list `omit` of pyproject.toml is IO without MEASURED_IO, and does not grow."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     omitted = project["tool"]["coverage"]["run"]["omit"]
-    assert sorted(omitted) == sorted(f"*/agent/{name.replace('.', '/')}.py" for name in IO)
+    names = IO - MEASURED_IO
+    assert sorted(omitted) == sorted(f"*/agent/{name.replace('.', '/')}.py" for name in names)
+    lines = sum(len(MODULES[name].read_text().splitlines()) for name in names)
+    assert lines <= MAX_UNCOVERED_LINES
 
 
 def test_a_source_is_named_in_few_places() -> None:

@@ -113,7 +113,7 @@ class Model:
         run: list[float] = []
         for at, text in reversed(self.history):
             if text is not None:
-                return text if not run or run[0] - run[-1] < HOLD else ""
+                return text if not run or run[0] < run[-1] + HOLD else ""
             run.append(at)
         return ""
 
