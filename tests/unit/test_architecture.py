@@ -42,8 +42,8 @@ IO = {
     "nvml.library",
     "telemetry.server",
 }
-# Their tests run over the real thing, partly in other processes, so coverage leaves them out, except
-# these, whose tests run them in their own process.
+# Coverage leaves them out: their tests run over the real thing, partly in other processes. These
+# are measured, since their tests run them in their own process.
 MEASURED_IO = {
     "events.notifier",
     "events.port_states",
