@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from agent.metric import Metric
+    from agent.model import Observation
     from agent.telemetry.metrics import Metrics
 
     Family = CounterMetricFamily | GaugeMetricFamily
@@ -50,18 +51,25 @@ def registry(metrics: Metrics) -> CollectorRegistry:
 
 
 class SnapshotCollector:
-    """Computes every row of the table from the last snapshot; called in the server's threads."""
+    """Computes every row of the table from the last snapshot; called in the server's threads.
+
+    The rows of an observation are computed once and kept until there is another observation: most
+    scrapes of an idle node find the one of the scrape before.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._observed: tuple[Observation | None, list[Family]] = (None, [])
 
     def collect(self) -> Iterator[Family]:
         """Return the families that have samples."""
         now = self._metrics.snapshot
-        families = [family(row, now) for row in COUNTED]
-        if now.observation:
-            families = [*(family(row, now.observation) for row in OBSERVED), *families]
-        yield from (one for one in families if one.samples)
+        observation, families = self._observed
+        if now.observation is not observation:
+            families = [family(row, now.observation) for row in OBSERVED] if now.observation else []
+            self._observed = now.observation, families
+        counted = [family(row, now) for row in COUNTED]
+        yield from (one for one in (*families, *counted) if one.samples)
 
     def describe(self) -> Iterable[Family]:
         """Return the names of all families, for `/metrics?name[]=`."""
