@@ -9,6 +9,9 @@ Invariants:
   sequential. So a device that blocks has one stuck thread, however often it is asked for.
 - An idle thread waits without a timeout and costs no CPU time. It shares the agent's memory: a
   child process would cost milliseconds for a read of microseconds.
+- Devices that answer are read one after the other; the reads of devices that take longer than
+  STAGGER overlap. Sixteen threads that read at the same time contend for the GIL and use five
+  times the CPU time (benchmarks/probe.py).
 - No thread is joined; Python does not wait for daemon threads at exit.
 
 Work that may crash, or leave a library mapped, needs a process: see agent/helper/process.py.
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+STAGGER = 0.005  # seconds that a read has before the next device's begins
 DEVICE_TIMEOUT = 5.0  # seconds until a device whose read has not ended counts as blocked
 STACK_SIZE = 512 << 10  # bytes of a thread; a limit of the address space (ulimit -v) counts them
 
@@ -145,7 +149,7 @@ class DeviceReaders:
         with self._changed:
             self.keep(jobs)
             for name, job in jobs.items():
-                self._begin(name, job)
+                self._begin(name, job, min(STAGGER, timeout))
             self._wait([self._devices[name] for name in jobs], timeout)
             if self._error:
                 error, self._error = self._error, None
@@ -179,7 +183,8 @@ class DeviceReaders:
             device.worker.stop()
         self._devices.clear()
 
-    def _begin(self, name: str, job: Callable[[], Any]) -> None:
+    def _begin(self, name: str, job: Callable[[], Any], stagger: float) -> None:
+        """Begin the read of a device that has old facts, and wait `stagger` seconds for its end."""
         device = self._devices.get(name)
         if device is None:
             device = self._devices[name] = _Device(self._worker(name))
@@ -189,7 +194,9 @@ class DeviceReaders:
             except RuntimeError:  # a pids limit, for instance; the next `read` tries again
                 return
             device.started = self._clock()
+            self._awaited.add(device)
             device.worker.put(partial(self._work, name, device, job, self._generation))
+            self._changed.wait_for(lambda: device not in self._awaited, stagger)
 
     def _work(self, name: str, device: _Device, job: Callable[[], Any], generation: int) -> None:
         """Read a device and hand over its facts: the task of a worker."""
@@ -207,8 +214,7 @@ class DeviceReaders:
                 self._error = error
             is_late = device not in self._awaited
             self._awaited.discard(device)
-            if not self._awaited:
-                self._changed.notify()
+            self._changed.notify()
         if is_late:
             self._notify()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.sysfs import worker
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.worker import DEVICE_TIMEOUT, DeviceReaders, DeviceWorker, InlineWorker
 from tests.support import dead_filesystem
@@ -80,10 +81,10 @@ class Rack:
         self,
         notify: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
-        worker: Callable[[str], DeviceWorker] = DeviceWorker,
+        make: Callable[[str], DeviceWorker] = DeviceWorker,
     ) -> DeviceReaders:
         """Readers that are closed with the test."""
-        self.all_readers.append(DeviceReaders(notify, clock=clock, worker=worker))
+        self.all_readers.append(DeviceReaders(notify, clock=clock, worker=make))
         return self.all_readers[-1]
 
     def workers(self) -> list[threading.Thread]:
@@ -122,10 +123,35 @@ def test_every_device_has_its_facts_and_its_thread(rack: Rack) -> None:
     until(lambda: not rack.threads())
 
 
+def test_devices_that_answer_are_read_one_after_the_other(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that read at the same time contend for the GIL."""
+    monkeypatch.setattr(worker, "STAGGER", PLENTY)
+    running, most = 0, 0
+
+    def job() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.01)
+        running -= 1
+
+    rack.readers().read(dict.fromkeys(("ibp0", "ibp1", "ibp2"), job), PLENTY)
+    assert most == 1
+
+
+def test_a_slow_device_does_not_delay_the_others(rack: Rack) -> None:
+    """The read of another begins while its own is under way."""
+    jobs = rack.devices("ibp0", "ibp1")
+    jobs["ibp0"].gate.clear()
+    assert rack.readers().read(jobs, SHORT) == {"ibp1": 1}
+
+
 def test_an_inline_worker_has_no_thread(rack: Rack) -> None:
     """Its device is read in the caller's thread, and is waited for without a timeout."""
     jobs = rack.devices("ibp0", "ibp1")
-    readers = rack.readers(worker=InlineWorker)
+    readers = rack.readers(make=InlineWorker)
     for number in (1, 2):
         assert readers.read(jobs, 0.0) == {"ibp0": number, "ibp1": number}
         readers.refresh()
@@ -351,7 +377,7 @@ def test_no_thread_to_be_had(rack: Rack) -> None:
             super().start()
 
     jobs = rack.devices("ibp0", "ibp1")
-    readers = rack.readers(worker=Refused)
+    readers = rack.readers(make=Refused)
     assert readers.read(jobs, PLENTY) == {"ibp1": 1}
     refused[0] = False
     assert readers.read(jobs, PLENTY) == {"ibp0": 1, "ibp1": 1}
