@@ -7,6 +7,7 @@ those that have ended included (clock_getcpuclockid(3)); children that were wait
 is read is never what some sampling caught.
 
 Memory is `smaps_rollup`: Rss is what `ps` says, Pss shares pages among those that have them mapped.
+Pss depends on what else runs; `distinct` does not.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TICKS = os.sysconf("SC_CLK_TCK")
 CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h: a process's clock is ~pid << 3 | this
@@ -72,6 +76,34 @@ def memory(pid: int) -> Memory:
         with suppress(OSError):
             sizes.append(rollup(one))
     return Memory(*(sum(column) for column in zip(*sizes, strict=True)))
+
+
+def distinct(pid: int) -> int:
+    """Resident KiB of the process and of all below it, where a page of a file that several of them
+    map counts once (proc(5): smaps).
+    """
+    anonymous, files = 0, {}
+    for one in family(pid):
+        with suppress(OSError):
+            for mapping, size in mappings(one):
+                anonymous += size["Anonymous:"]
+                cached = size["Rss:"] - size["Anonymous:"]
+                files[mapping] = max(files.get(mapping, 0), cached)
+    return anonymous + sum(files.values())
+
+
+def mappings(pid: int) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
+    """Offset, device and inode of each mapping, and its sizes in KiB."""
+    mapping: tuple[str, ...] = ()
+    size: dict[str, int] = {}
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            mapping, size = tuple(words[2:5]), {}
+        elif words[0] == "VmFlags:":
+            yield mapping, size
+        else:
+            size[words[0]] = int(words[1])
 
 
 def descriptors(pid: int) -> int:

@@ -20,7 +20,7 @@ import subprocess
 import time
 import urllib.request
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,8 @@ class Subject:
     port: int | None = None
     cpu: float = 0.0  # seconds an hour, helpers included
     helpers: float = 0.0  # the same, of all but the program's first process
-    memory: cost.Memory = field(default_factory=lambda: cost.Memory(0, 0))
+    rss: int = 0  # KiB, the sum of its processes
+    distinct: int = 0  # KiB, a page that several of its processes map counted once
 
     def scrape(self) -> None:
         """As Prometheus does it."""
@@ -160,14 +161,14 @@ def measure(subjects: list[Subject], seconds: float) -> None:
     for subject, (everything, own) in zip(subjects, before, strict=True):
         subject.cpu = (cost.cpu(subject.pid) - everything) / hours
         subject.helpers = subject.cpu - (cost.own(subject.pid) - own) / hours
-        subject.memory = settled(subject.pid)
+        subject.rss, subject.distinct = settled(subject.pid)
 
 
-def settled(pid: int) -> cost.Memory:
-    """The least of some seconds: without a helper that happens to live."""
+def settled(pid: int) -> tuple[int, int]:
+    """Rss and distinct KiB, the least of some seconds: without a helper that happens to live."""
     found = []
     for _ in range(LOOKS):
-        found.append(cost.memory(pid))
+        found.append((cost.memory(pid).rss, cost.distinct(pid)))
         time.sleep(0.5)
     return min(found)
 

@@ -66,3 +66,14 @@ def test_memory_is_that_of_the_process_and_of_all_below_it() -> None:
             assert (
                 cost.memory(pid).rss >= before + SIZE * 1000
             )  # an interpreter is not the same size twice
+
+
+def test_a_page_of_a_file_counts_once() -> None:
+    """The helper's own block counts, the interpreter that both map does not count again."""
+    with having("") as pid:
+        alone = cost.distinct(pid)
+    with having(living("")) as pid:
+        assert cost.distinct(pid) < alone * 2 - 1000
+        assert cost.distinct(pid) < cost.memory(pid).rss
+    with having(living(LARGE)) as pid:
+        assert cost.distinct(pid) >= alone + SIZE * 1000
