@@ -11,7 +11,7 @@ import pytest
 
 from agent.cli import cli
 from agent.labels.table import LABELS
-from agent.model import AcceleratorReason, NeighborReason
+from agent.model import AcceleratorReason, HoldReason, NeighborReason
 from agent.output.table import render
 from tests.support.documents import between
 from tests.support.machines import document_of
@@ -59,6 +59,13 @@ def test_the_tables_of_reasons(
     )
     path, begin = repository / "docs/labels.md", f"| reason | meaning | {column} |\n|---|---|---|\n"
     assert between(path, begin, end, truth, update=update_golden) == truth
+
+
+def test_the_table_of_hold_reasons(repository: Path, update_golden: bool) -> None:
+    """docs/labels.md has every reason for which a label stays, with its text."""
+    truth = "".join(f"| `{reason.value}` | {reason.text} |\n" for reason in HoldReason)
+    path, begin = repository / "docs/labels.md", "| reason to stay | meaning |\n|---|---|\n"
+    assert between(path, begin, "\n- A restart", truth, update=update_golden) == truth
 
 
 def test_the_readme_is_short(repository: Path) -> None:
