@@ -29,10 +29,11 @@ def test_a_result_wakes_a_poll() -> None:
     task = BackgroundTask[str](notify=notifier.notify)
     task.start(lambda: "done" if gate.wait(10) else "late")
     assert not is_readable(notifier, 50)
-    assert task.take() is None
+    assert (task.take(), task.busy) == (None, True)
     gate.set()
     assert is_readable(notifier, LIMIT)
     assert (task.take(), notifier.read()) == ("done", {Event("results", "")})
+    assert (task.take(), task.busy) == (None, False)
     assert not is_readable(notifier, 0)
     notifier.close()
 
@@ -44,13 +45,13 @@ def test_a_failure_wakes_a_poll() -> None:
     def refuse(_work: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    for task in (
-        BackgroundTask[str](notify=notifier.notify),
-        BackgroundTask(refuse, notifier.notify),
+    for task, error in (
+        (BackgroundTask[str](notify=notifier.notify), ZeroDivisionError),
+        (BackgroundTask[str](refuse, notifier.notify), RuntimeError),
     ):
         task.start(lambda: str(1 // 0))
         assert is_readable(notifier, LIMIT)
-        assert isinstance(task.take(), (ZeroDivisionError, RuntimeError))
+        assert isinstance(task.take(), error)
         assert notifier.read()
     notifier.close()
 
