@@ -35,7 +35,7 @@ class Pretended(Machine):
     status: int | None = 0
 
     def run(
-        self, script: str, *, timeout: float = 120, env: Mapping[str, str] | None = None
+        self, script: str, *, timeout: float = 300, env: Mapping[str, str] | None = None
     ) -> Result:
         assert timeout > 0
         if self.status is None:
