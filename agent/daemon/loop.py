@@ -155,7 +155,7 @@ class Loop:
         now = self._clock()
         if self._node_read_at is None or now - self._node_read_at >= SETTLE_TIMEOUT:
             return True
-        polling = any(poller.busy or poller.next_due() <= now for poller in self._parts.pollers)
+        polling = any(one.task.busy or one.next_due() <= now for one in self._parts.pollers)
         return not polling and not self._has_new_results
 
     def _observe(self, *, refresh: bool) -> None:
@@ -172,7 +172,7 @@ class Loop:
         if self._node_read_at is not None:
             self._schedule.set_desired(cycle.state)
         self._watch(cycle.observation)
-        took = {poller.source: poller.took for poller in self._parts.pollers}
+        took = {poller.source: poller.task.took for poller in self._parts.pollers}
         unavailable = self._parts.monitors.unavailable
         self._reporter.observed(cycle, took, unavailable, self._parts.inbox.dropped)
 

@@ -31,14 +31,7 @@ class Poller(Protocol):
     """
 
     source: ClassVar[str]  # name of the source (agent/sources/table.py)
-
-    @property
-    def busy(self) -> bool:
-        """True while a poll is under way."""
-
-    @property
-    def took(self) -> float:
-        """Duration of the last poll in seconds."""
+    task: BackgroundTask[Any]  # the poll under way
 
     def begin_cycle(self) -> None:
         """Forget which queries the previous observation needed."""

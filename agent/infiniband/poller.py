@@ -73,14 +73,6 @@ class SmpPoller:
             raise Unavailable(str(failures[0]))
         return {"ports": [port.answer for port in self._ports.values()]}
 
-    @property
-    def busy(self) -> bool:
-        return self.task.busy
-
-    @property
-    def took(self) -> float:
-        return self.task.took
-
     def begin_cycle(self) -> None:
         self._previous, self._ports = self._ports, {}
 

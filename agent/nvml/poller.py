@@ -53,14 +53,6 @@ class NvmlPoller:
             raise Unavailable(str(self._answer))
         return self._answer
 
-    @property
-    def busy(self) -> bool:
-        return self.task.busy
-
-    @property
-    def took(self) -> float:
-        return self.task.took
-
     def begin_cycle(self) -> None:
         self._wanted = False
 

@@ -24,7 +24,7 @@ def test_nvml_is_queried_once_per_interval() -> None:
     """Not before an observation needs it, then each interval; an equal answer is no change."""
     gpus = NvmlPoller(lambda: {"n": 0}, 60.0, BackgroundTask(inline))
     gpus.start_due(0.0)
-    assert not gpus.busy
+    assert not gpus.task.busy
     with pytest.raises(Pending, match="not asked yet"):
         gpus()
     gpus.start_due(0.0)
