@@ -268,5 +268,5 @@ def _gpu(gpu: Gpu) -> Json:
 
 
 def _health(gpu: Gpu) -> Json:
-    """Return the decoded bits of the fabric health mask, and NVML's summary of them."""
+    """Return the decoded bits of the fabric health mask, and their summary."""
     return {**dict(gpu.health), "summary": gpu.health_summary}

@@ -31,8 +31,8 @@ class Snapshot:
 
     observation: Observation | None = None
     observations: int = 0
-    durations: Mapping[str, float] = field(default_factory=dict)  # by source
-    succeeded_at: Mapping[str, float] = field(default_factory=dict)  # by source
+    durations: dict[str, float] = field(default_factory=dict)  # by source
+    succeeded_at: dict[str, float] = field(default_factory=dict)  # by source
     flaps: Mapping[str, int] = field(default_factory=dict)  # by interface
     last_frame_at: Mapping[str, float] = field(default_factory=dict)  # by interface
     labels: int = 0
@@ -111,10 +111,8 @@ class Metrics:
         now = self.snapshot
         known = {source: durations[source] for source in durations.keys() & set(NAMES)}
         succeeded = [source for source in known if samples.success(observation, source)]
-        return {
-            "durations": {**now.durations, **known},
-            "succeeded_at": {**now.succeeded_at, **dict.fromkeys(succeeded, observation.time)},
-        }
+        succeeded_at = now.succeeded_at | dict.fromkeys(succeeded, observation.time)
+        return {"durations": now.durations | known, "succeeded_at": succeeded_at}
 
     def _count_flaps(self, observation: Observation) -> dict[str, int]:
         """Count a change from ACTIVE to another known state as one flap of the port."""

@@ -103,6 +103,7 @@ THIRD_PARTY = {
     "snapshot.archive",
     "telemetry.collector",
     "telemetry.log",
+    "telemetry.pages",
     "telemetry.server",
 }
 
