@@ -1,7 +1,7 @@
 """Reasons of label changes, for the log.
 
-A changed label shows its old and new value; its reason names the port state, the missing neighbor
-or the expired hold behind it. agent/labels/values.py decides the values themselves.
+A changed label shows its old and new value; its reason names the port state or the missing neighbor
+behind it. agent/labels/values.py decides the values themselves.
 """
 
 from __future__ import annotations
@@ -14,25 +14,21 @@ from agent.sources.backend import IN_USE
 from agent.telemetry.samples import backend
 
 if TYPE_CHECKING:
-    from agent.daemon.observer import Cycle
     from agent.kube.managed_fields import Keys
     from agent.model import Observation
 
 MAX_PORTS_NAMED = 3
 
 
-def reason_of(key: str, cycle: Cycle, keys: Keys, hold: float) -> str | None:
+def reason_of(key: str, seen: Observation, keys: Keys) -> str | None:
     """Return the reason for a label's new value or removal; None if the value itself explains it.
 
-    `hold` is the value of --hold in seconds.
+    The reason for the expiry of a hold is in agent/telemetry/held_labels.py.
     """
-    if key in cycle.expired:
-        return f"not observed for {hold:g} s"
     if key == keys.accelerator:
-        found = cycle.observation.accelerator
-        return found.text or found.reason
+        return seen.accelerator.text or seen.accelerator.reason
     interface = keys.interface(key)
-    return _of_link(cycle.observation, interface) if interface else _of_ports(cycle.observation)
+    return _of_link(seen, interface) if interface else _of_ports(seen)
 
 
 def _of_link(seen: Observation, interface: str) -> str | None:

@@ -13,6 +13,7 @@ from agent import __version__
 from agent.telemetry import conditions
 from agent.telemetry.change_reasons import reason_of
 from agent.telemetry.conditions import Condition, ConditionLog
+from agent.telemetry.held_labels import HeldLabels
 from agent.telemetry.label_changes import DryRun, applied
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Reporter:
     wall: Callable[[], float]
     clock: Callable[[], float]
     dry_run: bool = False
+    _held: HeldLabels = field(init=False)
     _conditions: ConditionLog = field(init=False)
     _observed: list[Condition] = field(default_factory=list)
     _applied: list[Condition] = field(default_factory=list)  # of the last request
@@ -59,6 +61,7 @@ class Reporter:
     _failing: bool = False
 
     def __post_init__(self) -> None:
+        self._held = HeldLabels(self.log, self.hold)
         self._conditions = ConditionLog(self.log)
 
     def started(self) -> None:
@@ -95,8 +98,7 @@ class Reporter:
         """
         self._count(cycle, took)
         self.metrics.frames_dropped(dropped)
-        for key, value in cycle.expired.items():
-            self.log.warning("label expired", key=key, value=value, hold=f"{self.hold:g}s")
+        self._held.observed(cycle.rendered, cycle.expired, self.clock())
         problems = [*cycle.observation.problems, *cycle.rendered.problems]
         self._observed = conditions.of_problems(problems) + conditions.of_monitors(unavailable)
         self._log_conditions()
@@ -171,9 +173,14 @@ class Reporter:
             "key": change.key,
             "from": change.before,
             "to": change.after,
-            "reason": reason_of(change.key, cycle, self.keys, self.hold),
+            "reason": self._reason(change.key, cycle),
         }
         self.log.info(message, **fields)
+
+    def _reason(self, key: str, cycle: Cycle) -> str | None:
+        if key in cycle.expired:
+            return self._held.expiry(key)
+        return reason_of(key, cycle.observation, self.keys)
 
     def _log_conditions(self) -> None:
         self._conditions.update([*self._observed, *self._applied])
