@@ -57,6 +57,7 @@ BASE = {"errors", "metric", "model", "text"}
 # What a package or top-level module may import besides BASE and itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "exits": set(),
     "metric": set(),
     "model": set(),
     "text": set(),
@@ -95,6 +96,7 @@ MAX_LINES = 350
 THIRD_PARTY = {
     "cli",
     "events.uevents",
+    "exits",
     "kube.client",
     "nvml.library",
     "options",
