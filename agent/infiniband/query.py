@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import select
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
@@ -22,25 +23,30 @@ if TYPE_CHECKING:
 
     from agent.infiniband.umad import Port
 
+    OpenPort = Callable[[str, int], Port]  # of a device and a port number; raises PortUnavailable
+
 # An open umad device is an agent of its own, so each conversation counts from here, and two
 # recordings of a port have equal requests.
 FIRST_TID = 1
 
 
+@dataclass
 class PortQuery:
     """The conversation over one port; it has ended when `request` is None."""
 
-    def __init__(self, device: str, number: int, timeout_ms: int, tries: int) -> None:
-        self.device, self.number = device, number
-        self.request: bytes | None = None
-        self.deadline = 0.0
-        self.exchanges: list[smp.Exchange] = []
-        self.error: NeighborReason | None = None  # why there is no neighbor
-        self.text: str | None = None  # the same in words
-        self._timeout_ms, self._tries, self._tries_left = timeout_ms, tries, 0
-        self._port: Port | None = None
+    device: str
+    number: int
+    timeout_ms: int
+    tries: int
+    request: bytes | None = None
+    deadline: float = 0.0
+    exchanges: list[smp.Exchange] = field(default_factory=list)
+    error: NeighborReason | None = None  # why there is no neighbor
+    text: str | None = None  # the same in words
+    _tries_left: int = 0
+    _port: Port | None = None
 
-    def start(self, open_port: Callable[[str, int], Port]) -> None:
+    def start(self, open_port: OpenPort) -> None:
         """Open the port and send the first request."""
         try:
             self._port = open_port(self.device, self.number)
@@ -75,13 +81,13 @@ class PortQuery:
         """End the try if its deadline has passed; `now` is of the monotonic clock."""
         if self.request is None or now < self.deadline:
             return
-        text = f"{self.device} port {self.number}: no answer in {self._timeout_ms} ms"
+        text = f"{self.device} port {self.number}: no answer in {self.timeout_ms} ms"
         self._unanswered(PortUnavailable(NeighborReason.NO_ANSWER, text))
 
     def _advance(self, resume: Callable[[], bytes]) -> None:
         """Resume the conversation; send the next request, or end."""
         try:
-            self.request, self._tries_left = resume(), self._tries
+            self.request, self._tries_left = resume(), self.tries
         except StopIteration:
             self.request = None
         except Malformed as error:
@@ -95,9 +101,9 @@ class PortQuery:
         if self._port is None or self.request is None:
             return
         self._tries_left -= 1
-        self.deadline = time.monotonic() + self._timeout_ms / 1000 + TIMEOUT_SLACK
+        self.deadline = time.monotonic() + self.timeout_ms / 1000 + TIMEOUT_SLACK
         try:
-            self._port.send(self.request, self._timeout_ms)
+            self._port.send(self.request, self.timeout_ms)
         except PortUnavailable as error:
             self._unanswered(error)
 
@@ -121,10 +127,7 @@ class PortQuery:
 
 
 def query_ports(
-    open_port: Callable[[str, int], Port],
-    ports: Iterable[tuple[str, int]],
-    timeout_ms: int,
-    tries: int,
+    open_port: OpenPort, ports: Iterable[tuple[str, int]], timeout_ms: int, tries: int
 ) -> list[PortQuery]:
     """Query the far end of each (device, port) at the same time, each request up to `tries` times.
 
@@ -132,17 +135,21 @@ def query_ports(
     """
     queries = [PortQuery(device, number, timeout_ms, tries) for device, number in ports]
     try:
-        for query in queries:
-            query.start(open_port)
-        while waiting := [query for query in queries if query.request is not None]:
-            for query in _readable(waiting):
-                query.receive()
-            for query in waiting:
-                query.expire(time.monotonic())
+        _run(queries, open_port)
     finally:
         for query in queries:
             query.close()
     return queries
+
+
+def _run(queries: list[PortQuery], open_port: OpenPort) -> None:
+    for query in queries:
+        query.start(open_port)
+    while waiting := [query for query in queries if query.request is not None]:
+        for query in _readable(waiting):
+            query.receive()
+        for query in waiting:
+            query.expire(time.monotonic())
 
 
 def _readable(queries: list[PortQuery]) -> list[PortQuery]:
@@ -150,5 +157,8 @@ def _readable(queries: list[PortQuery]) -> list[PortQuery]:
     poll, by_fd = select.poll(), {query.fileno(): query for query in queries}
     for fd in by_fd:
         poll.register(fd, select.POLLIN)
-    timeout = min(query.deadline for query in queries) - time.monotonic()
-    return [by_fd[fd] for fd, _ in poll.poll(max(0.0, timeout) * 1000)]
+    return [by_fd[fd] for fd, _ in poll.poll(_seconds_left(queries) * 1000)]
+
+
+def _seconds_left(queries: list[PortQuery]) -> float:
+    return max(0.0, min(query.deadline for query in queries) - time.monotonic())
