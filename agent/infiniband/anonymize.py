@@ -40,7 +40,8 @@ HCA = re.compile(r"mlx\d_\d{1,2}|HCA-\d{1,2}|ibp\d{1,3}(?:s\d{1,2})?(?:f\d)?")
 REASON = re.compile(r"[a-z][a-z-]{0,31}")
 _MANAGED = "MF0;"
 _ATTRIBUTE = 17  # octet of a request: the lower one of AttributeID
-_GUIDS = (4, 12, 20)  # octets of SystemImageGUID, NodeGUID, PortGUID (IBTA vol. 1, 14.2.5.3)
+# octets of SystemImageGUID, NodeGUID, PortGUID (IBTA vol. 1, 14.2.5.3)
+_GUIDS = (slice(4, 12), slice(12, 20), slice(20, 28))
 _NODE_INFO = 40  # octets of NodeInfo
 _STATE = 32  # octet of PortState in PortInfo (14.2.5.6)
 
@@ -82,26 +83,30 @@ def _exchanges(exchanges: list[Answer], names: Names) -> list[Answer]:
 def _decoded(exchange: Answer) -> _Decoded:
     request, error = bytes.fromhex(exchange["request"]), _reason(exchange["error"])
     smp.require_get(request)
-    if exchange["reply"] is None:
-        return _Decoded(request, None, error)
     try:
-        data = smp.decode(bytes.fromhex(exchange["reply"]), request)
-        _require_node_info(request, data)
+        return _Decoded(request, _reply_data(exchange["reply"], request), error)
     except Malformed:
         return _Decoded(request, None, "malformed")
-    return _Decoded(request, data, error)
 
 
-def _require_node_info(request: bytes, data: bytes) -> None:
-    """Raise Malformed for NodeInfo that cannot be decoded."""
-    if request[_ATTRIBUTE] == Attribute.NODE_INFO:
+def _reply_data(reply: str | None, request: bytes) -> bytes | None:
+    """Return the attribute data of a reply in hex; raises Malformed if it cannot be decoded."""
+    if reply is None:
+        return None
+    data = smp.decode(bytes.fromhex(reply), request)
+    if _is_node_info(request):
         smp.node_info(data)
+    return data
+
+
+def _is_node_info(request: bytes) -> bool:
+    return request[_ATTRIBUTE] == Attribute.NODE_INFO
 
 
 def _kind(exchanges: list[_Decoded]) -> str:
     """Return the kind of the described node: "switch", or "peer" if NodeInfo has another type."""
     for request, data, _ in exchanges:
-        if data and request[_ATTRIBUTE] == Attribute.NODE_INFO:
+        if data and _is_node_info(request):
             return "switch" if smp.node_info(data).node_type == "switch" else "peer"
     return "switch"
 
@@ -123,8 +128,8 @@ def _data(attribute: int, data: bytes, kind: str, names: Names) -> bytes:
 
 
 def _node_info(data: bytes, names: Names) -> bytes:
-    for at in _GUIDS:
-        data = data[:at] + names.guid(data[at : at + 8]) + data[at + 8 :]
+    for octets in _GUIDS:
+        data = data[: octets.start] + names.guid(data[octets]) + data[octets.stop :]
     return data[:_NODE_INFO]
 
 
@@ -157,8 +162,12 @@ def _managed(description: str, names: Names) -> str:
 def _model(place: str) -> str:
     """Return model and ASIC of `MQM9700/U1`; X instead of a model that may be a name."""
     model = place.partition("/")[0]
-    asic = ASIC.search(place)
-    return (model if MODEL.fullmatch(model) else "X") + (asic[0] if asic else "")
+    return (model if MODEL.fullmatch(model) else "X") + _asic(place)
+
+
+def _asic(place: str) -> str:
+    found = ASIC.search(place)
+    return found[0] if found else ""
 
 
 def _reason(error: str | None) -> str | None:

@@ -13,16 +13,16 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict, deque
 from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.model import NeighborReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Answer = dict[str, Any]
     Address = tuple[str, int]  # device, port
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Entries = dict[Address, Answer]
     Outcome = Entries | Unavailable
     Outcomes = dict[Group, Outcome]
+    Work = Callable[[], None]
 
 MAX_PROCESSES = 4
 
@@ -60,8 +61,7 @@ class DeviceQueries:
 
     def _retried(self, outcomes: Outcomes) -> Outcomes:
         """Replace the failure of several devices by the outcome of each."""
-        late = [group for group in _failures(outcomes) if len(_devices(group)) > 1]
-        for group in late:
+        for group in _failed_together(outcomes):
             del outcomes[group]
             outcomes |= self._run(_by_device(group))
         return outcomes
@@ -75,10 +75,8 @@ class DeviceQueries:
         return outcomes
 
     def _query_all(self, waiting: deque[Group], outcomes: Outcomes) -> None:
-        with suppress(IndexError):  # nothing is left
-            while True:
-                group = waiting.popleft()
-                outcomes[group] = self._outcome(group)
+        for group in _taken(waiting):
+            outcomes[group] = self._outcome(group)
 
     def _outcome(self, group: Group) -> Outcome:
         try:
@@ -94,7 +92,14 @@ class DeviceQueries:
             self._suspects |= _devices(group)
 
 
-def _run_in_threads(count: int, work: Callable[[], None]) -> None:
+def _taken(waiting: deque[Group]) -> Iterator[Group]:
+    """Take groups until none is left; threads may do so at the same time."""
+    with suppress(IndexError):
+        while True:
+            yield waiting.popleft()
+
+
+def _run_in_threads(count: int, work: Work) -> None:
     """Run `work` in `count` threads at a time, or in fewer; the calling thread is one of them."""
     threads = [_started(work) for _ in range(count - 1)]
     work()
@@ -102,8 +107,8 @@ def _run_in_threads(count: int, work: Callable[[], None]) -> None:
         thread.join()
 
 
-def _started(work: Callable[[], None]) -> threading.Thread | None:
-    thread = threading.Thread(target=work, name="smp", daemon=True)
+def _started(work: Work) -> Thread | None:
+    thread = Thread(target=work, name="smp", daemon=True)
     try:
         thread.start()
     except RuntimeError:  # no more threads: the others take its groups
@@ -114,9 +119,13 @@ def _started(work: Callable[[], None]) -> threading.Thread | None:
 def by_port(answer: Answer) -> Entries:
     """Return the entries of an answer about ports; raises Malformed."""
     try:
-        return {(entry["device"], entry["port"]): dict(entry) for entry in answer["ports"]}
+        return {_address(entry): dict(entry) for entry in answer["ports"]}
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"malformed answer of the SMP helper: {error!r}") from error
+
+
+def _address(entry: Answer) -> Address:
+    return entry["device"], entry["port"]
 
 
 def unanswered(port: Address, text: str | None = None) -> Answer:
@@ -146,6 +155,10 @@ def _failures(outcomes: Outcomes) -> dict[Group, Unavailable]:
     return {group: error for group, error in outcomes.items() if isinstance(error, Unavailable)}
 
 
+def _failed_together(outcomes: Outcomes) -> list[Group]:
+    return [group for group in _failures(outcomes) if len(_devices(group)) > 1]
+
+
 def _merged(ports: Sequence[Address], outcomes: Outcomes) -> Answer:
     failures = _failures(outcomes)
     if failures and len(failures) == len(outcomes):
@@ -158,8 +171,11 @@ def _merged(ports: Sequence[Address], outcomes: Outcomes) -> Answer:
 def _entries(outcomes: Outcomes) -> Entries:
     entries: Entries = {}
     for group, outcome in outcomes.items():
-        if isinstance(outcome, Unavailable):
-            entries |= {port: unanswered(port, str(outcome)) for port in group}
-        else:
-            entries |= outcome
+        entries |= _group_entries(group, outcome)
     return entries
+
+
+def _group_entries(group: Group, outcome: Outcome) -> Entries:
+    if isinstance(outcome, Unavailable):
+        return {port: unanswered(port, str(outcome)) for port in group}
+    return outcome

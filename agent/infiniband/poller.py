@@ -16,7 +16,7 @@ from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import by_port, unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agent.daemon.background import BackgroundTask
     from agent.host import Host
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Address = tuple[str, int]  # device, port
     # A port's entry, and the error if it could not be queried.
     Result = tuple[Answer, str | None]
+    Results = dict[Address, Result]
 
 MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
 REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: switches get renamed
@@ -115,7 +116,7 @@ class SmpPoller:
         answer = self.task.take()
         if answer is None:
             return False
-        for address, result in _results(answer, self._queried):
+        for address, result in _results(answer, self._queried).items():
             if port := self._ports.get(address):
                 port.update(result, now)
         return True
@@ -131,26 +132,25 @@ def _require_success(failures: Sequence[str | None]) -> None:
         raise Unavailable(str(failures[0]))
 
 
-def _results(
-    answer: Answer | Exception, queried: Sequence[Address]
-) -> Iterator[tuple[Address, Result]]:
-    """Yield each queried port with its result."""
+def _results(answer: Answer | Exception, queried: Sequence[Address]) -> Results:
+    """Return the result of each queried port."""
     results, missing = _by_port(answer)
-    for address in queried:
-        yield address, results.get(address) or (unanswered(address, missing), missing)
+    return {port: results.get(port) or (unanswered(port, missing), missing) for port in queried}
 
 
-def _by_port(answer: Answer | Exception) -> tuple[dict[Address, Result], str]:
+def _by_port(answer: Answer | Exception) -> tuple[Results, str]:
     """Return the results in an answer, and the error of a port without one."""
     if isinstance(answer, Exception):
         return {}, str(answer)
     try:
-        entries = by_port(answer)
+        return _answered(answer), "the SMP helper's answer has no entry for this port"
     except Malformed as error:
         return {}, str(error)
-    failed = answer.get("failed", [])
-    results = {port: (entry, _failure(port, entry, failed)) for port, entry in entries.items()}
-    return results, "the SMP helper's answer has no entry for this port"
+
+
+def _answered(answer: Answer) -> Results:
+    entries, failed = by_port(answer), answer.get("failed", [])
+    return {port: (entry, _failure(port, entry, failed)) for port, entry in entries.items()}
 
 
 def _failure(address: Address, entry: Answer, failed: list[Any]) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import select
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
 from agent.infiniband import smp
@@ -84,6 +84,16 @@ class PortQuery:
         text = f"{self.device} port {self.number}: no answer in {self.timeout_ms} ms"
         self._unanswered(PortUnavailable(NeighborReason.NO_ANSWER, text))
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry of the port in the SMP helper's answer (agent/helper/main.py)."""
+        return {
+            "device": self.device,
+            "port": self.number,
+            "exchanges": [exchange.as_json() for exchange in self.exchanges],
+            "error": self.error,
+            "text": self.text,
+        }
+
     def _advance(self, resume: Callable[[], bytes]) -> None:
         """Resume the conversation; send the next request, or end."""
         try:
@@ -101,22 +111,28 @@ class PortQuery:
         if self._port is None or self.request is None:
             return
         self._tries_left -= 1
-        self.deadline = time.monotonic() + self.timeout_ms / 1000 + TIMEOUT_SLACK
+        self.deadline = self._end_of_try()
         try:
             self._port.send(self.request, self.timeout_ms)
         except PortUnavailable as error:
             self._unanswered(error)
+
+    def _end_of_try(self) -> float:
+        return time.monotonic() + self.timeout_ms / 1000 + TIMEOUT_SLACK
 
     def _answered(self, reply: bytes) -> None:
         self._record(reply, None)
         self._advance(lambda: self._conversation.send(reply))
 
     def _unanswered(self, error: PortUnavailable) -> None:
-        if error.reason is NeighborReason.NO_ANSWER and self._tries_left > 0:
+        if self._may_retry(error):
             self._send()
         else:
             self._record(None, error.reason)
             self._advance(lambda: self._conversation.throw(error))
+
+    def _may_retry(self, error: PortUnavailable) -> bool:
+        return error.reason is NeighborReason.NO_ANSWER and self._tries_left > 0
 
     def _record(self, reply: bytes | None, error: NeighborReason | None) -> None:
         if self.request is not None:
@@ -146,18 +162,28 @@ def _run(queries: list[PortQuery], open_port: OpenPort) -> None:
     for query in queries:
         query.start(open_port)
     while waiting := [query for query in queries if query.request is not None]:
-        for query in _readable(waiting):
-            query.receive()
-        for query in waiting:
-            query.expire(time.monotonic())
+        _receive_or_expire(waiting)
+
+
+def _receive_or_expire(waiting: list[PortQuery]) -> None:
+    for query in _readable(waiting):
+        query.receive()
+    for query in waiting:
+        query.expire(time.monotonic())
 
 
 def _readable(queries: list[PortQuery]) -> list[PortQuery]:
     """Wait until ports are readable or the next deadline has passed; return the readable ones."""
-    poll, by_fd = select.poll(), {query.fileno(): query for query in queries}
-    for fd in by_fd:
-        poll.register(fd, select.POLLIN)
+    by_fd = {query.fileno(): query for query in queries}
+    poll = _poll_for(by_fd)
     return [by_fd[fd] for fd, _ in poll.poll(_seconds_left(queries) * 1000)]
+
+
+def _poll_for(fds: Iterable[int]) -> select.poll:
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return poll
 
 
 def _seconds_left(queries: list[PortQuery]) -> float:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     T = TypeVar("T")
+    Ask = Callable[[bytes], bytes]  # returns the reply to a request, or raises Unavailable
     Conversation = Generator[bytes, bytes, T]  # yields requests, is sent replies, returns T
 
 LENGTH = 256  # bytes of a MAD, 13.4.2
@@ -99,8 +100,11 @@ class Exchange:
 
     def as_json(self) -> dict[str, Any]:
         """Return the exchange as the SMP helper writes it, with both packets in hex."""
-        reply = None if self.reply is None else self.reply.hex()
-        return {"request": self.request.hex(), "reply": reply, "error": self.error}
+        return {"request": _hex(self.request), "reply": _hex(self.reply), "error": self.error}
+
+
+def _hex(packet: bytes | None) -> str | None:
+    return None if packet is None else packet.hex()
 
 
 def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> bytes:
@@ -144,7 +148,7 @@ def require_get(request: bytes) -> tuple[int, int]:
     smp = _unpack(request, "request")
     _expect("request", "MgmtClass", smp.mgmt_class, _CLASS)
     _expect("request", "Method", smp.method, _GET)
-    tid, local_port = smp.tid & 0xFFFFFFFF, smp.initial_path[1]
+    tid, local_port = transaction(request), smp.initial_path[1]
     if request != get(_allowed(smp.attribute), tid, local_port, smp.modifier):
         raise Malformed("SMP request: not a plain Get over one hop")
     return tid, local_port
@@ -221,11 +225,15 @@ def node_info(data: bytes) -> NodeInfo:
     return NodeInfo(
         node_type=_NODE_TYPES[node_type],
         ports=ports,
-        sys_image_guid=system.hex() if any(system) else None,
+        sys_image_guid=_known_guid(system),
         node_guid=node.hex(),
         device_id=device_id,
         local_port=local_port,
     )
+
+
+def _known_guid(guid: bytes) -> str | None:
+    return guid.hex() if any(guid) else None
 
 
 def _require_node(node_type: int, guid: bytes, local_port: int) -> None:
@@ -263,7 +271,7 @@ def _description(request: bytes) -> Conversation[str | None]:
         return None
 
 
-def converse(local_port: int, tid: int, ask: Callable[[bytes], bytes]) -> IbNeighbor:
+def converse(local_port: int, tid: int, ask: Ask) -> IbNeighbor:
     """Run a conversation; `ask` returns the reply to a request or raises Unavailable."""
     steps = conversation(local_port, tid)
     try:
@@ -274,7 +282,7 @@ def converse(local_port: int, tid: int, ask: Callable[[bytes], bytes]) -> IbNeig
         return cast("IbNeighbor", end.value)
 
 
-def _resume(steps: Conversation[T], request: bytes, ask: Callable[[bytes], bytes]) -> bytes:
+def _resume(steps: Conversation[T], request: bytes, ask: Ask) -> bytes:
     """Resume a conversation with the reply to `request`; return its next request."""
     try:
         reply = ask(request)
@@ -292,11 +300,12 @@ def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
     if not recorded:
         raise Unavailable("not-recorded")
     tid, local_port = require_get(next(iter(recorded)))
-    return converse(local_port, tid, lambda request: _recorded_reply(recorded, request))
+    return converse(local_port, tid, lambda request: _recorded_reply(recorded.get(request)))
 
 
-def _recorded_reply(recorded: dict[bytes, Exchange], request: bytes) -> bytes:
-    exchange = recorded.get(request)
-    if exchange is None or exchange.reply is None:
-        raise Unavailable((exchange and exchange.error) or "not-recorded")
+def _recorded_reply(exchange: Exchange | None) -> bytes:
+    if exchange is None:
+        raise Unavailable("not-recorded")
+    if exchange.reply is None:
+        raise Unavailable(exchange.error or "not-recorded")
     return exchange.reply

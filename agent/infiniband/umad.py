@@ -86,18 +86,26 @@ class Umad:
 
         Raises PortUnavailable.
         """
-        # To the library port 0 is "any port", and a missing name "any device".
-        if port < 1 or not device or "\0" in device:
+        if not _is_port(device, port):
             raise PortUnavailable(NeighborReason.NO_UMAD, f"{device!r} port {port}: no such port")
         return Port(self, device, port)
 
 
+def _is_port(device: str, number: int) -> bool:
+    """Return True unless libibumad would choose: port 0 is "any port", no name "any device"."""
+    return number >= 1 and bool(device) and "\0" not in device
+
+
 def _load(library: str) -> ctypes.CDLL:
     lib = ctypes.CDLL(library, use_errno=True)
+    _set_prototypes(lib)
+    return lib
+
+
+def _set_prototypes(lib: ctypes.CDLL) -> None:
     for name, (result, arguments) in _PROTOTYPES.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
-    return lib
 
 
 class Port:
@@ -150,7 +158,7 @@ class Port:
         """Receive a MAD; return its length, or None if none is there."""
         length = ctypes.c_int(smp.LENGTH)
         received = self._lib.umad_recv(self._id, buffer, ctypes.byref(length), 0)
-        if received < 0 and ctypes.get_errno() in _NOT_READY:
+        if _is_not_ready(received):
             return None
         self._check(received, NeighborReason.NO_UMAD, "umad_recv")
         # libibumad's length may exceed the buffer: ibsim's includes its header.
@@ -159,9 +167,12 @@ class Port:
     def _matching(self, mad: bytes, request: bytes, status: int) -> bytes | None:
         if smp.transaction(mad) != smp.transaction(request):
             return None
+        self._require_answer(status)
+        return mad
+
+    def _require_answer(self, status: int) -> None:
         if status:
             raise PortUnavailable(NeighborReason.NO_ANSWER, f"{self.name}: {os.strerror(status)}")
-        return mad
 
     def _filled(self, request: bytes) -> Buffer:
         """Return a buffer with the request, to be sent to the permissive LID."""
@@ -181,3 +192,7 @@ class Port:
         if number in _NOT_PERMITTED:
             reason = NeighborReason.NOT_PERMITTED
         raise PortUnavailable(reason, f"{self.name}: {function}: {os.strerror(number)}")
+
+
+def _is_not_ready(received: int) -> bool:
+    return received < 0 and ctypes.get_errno() in _NOT_READY
