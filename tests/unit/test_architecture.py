@@ -32,6 +32,7 @@ IO = {
     "helper.forkserver",
     "helper.main",
     "helper.process",
+    "helper.streams",
     "infiniband.query",
     "infiniband.umad",
     "kube.client",
