@@ -248,14 +248,17 @@ def _live(flags: dict[str, Any]) -> tuple[Host, LldpWait | None]:
     """Return this node, and its source of LLDP frames; None with --no-wait."""
     from agent.live_host import live_host
     from agent.lldp.packet_socket import Listener
+    from agent.lldp.reception import LldpNeighbors
     from agent.lldp.wait import LldpWait, progress
 
-    lldp_wait = None
+    lldp_wait = lldp_neighbors = None
     if not flags["no_wait"]:
         listener = Listener(openvswitch=flags["openvswitch"])
         lldp_wait = LldpWait(flags["wait"], progress, listener)
+        lldp_neighbors = LldpNeighbors(lldp_wait)
     devices = flags["exclude_device"], flags["backend_device"]
-    return live_host(flags["sysfs_root"], *devices, lldp_wait, _source_options(flags)), lldp_wait
+    options = _source_options(flags)
+    return live_host(flags["sysfs_root"], *devices, lldp_neighbors, options), lldp_wait
 
 
 def _source_options(flags: dict[str, Any]) -> dict[str, Any]:

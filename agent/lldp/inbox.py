@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from agent.lldp.frame import Frame
     from agent.lldp.neighbors import NeighborTable
+    from agent.lldp.reception import Links, Received
 
 MAX_QUEUED = 512  # frames
 MAX_BURST = 64  # frames received at once, before a pause
@@ -47,7 +48,7 @@ class Listener(Protocol):
 
 
 class FrameInbox:
-    """The received frames of the netdevs of the last observation; see Host.frames.
+    """The received frames of the netdevs of the last observation; see LldpNeighbors.
 
     The sockets are opened, and `flags` read, in the thread of an RtnlWorker. When that notifies,
     call `receive`.
@@ -68,7 +69,7 @@ class FrameInbox:
         self._queue: deque[Frame] = deque(maxlen=MAX_QUEUED)
         self._paused_until = 0.0
 
-    def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], Mapping[str, str | None]]:
+    def __call__(self, netdevs: Links) -> Received:
         """Return and clear the queue for an observation of these netdevs, up or down.
 
         The second value has the netdevs without a socket: the error, or None if it is being opened.

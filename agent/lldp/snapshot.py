@@ -10,21 +10,25 @@ its netdev, as a packet socket that cannot be opened does.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
+from agent.lldp.reception import LldpNeighbors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
     from typing import Self
 
     from agent.host import Host
     from agent.lldp.frame import Frame
+    from agent.lldp.reception import Clock, Links, LldpQuery, Received, Reception
+    from agent.model import Netdev
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
-    Received = tuple[list[Frame], Mapping[str, str | None]]
+    FlagsQuery = Callable[[str], dict[str, bool]]
 
 FOLDER = "lldp"
 FLAGS = "private_flags"
@@ -37,14 +41,14 @@ class RecordedLldp:
     received: dict[str, list[Frame]] = field(default_factory=dict)  # by netdev
     failed: dict[str, str] = field(default_factory=dict)  # netdev -> error
     flags: dict[str, dict[str, bool]] = field(default_factory=dict)  # by netdev
-    listening: bool = False  # False: Host.frames is None
+    listening: bool = False  # False: Host.lldp_neighbors is None
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
-        frames = self.frames if self.listening else None
-        return {"frames": frames, "private_flags": self.private_flags}
+        neighbors = LldpNeighbors(self.frames) if self.listening else None
+        return {"lldp_neighbors": neighbors, "private_flags": self.private_flags}
 
-    def frames(self, netdevs: Mapping[str, bool]) -> Received:
+    def frames(self, netdevs: Links) -> Received:
         """Return the frames of these netdevs by time, and the errors of those that failed."""
         frames = [frame for netdev in netdevs for frame in self.received.get(netdev, ())]
         failed = {netdev: text for netdev, text in self.failed.items() if netdev in netdevs}
@@ -53,6 +57,21 @@ class RecordedLldp:
     def private_flags(self, netdev: str) -> dict[str, bool]:
         """Return the private flags of a netdev's driver; none if they were not recorded."""
         return self.flags.get(netdev, {})
+
+    def query_neighbors(
+        self, query: LldpQuery, netdevs: Collection[Netdev], clock: Clock
+    ) -> Reception:
+        """Record the frames of an observation, and the errors of its packet sockets."""
+        reception = query(netdevs, clock)
+        for frame in reception.frames:
+            self.received.setdefault(frame.netdev, []).append(frame)
+        self.failed.update(reception.errors)
+        return reception
+
+    def query_flags(self, query: FlagsQuery, netdev: str) -> dict[str, bool]:
+        """Record the private flags of a netdev's driver."""
+        self.flags[netdev] = query(netdev)
+        return self.flags[netdev]
 
     def newest(self) -> float | None:
         """Return the time of the last frame."""
@@ -87,21 +106,11 @@ class RecordedLldp:
 
 def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
     """Return an empty record, and the fields of a Host that query `host` and fill the record."""
-    receive = host.frames
-    recorded = RecordedLldp(listening=receive is not None)
-
-    def frames(netdevs: Mapping[str, bool]) -> Received:
-        found, failed = receive(netdevs) if receive else ([], {})
-        for frame in found:
-            recorded.received.setdefault(frame.netdev, []).append(frame)
-        recorded.failed.update({netdev: text for netdev, text in failed.items() if text})
-        return found, failed
-
-    def private_flags(netdev: str) -> dict[str, bool]:
-        recorded.flags[netdev] = host.private_flags(netdev)
-        return recorded.flags[netdev]
-
-    return recorded, {"frames": frames if receive else None, "private_flags": private_flags}
+    recorded = RecordedLldp(listening=host.lldp_neighbors is not None)
+    fields: dict[str, Any] = {"private_flags": partial(recorded.query_flags, host.private_flags)}
+    if host.lldp_neighbors:
+        fields["lldp_neighbors"] = partial(recorded.query_neighbors, host.lldp_neighbors)
+    return recorded, fields
 
 
 def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:

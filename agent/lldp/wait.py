@@ -15,9 +15,10 @@ from agent.lldp.packet_socket import Listener
 from agent.model import Problem, natural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from agent.lldp.frame import Frame
+    from agent.lldp.reception import Links, Received
 
     Progress = Callable[[int, set[str], float], None]
 
@@ -60,8 +61,8 @@ class LldpWait:
         self._progress = progress
         self._listener = listener or Listener()
 
-    def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str | None]]:
-        """Receive; raise Unavailable without CAP_NET_RAW. See Host.frames."""
+    def __call__(self, netdevs: Links) -> Received:
+        """Receive; raise Unavailable without CAP_NET_RAW. See LldpNeighbors."""
         errors = self._listener.watch(netdevs)
         try:
             return self._receive({name for name, up in netdevs.items() if up}, errors), errors
