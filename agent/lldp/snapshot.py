@@ -17,7 +17,7 @@ from agent.errors import Malformed
 from agent.lldp.reception import LldpNeighbors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
     from typing import Self
 
@@ -80,10 +80,8 @@ class RecordedLldp:
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names; without its malformed frames."""
-        from agent.lldp.anonymize import anonymized
-
         received = {
-            names.text(netdev): list(filter(None, (anonymized(one, names) for one in frames)))
+            names.text(netdev): _anonymized(frames, names)
             for netdev, frames in self.received.items()
         }
         failed = {names.text(netdev): names.text(text) for netdev, text in self.failed.items()}
@@ -99,9 +97,19 @@ class RecordedLldp:
         if self.listening:
             (folder / FOLDER).mkdir()
         for netdev, frames in self.received.items():
-            from agent.lldp import pcap
+            _save_frames(folder / FOLDER / f"{netdev}.pcap", frames)
 
-            (folder / FOLDER / f"{netdev}.pcap").write_bytes(pcap.write(frames))
+
+def _anonymized(frames: Iterable[Frame], names: Names) -> list[Frame]:
+    from agent.lldp.anonymize import anonymized
+
+    return list(filter(None, (anonymized(frame, names) for frame in frames)))
+
+
+def _save_frames(path: Path, frames: Iterable[Frame]) -> None:
+    from agent.lldp import pcap  # not for a snapshot without frames
+
+    path.write_bytes(pcap.write(frames))
 
 
 def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
@@ -124,15 +132,19 @@ def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
 
 
 def _load_frames(recorded: RecordedLldp, netdev: str, files: SnapshotFiles, path: str) -> None:
-    from agent.lldp import pcap  # imports the frame decoder, unused without frames
-
-    try:
-        frames, fault = pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
-    except Malformed as error:
-        frames, fault = [], str(error).removeprefix(f"{path}: ")
+    frames, fault = _read_frames(netdev, files, path)
     recorded.received.setdefault(netdev, []).extend(frames)
     if fault:
         recorded.failed[netdev] = f"{path}: {fault}"
+
+
+def _read_frames(netdev: str, files: SnapshotFiles, path: str) -> tuple[list[Frame], str | None]:
+    from agent.lldp import pcap  # not for a snapshot without frames
+
+    try:
+        return pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
+    except Malformed as error:
+        return [], str(error).removeprefix(f"{path}: ")
 
 
 def _flags(flags: Any) -> dict[str, dict[str, bool]]:
