@@ -66,11 +66,10 @@ class LldpNeighbors:
         self._set_links(netdevs, clock())
         received = _received(self._receive, _links(netdevs))
         malformed = self._take_in(received.frames, _addresses(netdevs))
-        names = [netdev.name for netdev in netdevs]
-        self._expire(names, clock())
+        self._expire(netdevs, clock())
         return Reception(
-            {name: self._table.neighbors(name) for name in names},
-            {name: self._missing(name, received.reasons) for name in names},
+            {netdev.name: self._table.neighbors(netdev.name) for netdev in netdevs},
+            {netdev.name: self._missing(netdev.name, received.reasons) for netdev in netdevs},
             (*received.problems, *malformed),
             tuple(received.frames),
             received.errors,
@@ -93,9 +92,9 @@ class LldpNeighbors:
             return Problem(SOURCE, frame.netdev, None, f"malformed LLDP frame: {error}")
         return None
 
-    def _expire(self, names: Iterable[str], now: float) -> None:
-        for name in names:
-            self._table.expire(name, now)
+    def _expire(self, netdevs: Iterable[Netdev], now: float) -> None:
+        for netdev in netdevs:
+            self._table.expire(netdev.name, now)
 
     def _missing(self, name: str, reasons: Mapping[str, NeighborReason]) -> NeighborReason:
         reason = self._table.missing(name)

@@ -15,7 +15,7 @@ from agent.lldp.reception import not_listened
 from agent.model import Absent, Link, Neighbor, NeighborReason, Reading, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from agent.host import Host
     from agent.lldp.neighbors import Sender
@@ -27,13 +27,17 @@ INTERFACE_NAME, INTERFACE_ALIAS = 5, 1  # Port ID subtypes, IEEE Std 802.1AB-201
 
 def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     """Receive LLDP frames and return a Link for each Ethernet backend port."""
-    backend = [role for role in ports if role.backend and role.port.link_layer == "Ethernet"]
+    backend = list(filter(_is_ethernet_backend, ports))
     if not backend:
         return Reading(Absent("no Ethernet backend port"))
     netdevs = [netdev for role in backend if (netdev := _netdev(role))]
     reception = _reception(host, netdevs)
     links = tuple(_link(host, role, reception) for role in backend)
     return Reading(Seen(links), reception.problems)
+
+
+def _is_ethernet_backend(role: PortRole) -> bool:
+    return role.backend and role.port.link_layer == "Ethernet"
 
 
 def _netdev(role: PortRole) -> Netdev | None:
@@ -52,13 +56,10 @@ def _link(host: Host, role: PortRole, reception: Reception) -> Link:
     netdev = _netdev(role)
     if netdev is None:
         return _without_neighbor(role.interface, None, NeighborReason.NO_NETDEV)
-    senders = reception.neighbors.get(netdev.name)
-    if not senders:
-        reason = _reason(host, netdev.name, reception.missing[netdev.name])
-        return _without_neighbor(role.interface, netdev.name, reason)
-    now = host.clock()
-    neighbors = tuple(_neighbor(sender, now) for sender in senders)
-    return Link(role.interface, netdev.name, neighbors)
+    if senders := reception.neighbors.get(netdev.name):
+        return Link(role.interface, netdev.name, _neighbors(senders, host.clock()))
+    reason = _reason(host, netdev.name, reception.missing[netdev.name])
+    return _without_neighbor(role.interface, netdev.name, reason)
 
 
 def _reason(host: Host, netdev: str, reason: NeighborReason) -> NeighborReason:
@@ -75,6 +76,10 @@ def _without_neighbor(interface: str, netdev: str | None, reason: NeighborReason
 def _consumes_lldp(flags: dict[str, bool]) -> bool:
     """Return True if NIC firmware consumes LLDP frames, by the private flags of i40e and ice."""
     return flags.get("disable-fw-lldp") is False or flags.get("fw-lldp-agent") is True
+
+
+def _neighbors(senders: Iterable[Sender], now: float) -> tuple[Neighbor, ...]:
+    return tuple(_neighbor(sender, now) for sender in senders)
 
 
 def _neighbor(sender: Sender, now: float) -> Neighbor:
