@@ -40,9 +40,12 @@ def anonymized(frame: Frame, names: Names) -> Frame | None:
         neighbor = lldp.decode(frame.data)
     except Malformed:
         return None
-    addresses = names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
-    data = addresses + _tags(frame.data) + _lldpdu(neighbor, names)
+    data = _addresses(neighbor, names) + _tags(frame.data) + _lldpdu(neighbor, names)
     return Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))
+
+
+def _addresses(neighbor: LldpNeighbor, names: Names) -> bytes:
+    return names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
 
 
 def _lldpdu(neighbor: LldpNeighbor, names: Names) -> bytes:

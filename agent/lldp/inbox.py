@@ -91,8 +91,7 @@ class FrameInbox:
         except OSError:  # the sockets are unusable; the next observation opens others
             self._listener.close()
             return True, set()
-        if len(frames) >= MAX_BURST:
-            self._paused_until = self._clock() + PAUSE_INTERVAL
+        self._pause_after_burst(frames)
         changes = self._changes(frames)
         self._queue += changes
         due = self._has_news() or bool(changes)
@@ -117,6 +116,10 @@ class FrameInbox:
         frames = [frame for frame in self._queue if frame.netdev in netdevs]
         self._queue.clear()
         return frames
+
+    def _pause_after_burst(self, frames: list[Frame]) -> None:
+        if len(frames) >= MAX_BURST:
+            self._paused_until = self._clock() + PAUSE_INTERVAL
 
     def _has_news(self) -> bool:
         """Return True if flags, or the errors of sockets, differ from the last observation's."""

@@ -127,18 +127,14 @@ class NeighborTable:
         A frame equal to the last one of its sender is not decoded again. A frame about this host,
         whose MAC addresses are `own`, is ignored.
         """
-        netdev = self._netdevs.setdefault(frame.netdev, _Netdev())
+        netdev = self._netdev(frame.netdev)
         sender = netdev.senders.get(frame.data[6:12])
         if sender and sender.frame == frame.data:
             self._update(netdev, sender, frame, sender.latest)
             return
         facts = lldp.decode(frame.data)
-        if facts.source_mac in own or facts.chassis_id in own:
-            return
-        if facts.ttl:
-            self._update(netdev, sender or _add(netdev, frame, facts), frame, facts)
-        else:
-            _shut_down(netdev, sender, frame, facts)
+        if facts.source_mac not in own and facts.chassis_id not in own:
+            self._take_in(netdev, sender, frame, facts)
 
     def refresh(self, frame: Frame) -> bool:
         """Restart the TTL if the frame changes nothing else; otherwise return False, unchanged.
@@ -159,7 +155,7 @@ class NeighborTable:
         The counter shows a cable that was moved between two calls: a link that is up, and has
         changed since the last call, has come up again.
         """
-        netdev = self._netdevs.setdefault(name, _Netdev())
+        netdev = self._netdev(name)
         changed, was_down = netdev.count(changes), netdev.link_down_at is not None
         if up and (changed or was_down):
             netdev.link_came_up(now)
@@ -168,7 +164,7 @@ class NeighborTable:
 
     def expire(self, name: str, now: float) -> None:
         """Drop the senders of a netdev whose time is over, record the reason, order the others."""
-        netdev = self._netdevs.setdefault(name, _Netdev())
+        netdev = self._netdev(name)
         self._expire_link(netdev, now)
         self._expire_senders(netdev, now)
         netdev.put_in_order()
@@ -195,6 +191,18 @@ class NeighborTable:
         """Drop all state of these netdevs."""
         for name in names:
             self._netdevs.pop(name, None)
+
+    def _netdev(self, name: str) -> _Netdev:
+        return self._netdevs.setdefault(name, _Netdev())
+
+    def _take_in(
+        self, netdev: _Netdev, sender: Sender | None, frame: Frame, facts: LldpNeighbor
+    ) -> None:
+        """Take in a frame that differs from the last one of its sender."""
+        if facts.ttl:
+            self._update(netdev, sender or _add(netdev, frame, facts), frame, facts)
+        else:
+            _shut_down(netdev, sender, frame, facts)
 
     def _update(self, netdev: _Netdev, sender: Sender, frame: Frame, facts: LldpNeighbor) -> None:
         sender.update(frame, facts, self._confirm)
