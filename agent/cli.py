@@ -274,9 +274,11 @@ def _replayed(snapshot: str, flags: Flags) -> Host:
 def _live(flags: Flags, lldp_wait: LldpWait | None) -> Host:
     """Return this node."""
     from agent.live_host import live_host
+    from agent.lldp.reception import LldpNeighbors
 
     globs = flags["exclude_device"], flags["backend_device"]
-    return live_host(flags["sysfs_root"], *globs, lldp_wait, _source_options(flags))
+    neighbors = LldpNeighbors(lldp_wait) if lldp_wait else None
+    return live_host(flags["sysfs_root"], *globs, neighbors, _source_options(flags))
 
 
 def _lldp_wait(flags: Flags) -> LldpWait | None:

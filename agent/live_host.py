@@ -17,7 +17,7 @@ from agent.sysfs.reader import LiveRoot
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agent.lldp.frame import Frame
+    from agent.lldp.reception import LldpNeighbors
     from agent.sources.table import Queries
 
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
@@ -29,13 +29,10 @@ def live_host(
     sysfs_root: str,
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None,
+    lldp_neighbors: LldpNeighbors | None,
     options: Mapping[str, Any],
 ) -> Host:
-    """Return the Host of this node.
-
-    `frames` receives its LLDP frames; `options` are the sources' command line options by name.
-    """
+    """Return the Host of this node; `options` are the sources' command line options by name."""
     system = os.uname()
     return Host(
         root=LiveRoot(sysfs_root),
@@ -44,7 +41,7 @@ def live_host(
         kernel=system.release,
         excluded=excluded,
         backend=backend,
-        frames=frames,
+        lldp_neighbors=lldp_neighbors,
         private_flags=_private_flags,
         ask_smp=DeviceQueries(_query_ports),
         **_fields(lambda queries: queries.by_helper(call, options)),

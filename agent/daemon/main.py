@@ -36,6 +36,7 @@ from agent.lldp.ethtool import private_flags
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
+from agent.lldp.reception import LldpNeighbors
 from agent.lldp.rtnl_worker import RtnlWorker
 from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.collector import registry
@@ -118,9 +119,9 @@ def _assemble(
     stack.callback(monitors.close)
     readers = DeviceReaders(facts.notify)
     stack.callback(readers.close)
-    host = _host(configuration, inbox, readers)
+    host = _host(configuration, LldpNeighbors(inbox, table), readers)
     options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
-    host = replace(host, clock=clock, neighbors=table, private_flags=flags)
+    host = replace(host, clock=clock, private_flags=flags)
     host, polled = pollers(host, options, lambda: BackgroundTask(notify=results.notify))
     reporter = Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
@@ -139,7 +140,9 @@ def _assemble(
         port_states=ports,
         inbox=inbox,
         pollers=polled,
-        observer=Observer(host, configuration.naming, configuration.sources, hold, time.time),
+        observer=Observer(
+            host, table, configuration.naming, configuration.sources, hold, time.time
+        ),
         reconciler=Reconciler(
             connect(configuration.kubeconfig, configuration.context),
             configuration.node,
@@ -154,8 +157,11 @@ def _assemble(
     return Loop(components), reporter
 
 
-def _host(configuration: Configuration, inbox: FrameInbox, readers: DeviceReaders) -> Host:
+def _host(
+    configuration: Configuration, lldp_neighbors: LldpNeighbors, readers: DeviceReaders
+) -> Host:
     devices = configuration.excluded_devices, configuration.backend_devices
-    host = live_host(configuration.sysfs_root, *devices, inbox, configuration.source_options)
+    options = configuration.source_options
+    host = live_host(configuration.sysfs_root, *devices, lldp_neighbors, options)
     host = replace(host, readers=readers, deadline=READ_TIMEOUT)
-    return with_fork_servers(host, configuration.source_options)
+    return with_fork_servers(host, options)

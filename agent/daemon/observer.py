@@ -10,7 +10,7 @@ A source that is disabled by --source is absent: its labels are removed.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import annotate
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.kube.annotation import Annotation
+    from agent.kube.managed_fields import Keys
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
+    from agent.lldp.neighbors import NeighborTable
     from agent.model import Observation
 
 DISABLED = Absent("switched off by --source")
@@ -52,40 +54,41 @@ class Cycle(NamedTuple):
         return labels, self.annotation.boot_id, self.annotation.interfaces
 
 
+@dataclass(slots=True)
 class Observer:
-    """Runs the observation cycles of one agent; `wall` is in seconds since the epoch."""
+    """Runs the observation cycles of one agent."""
 
-    def __init__(
-        self,
-        host: Host,
-        naming: Naming,
-        sources: Collection[str],
-        hold: float,
-        wall: Callable[[], float],
-    ) -> None:
-        self._host, self._naming, self._sources = host, naming, sources
-        self._hold, self._wall = hold, wall
-        self._keys = keys_of(naming)
-        self._annotation: Annotation | None = None
-        self._grace = LinkDownGrace()
-        self._netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
-        self._holds = Holds(hold, {}, host.clock())
+    host: Host
+    neighbors: NeighborTable  # the LLDP neighbors that the host's observations show
+    naming: Naming
+    sources: Collection[str]
+    hold: float  # seconds
+    wall: Callable[[], float]  # seconds since the epoch
+    _annotation: Annotation | None = None
+    _grace: LinkDownGrace = field(default_factory=LinkDownGrace)
+    _netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
+    _keys: Keys = field(init=False)
+    _holds: Holds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._keys = keys_of(self.naming)
+        self._holds = Holds(self.hold, {}, self.host.clock())
 
     def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> None:
         """Start from the labels and the annotation that the Node has."""
         kept = {key: value for key, value in labels.items() if not self._is_disabled(key)}
-        self._holds = Holds(self._hold, kept, self._host.clock())
+        self._holds = Holds(self.hold, kept, self.host.clock())
         self._annotation = annotation
 
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""
         took: dict[str, float] = {}
         if refresh:
-            self._host.readers.refresh()
+            self.host.readers.refresh()
         interfaces = dict(self._annotation.interfaces) if self._annotation else {}
-        observation = _without_disabled(observe(self._host, self._sources, interfaces, took))
-        now = self._host.clock()
-        observation = self._grace.apply(replace(observation, time=self._wall()), now)
+        observation = _without_disabled(observe(self.host, self.sources, interfaces, took))
+        now = self.host.clock()
+        observation = self._grace.apply(replace(observation, time=self.wall()), now)
         rendered, expired = self._render(observation, now)
         self._annotation = annotate(observation, rendered.labels, self._keys, self._annotation)
         links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
@@ -100,11 +103,11 @@ class Observer:
 
         A later frame of the same neighbor moves it on.
         """
-        now = self._host.clock()
+        now = self.host.clock()
         return min(
             self._holds.next_end(now),
             self._grace.next_end(now),
-            self._host.neighbors.next_expiry(self._netdevs),
+            self.neighbors.next_expiry(self._netdevs),
         )
 
     def _render(self, observation: Observation, now: float) -> tuple[Rendered, Mapping[str, str]]:
@@ -114,7 +117,7 @@ class Observer:
         def is_lent(key: str) -> bool:
             return self._keys.interface(key) in away
 
-        rendered = render(observation, self._naming, self._holds.previous(now, is_lent))
+        rendered = render(observation, self.naming, self._holds.previous(now, is_lent))
         return rendered, self._holds.update(rendered, now, is_lent)
 
     def _is_degraded(self, observation: Observation, rendered: Rendered) -> bool:
@@ -133,7 +136,7 @@ class Observer:
         The source runs in any case, since the others need its ports. The labels of another
         disabled source are removed because the source is absent.
         """
-        if not self._sources or "rdma" in self._sources:
+        if not self.sources or "rdma" in self.sources:
             return False
         return key.rpartition("/")[2] in RDMA_ONLY_LABELS
 
