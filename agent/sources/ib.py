@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import by_port
 from agent.model import Absent, Failed, Link, Neighbor, NeighborReason, Problem, Reading, Seen
-from agent.sources.backend import is_smi_of
+from agent.sources.smi import is_smi_of
 from agent.text import visible
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.model import Failed, Seen
-from agent.sources.backend import IN_USE
+from agent.sources.interfaces import IN_USE
 
 if TYPE_CHECKING:
     from agent.daemon.observer import Cycle
