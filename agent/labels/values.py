@@ -42,17 +42,12 @@ class Value(NamedTuple):
 
 def flavor(observation: Observation) -> Iterable[Value]:
     """Yield `infiniband` or `roce`, the link layer of the backend ports."""
-    if failure := _failure(observation, "rdma"):
-        yield Value(None, hold=failure)
-        return
-    link_layers = {role.port.link_layer for role in observation.ports if role.backend}
-    hold = unread(observation)
-    if "InfiniBand" in link_layers:
+    hold = _failure(observation, "rdma") or unread(observation)
+    layers = link_layers(observation)
+    if "InfiniBand" in layers:
         yield Value("infiniband")
-    elif "Ethernet" in link_layers:
-        yield Value("roce", hold=hold)
-    elif hold:
-        yield Value(None, hold=hold)
+    elif "Ethernet" in layers or hold:
+        yield Value("roce" if "Ethernet" in layers else None, hold=hold)
 
 
 def speed(observation: Observation) -> Iterable[Value]:
@@ -63,10 +58,14 @@ def speed(observation: Observation) -> Iterable[Value]:
     if failure := _failure(observation, "rdma"):
         yield Value(None, hold=failure)
         return
-    rates = [role.counted_gbps for role in observation.ports if role.backend]
-    total = f"{sum(filter(None, rates)):.3f}".rstrip("0").rstrip(".")
+    rates = [role.counted_gbps for role in _backend(observation)]
     incomplete = HoldReason.INCOMPLETE if None in rates else None
-    yield Value(f"{total}G", hold=unread(observation) or incomplete)
+    yield Value(_gigabits(sum(filter(None, rates))), hold=unread(observation) or incomplete)
+
+
+def _gigabits(rate: float) -> str:
+    """Return a rate in Gb/s without trailing zeros: `2800G`, `2.5G`."""
+    return f"{rate:.3f}".rstrip("0").rstrip(".") + "G"
 
 
 def neighbor_device(observation: Observation) -> Iterable[Value]:

@@ -30,30 +30,35 @@ DISPLAY = 0x03  # PCI_BASE_CLASS_DISPLAY: 0x0302 is a GPU without a display
 def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[Gpu, ...]]:
     """Query all GPUs through NVML, if the PCI bus has one."""
     reader = Reader(host.root, SOURCE)
+    outcome = _without_gpus(reader) or _query(host)
+    gpus = outcome.value if isinstance(outcome, Seen) else ()
+    return Reading(outcome, (*reader.problems, *filter(None, map(_problem, gpus))))
+
+
+def _without_gpus(reader: Reader) -> Absent | Failed | None:
+    """Return the outcome of a node without GPUs, or whose bus blocks; None if it has one."""
     try:
-        outcome = _missing(reader)
+        return _bus_without_gpus(reader)
     except Unavailable as error:
-        outcome = Failed(str(error))
-    if outcome:
-        return Reading(outcome, tuple(reader.problems))
-    try:
-        return _reading(host.gpus(), reader.problems)
-    except (Malformed, Unavailable) as error:
-        failed = Failed(str(error), pending=isinstance(error, Pending))
-        return Reading(failed, tuple(reader.problems))
+        return Failed(str(error))
 
 
-def _missing(reader: Reader) -> Absent | Failed | None:
-    """Return the outcome of a node without GPUs; None if one is on the bus."""
+def _bus_without_gpus(reader: Reader) -> Absent | Failed | None:
+    """Return the outcome of a bus without GPUs; None if one is on it."""
     functions = reader.names(PCI)
-    if functions is None and not reader.problems and reader.names("sys/class/net"):
-        return Absent("no PCI bus, so no NVIDIA GPU on it")
     if functions is None:
-        return Failed(f"/{PCI} could not be listed")
+        return _no_bus(reader)
     # any() stops at the first: a node has hundreds of functions, read in every observation.
     if any(_is_gpu(reader, f"{PCI}/{function}") for function in functions):
         return None
     return Absent("no NVIDIA GPU on the PCI bus")
+
+
+def _no_bus(reader: Reader) -> Absent | Failed:
+    """Return Absent if there is no PCI bus, Failed if that is not certain."""
+    if not reader.problems and reader.names("sys/class/net"):
+        return Absent("no PCI bus, so no NVIDIA GPU on it")
+    return Failed(f"/{PCI} could not be listed")
 
 
 def _is_gpu(reader: Reader, path: str) -> bool:
@@ -65,14 +70,21 @@ def _is_gpu(reader: Reader, path: str) -> bool:
     return not (reader.link(f"{path}/driver") or "").endswith("/vfio-pci")
 
 
-def _reading(answer: Any, problems: list[Problem]) -> Reading[tuple[Gpu, ...]]:
+def _query(host: Host) -> Seen[tuple[Gpu, ...]] | Failed:
+    """Query the GPUs through NVML; Failed if there is no answer, or not one to use."""
+    try:
+        return _decoded(host.gpus())
+    except (Malformed, Unavailable) as error:
+        return Failed(str(error), pending=isinstance(error, Pending))
+
+
+def _decoded(answer: Any) -> Seen[tuple[Gpu, ...]] | Failed:
     refused, entries = decode.answer(answer)
     if refused:
-        return Reading(Failed(f"{refused.error}: {refused.call}: {refused.text}"), tuple(problems))
+        return Failed(f"{refused.error}: {refused.call}: {refused.text}")
     if not entries:
-        return Reading(Failed("NVML reports no GPU, while one is on the PCI bus"), tuple(problems))
-    gpus = tuple(_gpu(index, entry) for index, entry in enumerate(entries))
-    return Reading(Seen(gpus), (*problems, *filter(None, map(_problem, gpus))))
+        return Failed("NVML reports no GPU, while one is on the PCI bus")
+    return Seen(tuple(_gpu(index, entry) for index, entry in enumerate(entries)))
 
 
 def _gpu(index: int, entry: Any) -> Gpu:

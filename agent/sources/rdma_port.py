@@ -10,11 +10,12 @@ from agent.sysfs import parse as kernel
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.model import Netdev
+    from agent.sources.netdev import Network
     from agent.sysfs.reader import Reader
 
     LinkLayers = dict[int, str | None]  # by port number
-    Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
+
+NO_PORTS = "not there: a device without data ports, or a copied tree that lost its links"
 
 
 def port_numbers(reader: Reader, base: str) -> list[int] | None:
@@ -26,13 +27,13 @@ def port_numbers(reader: Reader, base: str) -> list[int] | None:
     path = f"{base}/ports"
     before = len(reader.problems)
     names = reader.names(path)
-    if names is None and len(reader.problems) > before:
+    if names is not None:
+        _report_odd_names(reader, path, names)
+        return [int(name) for name in names if _is_port_number(name)]
+    if len(reader.problems) > before:
         return None
-    if names is None:
-        text = "not there: a device without data ports, or a copied tree that lost its links"
-        reader.report(path, text)
-    _report_odd_names(reader, path, names or ())
-    return [int(name) for name in names or () if _is_port_number(name)]
+    reader.report(path, NO_PORTS)
+    return []
 
 
 def link_layers(reader: Reader, base: str, numbers: Iterable[int]) -> LinkLayers:
