@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from agent.lldp.frame import Frame
     from agent.sources.table import Queries
 
+    Options = Mapping[str, Any]
+    ReceiveFrames = Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]]
+    Fields = dict[str, Any]  # of a Host
+
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
 SMP_DEVICE_TIMEOUT = 5.0  # seconds for the helper of one device
@@ -29,8 +33,8 @@ def live_host(
     sysfs_root: str,
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None,
-    options: Mapping[str, Any],
+    frames: ReceiveFrames | None,
+    options: Options,
 ) -> Host:
     """Return the Host of this node.
 
@@ -51,13 +55,14 @@ def live_host(
     )
 
 
-def with_fork_servers(host: Host, options: Mapping[str, Any]) -> Host:
+def with_fork_servers(host: Host, options: Options) -> Host:
     """Return the host for a daemon: fork servers instead of a helper process for each query."""
     return replace(host, **_fields(lambda queries: queries.by_fork_server(ForkServer, options)))
 
 
-def _fields(make: Callable[[Queries], dict[str, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _fields(make: Callable[[Queries], Fields]) -> Fields:
+    """Return the fields of a Host for the queries of all sources."""
+    fields: Fields = {}
     for source in SOURCES:
         if source.queries:
             fields |= make(source.queries)

@@ -30,9 +30,7 @@ class Rendered(NamedTuple):
     incomplete: tuple[str, ...] = ()  # keys with a new value made from incomplete facts
 
 
-def render(
-    observation: Observation, naming: Naming, previous: Labels | None = None
-) -> Rendered:
+def render(observation: Observation, naming: Naming, previous: Labels | None = None) -> Rendered:
     """Render the labels of an observation.
 
     `previous` are the labels that may be held: those that the Node carries, that the agent owns and
@@ -40,9 +38,8 @@ def render(
     """
     previous = previous or {}
     draft = _Draft(previous)
-    for row in _rows(observation, naming, previous):
-        template = _template(row.key, naming)
-        for value in row.values(observation) if template else ():
+    for template, row in _rows(naming, _is_infiniband(observation, naming, previous)):
+        for value in row.values(observation):
             draft.add(template, value)
     return draft.rendered()
 
@@ -71,33 +68,35 @@ class _Draft:
         return Rendered(labels, self.held, tuple(self.problems), tuple(self.incomplete))
 
     def _add_new(self, key: str, value: Value) -> None:
-        """Add the value's label; none, but a problem, if Kubernetes would refuse its key."""
+        """Add the value's label, unless no character of its text is valid in a label."""
         text = encode.value(value.text or "")
-        if not text:
-            return
-        if fault := encode.key_fault(key):
+        if text and self._is_valid(key):
+            self.labels[key] = text
+            if value.hold:
+                self.incomplete.append(key)
+
+    def _is_valid(self, key: str) -> bool:
+        """Return True if Kubernetes accepts the key; add a problem otherwise."""
+        fault = encode.key_fault(key)
+        if fault:
             self.problems.append(Problem("labels", key, None, f"label not written: {fault}"))
-            return
-        self.labels[key] = text
-        if value.hold:
-            self.incomplete.append(key)
+        return not fault
 
 
-def _rows(observation: Observation, naming: Naming, previous: Labels) -> Iterable[Label]:
-    """Return the rows of the table; those of InfiniBand only where that is the flavor."""
-    if _is_infiniband(observation, previous.get(f"{naming.prefix}/flavor")):
-        return LABELS
-    return [row for row in LABELS if not row.key.startswith("IB/")]
+def _rows(naming: Naming, is_infiniband: bool) -> Iterable[tuple[str, Label]]:
+    """Yield the rows that are written, each after its template."""
+    for row in LABELS:
+        template = _template(row.key, naming)
+        if template and (is_infiniband or not row.key.startswith("IB/")):
+            yield template, row
 
 
-def _is_infiniband(observation: Observation, published: str | None) -> bool:
-    """Return True if a backend port is InfiniBand; while a device is unread, the published flavor.
-
-    `published` is the value of the label `P/flavor`.
-    """
+def _is_infiniband(observation: Observation, naming: Naming, previous: Labels) -> bool:
+    """Return True if a backend port is InfiniBand; while one is unread, by the published flavor."""
     if "InfiniBand" in link_layers(observation):
         return True
-    return unread(observation) is not None and published == "infiniband"
+    published = previous.get(f"{naming.prefix}/flavor")
+    return published == "infiniband" and unread(observation) is not None
 
 
 def _template(key: str, naming: Naming) -> str | None:
@@ -105,7 +104,7 @@ def _template(key: str, naming: Naming) -> str | None:
     if key == "ACC":
         return naming.accelerator or None
     family, _, name = key.partition("/")
-    prefix = {"P": naming.prefix, "IB": naming.ib_prefix}[family]
+    prefix = naming.ib_prefix if family == "IB" else naming.prefix
     return f"{prefix}/{name}" if prefix else None
 
 
