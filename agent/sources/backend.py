@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent.sources.interfaces import DevicePort, Reasons
 
     Devices = Sequence[RdmaDevice]
+    DataPorts = Sequence[DevicePort]
 
 
 def assign(
@@ -67,11 +68,15 @@ def _not_named(devices: Devices, globs: Sequence[str]) -> Reasons:
     """Return the ports of the devices that no glob matches, and the planes without data."""
     reasons = {}
     for one in device_ports(devices):
-        if not any(fnmatchcase(one.device.name, glob) for glob in globs):
+        if not _is_named(one.device, globs):
             reasons[one.key] = "not named by --backend-device"
         elif reason := no_netdev_beside_siblings(one.device, one.port, devices):
             reasons[one.key] = reason
     return reasons
+
+
+def _is_named(device: RdmaDevice, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(device.name, glob) for glob in globs)
 
 
 def _ignored(
@@ -89,15 +94,13 @@ def _is_infiniband(one: DevicePort) -> bool:
     return one.port.link_layer == "InfiniBand"
 
 
-def _beside_infiniband(data_ports: Sequence[DevicePort]) -> Reasons:
+def _beside_infiniband(data_ports: DataPorts) -> Reasons:
     """Return the Ethernet ports of a node whose backend is InfiniBand."""
     reason = "Ethernet, and the backend is InfiniBand"
     return {one.key: reason for one in data_ports if not _is_infiniband(one)}
 
 
-def _ethernet_ignored(
-    data_ports: Sequence[DevicePort], previous: Collection[str] | None
-) -> Reasons:
+def _ethernet_ignored(data_ports: DataPorts, previous: Collection[str] | None) -> Reasons:
     """Return the Ethernet ports that are not the backend of an Ethernet node.
 
     Example: of 2 x MT4125 with the default route, 1 x MT4123 and 8 x MT4129, the eight are the

@@ -28,10 +28,15 @@ ROUTES = (
 def default_route_netdevs(reader: Reader) -> frozenset[str] | None:
     """Read the netdevs of the default routes; None if a table exists and cannot be read."""
     before = len(reader.problems)
-    tables = [reader.value(path, parse, TABLE) or set() for path, parse in ROUTES]
+    found = _netdevs_of_tables(reader)
     if any(problem.error for problem in reader.problems[before:]):
         return None
-    return frozenset().union(*tables) - {"lo"}
+    return found - {"lo"}
+
+
+def _netdevs_of_tables(reader: Reader) -> frozenset[str]:
+    tables = (reader.value(path, parse, TABLE) for path, parse in ROUTES)
+    return frozenset().union(*filter(None, tables))
 
 
 def front_end(data_ports: Collection[DevicePort], previous: Collection[str] | None) -> set[str]:

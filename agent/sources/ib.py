@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agent.infiniband.smp import Exchange
     from agent.model import IbNeighbor, PortRole
 
+    Found = tuple[Link, Problem | None]
     Answer = dict[str, Any]  # of one port (agent/infiniband/devices.py)
 
 SOURCE = "ib"
@@ -35,12 +36,20 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     senders = [(role, _sender(role, ports)) for role in ports if _is_infiniband_backend(role)]
     if not senders:
         return Reading(Absent("no InfiniBand backend port"))
-    queried = {sender for role, sender in senders if not _is_down(role)}
     try:
-        answers = by_port(host.ask_smp(sorted(queried))) if queried else {}
+        answers = _query(host, {sender for role, sender in senders if not _is_down(role)})
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
-    found = [_link(role, answers.get(sender)) for role, sender in senders]
+    return _reading([_link(role, answers.get(sender)) for role, sender in senders])
+
+
+def _query(host: Host, senders: set[Address]) -> dict[Address, Answer]:
+    """Query the ports at the far end of these; raises Unavailable and Malformed."""
+    return by_port(host.ask_smp(sorted(senders))) if senders else {}
+
+
+def _reading(found: list[Found]) -> Reading[tuple[Link, ...]]:
+    """Return the links with their problems, each of these once."""
     problems = dict.fromkeys(problem for _, problem in found if problem)
     return Reading(Seen(tuple(link for link, _ in found)), tuple(problems))
 
@@ -61,7 +70,7 @@ def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
     return role.device.name, role.port.number
 
 
-def _link(role: PortRole, answer: Answer | None) -> tuple[Link, Problem | None]:
+def _link(role: PortRole, answer: Answer | None) -> Found:
     """Return the neighbor of a port, or the reason why there is none and its problem."""
     link = Link(role.interface, role.port.netdev.name if role.port.netdev else None)
     if _is_down(role):

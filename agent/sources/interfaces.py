@@ -63,10 +63,10 @@ def port_roles(
 
 def _name(one: DevicePort, ignored: Reasons) -> str:
     """Return {device}, or {device}-{port} if several ports of the device have the port's role."""
-    siblings = device_ports([one.device])
-    is_ignored = one.key in ignored
-    alike = [sibling for sibling in siblings if (sibling.key in ignored) == is_ignored]
-    return one.device.name if len(alike) == 1 else f"{one.device.name}-{one.port.number}"
+    is_ignored = [sibling.key in ignored for sibling in device_ports([one.device])]
+    if is_ignored.count(one.key in ignored) == 1:
+        return one.device.name
+    return f"{one.device.name}-{one.port.number}"
 
 
 def _legs(one: DevicePort, devices: Iterable[RdmaDevice]) -> Sequence[Netdev | None]:
@@ -74,16 +74,16 @@ def _legs(one: DevicePort, devices: Iterable[RdmaDevice]) -> Sequence[Netdev | N
 
     A bond whose members are RDMA devices of their own does not make any of them a bonded device.
     """
-    legs = one.port.legs
-    if not legs or not _netdevs_of_others(one, devices).isdisjoint(leg.name for leg in legs):
+    others = [device for device in devices if device.name != one.device.name]
+    if not one.port.legs or _any_leg_of(others, one.port):
         return (None,)
-    return sorted(legs, key=lambda leg: natural(leg.name))
+    return sorted(one.port.legs, key=lambda leg: natural(leg.name))
 
 
-def _netdevs_of_others(one: DevicePort, devices: Iterable[RdmaDevice]) -> set[str]:
-    """Return the netdevs of the other devices."""
-    others = (device for device in devices if device.name != one.device.name)
-    return {netdev for other in others for netdev in other.netdevs}
+def _any_leg_of(devices: Iterable[RdmaDevice], port: RdmaPort) -> bool:
+    """Return True if a leg of the port is the netdev of one of these devices."""
+    names = {leg.name for leg in port.legs}
+    return not all(names.isdisjoint(device.netdevs) for device in devices)
 
 
 def _counted_gbps(port: RdmaPort, leg: Netdev | None) -> float | None:

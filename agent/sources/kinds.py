@@ -53,9 +53,9 @@ def _rank(ports: Sequence[DevicePort]) -> tuple[int, float, list[int]]:
     The nominal rate counts for ports that are down, too.
     """
     devices = {one.device.name for one in ports}
-    rates = [nominal_gbps(one.port.netdev, one.port) or 0 for one in ports]
+    fastest = max(nominal_gbps(one.port.netdev, one.port) or 0 for one in ports)
     lowest = min(_pci_numbers(one.device.pci) for one in ports)
-    return len(devices), max(rates), [-number for number in lowest]
+    return len(devices), fastest, [-number for number in lowest]
 
 
 def _pci_numbers(pci: str | None) -> list[int]:

@@ -114,10 +114,15 @@ def _port_number(reader: Reader, path: str) -> int:
 
 def _bond_members(reader: Reader, name: str) -> list[str]:
     """Read the members of the bond that the netdev is, or that it is a member of."""
-    for bond in (name, _master(reader, name)):
-        if bond and (members := reader.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names)):
-            return members
-    return []
+    members = _members_of(reader, name)
+    if not members and (master := _master(reader, name)):
+        return _members_of(reader, master)
+    return members
+
+
+def _members_of(reader: Reader, bond: str) -> list[str]:
+    """Read `bonding/slaves`; [] if the netdev is no bond."""
+    return reader.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
 
 
 def _read_facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:

@@ -18,6 +18,8 @@ from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent.host import Host
     from agent.model import PortRole
 
@@ -31,8 +33,13 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[Gpu, ..
     """Query all GPUs through NVML, if the PCI bus has one."""
     reader = Reader(host.root, SOURCE)
     outcome = _without_gpus(reader) or _query(host)
+    return Reading(outcome, (*reader.problems, *_problems(outcome)))
+
+
+def _problems(outcome: Seen[tuple[Gpu, ...]] | Absent | Failed) -> Iterable[Problem]:
+    """Return the problems of single GPUs."""
     gpus = outcome.value if isinstance(outcome, Seen) else ()
-    return Reading(outcome, (*reader.problems, *filter(None, map(_problem, gpus))))
+    return filter(None, map(_problem, gpus))
 
 
 def _without_gpus(reader: Reader) -> Absent | Failed | None:

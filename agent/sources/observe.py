@@ -13,7 +13,7 @@ from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
 from agent.sources import pci, rdma
 from agent.sources.backend import assign, is_unread
-from agent.sources.table import SOURCES
+from agent.sources.table import NAMES, SOURCES
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def observe(
         node=host.name,
         boot_id=boot_id,
         ports=found.ports,
-        off=frozenset(found.outcomes).difference(sources) if sources else frozenset(),
+        off=frozenset(NAMES).difference(sources or NAMES),
         problems=tuple(found.problems),
         unbound=found.unbound,
         **found.outcomes,

@@ -38,12 +38,9 @@ def unbound(
     if isinstance(rdma, Failed):
         return (), []
     devices: tuple[RdmaDevice, ...] = rdma.value if isinstance(rdma, Seen) else ()
-    found = tuple(
-        interface
-        for interface, pci in labeled.items()
-        if not _has_device(interface, pci, devices) and _is_on_bus(host, pci)
-    )
-    return found, [_no_device(interface, labeled[interface]) for interface in found]
+    missing = [name for name, pci in labeled.items() if not _has_device(name, pci, devices)]
+    found = tuple(name for name in missing if _is_on_bus(host, labeled[name]))
+    return found, [_no_device(name, labeled[name]) for name in found]
 
 
 def _no_device(interface: str, pci: str) -> Problem:

@@ -22,7 +22,7 @@ from agent.sources.rdma_device import CLASS, read_device
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
     from agent.host import Host
     from agent.model import PortRole
@@ -100,19 +100,24 @@ def _without_devices(reader: Reader, state: str) -> Absent | Failed:
 
 def _read_devices(host: Host, names: list[str], routed: frozenset[str]) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded one is read."""
-    excluded = {name for name in names if _matches(name, host.excluded)}
-    jobs = {
-        name: partial(_read_device, host.root, host.readers.constants(name), routed, name)
-        for name in names
-        if name not in excluded
-    }
+    jobs = {name: _job(host, routed, name) for name in names if not _is_excluded(host, name)}
     results = host.readers.read(jobs, host.deadline)
-    results |= {name: (RdmaDevice(name, excluded=True), []) for name in excluded}
-    return [results.get(name) or _blocked(name) for name in names]
+    return [
+        results.get(name) or _blocked(name) if name in jobs else _excluded(name) for name in names
+    ]
 
 
-def _matches(name: str, globs: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
+def _is_excluded(host: Host, name: str) -> bool:
+    return any(fnmatchcase(name, glob) for glob in host.excluded)
+
+
+def _excluded(name: str) -> DeviceReading:
+    return RdmaDevice(name, excluded=True), []
+
+
+def _job(host: Host, routed: frozenset[str], name: str) -> Callable[[], DeviceReading]:
+    """Return the task of a device's worker."""
+    return partial(_read_device, host.root, host.readers.constants(name), routed, name)
 
 
 def _read_device(
@@ -122,12 +127,16 @@ def _read_device(
     reader = Reader(root, SOURCE)
     try:
         device = read_device(reader, name, constants, routed)
-        # The facts of a device that was removed during the read are incomplete.
-        if device.ports and reader.names(f"{CLASS}/{name}/ports") is None:
-            return RdmaDevice(name, failure="it vanished while it was read"), reader.problems
+        if _has_vanished(reader, device):
+            device = RdmaDevice(name, failure="it vanished while it was read")
     except Unavailable:
         return _blocked(name)
     return device, reader.problems
+
+
+def _has_vanished(reader: Reader, device: RdmaDevice) -> bool:
+    """Return True if the device was removed during the read, so that its facts are incomplete."""
+    return bool(device.ports) and reader.names(f"{CLASS}/{device.name}/ports") is None
 
 
 def _blocked(name: str) -> DeviceReading:

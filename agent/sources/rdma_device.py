@@ -58,13 +58,17 @@ def read_device(
 
 def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
     """Read PCI address and driver, from `device/uevent` if a copied tree has lost its links."""
-    pci = kernel.pci_address(reader.link(base) or "")
-    pci = pci or kernel.pci_address(reader.link(f"{base}/device") or "")
+    pci = _linked_pci(reader, base) or _linked_pci(reader, f"{base}/device")
     driver = (reader.link(f"{base}/device/driver") or "").rpartition("/")[2]
     if pci and driver:
         return pci, driver
     facts = reader.value(f"{base}/device/uevent", kernel.uevent) or {}
     return pci or kernel.pci_address(facts.get("PCI_SLOT_NAME", "")), driver or facts.get("DRIVER")
+
+
+def _linked_pci(reader: Reader, path: str) -> str | None:
+    """Read the PCI address in the target of a link."""
+    return kernel.pci_address(reader.link(path) or "")
 
 
 class _Once(NamedTuple):
@@ -80,11 +84,10 @@ class _Once(NamedTuple):
         """
         if self.pci is None:
             return read()
-        value: T | None = self.constants.get((self.pci, attribute))
-        if value is None:
-            value = read()
-        if value is not None:
-            self.constants[self.pci, attribute] = value
+        key = self.pci, attribute
+        value: T | None = self.constants.get(key)
+        if value is None and (value := read()) is not None:
+            self.constants[key] = value
         return value
 
 
@@ -98,8 +101,7 @@ def _nvswitch_management(reader: Reader, base: str, layers: LinkLayers, once: _O
         return False
     before = len(reader.problems)
     management = once.get("vpd", lambda: _has_switch_management(reader, f"{base}/device/vpd"))
-    has_failed = len(reader.problems) > before
-    return None if has_failed else bool(management)
+    return None if len(reader.problems) > before else bool(management)
 
 
 def _has_switch_management(reader: Reader, path: str) -> bool | None:
@@ -153,14 +155,17 @@ def _with_kind(reader: Reader, device: RdmaDevice, once: _Once) -> RdmaDevice:
     hca_type = once.get("hca_type", lambda: reader.text(f"{base}/hca_type"))
     board_id = once.get("board_id", lambda: reader.text(f"{base}/board_id"))
     device = replace(device, hca_type=hca_type, board_id=board_id)
-    is_ethernet = any(port.link_layer == "Ethernet" for port in device.ports)
-    if is_ethernet and len(reader.problems) > before:
+    if _is_ethernet(device) and len(reader.problems) > before:
         return replace(device, failure="its kind cannot be read", ports=())
     return device
 
 
+def _is_ethernet(device: RdmaDevice) -> bool:
+    return any(port.link_layer == "Ethernet" for port in device.ports)
+
+
 def _with_attributes(reader: Reader, device: RdmaDevice) -> RdmaDevice:
-    """Add the attributes of which nothing else depends in a read."""
+    """Add the attributes on which no other read depends."""
     base = f"{CLASS}/{device.name}"
     return replace(
         device,
