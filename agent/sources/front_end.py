@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from agent.sources.interfaces import DevicePort
     from agent.sysfs.reader import Reader
 
+    Routed = frozenset[str]  # netdevs of the default routes
+
 ROUTES = (
     ("proc/net/route", kernel.ipv4_default_netdevs),
     ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
 )
 
 
-def default_route_netdevs(reader: Reader) -> frozenset[str] | None:
+def default_route_netdevs(reader: Reader) -> Routed | None:
     """Read the netdevs of the default routes; None if a table exists and cannot be read."""
     before = len(reader.problems)
     found = _netdevs_of_tables(reader)
@@ -34,7 +36,7 @@ def default_route_netdevs(reader: Reader) -> frozenset[str] | None:
     return found - {"lo"}
 
 
-def _netdevs_of_tables(reader: Reader) -> frozenset[str]:
+def _netdevs_of_tables(reader: Reader) -> Routed:
     tables = (reader.value(path, parse, TABLE) for path, parse in ROUTES)
     return frozenset().union(*filter(None, tables))
 
@@ -47,12 +49,16 @@ def front_end(data_ports: Collection[DevicePort], previous: Collection[str] | No
     only the devices that had labels are taken for the backend. Example: of eth0 (default route) and
     a backend NIC that cannot be read, eth0 remains the front end.
     """
-    routed = {one.device.name for one in data_ports if _carries_default_route(one.port)}
+    routed = _with_default_route(data_ports)
     if any(one.device.name not in routed for one in data_ports):
         return routed
     if previous is None:
         return set()
     return {name for name in routed if not _had_labels(name, previous)}
+
+
+def _with_default_route(data_ports: Collection[DevicePort]) -> set[str]:
+    return {one.device.name for one in data_ports if _carries_default_route(one.port)}
 
 
 def _carries_default_route(port: RdmaPort) -> bool:

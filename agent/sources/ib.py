@@ -64,10 +64,9 @@ def _is_down(role: PortRole) -> bool:
 
 def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
     """Return the device and port that send the packets for a port."""
-    for other in ports:
-        if not _is_down(other) and is_smi_of(other.device, role.device):
-            return other.device.name, other.port.number
-    return role.device.name, role.port.number
+    others = (one for one in ports if is_smi_of(one.device, role.device) and not _is_down(one))
+    sender = next(others, role)
+    return sender.device.name, sender.port.number
 
 
 def _link(role: PortRole, answer: Answer | None) -> Found:

@@ -33,10 +33,15 @@ def of_other_kinds(data_ports: Sequence[DevicePort]) -> Reasons:
 
 def _backend_kind(data_ports: Iterable[DevicePort]) -> Kind:
     """Return the kind that is first by `_rank`."""
-    ports: dict[Kind, list[DevicePort]] = defaultdict(list)
+    ports = _by_kind(data_ports)
+    return max(ports, key=lambda kind: _rank(ports[kind]))
+
+
+def _by_kind(data_ports: Iterable[DevicePort]) -> dict[Kind, list[DevicePort]]:
+    ports = defaultdict(list)
     for one in data_ports:
         ports[_kind(one.device)].append(one)
-    return max(ports, key=lambda kind: _rank(ports[kind]))
+    return ports
 
 
 def _kind(device: RdmaDevice) -> Kind:

@@ -16,12 +16,14 @@ from agent.sysfs import parse as kernel
 from agent.sysfs.reader import UNSET
 
 if TYPE_CHECKING:
+    from agent.sources.front_end import Routed
     from agent.sysfs.reader import Reader
 
     ByPort = dict[int, str | None]  # by port number
     Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
 
 NET = "sys/class/net"
+PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
 
 
@@ -46,7 +48,7 @@ def port_netdevs(
 
 
 def read_netdev(
-    reader: Reader, device: str, name: str | None, link_layer: str | None, routed: frozenset[str]
+    reader: Reader, device: str, name: str | None, link_layer: str | None, routed: Routed
 ) -> Network:
     """Read the netdev of a port of RDMA device `device`, and the members of its bond.
 
@@ -79,9 +81,14 @@ def _has_other_device(reader: Reader, device: str, netdev: str) -> bool:
 
     Only the name of that device is read, so it may be excluded or failed.
     """
+    devices = _devices(reader, netdev)
+    return bool(devices) and device not in devices
+
+
+def _devices(reader: Reader, netdev: str) -> list[str]:
+    """Read the names of the RDMA devices of the netdev's PCI function."""
     pci = kernel.pci_address(reader.link(f"{NET}/{netdev}") or "")
-    found = reader.names(f"sys/bus/pci/devices/{pci}/infiniband") if pci else None
-    return bool(found) and device not in (found or ())
+    return (reader.names(f"{PCI}/{pci}/infiniband") or []) if pci else []
 
 
 def _by_gid(reader: Reader, base: str, link_layers: ByPort) -> ByPort:
@@ -114,10 +121,9 @@ def _port_number(reader: Reader, path: str) -> int:
 
 def _bond_members(reader: Reader, name: str) -> list[str]:
     """Read the members of the bond that the netdev is, or that it is a member of."""
+    master = _master(reader, name)
     members = _members_of(reader, name)
-    if not members and (master := _master(reader, name)):
-        return _members_of(reader, master)
-    return members
+    return _members_of(reader, master) if master and not members else members
 
 
 def _members_of(reader: Reader, bond: str) -> list[str]:
@@ -125,7 +131,7 @@ def _members_of(reader: Reader, bond: str) -> list[str]:
     return reader.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
 
 
-def _read_facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
+def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
     path = f"{NET}/{name}"
     operstate = reader.text(f"{path}/operstate")
     is_member = _master(reader, name) is not None
@@ -177,10 +183,15 @@ def _stack(reader: Reader, name: str) -> set[str]:
 
 def _uppers(reader: Reader, name: str) -> list[str]:
     """Return the netdevs directly on top of a netdev."""
-    entries = reader.names(f"{NET}/{name}") or ()
-    uppers = [entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")]
+    linked = _upper_links(reader, name)
     master = _master(reader, name)
-    return [*uppers, master] if master else uppers
+    return [*linked, master] if master else linked
+
+
+def _upper_links(reader: Reader, name: str) -> list[str]:
+    """Read the names behind `upper_`."""
+    entries = reader.names(f"{NET}/{name}") or ()
+    return [entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")]
 
 
 def _master(reader: Reader, name: str) -> str | None:

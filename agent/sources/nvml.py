@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Malformed, Pending, Unavailable
 from agent.model import Absent, Failed, Gpu, Problem, Reading, Seen
 from agent.nvml import decode
+from agent.sources.pci import PCI, given_to_vm
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 
@@ -23,20 +24,22 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.model import PortRole
 
+    Gpus = tuple[Gpu, ...]
+    Outcome = Seen[Gpus] | Absent | Failed
+
 SOURCE = "nvml"
-PCI = "sys/bus/pci/devices"
 NVIDIA = 0x10DE  # include/linux/pci_ids.h: PCI_VENDOR_ID_NVIDIA
 DISPLAY = 0x03  # PCI_BASE_CLASS_DISPLAY: 0x0302 is a GPU without a display
 
 
-def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[Gpu, ...]]:
+def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Gpus]:
     """Query all GPUs through NVML, if the PCI bus has one."""
     reader = Reader(host.root, SOURCE)
     outcome = _without_gpus(reader) or _query(host)
     return Reading(outcome, (*reader.problems, *_problems(outcome)))
 
 
-def _problems(outcome: Seen[tuple[Gpu, ...]] | Absent | Failed) -> Iterable[Problem]:
+def _problems(outcome: Outcome) -> Iterable[Problem]:
     """Return the problems of single GPUs."""
     gpus = outcome.value if isinstance(outcome, Seen) else ()
     return filter(None, map(_problem, gpus))
@@ -56,7 +59,7 @@ def _bus_without_gpus(reader: Reader) -> Absent | Failed | None:
     if functions is None:
         return _no_bus(reader)
     # any() stops at the first: a node has hundreds of functions, read in every observation.
-    if any(_is_gpu(reader, f"{PCI}/{function}") for function in functions):
+    if any(_is_gpu(reader, function) for function in functions):
         return None
     return Absent("no NVIDIA GPU on the PCI bus")
 
@@ -68,16 +71,19 @@ def _no_bus(reader: Reader) -> Absent | Failed:
     return Failed(f"/{PCI} could not be listed")
 
 
-def _is_gpu(reader: Reader, path: str) -> bool:
+def _is_gpu(reader: Reader, function: str) -> bool:
+    """Return True for a GPU that is not given to a virtual machine."""
+    return _is_nvidia_display(reader, f"{PCI}/{function}") and not given_to_vm(reader, function)
+
+
+def _is_nvidia_display(reader: Reader, path: str) -> bool:
     code = reader.value(f"{path}/class", kernel.number)
     if code is None or code >> 16 != DISPLAY:
         return False
-    if reader.value(f"{path}/vendor", kernel.number) != NVIDIA:
-        return False
-    return not (reader.link(f"{path}/driver") or "").endswith("/vfio-pci")
+    return reader.value(f"{path}/vendor", kernel.number) == NVIDIA
 
 
-def _query(host: Host) -> Seen[tuple[Gpu, ...]] | Failed:
+def _query(host: Host) -> Seen[Gpus] | Failed:
     """Query the GPUs through NVML; Failed if there is no answer, or not one to use."""
     try:
         return _decoded(host.gpus())
@@ -85,7 +91,7 @@ def _query(host: Host) -> Seen[tuple[Gpu, ...]] | Failed:
         return Failed(str(error), pending=isinstance(error, Pending))
 
 
-def _decoded(answer: Any) -> Seen[tuple[Gpu, ...]] | Failed:
+def _decoded(answer: Any) -> Seen[Gpus] | Failed:
     refused, entries = decode.answer(answer)
     if refused:
         return Failed(f"{refused.error}: {refused.call}: {refused.text}")

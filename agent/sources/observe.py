@@ -17,13 +17,13 @@ from agent.sources.table import NAMES, SOURCES
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from agent.host import Host
     from agent.model import PortRole, RdmaDevice
+    from agent.sources.pci import Labeled
     from agent.sources.table import Outcome, Source
 
-    Labeled = Mapping[str, str]  # interface -> PCI address
     Ports = tuple[PortRole, ...]
 
 SWITCHED_OFF: Reading[Any] = Reading(Failed("switched off by --source"))

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.model import RdmaDevice
 
+    Devices = Iterable[RdmaDevice]
+    Labeled = Mapping[str, str]  # interface -> address of its PCI function
+
 SOURCE = "rdma"
 PCI = "sys/bus/pci/devices"
 # include/linux/pci_ids.h: PCI_CLASS_NETWORK_INFINIBAND, PCI_CLASS_SERIAL_INFINIBAND
@@ -28,19 +31,23 @@ INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})
 
 
 def unbound(
-    host: Host, rdma: Seen[Any] | Absent | Failed, labeled: Mapping[str, str]
+    host: Host, rdma: Seen[Any] | Absent | Failed, labeled: Labeled
 ) -> tuple[tuple[str, ...], list[Problem]]:
     """Return the labeled interfaces without a device whose PCI function is on the bus.
 
-    `labeled` maps interface names to PCI addresses. Each interface returned has a Problem. None is
-    returned if the RDMA source failed, since nothing is known of any device then.
+    Each interface returned has a Problem. None is returned if the RDMA source failed, since nothing
+    is known of any device then.
     """
     if isinstance(rdma, Failed):
         return (), []
-    devices: tuple[RdmaDevice, ...] = rdma.value if isinstance(rdma, Seen) else ()
-    missing = [name for name, pci in labeled.items() if not _has_device(name, pci, devices)]
+    devices = rdma.value if isinstance(rdma, Seen) else ()
+    missing = _without_device(labeled, devices)
     found = tuple(name for name in missing if _is_on_bus(host, labeled[name]))
     return found, [_no_device(name, labeled[name]) for name in found]
+
+
+def _without_device(labeled: Labeled, devices: Devices) -> list[str]:
+    return [name for name, pci in labeled.items() if not _has_device(name, pci, devices)]
 
 
 def _no_device(interface: str, pci: str) -> Problem:
@@ -78,7 +85,7 @@ def given_to_vm(reader: Reader, pci: str) -> bool:
     return driver.endswith("/vfio-pci")
 
 
-def _has_device(interface: str, pci: str, devices: Iterable[RdmaDevice]) -> bool:
+def _has_device(interface: str, pci: str, devices: Devices) -> bool:
     """Return True if a device has this PCI address or this interface's name."""
     return any(
         pci == device.pci or _is_named_after(interface, device)

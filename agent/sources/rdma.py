@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.model import PortRole
+    from agent.sources.front_end import Routed
     from agent.sources.rdma_device import Constants
     from agent.sysfs.reader import Root
 
@@ -51,7 +52,7 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
     return Reading(outcome, (*reader.problems, *problems))
 
 
-def _outcome(devices: Devices, routed: frozenset[str] | None) -> Seen[Devices] | Failed:
+def _outcome(devices: Devices, routed: Routed | None) -> Seen[Devices] | Failed:
     """Return the devices, or Failed if the backend cannot be chosen among them."""
     if routed is None and _is_ethernet_only(devices):
         return Failed("the routing tables cannot be read, so the front end is unknown")
@@ -98,7 +99,7 @@ def _without_devices(reader: Reader, state: str) -> Absent | Failed:
     return Absent(f"no RDMA device: /{CLASS} {state}")
 
 
-def _read_devices(host: Host, names: list[str], routed: frozenset[str]) -> list[DeviceReading]:
+def _read_devices(host: Host, names: list[str], routed: Routed) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded one is read."""
     jobs = {name: _job(host, routed, name) for name in names if not _is_excluded(host, name)}
     results = host.readers.read(jobs, host.deadline)
@@ -115,14 +116,12 @@ def _excluded(name: str) -> DeviceReading:
     return RdmaDevice(name, excluded=True), []
 
 
-def _job(host: Host, routed: frozenset[str], name: str) -> Callable[[], DeviceReading]:
+def _job(host: Host, routed: Routed, name: str) -> Callable[[], DeviceReading]:
     """Return the task of a device's worker."""
     return partial(_read_device, host.root, host.readers.constants(name), routed, name)
 
 
-def _read_device(
-    root: Root, constants: Constants, routed: frozenset[str], name: str
-) -> DeviceReading:
+def _read_device(root: Root, constants: Constants, routed: Routed, name: str) -> DeviceReading:
     """Read one device, in the thread of its worker."""
     reader = Reader(root, SOURCE)
     try:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.model import RdmaPort
+    from agent.sources.front_end import Routed
     from agent.sources.rdma_port import LinkLayers
     from agent.sysfs.reader import Reader
 
@@ -31,9 +32,7 @@ CLASS = "sys/class/infiniband"
 SWITCH_MANAGEMENT = b"SW_MNG"
 
 
-def read_device(
-    reader: Reader, name: str, constants: Constants, routed: frozenset[str]
-) -> RdmaDevice:
+def read_device(reader: Reader, name: str, constants: Constants, routed: Routed) -> RdmaDevice:
     """Read one device.
 
     `constants` has the attributes known from earlier reads; `routed` are the netdevs of the default
@@ -97,11 +96,16 @@ def _nvswitch_management(reader: Reader, base: str, layers: LinkLayers, once: _O
     The VPD (PCI Local Bus Specification 3.0, appendix I) of such a function contains SW_MNG. Only
     devices that may be InfiniBand are read: the others cannot be one, and reading a VPD is slow.
     """
-    if not {"InfiniBand", None} & set(layers.values()):
+    if not _may_be_infiniband(layers):
         return False
     before = len(reader.problems)
     management = once.get("vpd", lambda: _has_switch_management(reader, f"{base}/device/vpd"))
     return None if len(reader.problems) > before else bool(management)
+
+
+def _may_be_infiniband(layers: LinkLayers) -> bool:
+    """Return True if a port is InfiniBand, or its link layer could not be read."""
+    return not {"InfiniBand", None}.isdisjoint(layers.values())
 
 
 def _has_switch_management(reader: Reader, path: str) -> bool | None:
@@ -110,7 +114,7 @@ def _has_switch_management(reader: Reader, path: str) -> bool | None:
 
 
 def _netdevs(reader: Reader, base: str) -> tuple[str, ...]:
-    """Read the netdevs of the PCI function."""
+    """Read the netdevs of the PCI function, or of a device without one its parent."""
     return tuple(reader.names(f"{base}/device/net") or _parent(reader, base))
 
 
@@ -121,7 +125,7 @@ def _parent(reader: Reader, base: str) -> Iterable[str]:
 
 
 def _ports(
-    reader: Reader, device: RdmaDevice, layers: LinkLayers, routed: frozenset[str]
+    reader: Reader, device: RdmaDevice, layers: LinkLayers, routed: Routed
 ) -> tuple[RdmaPort, ...]:
     """Read the ports of a device, each with its netdev."""
     names = _port_netdevs(reader, device, layers)
@@ -152,9 +156,11 @@ def _with_kind(reader: Reader, device: RdmaDevice, once: _Once) -> RdmaDevice:
     """
     base = f"{CLASS}/{device.name}"
     before = len(reader.problems)
-    hca_type = once.get("hca_type", lambda: reader.text(f"{base}/hca_type"))
-    board_id = once.get("board_id", lambda: reader.text(f"{base}/board_id"))
-    device = replace(device, hca_type=hca_type, board_id=board_id)
+    device = replace(
+        device,
+        hca_type=once.get("hca_type", lambda: reader.text(f"{base}/hca_type")),
+        board_id=once.get("board_id", lambda: reader.text(f"{base}/board_id")),
+    )
     if _is_ethernet(device) and len(reader.problems) > before:
         return replace(device, failure="its kind cannot be read", ports=())
     return device

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from agent.model import RdmaDevice, RdmaPort
 
+    Devices = Collection[RdmaDevice]
+
 
 def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     """Return True if `device` is the SMI sub-device of `parent`, a multi-plane HCA.
@@ -25,14 +27,12 @@ def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     return _is_named_smi_of(device, parent) or _has_the_smi_of(device, parent)
 
 
-def smi_parent(device: RdmaDevice, devices: Collection[RdmaDevice]) -> RdmaDevice | None:
+def smi_parent(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
     """Return the device whose SMI sub-device this one is; None if it is no SMI sub-device."""
     return next((parent for parent in devices if is_smi_of(device, parent)), None)
 
 
-def socket_direct_twin(
-    device: RdmaDevice, port: RdmaPort, devices: Collection[RdmaDevice]
-) -> RdmaDevice | None:
+def socket_direct_twin(device: RdmaDevice, port: RdmaPort, devices: Devices) -> RdmaDevice | None:
     """Return the other function of a Socket-Direct card, if this one is that without SMI.
 
     Its sys_image_guid is that of a device with SMI at another PCI address, which is not the SMI
@@ -65,7 +65,7 @@ def _has_the_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     return _has_smi(device) and any(port.has_smi is False for port in parent.ports)
 
 
-def _has_smi_of_its_own(device: RdmaDevice, devices: Collection[RdmaDevice]) -> bool:
+def _has_smi_of_its_own(device: RdmaDevice, devices: Devices) -> bool:
     """Return True if the device has SMI and is not the SMI sub-device of another."""
     return _has_smi(device) and smi_parent(device, devices) is None
 
