@@ -63,10 +63,11 @@ def port_roles(
 
 def _name(one: DevicePort, ignored: Reasons) -> str:
     """Return {device}, or {device}-{port} if several ports of the device have the port's role."""
-    is_ignored = [sibling.key in ignored for sibling in device_ports([one.device])]
+    device = one.device.name
+    is_ignored = [(device, sibling.number) in ignored for sibling in one.device.ports]
     if is_ignored.count(one.key in ignored) == 1:
-        return one.device.name
-    return f"{one.device.name}-{one.port.number}"
+        return device
+    return f"{device}-{one.port.number}"
 
 
 def _legs(one: DevicePort, devices: Iterable[RdmaDevice]) -> Sequence[Netdev | None]:
@@ -74,16 +75,15 @@ def _legs(one: DevicePort, devices: Iterable[RdmaDevice]) -> Sequence[Netdev | N
 
     A bond whose members are RDMA devices of their own does not make any of them a bonded device.
     """
-    others = [device for device in devices if device.name != one.device.name]
-    if not one.port.legs or _any_leg_of(others, one.port):
+    legs = one.port.legs
+    if not legs or any(_has_a_leg(other, one) for other in devices):
         return (None,)
-    return sorted(one.port.legs, key=lambda leg: natural(leg.name))
+    return sorted(legs, key=lambda leg: natural(leg.name))
 
 
-def _any_leg_of(devices: Iterable[RdmaDevice], port: RdmaPort) -> bool:
-    """Return True if a leg of the port is the netdev of one of these devices."""
-    names = {leg.name for leg in port.legs}
-    return not all(names.isdisjoint(device.netdevs) for device in devices)
+def _has_a_leg(other: RdmaDevice, one: DevicePort) -> bool:
+    """Return True if a leg of the port is a netdev of another device."""
+    return other.name != one.device.name and any(leg.name in other.netdevs for leg in one.port.legs)
 
 
 def _counted_gbps(port: RdmaPort, leg: Netdev | None) -> float | None:

@@ -1,12 +1,11 @@
 """One RDMA device, `/sys/class/infiniband/{device}`: what its files contain.
 
-A device is read in the order in which the facts need each other: ports and link layers, PCI
-function, NVSwitch management, netdevs, ports, kind, and the attributes that nothing depends on.
+It is read in the order in which the facts need each other: port numbers and link layers, PCI
+function, ports, kind, and the attributes on which no other read depends.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from agent.model import RdmaDevice
@@ -32,42 +31,21 @@ CLASS = "sys/class/infiniband"
 SWITCH_MANAGEMENT = b"SW_MNG"
 
 
-def read_device(reader: Reader, name: str, constants: Constants, routed: Routed) -> RdmaDevice:
-    """Read one device.
+class _Function(NamedTuple):
+    """The PCI function of a device; a software device has none."""
 
-    `constants` has the attributes known from earlier reads; `routed` are the netdevs of the default
-    routes.
-    """
-    base = f"{CLASS}/{name}"
-    numbers = port_numbers(reader, base)
-    layers = link_layers(reader, base, numbers or ())
-    pci, driver = _function(reader, base)
-    once = _Once(constants, pci)
-    device = RdmaDevice(
-        name,
-        failure="its ports cannot be listed" if numbers is None else None,
-        pci=pci,
-        driver=driver,
-        nvswitch_management=_nvswitch_management(reader, base, layers, once),
-        netdevs=_netdevs(reader, base),
-    )
-    device = replace(device, ports=_ports(reader, device, layers, routed))
-    return _with_attributes(reader, _with_kind(reader, device, once))
+    pci: str | None
+    driver: str | None
+    nvswitch_management: bool | None
+    netdevs: tuple[str, ...]
 
 
-def _function(reader: Reader, base: str) -> tuple[str | None, str | None]:
-    """Read PCI address and driver, from `device/uevent` if a copied tree has lost its links."""
-    pci = _linked_pci(reader, base) or _linked_pci(reader, f"{base}/device")
-    driver = (reader.link(f"{base}/device/driver") or "").rpartition("/")[2]
-    if pci and driver:
-        return pci, driver
-    facts = reader.value(f"{base}/device/uevent", kernel.uevent) or {}
-    return pci or kernel.pci_address(facts.get("PCI_SLOT_NAME", "")), driver or facts.get("DRIVER")
+class _Kind(NamedTuple):
+    """The kind of a NIC (agent/sources/kinds.py)."""
 
-
-def _linked_pci(reader: Reader, path: str) -> str | None:
-    """Read the PCI address in the target of a link."""
-    return kernel.pci_address(reader.link(path) or "")
+    hca_type: str | None
+    board_id: str | None
+    is_unread: bool  # a read of it failed
 
 
 class _Once(NamedTuple):
@@ -88,6 +66,72 @@ class _Once(NamedTuple):
         if value is None and (value := read()) is not None:
             self.constants[key] = value
         return value
+
+
+def read_device(reader: Reader, name: str, constants: Constants, routed: Routed) -> RdmaDevice:
+    """Read one device.
+
+    `constants` has the attributes known from earlier reads; `routed` are the netdevs of the default
+    routes.
+    """
+    base = f"{CLASS}/{name}"
+    numbers = port_numbers(reader, base)
+    layers = link_layers(reader, base, numbers or ())
+    function = _function(reader, base, layers, constants)
+    ports = _ports(reader, name, function, layers, routed)
+    kind = _kind(reader, base, _Once(constants, function.pci))
+    failure = _failure(numbers, layers, kind)
+    return RdmaDevice(
+        name,
+        failure=failure,
+        pci=function.pci,
+        driver=function.driver,
+        virtual_function=reader.link(f"{base}/device/physfn") is not None,
+        nvswitch_management=function.nvswitch_management,
+        node_type=reader.value(f"{base}/node_type", kernel.enumeration),
+        node_guid=reader.value(f"{base}/node_guid", kernel.guid),
+        sys_image_guid=reader.value(f"{base}/sys_image_guid", kernel.guid),
+        hca_type=kind.hca_type,
+        board_id=kind.board_id,
+        fw_ver=reader.text(f"{base}/fw_ver"),
+        numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
+        netdevs=function.netdevs,
+        ports=() if failure else ports,
+    )
+
+
+def _failure(numbers: list[int] | None, layers: LinkLayers, kind: _Kind) -> str | None:
+    """Return the reason why a device has failed, though others of its files could be read.
+
+    An Ethernet device whose kind cannot be read would be a kind of its own.
+    """
+    if numbers is None:
+        return "its ports cannot be listed"
+    if kind.is_unread and "Ethernet" in layers.values():
+        return "its kind cannot be read"
+    return None
+
+
+def _function(reader: Reader, base: str, layers: LinkLayers, constants: Constants) -> _Function:
+    pci, driver = _address_and_driver(reader, base)
+    once = _Once(constants, pci)
+    management = _nvswitch_management(reader, base, layers, once)
+    return _Function(pci, driver, management, _netdevs(reader, base))
+
+
+def _address_and_driver(reader: Reader, base: str) -> tuple[str | None, str | None]:
+    """Read PCI address and driver, from `device/uevent` if a copied tree has lost its links."""
+    pci = _linked_pci(reader, base) or _linked_pci(reader, f"{base}/device")
+    driver = (reader.link(f"{base}/device/driver") or "").rpartition("/")[2]
+    if pci and driver:
+        return pci, driver
+    facts = reader.value(f"{base}/device/uevent", kernel.uevent) or {}
+    return pci or kernel.pci_address(facts.get("PCI_SLOT_NAME", "")), driver or facts.get("DRIVER")
+
+
+def _linked_pci(reader: Reader, path: str) -> str | None:
+    """Read the PCI address in the target of a link."""
+    return kernel.pci_address(reader.link(path) or "")
 
 
 def _nvswitch_management(reader: Reader, base: str, layers: LinkLayers, once: _Once) -> bool | None:
@@ -125,60 +169,34 @@ def _parent(reader: Reader, base: str) -> Iterable[str]:
 
 
 def _ports(
-    reader: Reader, device: RdmaDevice, layers: LinkLayers, routed: Routed
+    reader: Reader, name: str, function: _Function, layers: LinkLayers, routed: Routed
 ) -> tuple[RdmaPort, ...]:
     """Read the ports of a device, each with its netdev."""
-    names = _port_netdevs(reader, device, layers)
-    counters = device.nvswitch_management is False
+    base = f"{CLASS}/{name}"
+    netdevs = _port_netdevs(reader, base, function, layers)
+    counters = function.nvswitch_management is False
     ports = []
     for number, layer in layers.items():
-        network = read_netdev(reader, device.name, names[number], layer, routed)
-        path = f"{CLASS}/{device.name}/ports/{number}"
-        ports.append(read_port(reader, path, layer, network, counters=counters))
+        network = read_netdev(reader, name, netdevs[number], layer, routed)
+        ports.append(read_port(reader, f"{base}/ports/{number}", layer, network, counters=counters))
     return tuple(ports)
 
 
-def _port_netdevs(reader: Reader, device: RdmaDevice, layers: LinkLayers) -> dict[int, str | None]:
+def _port_netdevs(
+    reader: Reader, base: str, function: _Function, layers: LinkLayers
+) -> dict[int, str | None]:
     """Return the name of each port's netdev, by port number.
 
     A PCI function without a netdev has lent it to a pod. Its GIDs still name that netdev, which is
     not the one of the same name in this network namespace.
     """
-    if device.pci and not device.netdevs:
+    if function.pci and not function.netdevs:
         return dict.fromkeys(layers)
-    return port_netdevs(reader, f"{CLASS}/{device.name}", layers, device.netdevs)
+    return port_netdevs(reader, base, layers, function.netdevs)
 
 
-def _with_kind(reader: Reader, device: RdmaDevice, once: _Once) -> RdmaDevice:
-    """Add the kind of the device; an Ethernet device whose kind cannot be read has failed.
-
-    It would be a kind of its own otherwise (agent/sources/kinds.py).
-    """
-    base = f"{CLASS}/{device.name}"
+def _kind(reader: Reader, base: str, once: _Once) -> _Kind:
     before = len(reader.problems)
-    device = replace(
-        device,
-        hca_type=once.get("hca_type", lambda: reader.text(f"{base}/hca_type")),
-        board_id=once.get("board_id", lambda: reader.text(f"{base}/board_id")),
-    )
-    if _is_ethernet(device) and len(reader.problems) > before:
-        return replace(device, failure="its kind cannot be read", ports=())
-    return device
-
-
-def _is_ethernet(device: RdmaDevice) -> bool:
-    return any(port.link_layer == "Ethernet" for port in device.ports)
-
-
-def _with_attributes(reader: Reader, device: RdmaDevice) -> RdmaDevice:
-    """Add the attributes on which no other read depends."""
-    base = f"{CLASS}/{device.name}"
-    return replace(
-        device,
-        virtual_function=reader.link(f"{base}/device/physfn") is not None,
-        node_type=reader.value(f"{base}/node_type", kernel.enumeration),
-        node_guid=reader.value(f"{base}/node_guid", kernel.guid),
-        sys_image_guid=reader.value(f"{base}/sys_image_guid", kernel.guid),
-        fw_ver=reader.text(f"{base}/fw_ver"),
-        numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
-    )
+    hca_type = once.get("hca_type", lambda: reader.text(f"{base}/hca_type"))
+    board_id = once.get("board_id", lambda: reader.text(f"{base}/board_id"))
+    return _Kind(hca_type, board_id, is_unread=len(reader.problems) > before)
