@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from agent.lldp.reception import LldpNeighbors
     from agent.sources.table import Queries
 
+    Options = Mapping[str, Any]
+    Fields = dict[str, Any]  # of a Host
+
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
 SMP_DEVICE_TIMEOUT = 5.0  # seconds for the helper of one device
@@ -30,7 +33,7 @@ def live_host(
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
     lldp_neighbors: LldpNeighbors | None,
-    options: Mapping[str, Any],
+    options: Options,
 ) -> Host:
     """Return the Host of this node; `options` are the sources' command line options by name."""
     system = os.uname()
@@ -48,13 +51,14 @@ def live_host(
     )
 
 
-def with_fork_servers(host: Host, options: Mapping[str, Any]) -> Host:
+def with_fork_servers(host: Host, options: Options) -> Host:
     """Return the host for a daemon: fork servers instead of a helper process for each query."""
     return replace(host, **_fields(lambda queries: queries.by_fork_server(ForkServer, options)))
 
 
-def _fields(make: Callable[[Queries], dict[str, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _fields(make: Callable[[Queries], Fields]) -> Fields:
+    """Return the fields of a Host for the queries of all sources."""
+    fields: Fields = {}
     for source in SOURCES:
         if source.queries:
             fields |= make(source.queries)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.model import Failed
 from agent.output.document import links_of
-from agent.sources.backend import IN_USE
+from agent.sources.interfaces import IN_USE
 from agent.telemetry.samples import backend
 
 if TYPE_CHECKING:
