@@ -50,6 +50,7 @@ class Refusal(NamedTuple):
     """A key that stays as it is because the server refused the change."""
 
     key: str
+    status: int | None  # of the denial: 400, 403 or 422
     text: str  # the server's message, one line
 
 
@@ -144,7 +145,7 @@ class _Session:
         self.requests = 0
         self.namings = 0
         self.node: Node | None = None
-        self.refused: dict[Field, str] = {}  # with the server's message
+        self.refused: dict[Field, Refusal] = {}
         self.back_off: set[str] = set()
         self.left_alone = list(plan.left_alone)
         self.taken: dict[Field, str] = {}  # with the previous manager
@@ -283,7 +284,8 @@ class _Session:
         """Keep the Node's values of these fields."""
         self.back_off |= back_off
         for field in fields:
-            self.refused[field] = one_line(denial.message) or f"status {denial.status}"
+            text = one_line(denial.message) or f"status {denial.status}"
+            self.refused[field] = Refusal(field.key, denial.status, text)
             self.wanted.pop(field, None)
             if field in self.managed:
                 self.wanted[field] = self.managed[field]
@@ -293,7 +295,7 @@ class _Session:
         return Outcome(
             applied=self._applied(),
             removed=self._removed(),
-            refused=tuple(Refusal(field.key, text) for field, text in sorted(self.refused.items())),
+            refused=tuple(refusal for _, refusal in sorted(self.refused.items())),
             back_off=frozenset(self.back_off),
             left_alone=tuple(self._with_value(field) for field in self.left_alone),
             taken=self._taken(),

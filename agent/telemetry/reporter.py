@@ -11,7 +11,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agent import __version__
-from agent.kube.errors import DENIALS
 from agent.telemetry.change_reasons import reason_of
 
 if TYPE_CHECKING:
@@ -257,10 +256,8 @@ def _unapplied(result: Result) -> Iterable[Condition]:
     if plan is None:
         return
     yield from _conditions(plan.problems)
-    denials = [code for code in result.codes if code in DENIALS]
-    status = denials[-1] if denials else None
     for refusal in outcome.refused if outcome else ():
-        refused = (("key", refusal.key), ("status", status), ("reason", refusal.text))
+        refused = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
         yield Condition("label refused", "label accepted again", refused)
     for foreign in (outcome or plan).left_alone:
         owner = ", ".join(foreign.managers)

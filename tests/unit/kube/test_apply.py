@@ -190,8 +190,22 @@ def test_a_denial_that_names_a_key(status: int) -> None:
     server = Server({SPEED: "1G"}, first=[denial(f"we do not like {SPEED}.", status)])
     outcome = settle(server, ALL)
     assert server.labels() == {**ALL, SPEED: "1G"}
-    assert outcome.refused == (Refusal(SPEED, f"we do not like {SPEED}."),)
+    assert outcome.refused == (Refusal(SPEED, status, f"we do not like {SPEED}."),)
     assert (set(outcome.back_off), outcome.requests) == ({SPEED}, 2)
+
+
+def test_denials_with_different_statuses() -> None:
+    """A refusal has the status of the denial that named its key."""
+    server = Server(first=[denial(f"not {SPEED}", 403), denial(f"not {FLAVOR}", 422)])
+    refused = settle(server, ALL).refused
+    assert refused == (Refusal(FLAVOR, 422, f"not {FLAVOR}"), Refusal(SPEED, 403, f"not {SPEED}"))
+
+
+def test_a_denial_without_a_message() -> None:
+    """Its text is the status."""
+    server = Server(denies=lambda key: key == SPEED, first=[denial("")])
+    found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "ib"}), KEYS)
+    assert run_negotiation(found, server).refused == (Refusal(FLAVOR, 422, "status 422"),)
 
 
 def test_a_denial_that_names_a_key_in_its_causes() -> None:
