@@ -26,9 +26,9 @@ from agent.sources.table import SOURCES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from agent.kube.apply import Outcome
     from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Plan
+    from agent.kube.session import Outcome
     from agent.kube.transport import Kube
     from agent.labels.render import Rendered
     from agent.labels.table import Naming

@@ -19,9 +19,9 @@ from agent.kube.errors import Failure
 from agent.kube.plan import plan
 
 if TYPE_CHECKING:
-    from agent.kube.apply import Outcome
     from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Desired, Plan
+    from agent.kube.session import Outcome
     from agent.kube.transport import Kube, Reply, Request
 
 
