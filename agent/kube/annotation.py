@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agent.kube.managed_fields import Keys, State
     from agent.model import Observation
 
+    Json = dict[str, Any]
     Interfaces = tuple[tuple[str, str], ...]  # (interface, PCI address)
     Parsed = tuple["Annotation | None", Problem | None]
 
@@ -124,7 +125,7 @@ def render(annotation: Annotation) -> str:
     return json.dumps(_document(annotation), separators=(",", ":"))
 
 
-def _document(annotation: Annotation) -> dict[str, Any]:
+def _document(annotation: Annotation) -> Json:
     return {
         "schema": SCHEMA,
         "agent": annotation.agent,
@@ -173,7 +174,7 @@ def _parse(text: str) -> Annotation:
     )
 
 
-def _parse_document(text: str) -> dict[str, Any]:
+def _parse_document(text: str) -> Json:
     """Return the JSON object; raises Malformed for one that is too long or of another schema."""
     if len(text) > MAX_LENGTH:
         raise Malformed(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
@@ -202,14 +203,14 @@ def _parse_row(row: object) -> tuple[str, str]:
     return interface, pci
 
 
-def _word(document: dict[str, Any], name: str, pattern: re.Pattern[str]) -> str | None:
+def _word(document: Json, name: str, pattern: re.Pattern[str]) -> str | None:
     value = _text(document, name)
     if value is not None and not pattern.fullmatch(value):
         raise Malformed(f"{name} is {value!r:.40}")
     return value
 
 
-def _text(document: dict[str, Any], name: str) -> str | None:
+def _text(document: Json, name: str) -> str | None:
     value = document.get(name)
     if not isinstance(value, str | None):
         raise Malformed(f"{name} is {value!r:.40}")

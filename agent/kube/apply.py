@@ -24,11 +24,11 @@ Sources: KEP-555 (server-side apply), meta/v1 Status.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from agent.errors import Unavailable
 from agent.kube.errors import Answer, Failure, answer_of, failure_of
-from agent.kube.managed_fields import ACC, IB, OBSERVED, P
+from agent.kube.managed_fields import FAMILIES
 from agent.kube.session import begin
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from agent.kube.session import Families, Outcome, Session
     from agent.kube.transport import Kube, Reply, Request
 
-    T = TypeVar("T")
-    Steps = Generator[Request, Answer, T]  # yields requests, receives answers, returns T
+    # Generators that yield requests and receive answers, by what they return.
+    Negotiating = Generator[Request, Answer, Outcome]
+    Applying = Generator[Request, Answer, Failure | None]
+    Sending = Generator[Request, Answer, Answer]
 
-FAMILIES = (P, IB, ACC, OBSERVED)
 MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
 MAX_UNAUTHORIZED = 2
 
@@ -100,7 +101,7 @@ def run_negotiation(plan: Plan, send: Callable[[Request], Answer]) -> Outcome:
         return cast("Outcome", end.value)
 
 
-def negotiate(plan: Plan) -> Steps[Outcome]:
+def negotiate(plan: Plan) -> Negotiating:
     """Apply a plan: yield requests, receive answers, return the outcome.
 
     A generator without I/O; it makes at least one request.
@@ -110,7 +111,7 @@ def negotiate(plan: Plan) -> Steps[Outcome]:
     return session.outcome(failure)
 
 
-def _apply(session: Session, families: Families) -> Steps[Failure | None]:
+def _apply(session: Session, families: Families) -> Applying:
     """Apply the changes of these families except refused keys; return the failure, if any."""
     answer = yield from _send(session, families)
     if answer.denied:
@@ -118,7 +119,7 @@ def _apply(session: Session, families: Families) -> Steps[Failure | None]:
     return None if answer.accepted else failure_of(answer, session.plan.node)
 
 
-def _apply_less(session: Session, families: Families, denial: Answer) -> Steps[Failure | None]:
+def _apply_less(session: Session, families: Families, denial: Answer) -> Applying:
     """Apply what a denial leaves of these families.
 
     The keys that it names are refused, and the rest is sent again. If it names none, it is narrowed
@@ -136,7 +137,7 @@ def _apply_less(session: Session, families: Families, denial: Answer) -> Steps[F
     return (yield from _apply(session, families))
 
 
-def _apply_each(session: Session, families: Families, denial: Answer) -> Steps[Failure | None]:
+def _apply_each(session: Session, families: Families, denial: Answer) -> Applying:
     """Apply each of these families by itself after a denial that names no key.
 
     With one family left, all of its changes are refused; with none, the denial is a failure.
@@ -153,7 +154,7 @@ def _apply_each(session: Session, families: Families, denial: Answer) -> Steps[F
     return (yield from _apply_in_turn(session, changing))
 
 
-def _apply_in_turn(session: Session, families: Families) -> Steps[Failure | None]:
+def _apply_in_turn(session: Session, families: Families) -> Applying:
     """Apply one family after the other, up to the first failure."""
     for family in families:
         failure = yield from _apply(session, (family,))
@@ -162,7 +163,7 @@ def _apply_in_turn(session: Session, families: Families) -> Steps[Failure | None
     return None
 
 
-def _send(session: Session, families: Families) -> Steps[Answer]:
+def _send(session: Session, families: Families) -> Sending:
     """Send the changes of these families; return the last answer.
 
     The request is repeated after a 401, and after a conflict without the fields that are left to
@@ -179,7 +180,7 @@ def _send(session: Session, families: Families) -> Steps[Answer]:
             return answer
 
 
-def _send_once(session: Session, families: Families, *, force: bool) -> Steps[Answer]:
+def _send_once(session: Session, families: Families, *, force: bool) -> Sending:
     fields = session.fields(families)
     answer = yield session.request(fields, force=force)
     session.record(answer, fields)

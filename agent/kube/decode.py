@@ -43,7 +43,7 @@ def read_node(status: int, headers: Headers, data: bytes) -> Json:
     if error:
         return error
     node = _metadata_of(document)
-    if not all(isinstance(node["metadata"].get(name), str) for name in ("name", "uid")):
+    if not _has_identity(node):
         return _garbage(status, "the response is not a Node")
     return {"status": status, "node": node}
 
@@ -59,12 +59,14 @@ def read_list(status: int, headers: Headers, data: bytes) -> Json:
         return error
     if not isinstance(document.get("items"), list):
         return _garbage(status, "the response is not a NodeList")
-    nodes = map(_metadata_of, _objects(document["items"]))
-    return {
-        "status": status,
-        "nodes": [node for node in nodes if _has_manager(node)],
-        "continue": _part(document, "metadata").get("continue") or None,
-    }
+    following = _part(document, "metadata").get("continue") or None
+    return {"status": status, "nodes": _nodes(document["items"]), "continue": following}
+
+
+def _nodes(items: object) -> list[Json]:
+    """Return the Nodes with fields of manager `bwagent`."""
+    nodes = [_metadata_of(item) for item in _objects(items)]
+    return [node for node in nodes if _has_manager(node)]
 
 
 def _document(response: _Response) -> tuple[Json, Json | None]:
@@ -151,6 +153,10 @@ def _entry(entry: Json) -> Json:
 
 def _only(value: Json, *names: str) -> Json:
     return {name: value[name] for name in names if name in value}
+
+
+def _has_identity(node: Json) -> bool:
+    return all(isinstance(node["metadata"].get(name), str) for name in ("name", "uid"))
 
 
 def _has_manager(node: Json) -> bool:

@@ -26,14 +26,18 @@ def planned(plan: Plan) -> list[str]:
         f"Node {plan.node}: {_counts(plan) or 'no label changes'}",
         *_planned_labels(plan),
         *_removed_annotations(plan),
-        *_left_alone(plan.left_alone),
+        *map(_left_alone, plan.left_alone),
         *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
     ]
 
 
 def _counts(plan: Plan) -> str:
-    counts = {"added": plan.added, "changed": plan.changed, "removed": plan.removed}
-    return ", ".join(f"{len(labels)} {word}" for word, labels in counts.items() if labels)
+    counts = (
+        (len(plan.added), "added"),
+        (len(plan.changed), "changed"),
+        (len(plan.removed), "removed"),
+    )
+    return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
 def _planned_labels(plan: Plan) -> Iterable[str]:
@@ -49,7 +53,7 @@ def done(plan: Plan, outcome: Outcome) -> list[str]:
         f"Node {plan.node}: {_summary(before, outcome)}",
         *_diff(before, outcome.applied),
         *(_removed_annotations(plan) if outcome.is_complete else []),
-        *_left_alone(outcome.left_alone),
+        *map(_left_alone, outcome.left_alone),
         *(f"  {one.key}: taken over from {one_line(one.manager)}" for one in outcome.taken),
         *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
     ]
@@ -81,8 +85,7 @@ def _removed_annotations(plan: Plan) -> list[str]:
     return [f"- annotation {key}" for kind, key in sorted(plan.gone) if kind == ANNOTATION]
 
 
-def _left_alone(fields: Iterable[ForeignField]) -> Iterable[str]:
-    for field in fields:
-        managers = one_line(", ".join(field.managers))
-        wanted = f"; bwagent wants {field.wanted}" if field.wanted is not None else ""
-        yield f"= {field.key}={field.value or '?'}: left alone, held by {managers}{wanted}"
+def _left_alone(field: ForeignField) -> str:
+    managers = one_line(", ".join(field.managers))
+    wanted = f"; bwagent wants {field.wanted}" if field.wanted is not None else ""
+    return f"= {field.key}={field.value or '?'}: left alone, held by {managers}{wanted}"

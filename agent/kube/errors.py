@@ -80,7 +80,7 @@ class Answer:
         """Return message and causes, with the paths of fields reduced to keys."""
         causes = (f"{cause.field}\n{cause.message}" for cause in self.causes)
         text = "\n".join([self.message, *causes])
-        return text.replace("metadata.labels.", " ").replace("metadata.annotations.", " ")
+        return re.sub(r"metadata\.(labels|annotations)\.", " ", text)
 
     @property
     def recreated(self) -> bool:
@@ -131,9 +131,13 @@ def _text(document: Mapping[str, Any], name: str) -> str:
 def failure_of(answer: Answer, node: str) -> Failure:
     """Return the failure that an unsuccessful answer about Node `node` means."""
     kind = answer.error or _kind(answer)
+    text = f"Node {node}: {_sentence(kind, answer)}"
+    return Failure(kind, text, _retry_after(answer.retry_after))
+
+
+def _sentence(kind: str, answer: Answer) -> str:
     server = one_line(answer.server) or "the API server"
-    sentence = _SENTENCES[kind].format(server=server, message=answer.text)
-    return Failure(kind, f"Node {node}: {sentence}", _retry_after(answer.retry_after))
+    return _SENTENCES[kind].format(server=server, message=answer.text)
 
 
 def one_line(text: str) -> str:

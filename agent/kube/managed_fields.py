@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
 
     from agent.labels.table import Naming
 
-Node = Mapping[str, Any]  # the JSON object, of which its metadata is read
-Metadata = dict[str, Any]
+Json = Mapping[str, Any]
+Node = Json  # of which its metadata is read
 
 OBSERVED = "observed"  # the annotation's name below P, and its family
 P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix
+FAMILIES = (P, IB, ACC, OBSERVED)
 LABEL, ANNOTATION = "labels", "annotations"
 
 
@@ -44,11 +46,17 @@ class Field(NamedTuple):
 
 
 Fields = Mapping[Field, str]  # with their values
+FieldSet = AbstractSet[Field]
 
 
 def select(fields: Fields, which: Container[Field]) -> dict[Field, str]:
     """Return those of `fields` that are in `which`."""
     return {field: value for field, value in fields.items() if field in which}
+
+
+def without(fields: Fields, dropped: Container[Field]) -> dict[Field, str]:
+    """Return those of `fields` that are not in `dropped`."""
+    return {field: value for field, value in fields.items() if field not in dropped}
 
 
 def differing(before: Fields, after: Fields) -> set[Field]:
@@ -78,10 +86,21 @@ class Keys:
         """Return `P`, `IB`, `ACC` or `observed`; None for a key that is not in the table."""
         if field.kind == ANNOTATION:
             return OBSERVED if field.key == self.annotation else None
-        if field.key and field.key == self.accelerator:
+        return self._label_family(field.key)
+
+    def _label_family(self, key: str) -> str | None:
+        if key and key == self.accelerator:
             return ACC
-        family, _ = self._match(field.key)
+        family, _ = self._match(key)
         return family
+
+    def of_families(self, fields: Iterable[Field], families: Container[str]) -> set[Field]:
+        """Return the fields of these families."""
+        return {field for field in fields if self.family(field) in families}
+
+    def in_table(self, fields: Iterable[Field]) -> set[Field]:
+        """Return the fields that are in the label table."""
+        return self.of_families(fields, FAMILIES)
 
     def interface(self, key: str) -> str | None:
         """Return the interface named in a label key, such as `ibp0`; None if there is none."""
@@ -98,13 +117,16 @@ class Keys:
 
 def keys_of(naming: Naming) -> Keys:
     """Return the keys of the label table under this naming."""
-    prefixes = {P: naming.prefix, IB: naming.ib_prefix}
-    patterns = []
+    patterns = _patterns({P: naming.prefix, IB: naming.ib_prefix})
+    return Keys(f"{naming.prefix}/{OBSERVED}", naming.accelerator, tuple(patterns))
+
+
+def _patterns(prefixes: Mapping[str, str]) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Yield (family, pattern) of each row of the table whose family has a prefix."""
     for row in LABELS:
         family, _, name = row.key.partition("/")
         if prefix := prefixes.get(family):
-            patterns.append((family, _pattern(f"{prefix}/{name}")))
-    return Keys(f"{naming.prefix}/{OBSERVED}", naming.accelerator, tuple(patterns))
+            yield family, _pattern(f"{prefix}/{name}")
 
 
 def _pattern(template: str) -> re.Pattern[str]:
@@ -130,26 +152,32 @@ class _Entry(NamedTuple):
     """An entry of managedFields."""
 
     manager: str
-    is_agent: bool  # manager `bwagent`, operation Apply
+    operation: object
     fields: set[Field]
+
+    @property
+    def is_agent(self) -> bool:
+        """True for the agent's own entry."""
+        return self.manager == MANAGER and self.operation == "Apply"
 
 
 def state_of(node: Node) -> State:
     """Read a Node as the API server sent it. Raises Malformed if name or uid is missing."""
-    metadata = _mapping(node, "metadata")
+    metadata = _part(node, "metadata")
     name, uid = _identity(metadata)
+    fields = _values(metadata, LABEL) | _values(metadata, ANNOTATION)
     entries = list(_entries(metadata))
     managed = {field for entry in entries if entry.is_agent for field in entry.fields}
-    return State(name, uid, _fields(metadata), frozenset(managed), _others(entries))
+    return State(name, uid, fields, frozenset(managed), _others(entries))
 
 
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:
     """Return the labels of the table that belong to manager `bwagent` on this Node."""
     managed = state_of(node).managed_values()
-    return labels_of(select(managed, {field for field in managed if keys.family(field)}))
+    return labels_of(select(managed, keys.in_table(managed)))
 
 
-def _identity(metadata: Metadata) -> tuple[str, str]:
+def _identity(metadata: Json) -> tuple[str, str]:
     """Return name and uid."""
     name, uid = metadata.get("name"), metadata.get("uid")
     if not (isinstance(name, str) and name and isinstance(uid, str) and uid):
@@ -157,16 +185,13 @@ def _identity(metadata: Metadata) -> tuple[str, str]:
     return name, uid
 
 
-def _fields(metadata: Metadata) -> dict[Field, str]:
-    return {
-        Field(kind, key): value
-        for kind in (LABEL, ANNOTATION)
-        for key, value in _mapping(metadata, kind).items()
-        if isinstance(value, str)
-    }
+def _values(metadata: Json, kind: str) -> dict[Field, str]:
+    """Return the labels or the annotations."""
+    values = _part(metadata, kind).items()
+    return {Field(kind, key): value for key, value in values if isinstance(value, str)}
 
 
-def _entries(metadata: Metadata) -> Iterator[_Entry]:
+def _entries(metadata: Json) -> Iterator[_Entry]:
     """Yield the entries of managedFields, without those of a subresource: `status` owns none."""
     found = metadata.get("managedFields")
     for entry in found if isinstance(found, list) else ():
@@ -174,21 +199,16 @@ def _entries(metadata: Metadata) -> Iterator[_Entry]:
             yield _entry(entry)
 
 
-def _entry(entry: dict[str, Any]) -> _Entry:
-    manager = str(entry.get("manager") or "unnamed")
-    is_agent = manager == MANAGER and entry.get("operation") == "Apply"
-    return _Entry(manager, is_agent, _entry_fields(entry))
+def _entry(entry: Json) -> _Entry:
+    metadata = _part(_part(entry, "fieldsV1"), "f:metadata")
+    fields = _listed(metadata, LABEL) | _listed(metadata, ANNOTATION)
+    return _Entry(str(entry.get("manager") or "unnamed"), entry.get("operation"), fields)
 
 
-def _entry_fields(entry: dict[str, Any]) -> set[Field]:
-    """Return the labels and annotations that an entry lists."""
-    metadata = _mapping(entry, "fieldsV1", "f:metadata")
-    return {
-        Field(kind, key.removeprefix("f:"))
-        for kind in (LABEL, ANNOTATION)
-        for key in _mapping(metadata, f"f:{kind}")
-        if key.startswith("f:")
-    }
+def _listed(metadata: Json, kind: str) -> set[Field]:
+    """Return the labels or the annotations that an entry lists."""
+    keys = [key for key in _part(metadata, f"f:{kind}") if key.startswith("f:")]
+    return {Field(kind, key.removeprefix("f:")) for key in keys}
 
 
 def _others(entries: Iterable[_Entry]) -> dict[Field, tuple[str, ...]]:
@@ -200,8 +220,7 @@ def _others(entries: Iterable[_Entry]) -> dict[Field, tuple[str, ...]]:
     return others
 
 
-def _mapping(value: object, *path: str) -> dict[str, Any]:
-    """Return the object at the end of a path, empty if there is none."""
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
+def _part(value: Json, name: str) -> Json:
+    """Return an object in another; empty if there is none."""
+    part = value.get(name)
+    return part if isinstance(part, dict) else {}

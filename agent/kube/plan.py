@@ -23,6 +23,7 @@ from agent.kube.managed_fields import (
     labels_of,
     select,
     state_of,
+    without,
 )
 from agent.labels import encode
 from agent.model import Problem
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from agent.kube.annotation import Annotation
-    from agent.kube.managed_fields import Fields, Keys, Node, State
+    from agent.kube.managed_fields import Fields, FieldSet, Keys, Node, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +79,17 @@ class Plan:
     @property
     def added(self) -> dict[str, str]:
         """Labels that the Node does not have: key to value."""
-        return labels_of(select(self.wanted, self.wanted.keys() - self.on_node.keys()))
+        return labels_of(without(self.wanted, self.on_node))
 
     @property
     def changed(self) -> dict[str, tuple[str, str]]:
         """Labels with another value on the Node: key to (value there, value wanted)."""
         before, after = labels_of(self.on_node), labels_of(self.wanted)
-        either = [key for key in after if key in before]
-        return {key: (before[key], after[key]) for key in either if before[key] != after[key]}
+        changed = [key for key in after if before.get(key, after[key]) != after[key]]
+        return {key: (before[key], after[key]) for key in changed}
 
     @property
-    def gone(self) -> AbstractSet[Field]:
+    def gone(self) -> FieldSet:
         """Fields that the Node loses. One that another manager has too stays."""
         return self.managed.keys() - self.wanted.keys() - self.shared
 
@@ -114,18 +115,18 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
         found,
         postponed=_keys_of(postponed & differing(asked, found.wanted)),
         problems=(*_unwritable(faults), *([problem] if problem else [])),
-        due=_labels_differ(found) or _has_new_facts(found, desired.annotation, previous),
+        due=_is_due(found, desired.annotation, previous),
     )
 
 
-def plan_fields(state: State, asked: Fields, frozen: AbstractSet[Field], keys: Keys) -> Plan:
+def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Plan:
     """Return the plan for the fields `asked`, in which `frozen` fields stay as they are.
 
     Fields outside the label table stay too. `due`, `postponed` and `problems` are left empty.
     """
     managed = state.managed_values()
     foreign = {field for field in asked if _is_foreign(field, asked[field], state, keys)}
-    wanted = _kept(managed, frozen, keys) | select(asked, asked.keys() - frozen - foreign)
+    wanted = _kept(managed, frozen, keys) | without(asked, frozen | foreign)
     shared = managed.keys() & state.others.keys()
     left_alone = foreign | (shared - wanted.keys())
     return Plan(
@@ -140,10 +141,9 @@ def plan_fields(state: State, asked: Fields, frozen: AbstractSet[Field], keys: K
     )
 
 
-def _kept(managed: Fields, frozen: AbstractSet[Field], keys: Keys) -> dict[Field, str]:
+def _kept(managed: Fields, frozen: FieldSet, keys: Keys) -> dict[Field, str]:
     """Return the managed fields that are frozen or outside the label table."""
-    outside = {field for field in managed if keys.family(field) is None}
-    return select(managed, frozen | outside)
+    return without(managed, keys.in_table(managed) - frozen)
 
 
 def _foreign_field(field: Field, asked: Fields, state: State) -> ForeignField:
@@ -190,7 +190,7 @@ def _unwritable(faults: Fields) -> Iterable[Problem]:
         yield Problem("labels", label.key, None, f"not written: {fault}")
 
 
-def _postponed(fields: AbstractSet[Field], backed_off: AbstractSet[str], keys: Keys) -> set[Field]:
+def _postponed(fields: FieldSet, backed_off: AbstractSet[str], keys: Keys) -> set[Field]:
     """Return the fields whose key or family was recently refused."""
     return {field for field in fields if {field.key, keys.family(field)} & backed_off}
 
@@ -206,18 +206,19 @@ def _is_foreign(field: Field, value: str, state: State, keys: Keys) -> bool:
     return state.fields.get(field, value) != value
 
 
-def _labels_differ(plan: Plan) -> bool:
-    return labels_of(plan.managed) != labels_of(plan.wanted)
+def _is_due(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
+    """Return True if a label changes, or the annotation in more than its time."""
+    if labels_of(plan.managed) != labels_of(plan.wanted):
+        return True
+    return plan.updates_annotation and _has_new_facts(plan, wanted, previous)
 
 
 def _has_new_facts(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
-    """Return True if the annotation changes in more than its time.
+    """Return True if an annotation that changes does so in more than its time.
 
     It is new, has no time, belongs to another manager or cannot be parsed, or it is of another boot
     or of other interfaces.
     """
-    if not plan.updates_annotation:
-        return False
     if previous is None or previous.time is None:
         return True
     return plan.keys.annotation_field not in plan.managed or _facts(previous) != _facts(wanted)

@@ -14,15 +14,23 @@ import dataclasses
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.kube.managed_fields import ACC, LABEL, Field, differing, labels_of, select, state_of
+from agent.kube.managed_fields import (
+    ACC,
+    LABEL,
+    Field,
+    differing,
+    labels_of,
+    select,
+    state_of,
+    without,
+)
 from agent.kube.plan import ForeignField, body
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
 
     from agent.kube.errors import Answer, Cause, Failure
-    from agent.kube.managed_fields import Fields, Node
+    from agent.kube.managed_fields import Fields, FieldSet, Node
     from agent.kube.plan import Plan
     from agent.kube.transport import Request
 
@@ -84,8 +92,7 @@ class Session:
 
     def changes(self, families: Families) -> set[Field]:
         """Return the fields of these families that are to change."""
-        fields = differing(self.managed, self.wanted)
-        return {field for field in fields if self.plan.keys.family(field) in families}
+        return self.plan.keys.of_families(differing(self.managed, self.wanted), families)
 
     def changing(self, families: Families) -> Families:
         """Return those of these families that have changes."""
@@ -94,8 +101,7 @@ class Session:
     def fields(self, families: Families) -> dict[Field, str]:
         """Return the fields of a request: as wanted in these families, unchanged in the others."""
         changes = self.changes(families)
-        unchanged = select(self.managed, self.managed.keys() - changes)
-        return unchanged | select(self.wanted, changes)
+        return without(self.managed, changes) | select(self.wanted, changes)
 
     def request(self, fields: Fields, *, force: bool) -> Request:
         """Return the request that makes these the fields of manager `bwagent`."""
@@ -158,7 +164,7 @@ class Session:
         is_everything = named == changes and len(self.changing(families)) > 1
         return set() if is_everything else named
 
-    def refuse_named(self, named: AbstractSet[Field], denial: Answer) -> None:
+    def refuse_named(self, named: FieldSet, denial: Answer) -> None:
         """Keep the Node's values of the fields that a denial names."""
         self.namings += 1
         self._refuse(named, denial)
@@ -169,11 +175,10 @@ class Session:
         self._refuse(self.changes((family,)), denial)
         self.back_off.add(family)
 
-    def _refuse(self, fields: Iterable[Field], denial: Answer) -> None:
+    def _refuse(self, fields: FieldSet, denial: Answer) -> None:
+        self.wanted = without(self.wanted, fields) | select(self.managed, fields)
         for field in fields:
             self.refused[field] = Refusal(field.key, denial.status, denial.text)
-            self.wanted.pop(field, None)
-        self.wanted |= select(self.managed, self.refused)
 
     def outcome(self, failure: Failure | None) -> Outcome:
         """Return the changes made since the plan, with their circumstances."""
@@ -190,13 +195,12 @@ class Session:
         )
 
     def _applied(self) -> dict[str, str]:
-        before, after = labels_of(self.plan.on_node), labels_of(self.managed)
-        return {key: value for key, value in after.items() if before.get(key) != value}
+        changed = differing(self.plan.on_node, self.managed)
+        return labels_of(select(self.managed, changed))
 
     def _removed(self) -> tuple[str, ...]:
-        before = self.plan.managed
-        gone = before.keys() - self.managed.keys() - self.plan.shared - self.lost
-        return tuple(labels_of(select(before, gone)))
+        still_there = self.managed.keys() | self.plan.shared | self.lost
+        return tuple(labels_of(without(self.plan.managed, still_there)))
 
     def _taken(self) -> tuple[Taken, ...]:
         taken = select(self.taken, self.managed) if self.node else {}
@@ -204,15 +208,18 @@ class Session:
 
     def _with_value(self, foreign: ForeignField) -> ForeignField:
         """Add the value from the last response: a conflict names the field's manager only."""
-        if foreign.value is not None or self.node is None:
-            return foreign
-        fields = state_of(self.node).fields
-        return replace(foreign, value=fields.get(Field(LABEL, foreign.key)))
+        if foreign.value is None and self.node is not None:
+            return replace(foreign, value=_label(self.node, foreign.key))
+        return foreign
 
 
 def begin(plan: Plan) -> Session:
     """Return the session at the beginning of a negotiation."""
     return Session(plan, dict(plan.managed), dict(plan.wanted), list(plan.left_alone))
+
+
+def _label(node: Node, key: str) -> str | None:
+    return state_of(node).fields.get(Field(LABEL, key))
 
 
 def _field(path: str) -> Field:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Unavailable
-from agent.kube.apply import FAMILIES, apply, get_node, list_nodes, run_negotiation
+from agent.kube.apply import apply, get_node, list_nodes, run_negotiation
 from agent.kube.errors import KINDS, Answer, Cause, Failure
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field
+from agent.kube.managed_fields import ANNOTATION, FAMILIES, LABEL, Field
 from agent.kube.plan import ForeignField, plan
 from agent.kube.session import Outcome, Refusal, Taken
 from tests.support.api_server import (
