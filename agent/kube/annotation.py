@@ -175,14 +175,20 @@ def _parse(text: str) -> Annotation:
 
 
 def _parse_document(text: str) -> Json:
-    """Return the JSON object; raises Malformed for one that is too long or of another schema."""
+    """Return the JSON object; raises Malformed for another schema."""
+    document = _json_object(text)
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")
+    return document
+
+
+def _json_object(text: str) -> Json:
     if len(text) > MAX_LENGTH:
         raise Malformed(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
     document = json.loads(text)
     if not isinstance(document, dict):
         raise Malformed("not a JSON object")
-    if document.get("schema") != SCHEMA:
-        raise Malformed(f"schema {document.get('schema')!r:.20} instead of {SCHEMA}")
     return document
 
 

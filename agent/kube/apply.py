@@ -83,7 +83,7 @@ def apply(kube: Kube, plan: Plan) -> Outcome:
 
 
 def _reply(kube: Kube, request: Request) -> Reply:
-    """Send a request; the reply says so if the helper gave none."""
+    """Send a request; the absence of a reply becomes one with an error of kind `helper`."""
     try:
         return kube(request)
     except Unavailable as error:

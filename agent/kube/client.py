@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
     Payload = Mapping[str, Any]
+    Serialized = tuple[Any, Any, Any, Any, Any]
 
 APPLY = "application/apply-patch+yaml"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -133,7 +134,7 @@ def _exchange(api: ApiClient, request: Payload) -> Json:
     return READERS[request["operation"]](response.status, response.headers, data)
 
 
-def serialize(api: ApiClient, request: Payload) -> tuple[Any, ...]:
+def serialize(api: ApiClient, request: Payload) -> Serialized:
     """Return a request as (method, URL, headers, body, form fields), for `ApiClient.call_api`."""
     api.user_agent = MANAGER
     parameters = _PARAMETERS[request["operation"]](request)

@@ -59,13 +59,13 @@ def read_list(status: int, headers: Headers, data: bytes) -> Json:
         return error
     if not isinstance(document.get("items"), list):
         return _garbage(status, "the response is not a NodeList")
-    following = _part(document, "metadata").get("continue") or None
+    following = part(document, "metadata").get("continue") or None
     return {"status": status, "nodes": _nodes(document["items"]), "continue": following}
 
 
 def _nodes(items: object) -> list[Json]:
     """Return the Nodes with fields of manager `bwagent`."""
-    nodes = [_metadata_of(item) for item in _objects(items)]
+    nodes = [_metadata_of(item) for item in objects(items)]
     return [node for node in nodes if _has_manager(node)]
 
 
@@ -107,13 +107,13 @@ def _refusal(response: _Response, document: Json) -> Json:
 
     Returns {"status", "reason", "message", "causes", "retry_after": seconds | null}.
     """
-    details = _part(document, "details")
+    details = part(document, "details")
     header = response.headers.get("Retry-After")
     return {
         "status": response.status,
         "reason": document.get("reason"),
         "message": str(document.get("message") or _describe(response))[:MAX_TEXT],
-        "causes": _objects(details.get("causes")),
+        "causes": objects(details.get("causes")),
         "retry_after": _seconds(header, details.get("retryAfterSeconds")),
     }
 
@@ -140,14 +140,14 @@ def _describe(response: _Response) -> str:
 
 def _metadata_of(node: Json) -> Json:
     """Return the name, uid, labels, annotations and managedFields (of metadata) of a Node."""
-    metadata = _part(node, "metadata")
-    entries = [_entry(entry) for entry in _objects(metadata.get("managedFields"))]
+    metadata = part(node, "metadata")
+    entries = [_entry(entry) for entry in objects(metadata.get("managedFields"))]
     kept = _only(metadata, "name", "uid", "labels", "annotations")
     return {"metadata": {**kept, "managedFields": entries}}
 
 
 def _entry(entry: Json) -> Json:
-    fields = {"f:metadata": _part(_part(entry, "fieldsV1"), "f:metadata")}
+    fields = {"f:metadata": part(part(entry, "fieldsV1"), "f:metadata")}
     return {**_only(entry, "manager", "operation", "subresource"), "fieldsV1": fields}
 
 
@@ -163,11 +163,12 @@ def _has_manager(node: Json) -> bool:
     return any(entry.get("manager") == MANAGER for entry in node["metadata"]["managedFields"])
 
 
-def _part(value: Json, name: str) -> Json:
-    part = value.get(name)
-    return part if isinstance(part, dict) else {}
+def part(value: Mapping[str, Any], name: str) -> Json:
+    """Return an object in another; empty if there is none."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
 
 
-def _objects(value: object) -> list[Json]:
+def objects(value: object) -> list[Json]:
     """Return the JSON objects in a list; empty for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

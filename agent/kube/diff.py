@@ -41,17 +41,20 @@ def _counts(plan: Plan) -> str:
 
 
 def _planned_labels(plan: Plan) -> Iterable[str]:
-    before = plan.removed | {key: was for key, (was, _) in plan.changed.items()}
     after = plan.added | {key: value for key, (_, value) in plan.changed.items()}
-    return _diff(before, after)
+    return _diff(_values_before(plan), after)
+
+
+def _values_before(plan: Plan) -> dict[str, str]:
+    """Return the Node's values of the labels that the plan changes or removes, by key."""
+    return plan.removed | {key: was for key, (was, _) in plan.changed.items()}
 
 
 def done(plan: Plan, outcome: Outcome) -> list[str]:
     """Return the changes that were made, then the keys taken over, left alone and refused."""
-    before = _values_before(plan, outcome)
     return [
-        f"Node {plan.node}: {_summary(before, outcome)}",
-        *_diff(before, outcome.applied),
+        f"Node {plan.node}: {_summary(outcome)}",
+        *_changed_labels(plan, outcome),
         *(_removed_annotations(plan) if outcome.is_complete else []),
         *map(_left_alone, outcome.left_alone),
         *(f"  {one.key}: taken over from {one_line(one.manager)}" for one in outcome.taken),
@@ -59,17 +62,17 @@ def done(plan: Plan, outcome: Outcome) -> list[str]:
     ]
 
 
-def _values_before(plan: Plan, outcome: Outcome) -> dict[str, str]:
-    """Return the values that the changed and removed labels had, by key."""
-    changed = {key: was for key, (was, _) in plan.changed.items() if key in outcome.applied}
-    return changed | {key: plan.removed.get(key, "") for key in outcome.removed}
-
-
-def _summary(before: Mapping[str, str], outcome: Outcome) -> str:
-    count = len(before.keys() | outcome.applied.keys())
+def _summary(outcome: Outcome) -> str:
+    count = len(outcome.applied) + len(outcome.removed)
     if count:
         return f"{count} label{'' if count == 1 else 's'} changed"
     return "up to date" if outcome.is_complete else "nothing applied"
+
+
+def _changed_labels(plan: Plan, outcome: Outcome) -> Iterable[str]:
+    changed = {*outcome.applied, *outcome.removed}
+    before = {key: was for key, was in _values_before(plan).items() if key in changed}
+    return _diff(before, outcome.applied)
 
 
 def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.kube import MANAGER
+from agent.kube.decode import objects, part
 from agent.labels.table import LABELS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from agent.labels.table import Naming
 
 Json = Mapping[str, Any]
-Node = Json  # of which its metadata is read
+Node = Json  # the JSON object, of which its metadata is read
 
 OBSERVED = "observed"  # the annotation's name below P, and its family
 P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix
@@ -163,10 +164,10 @@ class _Entry(NamedTuple):
 
 def state_of(node: Node) -> State:
     """Read a Node as the API server sent it. Raises Malformed if name or uid is missing."""
-    metadata = _part(node, "metadata")
+    metadata = part(node, "metadata")
     name, uid = _identity(metadata)
     fields = _values(metadata, LABEL) | _values(metadata, ANNOTATION)
-    entries = list(_entries(metadata))
+    entries = _entries(metadata)
     managed = {field for entry in entries if entry.is_agent for field in entry.fields}
     return State(name, uid, fields, frozenset(managed), _others(entries))
 
@@ -187,27 +188,25 @@ def _identity(metadata: Json) -> tuple[str, str]:
 
 def _values(metadata: Json, kind: str) -> dict[Field, str]:
     """Return the labels or the annotations."""
-    values = _part(metadata, kind).items()
+    values = part(metadata, kind).items()
     return {Field(kind, key): value for key, value in values if isinstance(value, str)}
 
 
-def _entries(metadata: Json) -> Iterator[_Entry]:
-    """Yield the entries of managedFields, without those of a subresource: `status` owns none."""
-    found = metadata.get("managedFields")
-    for entry in found if isinstance(found, list) else ():
-        if isinstance(entry, dict) and not entry.get("subresource"):
-            yield _entry(entry)
+def _entries(metadata: Json) -> list[_Entry]:
+    """Return the entries of managedFields, without those of a subresource: `status` owns none."""
+    entries = objects(metadata.get("managedFields"))
+    return [_entry(entry) for entry in entries if not entry.get("subresource")]
 
 
 def _entry(entry: Json) -> _Entry:
-    metadata = _part(_part(entry, "fieldsV1"), "f:metadata")
+    metadata = part(part(entry, "fieldsV1"), "f:metadata")
     fields = _listed(metadata, LABEL) | _listed(metadata, ANNOTATION)
     return _Entry(str(entry.get("manager") or "unnamed"), entry.get("operation"), fields)
 
 
 def _listed(metadata: Json, kind: str) -> set[Field]:
     """Return the labels or the annotations that an entry lists."""
-    keys = [key for key in _part(metadata, f"f:{kind}") if key.startswith("f:")]
+    keys = [key for key in part(metadata, f"f:{kind}") if key.startswith("f:")]
     return {Field(kind, key.removeprefix("f:")) for key in keys}
 
 
@@ -218,9 +217,3 @@ def _others(entries: Iterable[_Entry]) -> dict[Field, tuple[str, ...]]:
         if not entry.is_agent:
             others |= {field: (*others.get(field, ()), entry.manager) for field in entry.fields}
     return others
-
-
-def _part(value: Json, name: str) -> Json:
-    """Return an object in another; empty if there is none."""
-    part = value.get(name)
-    return part if isinstance(part, dict) else {}

@@ -72,6 +72,11 @@ class Plan:
     due: bool = False  # a label, the boot ID or an interface changes
 
     @property
+    def updates_labels(self) -> bool:
+        """True if a label of manager `bwagent` is added, changed or removed."""
+        return labels_of(self.managed) != labels_of(self.wanted)
+
+    @property
     def updates_annotation(self) -> bool:
         """True if the annotation changes, if only in its time."""
         return self.keys.annotation_field in differing(self.managed, self.wanted)
@@ -105,9 +110,8 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     Raises Malformed if the Node's name or uid is missing; ignores other malformed fields.
     """
     state = state_of(node)
-    labels = {Field(LABEL, key): value for key, value in desired.labels.items()}
-    asked = labels | {keys.annotation_field: render(desired.annotation)}
-    faults = _faults(labels, keys)
+    asked = _asked(desired, keys)
+    faults = _faults(asked, keys)
     postponed = _postponed(asked.keys() | state.managed, desired.backed_off, keys)
     found = plan_fields(state, asked, faults.keys() | postponed, keys)
     previous, problem = annotation_of(state, keys)
@@ -119,13 +123,18 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     )
 
 
+def _asked(desired: Desired, keys: Keys) -> dict[Field, str]:
+    labels = {Field(LABEL, key): value for key, value in desired.labels.items()}
+    return labels | {keys.annotation_field: render(desired.annotation)}
+
+
 def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Plan:
     """Return the plan for the fields `asked`, in which `frozen` fields stay as they are.
 
     Fields outside the label table stay too. `due`, `postponed` and `problems` are left empty.
     """
     managed = state.managed_values()
-    foreign = {field for field in asked if _is_foreign(field, asked[field], state, keys)}
+    foreign = _foreign(asked, state, keys)
     wanted = _kept(managed, frozen, keys) | without(asked, frozen | foreign)
     shared = managed.keys() & state.others.keys()
     left_alone = foreign | (shared - wanted.keys())
@@ -144,6 +153,13 @@ def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Pl
 def _kept(managed: Fields, frozen: FieldSet, keys: Keys) -> dict[Field, str]:
     """Return the managed fields that are frozen or outside the label table."""
     return without(managed, keys.in_table(managed) - frozen)
+
+
+def _foreign(asked: Fields, state: State, keys: Keys) -> set[Field]:
+    """Return the accelerator's key if another manager has set another value."""
+    theirs = select(state.fields, state.others)
+    accelerator = keys.of_families(asked, (ACC,)) & theirs.keys()
+    return {field for field in accelerator if theirs[field] != asked[field]}
 
 
 def _foreign_field(field: Field, asked: Fields, state: State) -> ForeignField:
@@ -167,9 +183,10 @@ def _maps(fields: Fields) -> dict[str, dict[str, str]]:
     return maps
 
 
-def _faults(labels: Fields, keys: Keys) -> dict[Field, str]:
+def _faults(fields: Fields, keys: Keys) -> dict[Field, str]:
     """Return the labels that must not be written, each with the reason."""
-    faults = {label: _fault(label, value, keys) for label, value in labels.items()}
+    labels = [field for field in fields if field.kind == LABEL]
+    faults = {label: _fault(label, fields[label], keys) for label in labels}
     return {label: fault for label, fault in faults.items() if fault}
 
 
@@ -199,18 +216,10 @@ def _keys_of(fields: Iterable[Field]) -> tuple[str, ...]:
     return tuple(sorted(field.key for field in fields))
 
 
-def _is_foreign(field: Field, value: str, state: State, keys: Keys) -> bool:
-    """Return True for the accelerator's key if another manager has set another value."""
-    if keys.family(field) != ACC or field not in state.others:
-        return False
-    return state.fields.get(field, value) != value
-
-
 def _is_due(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
     """Return True if a label changes, or the annotation in more than its time."""
-    if labels_of(plan.managed) != labels_of(plan.wanted):
-        return True
-    return plan.updates_annotation and _has_new_facts(plan, wanted, previous)
+    has_new_facts = plan.updates_annotation and _has_new_facts(plan, wanted, previous)
+    return plan.updates_labels or has_new_facts
 
 
 def _has_new_facts(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:

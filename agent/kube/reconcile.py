@@ -64,10 +64,14 @@ class Reconciler:
             return Result(None, failure=found)
         if desired is None:
             return Result(found)
-        todo = plan(found, desired, self.keys)
+        return self._update(kube, found, desired, always=always)
+
+    def _update(self, kube: Kube, node: Node, desired: Desired, *, always: bool) -> Result:
+        todo = plan(node, desired, self.keys)
         if self.dry_run or not (todo.due or always):
-            return Result(found, todo)
-        return _applied(kube, todo, found)
+            return Result(node, todo)
+        outcome = apply(kube, todo)
+        return Result(_after(outcome, node), todo, outcome, outcome.failure)
 
 
 class _Recorded:
@@ -84,12 +88,6 @@ class _Recorded:
         finally:
             self.codes.append(reply.get("status"))
         return reply
-
-
-def _applied(kube: Kube, todo: Plan, before: Node) -> Result:
-    """Apply a plan; `before` is the Node that it was made for."""
-    outcome = apply(kube, todo)
-    return Result(_after(outcome, before), todo, outcome, outcome.failure)
 
 
 def _after(outcome: Outcome, before: Node) -> Node | None:
