@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.kube.errors import DENIALS
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.kube.apply import Refusal
+    from agent.kube.session import Refusal
     from agent.kube.plan import ForeignField
     from agent.kube.reconcile import Result
     from agent.model import Problem
@@ -69,18 +67,11 @@ def of_result(result: Result) -> list[Condition]:
     plan, outcome = result.plan, result.outcome
     if plan is None:
         return []
-    status = _denial(result.codes)
     return [
         *of_problems(plan.problems),
-        *(_refused(refusal, status) for refusal in (outcome.refused if outcome else ())),
+        *(_refused(refusal) for refusal in (outcome.refused if outcome else ())),
         *(_left_alone(foreign) for foreign in (outcome or plan).left_alone),
     ]
-
-
-def _denial(codes: Iterable[int | None]) -> int | None:
-    """Return the last HTTP status that is a denial."""
-    denials = [code for code in codes if code in DENIALS]
-    return denials[-1] if denials else None
 
 
 def _problem(source: str, subject: str, reason: str) -> Condition:
@@ -96,8 +87,8 @@ def _unavailable(name: str, reason: str) -> Condition:
     )
 
 
-def _refused(refusal: Refusal, status: int | None) -> Condition:
-    fields = (("key", refusal.key), ("status", status), ("reason", refusal.text))
+def _refused(refusal: Refusal) -> Condition:
+    fields = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
     return Condition("label refused", "label accepted again", fields)
 
 

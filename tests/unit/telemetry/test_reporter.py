@@ -111,6 +111,23 @@ def test_a_refused_label() -> None:
     assert lines(world, "label accepted again") == [f"info label accepted again key={SPEED}"]
 
 
+def test_labels_refused_with_different_statuses() -> None:
+    """Each line has the status of its own key."""
+    flavor = "backend.coreweave.cloud/flavor"
+
+    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+        labels = request.get("body", {}).get("metadata", {}).get("labels", {})
+        if SPEED in labels:
+            return {"status": 403, "message": f"not {SPEED}"}
+        return {"status": 422, "message": f"not {flavor}"} if flavor in labels else None
+
+    world = World(IB, api=Api(trouble=refuse)).run(50)
+    assert lines(world, "label refused") == [
+        f'warning label refused key={flavor} status=422 reason="not {flavor}"',
+        f'warning label refused key={SPEED} status=403 reason="not {SPEED}"',
+    ]
+
+
 def test_an_api_server_that_is_away() -> None:
     """One line per request, limited, and one at the end."""
     world = World(IB).run(30)
