@@ -90,6 +90,10 @@ def _quoted(value: object) -> str:
 
 def _store(snapshot: str) -> Store:
     if stat.S_ISDIR(os.stat(snapshot).st_mode):  # noqa: PTH116 - no import of pathlib for one line
+        if os.path.ismount(f"{snapshot}/sys"):
+            raise Malformed(
+                "no snapshot: its sys is a mounted file system (bwagent capture copies it)"
+            )
         return DiskStore(snapshot, _mount(DiskStore(snapshot)))
     from agent.snapshot.archive import entries  # not for a folder: tarfile slows the start
 
@@ -107,9 +111,9 @@ def _mount(store: Store) -> str:
     names = store.names("")
     if any(store.kind(f"{name}/ports") == "folder" for name in names):
         return BARE
-    if any(store.kind(name) == "link" for name in names):
+    if names and all(store.kind(name) == "link" for name in names):
         raise Malformed(
-            "no snapshot: only links, copied without their targets (cp -rL follows links)"
+            "no snapshot: only links, whose targets are not in it (cp -rL copies the targets)"
         )
     raise Malformed(
         "no snapshot: neither a sys folder nor the devices of class/infiniband are in it"
