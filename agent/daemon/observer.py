@@ -83,20 +83,20 @@ class Observer:
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""
         took: dict[str, float] = {}
+        observation = self._observation(took, refresh=refresh)
+        rendered, expired = self._render(observation, self.host.clock())
+        self._annotation = annotate(observation, rendered.labels, self._keys, self._annotation)
+        self._netdevs = _netdevs(observation)
+        ends, degraded = self.expires_at(), self._is_degraded(observation, rendered)
+        return Cycle(observation, rendered, self._annotation, expired, took, ends, degraded)
+
+    def _observation(self, took: dict[str, float], *, refresh: bool) -> Observation:
+        """Observe the node; a port that went down keeps its neighbor for the grace period."""
         if refresh:
             self.host.readers.refresh()
         interfaces = dict(self._annotation.interfaces) if self._annotation else {}
-        observation = _without_disabled(observe(self.host, self.sources, interfaces, took))
-        now = self.host.clock()
-        observation = self._grace.apply(replace(observation, time=self.wall()), now)
-        rendered, expired = self._render(observation, now)
-        self._annotation = annotate(observation, rendered.labels, self._keys, self._annotation)
-        links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
-        self._netdevs = tuple(link.netdev for link in links if link.netdev)
-        degraded = self._is_degraded(observation, rendered)
-        return Cycle(
-            observation, rendered, self._annotation, expired, took, self.expires_at(), degraded
-        )
+        found = _without_disabled(observe(self.host, self.sources, interfaces, took))
+        return self._grace.apply(replace(found, time=self.wall()), self.host.clock())
 
     def expires_at(self) -> float:
         """Return the time at which a part of the last observation expires by itself.
@@ -112,23 +112,23 @@ class Observer:
 
     def _render(self, observation: Observation, now: float) -> tuple[Rendered, Mapping[str, str]]:
         """Render the labels, and return the labels whose hold has expired with them."""
-        away = lent_interfaces(observation)
-
-        def is_lent(key: str) -> bool:
-            return self._keys.interface(key) in away
-
+        is_lent = self._lent(observation)
         rendered = render(observation, self.naming, self._holds.previous(now, is_lent))
         return rendered, self._holds.update(rendered, now, is_lent)
+
+    def _lent(self, observation: Observation) -> Callable[[str], bool]:
+        """Return a predicate: True for the key of an interface that is lent to a pod."""
+        away = lent_interfaces(observation)
+        return lambda key: self._keys.interface(key) in away
 
     def _is_degraded(self, observation: Observation, rendered: Rendered) -> bool:
         """Return True if RDMA devices cannot be read, or a label is held.
 
         The label of a netdev that is lent to a pod is held as well; that is no degradation.
         """
-        if isinstance(observation.rdma, Failed):
-            return True
-        away = lent_interfaces(observation)
-        return any(self._keys.interface(key) not in away for key in rendered.held)
+        is_lent = self._lent(observation)
+        is_held = any(not is_lent(key) for key in rendered.held)
+        return is_held or isinstance(observation.rdma, Failed)
 
     def _is_disabled(self, key: str) -> bool:
         """Return True for a label of the RDMA source if --source disables that.
@@ -139,6 +139,12 @@ class Observer:
         if not self.sources or "rdma" in self.sources:
             return False
         return key.rpartition("/")[2] in RDMA_ONLY_LABELS
+
+
+def _netdevs(observation: Observation) -> tuple[str, ...]:
+    """Return the netdevs whose neighbors were observed."""
+    links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
+    return tuple(link.netdev for link in links if link.netdev)
 
 
 def _without_disabled(observation: Observation) -> Observation:
