@@ -1,16 +1,16 @@
-"""`bwagent run` on a node with a real RDMA kernel and real switches, labelling a Node of a real API
+"""`bwagent run` on a node with a real RDMA kernel and real switches, labeling a Node of a real API
 server.
 
 The node is the emulated machine, and its agent has the service-account token that a Pod there would
-have; the API server is outside. STEPS are what happens to the node and what its Node has to say
-then, written out by hand; a failure shows the timeline of all that it said on the way.
+have; the API server is outside. STEPS are the changes of the node and the labels expected after
+each, written out by hand; a failure shows the timeline of all changes of the Node.
 
-Soft-RoCE devices have no PCI function: one that is gone is gone for good, and its labels with it. A
-driver that reloads is told from that by a function of class InfiniBand on the bus, which QEMU makes
-out of a disk.
+Soft-RoCE devices have no PCI function: one that is removed is gone for good, and its labels with
+it. A driver that reloads differs from that by a function of class InfiniBand on the bus, which QEMU
+makes out of a disk.
 
-BWAGENT_KILLS=N kills the agent N times more, each in the middle of something; BWAGENT_SEED is the
-seed of all moments.
+BWAGENT_KILLS=N kills the agent N times more, each in the middle of a change; BWAGENT_SEED is the
+seed of all random times.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.support.qemu.story import Order
 
 NODE = "emulated"
-GRACE = 30.0  # seconds that a neighbour outlives its link
+GRACE = 30.0  # seconds that a neighbor outlives its link
 KILLS, SEED = int(os.environ.get("BWAGENT_KILLS", "0")), os.environ.get("BWAGENT_SEED", "1")
 
 SITE = {"site.example/rack": "7", "speed.expected": "30G"}
@@ -123,8 +123,8 @@ CABLES_THEN = (
 
 
 def amid(count: int) -> Iterator[Step]:
-    """More kills: amid a cable that goes dark and light again, and amid a switch that gets another
-    name.
+    """Return more kills: during a cable's loss of carrier and its return, and during a
+    switch's rename.
     """
     before = LIGHT
     for number in range(count):
@@ -156,7 +156,7 @@ EVERY = (*STEPS, *STEPS_THEN)
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """The whole story: two boots, of the same hardware."""
+    """Run all steps: two boots, of the same hardware."""
     require(missing() or switch.missing() or programs.missing())
     with Cluster() as cluster:
         install(cluster, "sysfs")
@@ -174,13 +174,13 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 @pytest.mark.parametrize("step", EVERY, ids=[step.name for step in EVERY])
 def test_the_node_says_what_it_should(story: Story, step: Step) -> None:
-    """In the end of each step, and nothing else on the way there."""
+    """The labels are as expected in the end of each step, with no other value on the way."""
     versions = [version.facts for version in story.said[step.name]]
     assert faults(versions, step.after, step.via, step.aside) == [], str(story)
 
 
 def test_a_neighbour_outlives_its_link(story: Story) -> None:
-    """It is as it was for 30 seconds, and then no more."""
+    """It stays for 30 seconds, and is then removed."""
     dark = story.began["a cable goes dark"]
     later = [version for version in story.timeline.versions if version.at > dark]
     gone = next((version.at for version in later if "rxe1" not in version.facts), None)
@@ -192,26 +192,26 @@ def test_a_neighbour_outlives_its_link(story: Story) -> None:
 
 
 def test_a_kill_alone_writes_nothing(story: Story) -> None:
-    """Not even the same labels once more, nor does a driver that is away."""
+    """The Node is not written to, not even with the same labels, nor while a driver is unloaded."""
     assert len(story.said["the driver is removed, and a kill"]) == 1, str(story)
 
 
 def test_it_stops_at_once(story: Story) -> None:
-    """At SIGTERM, with nothing to complain about."""
+    """It ends at SIGTERM without an error."""
     status, took = story.told["the agent is told to stop"]
     assert status == 0, str(story)
     assert took < 10, str(story)
 
 
 def test_a_reboot_is_told_by_the_annotation(story: Story) -> None:
-    """The labels are those of before, and were seen in this boot."""
+    """The labels are those of before the reboot, and the annotation has this boot's ID."""
     told = story.said["the node reboots"]
     assert told[0].boot_id, str(story)
     assert told[-1].boot_id not in {None, told[0].boot_id}, str(story)
 
 
 def test_no_agent_stumbled(story: Story) -> None:
-    """However it was killed, and whatever it came up to."""
+    """No agent logs a traceback, after any kill and in any state."""
     logs = story.logs()
     assert len(logs) == sum(("ready",) in step.orders for step in EVERY)
     assert not any("Traceback" in log for log in logs.values()), str(story)
