@@ -2,7 +2,7 @@
 from the repository, as root.
 
 One `bwagent run` with all sources (benchmarks/rack.py) under constant faults
-(benchmarks/trouble.py), two a second, its intervals shortened so that an hour has more events than
+(benchmarks/faults.py), two a second, its intervals shortened so that an hour has more events than
 a quiet month: a request every 3 s at most, NVML queried every 5 s, ports swept every 0.5 s, a
 resync every 30 s, holds of 20 s, /metrics scraped every 15 s.
 
@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks import cost
+from benchmarks.faults import PREFIX, Trouble
 from benchmarks.rack import Rack, ethernet, gpu, infiniband, missing
 from benchmarks.relay import Relay, audited, requests
-from benchmarks.trouble import PREFIX, Trouble
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
 

@@ -9,8 +9,8 @@ from agent.errors import Unavailable
 from tests.simulation.apiserver import Reply, status
 from tests.simulation.hardware import link_flap
 from tests.simulation.names import ACC, ANNOTATION, IB, P
+from tests.simulation.request_rate import RESYNC
 from tests.simulation.sensors import _break, lasting
-from tests.simulation.tempo import RESYNC
 from tests.simulation.world import AN_HOUR
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def refuses(world: World, rng: Random) -> float:
 def _all_refused(world: World, seconds: float) -> None:
     """Excuse all keys: the agent retries a key only an hour after a denial that names none."""
     world.judge.excuse(world.time + seconds + REFUSED, lambda _key: True)
-    world.judge.tempo.spare += 4
+    world.judge.rate.spare += 4
     world.needs(REFUSED + 1500.0)
 
 
@@ -165,7 +165,7 @@ def webhook_denies(world: World, rng: Random) -> float:
     # Unnamed, one key takes its family with it.
     family = target.partition("/")[0]
     world.judge.excuse(world.time + seconds + REFUSED, lambda key: key.startswith(family))
-    world.judge.tempo.spare += seconds / RESYNC + 4
+    world.judge.rate.spare += seconds / RESYNC + 4
     world.needs(REFUSED + 1000.0)
 
     def end() -> None:

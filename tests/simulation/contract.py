@@ -11,8 +11,8 @@ import math
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from tests.simulation.hearing import GRACE, Hearing
 from tests.simulation.names import gigabits, label, natural
+from tests.simulation.neighbors import GRACE, Hearing
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO
 from tests.simulation.outcome import ABSENT, AWAY, FAILED, NONE, NOTHING, Outcome, joined, seen
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.names import ACC, ANNOTATION, TABLE, keys, twins, value, values
 from tests.simulation.oracle import TOLD
-from tests.simulation.tempo import RESYNC, Attempt, Tempo
+from tests.simulation.request_rate import RESYNC, Attempt, RequestRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +47,7 @@ class Judge:
         self.violations: list[str] = []
         self.timeline: deque[str] = deque(maxlen=MOST_TOLD)
         self.counts: Counter[str] = Counter()
-        self.tempo = Tempo(self.fault)
+        self.rate = RequestRate(self.fault)
         self.is_memory_short = False
         self.denying = 0  # webhooks
         self._oracle, self._api = oracle, api
@@ -100,10 +100,10 @@ class Judge:
         status = None if told.get("error") else told.get("status")
         self._attempt.statuses.append(status)
         if request["operation"] == "apply":
-            self.tempo.apply(now, self._attempt)
+            self.rate.apply(now, self._attempt)
         elif status == 200 and not self._seeded:
             self._seeded = True
-            self.tempo.begin(now)
+            self.rate.begin(now)
             fields = {key: value for (kind, key), value in self._api.fields.items()
                       if kind == "labels" and (kind, key) in self._api.ours()}  # fmt: skip
             on_node = {unit: values(unit, fields) for unit in self._oracle.timelines}
@@ -126,13 +126,13 @@ class Judge:
         self._went_well = refused or not attempt.failed
         if not self._went_well:
             self._clear = math.inf
-            self.tempo.spare += 1
-        elif self._seeded and not self._troubles and now > self.tempo.born:
+            self.rate.spare += 1
+        elif self._seeded and not self._troubles and now > self.rate.born:
             self._clear = min(self._clear, now)
 
     def killed(self, now: float) -> None:
         """Record that the agent was killed."""
-        self.counts["idle writes"] += self.tempo.end(now)
+        self.counts["idle writes"] += self.rate.end(now)
         self.counts["kills"] += 1
         self._seeded, self._attempt = False, None
         self._clear, self._went_well = math.inf, False
@@ -166,7 +166,7 @@ class Judge:
         start = self._attempt.start if self._attempt else now
         for unit, timeline in self._oracle.timelines.items():
             self._judge(_Question(now, unit, timeline.may_write(start), "written"), labels, names)
-        self.tempo.written(write, labels_changed=bool(names))
+        self.rate.written(write, labels_changed=bool(names))
         self._drift -= {key for kind, key in self._api.ours() if kind == "labels"}
 
     def look(self, now: float) -> None:
@@ -185,7 +185,7 @@ class Judge:
     def finish(self, now: float) -> None:
         """Check the labels on the Node after all faults are over."""
         self._oracle.advance(now)
-        self.counts["idle writes"] += self.tempo.end(now)
+        self.counts["idle writes"] += self.rate.end(now)
         if math.isinf(self._clear):
             self.fault(now, "the agent does not speak to the API server any more")
         self._drift.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.simulation.hearing import Identity
+    from tests.simulation.neighbors import Identity
 
 P, IB, ACC = (
     "backend.coreweave.cloud",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation.contract import Truth
-from tests.simulation.hearing import Hearing
+from tests.simulation.neighbors import Hearing
 from tests.simulation.outcome import FAILED, NONE, Outcome
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def suspended(world: World, rng: Random) -> float:
     seconds = rng.choice([100.0, 3600.0, 30000.0])
     world.note(f"suspended for {seconds} s")
     world.suspend(seconds)
-    world.judge.tempo.spare += 1
+    world.judge.rate.spare += 1
     return 0.0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.catalogue import draw
+from tests.simulation.catalog import draw
 from tests.simulation.hardware import new_peer, peer_of
 from tests.simulation.node import Gpus, Hca, Node
 from tests.simulation.switches import speaks
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
 
-    from tests.simulation.catalogue import Fault
-    from tests.simulation.doors import Variant
+    from tests.simulation.assembly import Variant
+    from tests.simulation.catalog import Fault
 
 SPEAKS = 30.0  # seconds between two frames of a switch
 MOST_TOLD = 400  # lines of a timeline that are shown

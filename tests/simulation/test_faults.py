@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import catalogue
+from tests.simulation import catalog
 from tests.simulation.scenario import run
 
 SHORT, CHUNK = 60, 10
@@ -22,10 +22,10 @@ INDEPENDENT = (
     "oracle",
     "contract",
     "outcome",
-    "hearing",
+    "neighbors",
     "names",
     "judge",
-    "tempo",
+    "request_rate",
     "node",
     "apiserver",
     "sysfs",
@@ -45,8 +45,8 @@ def test_no_fault_makes_a_label_wrong(first: int) -> None:
     assert not failed, "\n\n".join(report.told() for report in failed)
 
 
-@pytest.mark.parametrize("fault", catalogue.FAULTS, ids=lambda fault: fault.__name__)
-def test_each_fault_alone(fault: catalogue.Fault) -> None:
+@pytest.mark.parametrize("fault", catalog.FAULTS, ids=lambda fault: fault.__name__)
+def test_each_fault_alone(fault: catalog.Fault) -> None:
     """Each fault of the catalog runs on one machine, so that none depends on chance."""
     report = run(7, faults=[fault])
     assert not report.violations, report.told()

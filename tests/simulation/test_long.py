@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.simulation import catalogue, process, sensors
+from tests.simulation import catalog, process, sensors
 from tests.simulation.scenario import machine, play
 from tests.simulation.world import World
 
@@ -52,7 +52,7 @@ def test_nothing_grows(fabric: str) -> None:
     world = World(replace(node, hcas=node.hcas[:3]), 0)
     marks: list[Mark] = []
     deadly = (process.killed, process.crash_loop, process.rebooted, sensors.out_of_memory)
-    drawn = [fault for _ in range(int(DAYS * 24)) if (fault := catalogue.draw(rng)) not in deadly]
+    drawn = [fault for _ in range(int(DAYS * 24)) if (fault := catalog.draw(rng)) not in deadly]
     for quarter in range(1, 5):
         world.at(SPAN * quarter / 4, lambda: marks.append(mark()))
     tracemalloc.start(1)

@@ -12,7 +12,7 @@ import pytest
 from agent.daemon.schedule import Settings
 from tests.simulation import api_faults, hardware, sensors, switches
 from tests.simulation.apiserver import MANAGER
-from tests.simulation.doors import Variant
+from tests.simulation.assembly import Variant
 from tests.simulation.names import P
 from tests.simulation.scenario import run
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.events.event import Event
-    from tests.simulation.catalogue import Fault
+    from tests.simulation.catalog import Fault
     from tests.simulation.world import World
 
 SEEDS = 12

@@ -1,7 +1,7 @@
 """An agent in simulated time between test doubles of all its I/O, with the oracle that checks it.
 
 Invariant: nothing sleeps. Time is a queue of events, which run during the agent's wait. The agent
-is the real loop (doors.py assembles it); a `kill -9` is an exception raised from its wait.
+is the real loop (assembly.py assembles it); a `kill -9` is an exception raised from its wait.
 
 Suspension stops this module's time and lets the agent's boot-time clock run on.
 """
@@ -20,9 +20,9 @@ from agent.events.event import Event
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
 from tests.simulation.apiserver import ApiServer
-from tests.simulation.doors import SPEED, Scraped, Served, Variant, assemble
-from tests.simulation.hearing import Said
+from tests.simulation.assembly import SPEED, Scraped, Served, Variant, assemble
 from tests.simulation.judge import Judge
+from tests.simulation.neighbors import Said
 from tests.simulation.node import HERE
 from tests.simulation.oracle import ASKED_ABOUT, BLIND, PROMPT, Oracle
 from tests.simulation.sysfs import Sysfs

@@ -6,7 +6,7 @@ it.
 
 Its address comes up after the agent has started. Each port belongs to one test. A neighbor that is
 gone counts for 30 seconds more, so three are removed as soon as all are there, and
-tests/system/kube/test_who_is_gone.py checks them after the tests of the others.
+tests/system/kube/test_ttl_expiry.py checks them after the tests of the others.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ a test.
 
     rxe0 p0 ------ swp1  leaf-1      and further cables
     rxe1 p1 ------ swp1  leaf-2
-         eth0 --- the host: the API server, and the test (tests/support/qemu/orders.py)
+         eth0 --- the host: the API server, and the test (tests/support/qemu/remote_calls.py)
 
 `python -m tests.support.qemu.running_node NODE KUBECONFIG`; each agent leaves agent-N.log.
 """
@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.qemu.cabled_node import BWAGENT, Node, add_rdma, run
-from tests.support.qemu.orders import obey
+from tests.support.qemu.remote_calls import obey
 from tests.support.switch import PATIENCE, Leaf, Namespace, bring_up, wait_for
 
 START = 200.0  # seconds that an agent may take until it is ready

@@ -20,7 +20,7 @@ GRACE = 30.0  # seconds
 @pytest.mark.parametrize(
     ("number", "why"), [(GOODBYE, "shutdown"), (SILENT, "expired"), (PULLED, "link-down")]
 )
-def test_who_is_gone(rack: Rack, number: int, why: str) -> None:
+def test_a_neighbor_expires_after_its_grace(rack: Rack, number: int, why: str) -> None:
     """A shutdown frame, an expired TTL and a link that is down take effect 30 seconds later, and
     not before.
     """

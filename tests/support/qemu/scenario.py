@@ -1,9 +1,9 @@
 """A scenario of `bwagent run`: steps taken in the emulated machine while its Node is watched
 outside.
 
-    the test's steps --orders--> RunningNode, inside        (orders.py, running_node.py)
+    the test's steps --orders--> RunningNode, inside        (remote_calls.py, running_node.py)
                                    |  bwagent run
-    Story.said <--- Timeline <--- Node, on the API server    (timeline.py)
+    Scenario.versions <-- Timeline <--- Node, on the API server    (timeline.py)
 
 A step is over when the Node is as expected, or its time is over. Versions of the Node from then to
 the end of the next step count for that one, so a late change is found without waiting for it.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.qemu.machine import USER_NETWORK, Machine
-from tests.support.qemu.orders import Desk
+from tests.support.qemu.remote_calls import Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Story:
+class Scenario:
     """The steps taken, and the versions of the Node meanwhile."""
 
     timeline: Timeline
@@ -71,11 +71,11 @@ class Story:
     random: Random
     node: str
     kubeconfig: Path
-    said: dict[str, list[Version]] = field(
+    versions: dict[str, list[Version]] = field(
         default_factory=dict
     )  # by step: its versions, after the last one before
     began: dict[str, float] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)  # what the last order of a step returned
+    results: dict[str, Any] = field(default_factory=dict)  # the last result of a step
     _last: int = 0  # the last version that the last step has seen
 
     def boot(self, name: str, cables: Sequence[tuple[str, ...]], steps: Sequence[Step]) -> None:
@@ -94,11 +94,11 @@ class Story:
     def _take(self, desk: Desk, step: Step) -> None:
         self.began[step.name] = self.timeline.note(step.name)
         for order in step.orders:
-            self.told[step.name] = self._do(desk, order)
+            self.results[step.name] = self._do(desk, order)
         judged = without(step.after, *step.aside)
         self.timeline.until(lambda version: without(version.facts, *step.aside) == judged, LIMIT)
         before, self._last = self._last, len(self.timeline.versions) - 1
-        self.said[step.name] = self.timeline.versions[before : self._last + 1]
+        self.versions[step.name] = self.timeline.versions[before : self._last + 1]
 
     def _do(self, desk: Desk, order: Order) -> Any:
         if isinstance(order, Rest):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.qemu.machine import Machine, MachineError, Result
-from tests.support.qemu.orders import PORT, Desk, OrderError, serve
+from tests.support.qemu.remote_calls import PORT, Desk, OrderError, serve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

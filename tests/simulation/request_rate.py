@@ -34,7 +34,7 @@ class Attempt:
         return bool(self.statuses) and self.statuses[-1] not in (200, 201)
 
 
-class Tempo:
+class RequestRate:
     """Counts requests, and calls `fault` on a violation."""
 
     def __init__(self, fault: Callable[[float, str], None]) -> None:
