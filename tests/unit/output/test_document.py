@@ -107,7 +107,7 @@ def test_held_and_refused_labels_are_problems() -> None:
 
 
 def test_neighbors_keep_their_facts_unaltered() -> None:
-    """Escape sequences and all: whoever prints the document makes them printable."""
+    """Escape sequences stay in it: the printer of the document replaces them."""
     evil = LLDP_FACTS._replace(system_name="leaf\x1b[2J")
     roce = Link("mlx5_0", "eth0", (Neighbor("leaf\x1b[2J", "swp1", "swp1", evil, 1.5),))
     nic = eth("mlx5_0", 0, port(netdev=netdev("eth0")))

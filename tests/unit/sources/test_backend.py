@@ -183,7 +183,7 @@ COUNTED: list[tuple[RdmaPort, list[float | None]]] = [
 
 @pytest.mark.parametrize(("one", "counted"), COUNTED)
 def test_what_counts(one: RdmaPort, counted: list[float | None]) -> None:
-    """An ACTIVE port counts at its netdev's speed where Ethernet knows it; an unknown rate is
-    None.
+    """An ACTIVE port counts at its netdev's speed if Ethernet reports one; an unknown rate
+    is None.
     """
     assert [role.counted_gbps for role in assign([ib("x0", 1, one)])] == counted

@@ -1,6 +1,4 @@
-"""What becomes of the neighbours that left the RoCE node of tests/support/kube/rack.py, long after
-they did.
-"""
+"""Expiry of the neighbors that were removed from the RoCE node of tests/support/kube/rack.py."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ GRACE = 30.0  # seconds
 @pytest.mark.parametrize(
     ("number", "why"), [(GOODBYE, "shutdown"), (SILENT, "expired"), (PULLED, "link-down")]
 )
-def test_who_is_gone(rack: Rack, number: int, why: str) -> None:
-    """A goodbye, a TTL that ran out and a link that is down count 30 seconds later, and not
-    before.
+def test_a_neighbor_expires_after_its_grace(rack: Rack, number: int, why: str) -> None:
+    """A shutdown frame, an expired TTL and a link that is down take effect 30 seconds later, and
+    not before.
     """
     key = re.escape(f"{P}/neighbors.current.mlx5_{number}.device")
     line = rf"(\S+) info label removed key={key} from=leaf\d reason={why}"

@@ -1,8 +1,7 @@
-"""What happens to a node in an hour, in a random order that a seed repeats: links, neighbours,
-GPUs, devices, the API.
+"""Random faults of a node, repeatable by seed: links, neighbors, GPUs, devices, the API server.
 
-Each kind of trouble is a callable that does one thing and is done; what it broke, it or another one
-mends later. `mend` puts everything right, so that what the Node should say in the end is known.
+Each kind of fault is a callable that makes one change and returns; the same or another one repairs
+it later. `mend` repairs everything, so that the right labels are known in the end.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ AWAY = 20.0  # seconds that the API server may be away
 
 @dataclass(slots=True)
 class Trouble:
-    """The hand that pulls cables; `count` is what it has done."""
+    """Injects faults; `count` is the number of each kind."""
 
     rack: Rack
     agent: Agent
@@ -55,7 +54,7 @@ class Trouble:
     _gone: set[int] = field(default_factory=set)  # HCAs
 
     def strike(self) -> None:
-        """Do one thing."""
+        """Inject one random fault."""
         self.relay.cut = time.monotonic() < self._back
         names, weights = zip(*KINDS.values(), strict=True)
         [kind] = self.random.choices(names, weights)
@@ -64,7 +63,7 @@ class Trouble:
         kind(self)
 
     def mend(self) -> None:
-        """Everything as it was at the start."""
+        """Restore the initial state."""
         self.relay.cut, self._back = False, 0.0
         for number in range(PORTS):
             self.agent.ethernet(number, up=True)
@@ -75,19 +74,19 @@ class Trouble:
         self.rack.leaf.rename("leaf1")
 
     def ethernet(self) -> None:
-        """A cable is pulled or plugged."""
+        """Pull or plug a cable."""
         self.agent.ethernet(self._port(), up=self._heads())
 
     def infiniband(self) -> None:
-        """A port changes its state."""
+        """Change the state of a port."""
         self.agent.infiniband(self._port(), up=self._heads())
 
     def rate(self) -> None:
-        """A port trains at another speed."""
+        """Change the rate of a port."""
         self.agent.set(f"ibp{self._port()}", "rate", self.random.choice(RATES))
 
     def stranger(self) -> None:
-        """Somebody speaks who was never heard before, under a name that no label can carry."""
+        """Send a frame of an unknown switch whose name is no valid label value."""
         name = self.random.randbytes(self.random.randrange(1, 200)).hex().encode()[:255]
         mac = b"\4\2" + self.random.randbytes(5)
         lldpdu = (
@@ -96,19 +95,19 @@ class Trouble:
         self._send(ethernet_frame(lldpdu, source=mac[1:].hex()))
 
     def nonsense(self) -> None:
-        """A frame that no decoder likes."""
+        """Send a malformed frame."""
         self._send(ethernet_frame(self.random.randbytes(self.random.randrange(1, 1400))))
 
     def leaf(self) -> None:
-        """The leaf gets another name."""
+        """Rename the leaf."""
         self.rack.leaf.rename(f"leaf{self.random.randrange(1000)}")
 
     def gpus(self) -> None:
-        """The fabric changes its mind, or NVML fails."""
+        """Change the GPUs' fabric state, or let NVML fail."""
         self.rack.gpus(self.random.choice(PLANS))
 
     def device(self) -> None:
-        """An HCA's driver goes, or comes back."""
+        """Unbind or bind an HCA's driver."""
         number = self._port()
         if number in self._gone:
             self._plug_in(number)
@@ -118,23 +117,23 @@ class Trouble:
         self.agent.process.send_signal(signal.SIGHUP)
 
     def netdev(self) -> None:
-        """A netdev is deleted and made again under another index."""
+        """Delete a netdev and create it again under another index."""
         name = self.rack.netdevs[self._port()]
         self.rack.node.ip("link", "delete", name)
         cable(self.rack.leaf, name.replace("eth", "port"), self.rack.node, name)
 
     def away(self) -> None:
-        """The API server is not to be reached for a while."""
+        """Make the API server unreachable for a while."""
         self._back = time.monotonic() + self.random.uniform(1, AWAY)
         self.relay.cut = True
 
     def drift(self) -> None:
-        """Somebody writes into our labels."""
+        """Change the agent's labels as another manager."""
         body = {"metadata": {"labels": {f"{PREFIX}/speed.current": "1G"}}}
         self.cluster.request("PATCH", f"/api/v1/nodes/{self.agent.node}", body, kind=MERGE)
 
     def reborn(self) -> None:
-        """The Node is deleted and made again."""
+        """Delete the Node and create it again."""
         self.cluster.request("DELETE", f"/api/v1/nodes/{self.agent.node}")
         self.cluster.node(self.agent.node)
 

@@ -1,13 +1,12 @@
-"""A story about the resident agent: steps that are taken in the emulated machine while the Node
-outside is watched.
+"""A scenario of `bwagent run`: steps taken in the emulated machine while its Node is watched
+outside.
 
-    the test's steps --orders--> RunningNode, inside        (orders.py, running_node.py)
+    the test's steps --orders--> RunningNode, inside        (remote_calls.py, running_node.py)
                                    |  bwagent run
-    Story.said <--- Timeline <--- Node, on the API server    (timeline.py)
+    Scenario.versions <-- Timeline <--- Node, on the API server    (timeline.py)
 
-A step is over when the Node says what it should, or has had its time for it. What the Node said
-from then to the end of the next step is that one's, so a change that comes too late is found, too,
-without waiting for it.
+A step is over when the Node is as expected, or its time is over. Versions of the Node from then to
+the end of the next step count for that one, so a late change is found without waiting for it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.qemu.machine import USER_NETWORK, Machine
-from tests.support.qemu.orders import Desk
+from tests.support.qemu.remote_calls import Desk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ HCA_ON_THE_BUS = (
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """An order to nobody: to wait until some moment between these, in seconds."""
+    """A pause of a random length between these, in seconds."""
 
     least: float
     most: float
@@ -52,7 +51,7 @@ Order = tuple[Any, ...] | Rest  # or a verb of RunningNode with its arguments
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done, and what the Node has to say in the end, and may say on the way (see
+    """A command, the facts of the Node expected in the end, and those permitted on the way (see
     `timeline.faults`).
     """
 
@@ -64,23 +63,23 @@ class Step:
 
 
 @dataclass(slots=True)
-class Story:
-    """What was done, and what the Node said meanwhile."""
+class Scenario:
+    """The steps taken, and the versions of the Node meanwhile."""
 
     timeline: Timeline
     folder: Path
     random: Random
     node: str
     kubeconfig: Path
-    said: dict[str, list[Version]] = field(
+    versions: dict[str, list[Version]] = field(
         default_factory=dict
     )  # by step: its versions, after the last one before
     began: dict[str, float] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)  # what the last order of a step returned
+    results: dict[str, Any] = field(default_factory=dict)  # the last result of a step
     _last: int = 0  # the last version that the last step has seen
 
     def boot(self, name: str, cables: Sequence[tuple[str, ...]], steps: Sequence[Step]) -> None:
-        """Boot the machine, plug it together, take the steps, and turn it off."""
+        """Boot the machine, plug in the cables, take the steps, and turn it off."""
         self.timeline.note(name)
         folder = self.folder / name
         folder.mkdir()
@@ -95,11 +94,11 @@ class Story:
     def _take(self, desk: Desk, step: Step) -> None:
         self.began[step.name] = self.timeline.note(step.name)
         for order in step.orders:
-            self.told[step.name] = self._do(desk, order)
+            self.results[step.name] = self._do(desk, order)
         judged = without(step.after, *step.aside)
         self.timeline.until(lambda version: without(version.facts, *step.aside) == judged, LIMIT)
         before, self._last = self._last, len(self.timeline.versions) - 1
-        self.said[step.name] = self.timeline.versions[before : self._last + 1]
+        self.versions[step.name] = self.timeline.versions[before : self._last + 1]
 
     def _do(self, desk: Desk, order: Order) -> Any:
         if isinstance(order, Rest):
@@ -111,7 +110,7 @@ class Story:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What goes wrong comes with what had been."""
+        """Add the timeline to an error."""
         try:
             yield
         except Exception as error:
@@ -119,7 +118,7 @@ class Story:
             raise
 
     def logs(self) -> dict[str, str]:
-        """What each agent wrote."""
+        """Return the log of each agent."""
         files = sorted(self.folder.glob("*/agent-*.log"))
         return {str(file.relative_to(self.folder)): file.read_text() for file in files}
 
@@ -130,5 +129,5 @@ class Story:
 
 
 def without(facts: Facts, *names: str) -> dict[str, str]:
-    """The facts but these."""
+    """Return the facts without these."""
     return {name: value for name, value in facts.items() if name not in names}

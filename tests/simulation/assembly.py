@@ -1,7 +1,7 @@
-"""The agent, put together as agent/daemon/main.py does it, with a world behind each of its doors.
+"""The agent, assembled as in agent/daemon/main.py, with simulated I/O.
 
-The law of this module: what is done aside (threads, and the children that they wait for) comes back
-after a simulated while, in the order of time; a `Variant` says in what respect an agent is wrong.
+Invariant: background work (threads and the helpers that they wait for) completes after a simulated
+delay, in order of time. A `Variant` makes the agent wrong in one respect.
 """
 
 from __future__ import annotations
@@ -45,15 +45,13 @@ if TYPE_CHECKING:
 
     Work = Callable[[], None]
 
-EPOCH = 1_800_000_000.0  # the clock on the wall at the start
-SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1}  # seconds that a thing done aside takes
+EPOCH = 1_800_000_000.0  # the wall clock at the start
+SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1}  # seconds that a background task takes
 
 
 @dataclass(slots=True)
 class Variant:
-    """How this agent is made; tests of the oracle make it wrong. The times are `bwagent run`'s
-    own.
-    """
+    """Settings and faults of an agent; the defaults are those of `bwagent run`."""
 
     settings: Settings = field(default_factory=Settings)
     grace: float = 30.0
@@ -69,7 +67,7 @@ class Variant:
 
 
 def assemble(world: World, life: int) -> Loop:
-    """A new agent."""
+    """Assemble a new agent."""
     variant = world.variant
     world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
     table, keys, helpers = (
@@ -116,7 +114,9 @@ def assemble(world: World, life: int) -> Loop:
 
 
 def _threads(world: World, kind: str) -> Callable[[Work], None]:
-    """The work is done, and its result is there, a while later, if whoever asked lives yet."""
+    """Return a spawn function that completes the work later, unless the agent was killed
+    meanwhile.
+    """
 
     def spawn(work: Work) -> None:
         if world.threadless:
@@ -128,7 +128,9 @@ def _threads(world: World, kind: str) -> Callable[[Work], None]:
 
 
 def _attempts(world: World) -> Callable[[Work], None]:
-    """The same for the API server, where a request may get through though the agent has died."""
+    """Return a spawn function for requests, which may reach the API server after the
+    agent's end.
+    """
 
     def spawn(work: Work) -> None:
         if world.threadless:
@@ -148,7 +150,7 @@ def _attempts(world: World) -> Callable[[Work], None]:
 
 
 class _Helpers:
-    """The children that are asked, and standard error."""
+    """The helper processes, and standard error."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -193,13 +195,13 @@ class Scraped(Metrics):
 
 
 class Served:
-    """What others could ask for."""
+    """The state of the HTTP server: readiness."""
 
     def __init__(self) -> None:
         self.is_ready = False
 
     def heartbeat(self) -> None:
-        """The loop turns."""
+        """Ignore a heartbeat."""
 
     def mark_ready(self) -> None:
         self.is_ready = True
@@ -257,7 +259,9 @@ class _Root:
 
 
 def _told(reply: Reply) -> Mapping[str, Any]:
-    """What the helper says of a reply: statuses below zero are its own, for what is no HTTP."""
+    """Return the helper's record of a reply; a negative status is a failure without an HTTP
+    response.
+    """
     if reply.status < 0:
         return {"error": reply.body.decode(), "message": "it is simulated"}
     return read_node(reply.status, reply.headers, reply.body)

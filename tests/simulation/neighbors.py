@@ -1,14 +1,13 @@
-"""What somebody who listens to LLDP on a node may know, by the rules of the label contract: the
-oracle's ears.
+"""LLDP neighbors of a node as the label contract defines them; the oracle's model of reception.
 
-    a sender counts until its TTL expires or a shutdown, and GRACE seconds more; so it does when its
-    link is down
+    a sender counts until its TTL expires or it shuts down, and for GRACE seconds more; the same
+    applies to a link that goes down
     its first identity counts at once; one that contradicts it counts after two frames
-    the first sender stays first until it goes, or another has sent since the link came up and it
-    has not
+    the first sender is selected until it is gone, or until only another one has sent since the
+    link came up
 
-Invariant: nothing here is the agent's. Where the contract leaves open which of two is
-right, both are.
+Invariants: shares no code with the agent; where the contract permits either of two neighbors, both
+are right.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Identity = tuple[str, str, str | None]  # device, port, the port's name
 
 
 class Said(NamedTuple):
-    """One frame; not `sure`: it may have been lost in a flood."""
+    """One received frame; not `sure`: it may have been lost in a flood."""
 
     source: bytes
     identity: Identity
@@ -40,24 +39,24 @@ class Sender:
     said: Identity
     last: float
     ttl: int
-    era: int  # how often the link had come up
+    era: int  # number of times that the link had come up
     alike: int = 1
     doubtful: bool = False  # a frame of the present `alike` may have been lost
     parted: float | None = None
-    lost: bool = False  # it may have been let go of, and may not
+    lost: bool = False  # the agent may have dropped it
 
     def end(self) -> float:
-        """When it stops to count."""
+        """Return the time at which the sender stops counting."""
         return (self.last + self.ttl if self.parted is None else self.parted) + GRACE
 
     def repeats(self, now: float, said: Said, era: int) -> bool:
-        """A frame says what is known for certain."""
+        """Return True if a frame repeats a confirmed identity unchanged."""
         known = self.may_be == {said.identity} and self.alike >= SURE and self.parted is None
         same = said.identity == self.said and said.ttl == self.ttl and era == self.era
         return known and same and self.end() >= now
 
     def hear(self, said: Identity, *, sure: bool) -> None:
-        """It has spoken again."""
+        """Record the identity of a further frame."""
         self.alike, self.doubtful = (
             (self.alike + 1, self.doubtful) if said == self.said else (1, False)
         )
@@ -77,14 +76,14 @@ class Ear:
     first: bytes | None = None
     era: int = 0
     down_since: float | None = None
-    forgotten: bool = False  # whoever listened may have let go of all it knew
-    ended: bool = False  # somebody was known, and is not any more
-    doubted: bool = False  # or was forgotten before
-    goodbye: float | None = None  # when somebody left of whom nothing was known
+    forgotten: bool = False  # the agent may have dropped all neighbors
+    ended: bool = False  # a neighbor was known, and is gone
+    doubted: bool = False  # or may have been dropped before
+    goodbye: float | None = None  # time of a shutdown frame of an unknown sender
 
 
 class Hearing:
-    """All netdevs."""
+    """The neighbors of all netdevs."""
 
     def __init__(self) -> None:
         self.ears: dict[str, Ear] = {}
@@ -93,7 +92,7 @@ class Hearing:
         return self.ears.setdefault(netdev, Ear())
 
     def link(self, netdev: str, now: float, *, up: bool) -> None:
-        """The link is up, or down."""
+        """Record that the link is up, or down."""
         ear = self.ear(netdev)
         if up and ear.down_since is not None:
             if now >= ear.down_since + GRACE and not ear.forgotten:
@@ -104,7 +103,7 @@ class Hearing:
             ear.down_since = now
 
     def frame(self, netdev: str, now: float, said: Said) -> bool:
-        """A frame was delivered; whether it tells anything new."""
+        """Record a delivered frame; return True if it changes anything."""
         ear = self.ear(netdev)
         sender = ear.senders.get(said.source)
         if sender and said.sure and not ear.forgotten and sender.repeats(now, said, ear.era):
@@ -119,12 +118,12 @@ class Hearing:
         return True
 
     def forget(self, netdev: str) -> None:
-        """Nobody looked after this netdev for a while."""
+        """Record that the netdev was not observed for a while."""
         self.ear(netdev).forgotten = True
 
     def neighbors(self, netdev: str, now: float) -> tuple[set[Identity], bool]:
-        """Who may rightly be called the neighbour now; and whether it may be unknown who that
-        is.
+        """Return the neighbors that are right now, and whether it is permitted that none is
+        known.
         """
         ear = self.ear(netdev)
         down = ear.down_since is not None and now >= ear.down_since + GRACE
@@ -150,7 +149,7 @@ class Hearing:
         if first is None or first.lost:
             ear.first = next(iter(ear.senders)) if len(ear.senders) == 1 else None
             return anybody
-        if first.alike < SURE or first.doubtful:  # another that is sure of itself takes its place
+        if first.alike < SURE or first.doubtful:  # another, confirmed sender replaces it
             ear.first = (
                 None
                 if any(one.alike >= SURE for one in ear.senders.values() if one is not first)
@@ -165,7 +164,7 @@ class Hearing:
         return first.may_be | {said for one in newer for said in one.may_be}
 
     def next_change(self, now: float) -> float:
-        """When something ends by itself."""
+        """Return the time at which an entry next expires."""
         ends = [sender.end() for ear in self.ears.values() for sender in ear.senders.values()]
         ends += [ear.down_since + GRACE for ear in self.ears.values() if ear.down_since is not None]
         ends += [ear.goodbye + GRACE for ear in self.ears.values() if ear.goodbye is not None]
@@ -180,7 +179,7 @@ def _speaks(ear: Ear, sender: Sender | None, now: float, said: Said) -> None:
         sender = ear.senders[said.source] = fresh
     else:
         sender.hear(said.identity, sure=said.sure and not ear.forgotten)
-    if ear.forgotten:  # whoever was known before may have been forgotten, and this be the first
+    if ear.forgotten:  # earlier neighbors may have been dropped, and this one be selected
         for other in ear.senders.values():
             other.lost = True
     sender.last, sender.ttl, sender.era, sender.parted, sender.lost = (

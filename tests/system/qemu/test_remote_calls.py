@@ -1,4 +1,4 @@
-"""The wire to a program in the machine, with a program that is none."""
+"""The connection to a program in the machine, with a program outside of any machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.qemu.machine import Machine, MachineError, Result
-from tests.support.qemu.orders import PORT, Desk, OrderError, serve
+from tests.support.qemu.remote_calls import PORT, Desk, OrderError, serve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """Somebody who takes orders."""
+    """A node with commands."""
 
     def add(self, one: int, other: int) -> int:
         return one + other
@@ -28,8 +28,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pretended(Machine):
-    """A machine whose program runs outside, and ends with this status; without a program where it
-    is None.
+    """A machine whose program runs outside, and ends with this status; without a program if
+    it is None.
     """
 
     status: int | None = 0
@@ -53,14 +53,14 @@ def desk(folder: Path, status: int | None = 0) -> Desk:
 
 
 def test_an_order_returns_what_was_done(tmp_path: Path) -> None:
-    """One after the other, over one wire."""
+    """Commands run one after the other, over one connection."""
     with desk(tmp_path) as wire:
         assert [wire.order("add", 1, 2), wire.order("add", 3, 4)] == [3, 7]
 
 
 @pytest.mark.parametrize("order", [("add", "1"), ("subtract", "1", "2")])
 def test_an_order_that_fails_says_why(tmp_path: Path, order: tuple[str, ...]) -> None:
-    """With the traceback of there; the next one is done all the same."""
+    """It raises the traceback of the other end; the next one runs all the same."""
     with desk(tmp_path) as wire:
         with pytest.raises(OrderError, match="Traceback"):
             wire.order(*order)
@@ -68,18 +68,18 @@ def test_an_order_that_fails_says_why(tmp_path: Path, order: tuple[str, ...]) ->
 
 
 def test_a_program_that_ends_is_no_answer(tmp_path: Path) -> None:
-    """The order that it did not live to answer fails, with what the machine left behind."""
+    """A command without an answer fails, with the output of the machine."""
     with pytest.raises(OrderError, match=r"leave.*rc=3"), desk(tmp_path) as wire:
         wire.order("leave")
 
 
 def test_a_program_that_fails_in_the_end_is_told(tmp_path: Path) -> None:
-    """Though every order was done."""
+    """It is reported even if every command succeeded."""
     with pytest.raises(OrderError, match="the program"), desk(tmp_path, status=1) as wire:
         wire.order("add", 1, 2)
 
 
 def test_a_machine_that_does_not_boot_is_the_failure(tmp_path: Path) -> None:
-    """It is not waited for."""
+    """It is reported without waiting for the program's connection."""
     with pytest.raises(MachineError, match="it did not boot"), desk(tmp_path, status=None):
         pass

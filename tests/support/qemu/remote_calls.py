@@ -1,14 +1,13 @@
-"""Orders for a program in the emulated machine: the test outside says what is to be done, and hears
-when it is done.
+"""Remote calls to a program in the emulated machine: the test outside sends a command, and gets its
+result.
 
     test, outside                                            program, inside
     with Desk(machine, "python -m ...") as desk:  --boot-->  obey(node)
         desk.order("pull", "leaf-1", "swp1")      ["pull", "leaf-1", "swp1"]
                                                   {"value": node.pull("leaf-1", "swp1")}
 
-A line of JSON each way, over the user network that the machine has (USER_NETWORK). An order that
-fails inside fails outside, with the traceback of there; so does one that the machine does not live
-to answer.
+A line of JSON each way, over the user network of the machine (USER_NETWORK). A command that fails
+inside raises outside, with the traceback; so does one that the machine crashes under.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
 HOST, PORT = (
     "10.0.2.2",
     "ORDERS_PORT",
-)  # where the host's loopback is inside; the variable that says the port
+)  # the host's loopback as seen inside; the variable with the port
 PATIENCE = 240.0  # seconds that one order may take, and what comes up in a boot before the first
 
 
 class OrderError(Exception):
-    """What was ordered could not be done."""
+    """A command failed."""
 
 
 class Desk:
-    """A machine that runs a program, and the wire to it; within the block the program takes
-    orders.
+    """A machine that runs a program, and the connection to it; within the block the program takes
+    commands.
     """
 
     def __init__(
@@ -73,8 +72,8 @@ class Desk:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Hang up, and wait until the machine is off; what its program said is the failure, if it
-        failed.
+        """Close the connection, and wait until the machine is off; raise with the program's output
+        if it failed.
         """
         self._stack.close()
         result = self._end.result()
@@ -82,7 +81,7 @@ class Desk:
             raise OrderError(result.output)
 
     def order(self, verb: str, *arguments: object) -> Any:
-        """Have it done; what was returned."""
+        """Run a command inside; return its result."""
         try:
             _say(self._wire, [verb, *arguments])
             line = self._wire.readline()
@@ -97,7 +96,9 @@ class Desk:
 
 
 def obey(node: object) -> None:
-    """Inside: do what is ordered, each verb a method of the node, until the desk hangs up."""
+    """Inside the machine: run commands, each a method of the node, until the connection is
+    closed.
+    """
     for command in ("link set eth0 up", "address add 10.0.2.15/24 dev eth0"):
         subprocess.run(["ip", *command.split()], check=True)
     with socket.create_connection((HOST, int(os.environ[PORT])), timeout=PATIENCE) as connection:
@@ -105,7 +106,7 @@ def obey(node: object) -> None:
 
 
 def serve(connection: socket.socket, node: object) -> None:
-    """Do what is ordered over this connection, until it is closed."""
+    """Run the commands of this connection until it is closed."""
     connection.settimeout(None)
     with connection.makefile("rw") as wire:
         for line in wire:
@@ -126,7 +127,7 @@ def _say(wire: IO[str], what: object) -> None:
 
 
 def _accept(listener: socket.socket, end: Future[Result], patience: float) -> socket.socket:
-    """The program's call; why there is none, where the machine went down instead."""
+    """Accept the program's connection; raise the machine's error if it went down instead."""
     end.add_done_callback(lambda _: listener.shutdown(socket.SHUT_RDWR))
     listener.settimeout(patience)
     try:

@@ -1,9 +1,8 @@
-"""The catalogue: everything that can go wrong in a scenario, one function each, and how often it is
-drawn.
+"""The catalog of faults: one function each, with its weight in a draw.
 
-A fault is called when it begins, changes the world, and has the world change back later; it returns
-how many seconds that takes. It draws its details from the generator that it is given, so that a
-seed is a whole story.
+A fault is called when it begins, changes the world, and schedules the return to normal; it returns
+the number of seconds that takes. It draws its details from the given generator, so that a seed
+determines the scenario.
 """
 
 from __future__ import annotations
@@ -73,5 +72,5 @@ FAULTS: dict[Fault, int] = {
 
 
 def draw(rng: Random) -> Fault:
-    """One of them."""
+    """Draw one fault."""
     return rng.choices(list(FAULTS), list(FAULTS.values()))[0]

@@ -1,7 +1,8 @@
-"""How often the agent speaks: no two requests too close, none without a change but the hourly one.
+"""The rate of the agent's requests: a minimum interval, and none without a change but the hourly
+one.
 
-An attempt may be several requests (conflicts, refusals, a token that was renewed); what counts is
-when it began.
+An attempt may be several requests (conflicts, refusals, an expired token); the interval is between
+the starts of attempts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MIN_INTERVAL, RESYNC = 10.0, 3600.0
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt of the agent to tell the Node something."""
+    """One attempt of the agent to write to the Node."""
 
     start: float
     statuses: list[int | None] = field(default_factory=list)
@@ -33,22 +34,22 @@ class Attempt:
         return bool(self.statuses) and self.statuses[-1] not in (200, 201)
 
 
-class Tempo:
-    """Counts requests; `fault` is told what is wrong."""
+class RequestRate:
+    """Counts requests, and calls `fault` on a violation."""
 
     def __init__(self, fault: Callable[[float, str], None]) -> None:
-        self.spare = 1.0  # requests without a change that may be made besides the hourly ones
-        self.born = 0.0  # when the agent first saw the Node
+        self.spare = 1.0  # permitted requests without a change besides the hourly ones
+        self.born = 0.0  # when the agent first read the Node
         self._fault = fault
-        self._told: float | None = None  # when the last attempt began that made a write
+        self._told: float | None = None  # start of the last attempt that wrote
         self._idle = 0
 
     def begin(self, now: float) -> None:
-        """An agent has seen the Node."""
+        """Start a new agent, which has read the Node."""
         self.born = now
 
     def apply(self, now: float, attempt: Attempt) -> None:
-        """One request of an attempt that writes."""
+        """Record one write request of an attempt."""
         attempt.applies += 1
         if attempt.applies > 1:
             return
@@ -57,11 +58,11 @@ class Tempo:
         self._told = attempt.start
 
     def written(self, write: Write, *, labels_changed: bool) -> None:
-        """It was accepted."""
+        """Record an accepted write."""
         self._idle += not labels_changed and not _says_more(write)
 
     def end(self, now: float) -> int:
-        """The agent's life is over: how many requests it made without a change."""
+        """End the agent; return the number of its requests without a change."""
         allowed = 1 + self.spare + (now - self.born) / (0.9 * RESYNC)
         if self._idle > allowed:
             self._fault(
@@ -74,7 +75,7 @@ class Tempo:
 
 
 def _says_more(write: Write) -> bool:
-    """The annotation tells more than another time."""
+    """True if the annotation differs in more than its time."""
 
     def said(fields: Mapping[Key, str]) -> dict[str, Any] | None:
         text = fields.get(("annotations", ANNOTATION))
