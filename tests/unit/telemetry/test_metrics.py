@@ -263,7 +263,7 @@ def test_the_text_is_of_the_last_observation() -> None:
     metrics = fed(observation([eth("mlx5_0", 0)], lldp=Seen(links)))
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
     metrics.frame_repeated("eth0", 1234.0)
-    assert of(metrics, "bwagent_neighbor_last_heard_timestamp_seconds") == {("mlx5_0",): 1234.0}
+    assert of(metrics, "bwagent_neighbor_last_seen_timestamp_seconds") == {("mlx5_0",): 1234.0}
     metrics.observed(observation([ib("ibp0", 1)]), {})
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
 
@@ -311,12 +311,12 @@ def test_neighbors() -> None:
     }
     assert of(metrics, "bwagent_neighbors") == {("mlx5_0",): 2, ("mlx5_1",): 0, ("ibp0",): 1}
     assert of(metrics, "bwagent_neighbor_missing") == {("mlx5_1", "silent"): 1}
-    heard = "bwagent_neighbor_last_heard_timestamp_seconds"
-    assert of(metrics, heard) == {("mlx5_0",): 999.5, ("ibp0",): 1000.0}
+    last_seen = "bwagent_neighbor_last_seen_timestamp_seconds"
+    assert of(metrics, last_seen) == {("mlx5_0",): 999.5, ("ibp0",): 1000.0}
     metrics.frame_repeated("eth1", 1030.0)
     metrics.frame_repeated("eth2", 1030.0)  # an unknown neighbor
     metrics.frame_repeated("eth9", 1030.0)
-    assert of(metrics, heard) == {("mlx5_0",): 1030.0, ("ibp0",): 1000.0}
+    assert of(metrics, last_seen) == {("mlx5_0",): 1030.0, ("ibp0",): 1000.0}
 
 
 def test_a_neighbor_that_changed_its_name_leaves_nothing() -> None:
