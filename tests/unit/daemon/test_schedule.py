@@ -341,6 +341,7 @@ def test_lost_time_is_followed_by_an_observation_and_soon_a_request() -> None:
 EVENTS = st.lists(st.tuples(st.floats(0, 3000), st.sampled_from("abcd")), max_size=60)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     EVENTS,
