@@ -191,6 +191,7 @@ class RdmaDevice:
     driver: str | None = None  # device/driver
     virtual_function: bool = False  # device/physfn exists
     nvswitch_management: bool | None = None  # device/vpd carries SW_MNG
+    vpd_unread: bool = False  # device/vpd is there and cannot be read, though root may
     node_type: str | None = None  # node_type: "CA" | "RNIC" | ...
     node_guid: str | None = None
     sys_image_guid: str | None = None

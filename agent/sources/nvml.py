@@ -61,6 +61,8 @@ def _bus_without_gpus(reader: Reader) -> Absent | Failed | None:
     # any() stops at the first: a node has hundreds of functions, read in every observation.
     if any(_is_gpu(reader, function) for function in functions):
         return None
+    if reader.problems:
+        return Failed("the PCI bus could not be read completely")
     return Absent("no NVIDIA GPU on the PCI bus")
 
 

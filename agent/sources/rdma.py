@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
 from agent.sources.front_end import default_route_netdevs
+from agent.sources.hidden import with_hidden
 from agent.sources.pci import infiniband_controllers
-from agent.sources.rdma_device import CLASS, read_device
+from agent.sources.rdma_device import CLASS, linked_pci, read_device
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
         return Reading(Failed(str(error)), tuple(reader.problems))
     readings = _read_devices(host, names, routed or frozenset())
     problems = [problem for _, more in readings for problem in more]
-    outcome = _outcome(tuple(device for device, _ in readings), routed)
+    outcome = _outcome(with_hidden([device for device, _ in readings]), routed)
     return Reading(outcome, (*reader.problems, *problems))
 
 
@@ -104,7 +105,8 @@ def _read_devices(host: Host, names: list[str], routed: Routed) -> list[DeviceRe
     jobs = {name: _job(host, routed, name) for name in names if not _is_excluded(host, name)}
     results = host.readers.read(jobs, host.deadline)
     return [
-        results.get(name) or _blocked(name) if name in jobs else _excluded(name) for name in names
+        results.get(name) or _blocked(host.root, name) if name in jobs else _excluded(name)
+        for name in names
     ]
 
 
@@ -129,7 +131,7 @@ def _read_device(root: Root, constants: Constants, routed: Routed, name: str) ->
         if _has_vanished(reader, device):
             device = RdmaDevice(name, failure="it vanished while it was read")
     except Unavailable:
-        return _blocked(name)
+        return _blocked(root, name)
     return device, reader.problems
 
 
@@ -138,8 +140,8 @@ def _has_vanished(reader: Reader, device: RdmaDevice) -> bool:
     return bool(device.ports) and reader.names(f"{CLASS}/{device.name}/ports") is None
 
 
-def _blocked(name: str) -> DeviceReading:
-    """Return a device whose reads block; facts that were read before the block are dropped."""
+def _blocked(root: Root, name: str) -> DeviceReading:
+    """Return a device whose reads block: its PCI address is all that is known of it."""
     text = "a read blocked in the kernel: no fact of this device is known"
     problem = Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
-    return RdmaDevice(name, failure="blocks"), [problem]
+    return RdmaDevice(name, failure="blocks", pci=linked_pci(Reader(root, SOURCE), name)), [problem]

@@ -7,6 +7,7 @@ Invariants of `Reader`:
 - An errno in NOT_AVAILABLE means that the attribute does not exist: the value is None. This is the
   only list of such errnos.
 - ETIMEDOUT raises Unavailable.
+- By `decisive`, any errno that is not in NOT_AVAILABLE raises Undecided.
 - Any other error, and any malformed value, becomes one `Problem` and None; other attributes are
   not affected.
 """
@@ -17,7 +18,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed, Unavailable, Undecided
 from agent.model import Problem, natural
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class Reader:
         self.problems: list[Problem] = []
         self._root = root
         self._source = source
+
+    @property
+    def decisive(self) -> Reader:
+        """The same reader for the reads that decide the role of a port: it raises Undecided."""
+        return _DecisiveReader(self._root, self._source, self.problems)
 
     def data(self, path: str, limit: int = PAGE) -> bytes | None:
         """Read up to `limit` bytes of a file."""
@@ -179,6 +185,20 @@ class Reader:
             raise Unavailable(f"/{path}: timed out in the kernel") from error
         if number not in NOT_AVAILABLE and number not in quiet:
             self.report(path, os.strerror(number), errno.errorcode.get(number))
+
+
+class _DecisiveReader(Reader):
+    """A Reader that reports a failed read, and raises Undecided."""
+
+    def __init__(self, root: Root, source: str, problems: list[Problem]) -> None:
+        super().__init__(root, source)
+        self.problems = problems
+
+    def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
+        before = len(self.problems)
+        super()._failed(path, error, quiet)
+        if len(self.problems) > before:
+            raise Undecided(f"/{path} cannot be read") from error
 
 
 def _decode(data: bytes, limit: int) -> str | None:
