@@ -158,6 +158,7 @@ class Netdev:
     carrier_changes: int | None = None  # carrier_changes: number of carrier losses and gains
     # address and, of a bond member, bonding_slave/perm_hwaddr; in lower case, no duplicates
     addresses: tuple[str, ...] = ()
+    phys_port_name: str | None = None  # phys_port_name: "p0"; of a representor "pf0vf1"
 
 
 @dataclass(frozen=True, slots=True)
