@@ -75,6 +75,8 @@ def _content(names: Names, path: str, data: bytes) -> bytes:
         text = _ipv4_routes(text)
     if path == "proc/net/ipv6_route":
         text = _ipv6_routes(text)
+    if path == "proc/net/dev":
+        text = _without_counters(text)
     return names.text(text).encode("utf-8", "surrogateescape")
 
 
@@ -99,6 +101,14 @@ def _ipv6_routes(text: str) -> str:
         if len(row) == 10 and row[:2] == [_ANY, "00"]
     ]
     return "\n".join([*kept, ""])
+
+
+def _without_counters(text: str) -> str:
+    """Return the names of /proc/net/dev, which follow two lines of titles."""
+    lines = text.split("\n")
+    return "\n".join(
+        [*lines[:2], *(f"{line.partition(':')[0]}:" for line in lines[2:] if line), ""]
+    )
 
 
 def _everywhere(names: Names, value: Any) -> Any:

@@ -17,7 +17,7 @@ from agent.sysfs import parse as kernel
 from agent.sysfs.reader import UNSET
 
 if TYPE_CHECKING:
-    from agent.sources.front_end import Routed
+    from agent.sources.routes import Routed
     from agent.sysfs.reader import Reader
 
     ByPort = dict[int, str | None]  # by port number

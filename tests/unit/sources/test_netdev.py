@@ -324,7 +324,8 @@ ZERO = "0" * 32
 IPV6_ROUTE = f"{ZERO} 00 {ZERO} 00 {ZERO} 00000400 00000001 00000000 00450003 e0\n"
 OVER_IPV6: Entries = {"proc/net/ipv6_route": IPV6_ROUTE.encode()}
 ROUTES += [
-    ("over IPv6", [PLAIN, routes("eno1"), OVER_IPV6], True),
+    ("over IPv6", [PLAIN, OVER_IPV6], True),
+    ("over IPv6, beside one over IPv4", [PLAIN, routes("eno1"), OVER_IPV6], False),
     ("in a table longer than a page", [PLAIN, routes(*["eno1"] * 200, "e0")], True),
 ]
 
