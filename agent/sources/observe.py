@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
 from agent.sources import pci, rdma
-from agent.sources.backend import assign, is_unread
+from agent.sources.backend import assign, is_unread, undecided
 from agent.sources.table import NAMES, SOURCES
 from agent.sources.vpd import VpdMemory
 from agent.sysfs.reader import Reader
@@ -59,7 +59,12 @@ class _Found:
         outcome = self.outcomes[rdma.SOURCE]
         self.unbound, problems = pci.unbound(host, outcome, labeled)
         self.problems += problems
-        if isinstance(outcome, Seen):
+        if not isinstance(outcome, Seen):
+            return
+        if not labeled and not host.backend and (reason := undecided(outcome.value)):
+            self.outcomes[rdma.SOURCE] = Failed(reason)
+            self.problems.append(Problem(rdma.SOURCE, rdma.SOURCE, None, reason))
+        else:
             self.ports = _assigned(host, outcome.value, self.unbound, labeled)
 
 

@@ -53,7 +53,7 @@ _NUMBER = re.compile(r"[0-9a-fA-F]*[0-9][0-9a-fA-F]*")
 _NAMES = (
     (re.compile(r"(class/infiniband)/[^/]+"), r"\1/DEV"),
     (re.compile(r"/ports/[0-9]+"), "/ports/N"),
-    (re.compile(r"/net/(?!route|ipv6)[^/]+"), "/net/IF"),
+    (re.compile(r"/net/(?!route|ipv6|dev$|ovs-system)[^/]+"), "/net/IF"),
     (re.compile(r"/pci/devices/[^/]+"), "/pci/devices/BDF"),
 )
 

@@ -24,7 +24,7 @@ NO_RDMA_LABEL = r"(backend|ib)\.coreweave\.cloud/.*: .* -> None"
 ACCELERATOR_LOST = r"network\.topology\.nvidia\.com/accelerator: .* -> None"
 ROCE_MACHINES = (
     "bnxt-re|bond-roce|cx8-roce-multiplane|front-end-vlan|h200-roce|ib-and-roce-tie|irdma-e810"
-    "|lent-to-pod|odd-neighbors|soft-roce"
+    "|lent-to-pod|odd-neighbors|ovn-kubernetes|roce-switchdev|soft-roce"
 )
 WITHOUT_RDMA = "cpu-node|empty-class"
 
@@ -45,10 +45,11 @@ ROWS = (
     # The front end of a RoCE node is the NIC with the default route. Without the routes any NIC may
     # be it: no port is published as backend ("with nothing published there are no RoCE labels").
     # An InfiniBand node does not need them.
-    Row(r"proc/net/(ipv6_)?route", NO_RDMA_LABEL, ROCE_MACHINES, "EIO|ENODEV"),
-    # A read outside of the devices' workers that blocks ends its whole source: the next one would
-    # block as well (tests/unit/sources/test_rdma.py).
-    Row(r"proc/net/(ipv6_)?route", NO_RDMA_LABEL, errors="ETIMEDOUT"),
+    Row(r"proc/net/((ipv6_)?route|dev)", NO_RDMA_LABEL, ROCE_MACHINES),
+    # The route may be on a bridge of Open vSwitch, whose uplink is then the front end. Only the
+    # addresses of its members tell which one that is.
+    Row(r"sys/class/net/ovs-system/", NO_RDMA_LABEL, ROCE_MACHINES),
+    Row(r"sys/class/net/IF/(address)?", NO_RDMA_LABEL, "ovn-kubernetes"),
     # A node has no RDMA hardware, hence 0G, if /sys is mounted (it has netdevs) and no function on
     # the whole PCI bus is an InfiniBand controller that the host drives. Before all of that is read
     # 0G would be a guess: the node may be one whose driver is about to load.

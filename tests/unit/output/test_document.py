@@ -77,6 +77,14 @@ def test_infiniband_hcas_of_several_boards_are_a_problem() -> None:
     ]
 
 
+def test_a_dark_backend_beside_another_kind_is_a_problem() -> None:
+    """Two NICs without a link are the backend, as they are more; a hint names the one with."""
+    dark = [plain(eth(f"mlx5_{bus}", bus, board_id="MT_2"), state="DOWN") for bus in (1, 2)]
+    assert problems(observed(*dark)) == []
+    (hint,) = problems(observed(*dark, eth("mlx5_9", 9)))
+    assert hint.startswith("backend: no port of MT4129 MT_2 is ACTIVE, but mlx5_9 of another kind")
+
+
 @pytest.mark.parametrize(
     ("device", "suspect"),
     [
