@@ -238,7 +238,7 @@ def _clean_up(kube: Kube, plans: Sequence[Plan]) -> None:
     sweep = Sweep(plans)
     try:
         sweep.run(kube, print_line)
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, Unavailable):
         report(f"bwagent: {_remaining(sweep, len(plans))}", 1)
         raise
     faults = [*sweep.faults, *([_remaining(sweep, len(plans))] if len(plans) > 1 else [])]

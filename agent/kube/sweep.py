@@ -11,10 +11,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from agent.errors import Unavailable
 from agent.kube.apply import apply
 from agent.kube.commands import fault_of
 from agent.kube.connection import MAX_CONNECTIONS
 from agent.kube.diff import done
+from agent.limits import thread_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,11 +47,18 @@ class Sweep:
         return [plan.node for plan in self._plans if plan.node not in self._clean]
 
     def run(self, kube: Kube, echo: Callable[[str], None]) -> None:
-        """Apply the plans; `echo` takes a line for each Node."""
+        """Apply the plans; `echo` takes a line for each Node.
+
+        Raises Unavailable if not all threads can be started.
+        """
         pool = ThreadPoolExecutor(MAX_CONNECTIONS)
-        futures = {pool.submit(apply, kube, plan): plan for plan in self._plans}
+        futures: Futures = {}
         try:
+            for plan in self._plans:
+                futures[pool.submit(apply, kube, plan)] = plan
             self._collect(futures, echo)
+        except RuntimeError as error:
+            raise Unavailable(thread_fault(error)) from error
         finally:
             pool.shutdown(cancel_futures=True)
             self._collect_rest(futures, echo)

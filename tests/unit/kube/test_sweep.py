@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.errors import Unavailable
 from agent.kube.commands import plan_cleanup
 from agent.kube.sweep import MAX_FAILURES, Sweep
 from agent.labels.table import Naming
@@ -114,3 +115,16 @@ def test_an_interruption_waits_for_what_was_sent() -> None:
     assert {*sweep.remaining, *cleaned} == {f"n{number}" for number in range(200)}
     assert not {*sweep.remaining} & {*cleaned}
     assert len(sweep.remaining) > 100
+
+
+def test_a_limit_of_threads_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent, and all Nodes remain."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sweep = Sweep(plans(3))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(Unavailable, match=r"can't start new thread: the limit of processes"):
+        sweep.run(Api(), lambda _line: None)
+    assert len(sweep.remaining) == 3
