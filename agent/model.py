@@ -109,6 +109,7 @@ class NeighborReason(Reason):
         True,
     )
     NO_NETDEV = "no-netdev", "no network device in this namespace: lent to a pod", True
+    NETDEV_NOT_RECORDED = "netdev-not-recorded", "no netdev recorded", True
     NO_ANSWER = "no-answer", "no answer to subnet management packets", True
     NO_UMAD = "no-umad", "no libibumad, or no umad device (module ib_umad)", True
     REFUSED = "refused", "the port has no subnet management interface", True

@@ -115,7 +115,7 @@ def _read_devices(host: Host, names: list[str], routed: Routed) -> list[DeviceRe
     jobs = {name: _job(host, routed, name) for name in names if not _is_excluded(host, name)}
     results = host.readers.read(jobs, host.deadline)
     return [
-        results.get(name) or _blocked(host.root, name) if name in jobs else _excluded(name)
+        results.get(name) or _late(host, name) if name in jobs else _excluded(name)
         for name in names
     ]
 
@@ -148,6 +148,14 @@ def _read_device(root: Root, constants: Constants, routed: Routed, name: str) ->
 def _has_vanished(reader: Reader, device: RdmaDevice) -> bool:
     """Return True if the device was removed during the read, so that its facts are incomplete."""
     return bool(device.ports) and reader.names(f"{CLASS}/{device.name}/ports") is None
+
+
+def _late(host: Host, name: str) -> DeviceReading:
+    """Return a device without facts: its read blocks, or there is no thread for it."""
+    if fault := host.readers.unstarted.get(name):
+        problem = Problem(SOURCE, f"/{CLASS}/{name}", "EAGAIN", f"not read: {fault}")
+        return RdmaDevice(name, failure="has no thread"), [problem]
+    return _blocked(host.root, name)
 
 
 def _blocked(root: Root, name: str) -> DeviceReading:
