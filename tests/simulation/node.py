@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 HERE, UNBOUND, GONE, LENT = "here", "unbound", "gone", "lent"
+# Devices that are no host data ports, and so never backend ports.
+SWITCH_MANAGEMENT, VIRTUAL, SUB_DEVICE = "SW_MNG", "virtual function", "SMI sub-device"
 ZERO = "0" * 32
 
 
@@ -35,6 +37,8 @@ class Hca:
     netdev: str | None
     peer: Peer
     backend: bool = True
+    drop: str | None = None  # why it is no host data port, if it is none
+    parent: Hca | None = None  # the HCA whose PCI function and port an SMI sub-device has
     state: str = "ACTIVE"
     where: str = HERE
     downs: int = 0  # reasons why its link is down
@@ -45,12 +49,12 @@ class Hca:
 
     @property
     def up(self) -> bool:
-        return self.downs == 0
+        return self.parent.up if self.parent else self.downs == 0
 
     @property
     def shown(self) -> bool:
         """Its folder stands in the class."""
-        return self.where in (HERE, LENT)
+        return (self.parent or self).where in (HERE, LENT)
 
     @property
     def counted(self) -> int:
@@ -91,6 +95,7 @@ class Node:
     classless: int = 0  # faults that hide the RDMA devices
     smp_trouble: int = 0  # faults that keep all questions from being asked
     front: Hca | None = None  # the NIC with the default route, which is no backend
+    dropped: list[Hca] = field(default_factory=list)  # devices that are no host data ports
     names: set[str] = field(default_factory=set)  # all that interfaces were ever called
 
     def __post_init__(self) -> None:
@@ -105,6 +110,21 @@ class Node:
         """Nothing can be said of any RDMA device."""
         return bool(self.blind or self.classless)
 
+    @property
+    def others(self) -> list[Hca]:
+        """All that is no backend: the front end, and what is dropped."""
+        return [*([self.front] if self.front else []), *self.dropped]
+
+    @property
+    def clouded(self) -> bool:
+        """A device that is no backend cannot be looked into, and may be one for all that is
+        known.
+        """
+        return any(hca.sick or hca.murky for hca in self.others)
+
+    def sub_device(self, parent: Hca) -> Hca | None:
+        return next((hca for hca in self.dropped if hca.parent is parent), None)
+
     def all(self) -> list[Hca]:
-        """The front end, too."""
-        return [*self.hcas, *([self.front] if self.front else [])]
+        """The front end and what is dropped, too."""
+        return [*self.hcas, *self.others]
