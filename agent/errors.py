@@ -3,8 +3,7 @@
     BwagentError
     ├── Malformed     input of a peer, the kernel or a snapshot does not follow its format
     ├── Unavailable   an interface is missing, not permitted, or too slow
-    │   ├── Pending   a background query has not had its first answer yet
-    │   └── Undecided a read failed on which a decision depends
+    │   └── Pending   a background query has not had its first answer yet
     └── Rejected      the API server refused a request
 
 Every message is one line that names its subject (a path, an interface, a TLV, a Node).
@@ -25,10 +24,6 @@ class Unavailable(BwagentError):
 
 class Pending(Unavailable):
     """A background query has not had its first answer yet; the next observation may have it."""
-
-
-class Undecided(Unavailable):
-    """A read failed on which the role of a port depends; the message names the file."""
 
 
 class Rejected(BwagentError):

@@ -6,9 +6,10 @@ function, ports, kind, and the attributes on which no other read depends.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from agent.errors import Unavailable, Undecided
+from agent.errors import Unavailable
 from agent.model import RdmaDevice
 from agent.sources.netdev import port_netdevs, read_netdev
 from agent.sources.rdma_port import link_layers, port_numbers, read_port
@@ -82,11 +83,11 @@ def read_device(reader: Reader, name: str, constants: Constants, routed: Routed)
     its input must not pass for one that does not apply. It has no ports then.
     """
     once = _Once(constants, _pci(reader, name))
-    try:
-        return _device(reader, name, once, routed)
-    except Undecided as error:
-        guid = once.known("sys_image_guid")
-        return RdmaDevice(name, failure=str(error), pci=once.pci, sys_image_guid=guid)
+    device = _device(reader, name, once, routed)
+    if not reader.undecided:
+        return device
+    guid = device.sys_image_guid or once.known("sys_image_guid")
+    return replace(device, failure=reader.undecided[0], ports=(), sys_image_guid=guid)
 
 
 def linked_pci(reader: Reader, name: str) -> str | None:
@@ -234,9 +235,7 @@ def _port_netdevs(
 
 def _kind(reader: Reader, base: str, layers: LinkLayers, once: _Once) -> _Kind:
     """Read the kind of a NIC; without it an Ethernet device would be a kind of its own."""
-    before = len(reader.problems)
-    hca_type = once.get("hca_type", lambda: reader.text(f"{base}/hca_type"))
-    board_id = once.get("board_id", lambda: reader.text(f"{base}/board_id"))
-    if len(reader.problems) > before and "Ethernet" in layers.values():
-        raise Undecided("its kind cannot be read")
+    deciding = reader.decisive if "Ethernet" in layers.values() else reader
+    hca_type = once.get("hca_type", lambda: deciding.text(f"{base}/hca_type"))
+    board_id = once.get("board_id", lambda: deciding.text(f"{base}/board_id"))
     return _Kind(hca_type, board_id)

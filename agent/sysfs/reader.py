@@ -7,7 +7,7 @@ Invariants of `Reader`:
 - An errno in NOT_AVAILABLE means that the attribute does not exist: the value is None. This is the
   only list of such errnos.
 - ETIMEDOUT raises Unavailable.
-- By `decisive`, any errno that is not in NOT_AVAILABLE raises Undecided.
+- Reads by `decisive` that fail, or give a malformed value, are in `undecided`, too.
 - Any other error, and any malformed value, becomes one `Problem` and None; other attributes are
   not affected.
 """
@@ -18,7 +18,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from agent.errors import Malformed, Unavailable, Undecided
+from agent.errors import Malformed, Unavailable
 from agent.model import Problem, natural
 
 if TYPE_CHECKING:
@@ -96,13 +96,14 @@ class Reader:
 
     def __init__(self, root: Root, source: str) -> None:
         self.problems: list[Problem] = []
+        self.undecided: list[str] = []  # the decisive reads that failed
         self._root = root
         self._source = source
 
     @property
     def decisive(self) -> Reader:
-        """The same reader for the reads that decide the role of a port: it raises Undecided."""
-        return _DecisiveReader(self._root, self._source, self.problems)
+        """The same reader for the reads that decide the role of a port."""
+        return _DecisiveReader(self._root, self._source, self)
 
     def data(self, path: str, limit: int = PAGE) -> bytes | None:
         """Read up to `limit` bytes of a file."""
@@ -124,7 +125,7 @@ class Reader:
         except OSError as error:
             self._failed(path, error, quiet)
         except Malformed as error:
-            self.report(path, str(error))
+            self._malformed(path, error)
         return None
 
     def value(
@@ -153,7 +154,7 @@ class Reader:
         try:
             return parse(text)
         except Malformed as error:
-            self.report(path, str(error))
+            self._malformed(path, error)
             return None
 
     def names(self, path: str) -> list[str] | None:
@@ -187,6 +188,9 @@ class Reader:
         """Add a problem with `path`; `error` is an errno's name."""
         self.problems.append(Problem(self._source, f"/{path}", error, text))
 
+    def _malformed(self, path: str, error: Malformed) -> None:
+        self.report(path, str(error))
+
     def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
         number = error.errno or 0
         if number == errno.ETIMEDOUT:
@@ -196,17 +200,21 @@ class Reader:
 
 
 class _DecisiveReader(Reader):
-    """A Reader that reports a failed read, and raises Undecided."""
+    """A Reader that also notes its failed reads in `undecided` of the reader that it belongs to."""
 
-    def __init__(self, root: Root, source: str, problems: list[Problem]) -> None:
+    def __init__(self, root: Root, source: str, reader: Reader) -> None:
         super().__init__(root, source)
-        self.problems = problems
+        self.problems, self.undecided = reader.problems, reader.undecided
 
     def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
         before = len(self.problems)
         super()._failed(path, error, quiet)
         if len(self.problems) > before:
-            raise Undecided(f"/{path} cannot be read") from error
+            self.undecided.append(f"/{path} cannot be read")
+
+    def _malformed(self, path: str, error: Malformed) -> None:
+        super()._malformed(path, error)
+        self.undecided.append(f"/{path} is malformed")
 
 
 def _decode(data: bytes, limit: int) -> str | None:

@@ -476,7 +476,10 @@ def test_a_device_whose_kind_cannot_be_read_fails(attribute: str) -> None:
     """
     errors = {f"{CLASS}/{name}/{attribute}": EIO for name in ("mlx5_0", "ibp1")}
     devices = seen(Kernel(hca("mlx5_0", A, "Ethernet"), hca("ibp1", B), errors=errors))
-    assert (devices["mlx5_0"].failure, devices["mlx5_0"].ports) == ("its kind cannot be read", ())
+    assert (devices["mlx5_0"].failure, devices["mlx5_0"].ports) == (
+        f"/{CLASS}/mlx5_0/{attribute} cannot be read",
+        (),
+    )
     assert (devices["ibp1"].failure, len(devices["ibp1"].ports)) == (None, 1)
 
 
