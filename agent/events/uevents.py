@@ -48,11 +48,18 @@ class UeventMonitor:
             device = self._monitor.poll(0)
             if device is None:
                 break
-            found |= self._events(device)
+            found |= self._decoded(device)
         return found
 
     def close(self) -> None:
         self._monitor = None  # libudev closes the socket with the last reference
+
+    def _decoded(self, device: Any) -> set[Event]:
+        """Return the events of one uevent; "resync" if a name in it is not UTF-8."""
+        try:
+            return self._events(device)
+        except UnicodeDecodeError:  # by pyudev: any bytes but a few are a netdev name
+            return {Event("resync", "uevents")}
 
     def _events(self, device: Any) -> set[Event]:
         """Return the events of one uevent; a rename ("move") names the old device as well."""

@@ -156,7 +156,7 @@ class Listener:
     def _drop_unusable(self) -> None:
         """Close the sockets of other netdevs, and those whose netdev is gone or was renamed."""
         for netdev, sock in list(self._sockets.items()):
-            if netdev not in self._wanted or _bound_to(sock) != netdev:
+            if netdev not in self._wanted or _bound_to(sock)[0] != netdev:
                 self._drop(netdev)
 
     def _check_permission(self) -> None:
@@ -186,7 +186,7 @@ class Listener:
     def _drain(self, fd: int) -> Iterable[Frame]:
         netdev = self._names[fd]
         sock = self._sockets[netdev]
-        own: bytes = sock.getsockname()[4]
+        _, own = _bound_to(sock)
         for _ in range(MAX_FRAMES):
             data = _receive(sock)
             if data is None:
@@ -265,10 +265,17 @@ def _attach(sock: socket.socket, program: list[Instruction]) -> None:
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program_header)
 
 
-def _bound_to(sock: socket.socket) -> str:
-    """Return the present name of the netdev that a socket is bound to; "" if it is gone."""
-    name: str = sock.getsockname()[0]
-    return name
+def _bound_to(sock: socket.socket) -> tuple[str, bytes]:
+    """Return the present name and the MAC address of the netdev that a socket is bound to.
+
+    The name is "" if the netdev is gone, or was renamed to bytes that are not UTF-8, which Python
+    refuses to decode (Modules/socketmodule.c, makesockaddr).
+    """
+    try:
+        name, _, _, _, address = sock.getsockname()
+    except UnicodeDecodeError:
+        return "", b""
+    return name, address
 
 
 def _receive(sock: socket.socket) -> bytes | None:
@@ -282,6 +289,8 @@ def _receive(sock: socket.socket) -> bytes | None:
             if error.errno in _DOWN | _AGAIN:
                 return None
             raise
+        except UnicodeDecodeError:  # see _bound_to(); the frame is lost, and `watch` closes this
+            return None
         if address[2] != socket.PACKET_OUTGOING:
             return _with_tag(data, ancillary)
 

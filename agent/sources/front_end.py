@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.sysfs import parse as kernel
-from agent.sysfs.reader import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -37,7 +36,7 @@ def default_route_netdevs(reader: Reader) -> Routed | None:
 
 
 def _netdevs_of_tables(reader: Reader) -> Routed:
-    tables = (reader.value(path, parse, TABLE) for path, parse in ROUTES)
+    tables = (reader.parsed(path, reader.table(path), parse) for path, parse in ROUTES)
     return frozenset().union(*filter(None, tables))
 
 

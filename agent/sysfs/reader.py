@@ -121,6 +121,23 @@ class Reader:
             self.report(path, str(error))
         return None
 
+    def table(self, path: str) -> str | None:
+        """Read a procfs table as text, without the lines that are not printable UTF-8.
+
+        A netdev name may have any bytes but a few, and that of one netdev hides no other line.
+        """
+        try:
+            lines, left_out = _printable_lines(self._root.read(path, TABLE + 1), TABLE)
+        except OSError as error:
+            self._failed(path, error)
+        except Malformed as error:
+            self.report(path, str(error))
+        else:
+            if left_out:
+                self.report(path, f"lines left out that are not printable UTF-8: {left_out}")
+            return "\n".join(lines)
+        return None
+
     def value(
         self,
         path: str,
@@ -181,9 +198,26 @@ class Reader:
             self.report(path, os.strerror(number), errno.errorcode.get(number))
 
 
-def _decode(data: bytes, limit: int) -> str | None:
+def _printable_lines(data: bytes, limit: int) -> tuple[list[str], int]:
+    """Return the lines that are printable UTF-8, and the number of others."""
+    _check_length(data, limit)
+    lines = data.rstrip(b"\n").split(b"\n")
+    found = [text for line in lines if (text := _printable(line)) is not None]
+    return found, len(lines) - len(found)
+
+
+def _printable(line: bytes) -> str | None:
+    text = line.decode("utf-8", "surrogateescape")  # surrogates do not print
+    return text if text.replace("\t", "").isprintable() else None
+
+
+def _check_length(data: bytes, limit: int) -> None:
     if len(data) > limit:
         raise Malformed(f"longer than {limit} bytes")
+
+
+def _decode(data: bytes, limit: int) -> str | None:
+    _check_length(data, limit)
     try:
         text = data.decode().strip()
     except UnicodeDecodeError:

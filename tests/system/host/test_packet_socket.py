@@ -5,6 +5,7 @@ decoder.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 NAMED = identity(b"\x04" + MAC, b"\x05swp1") + tlv(5, b"leaf-1") + END
 CHASSIS_TYPES = {"mac": 4, "ip": 5, "ifname": 6, "local": 7}
 PORT_TYPES = {"mac": 3, "ip": 4, "ifname": 5, "local": 7}
+NO_TEXT = os.fsdecode(b"\xff\xfe0")  # a netdev name that is not UTF-8
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -255,6 +257,21 @@ def test_a_renamed_netdev_is_received_under_its_new_name(
     assert node.call(listener.watch, ["eth0", "rail0"]) == {"eth0": "ENODEV: No such device"}
     peer.send("wire0", ethernet(NAMED))
     assert [frame.netdev for frame in listener.receive(PATIENCE)] == ["rail0"]
+
+
+def test_a_netdev_whose_name_is_no_text_is_gone(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """Nothing is received on it, and nothing breaks; under its old name it is received again."""
+    node.call(listener.watch, ["eth0"])
+    node.ip("link", "set", "eth0", "name", NO_TEXT)
+    peer.send("wire0", *[ethernet(NAMED)] * 3)
+    assert frames(listener) == []
+    assert node.call(listener.watch, ["eth0"]) == {"eth0": "ENODEV: No such device"}
+    node.ip("link", "set", NO_TEXT, "name", "eth0")
+    assert node.call(listener.watch, ["eth0"]) == {}
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(listener, 1) == [ethernet(NAMED)]
 
 
 @pytest.mark.parametrize("looked", [True, False])

@@ -67,6 +67,7 @@ READS: list[tuple[str, Callable[[Reader], object]]] = [
     ("value", lambda reader: reader.value(FILE, int)),
     ("names", lambda reader: reader.names(FILE)),
     ("link", lambda reader: reader.link(FILE)),
+    ("table", lambda reader: reader.table(FILE)),
 ]
 every_read = pytest.mark.parametrize(
     "read", [read for _, read in READS], ids=[name for name, _ in READS]
@@ -150,6 +151,29 @@ def test_what_is_no_text_is_a_problem(data: bytes) -> None:
     (problem,) = subject.problems
     assert problem.error is None
     assert len(problem.text) < 80
+
+
+@pytest.mark.parametrize("odd", [b"\xff\xfe0", b"a\x1b[2J", "\u202ea".encode(), b"a\x0bb", b"\xc3"])
+def test_an_odd_line_hides_no_other_line_of_a_table(odd: bytes) -> None:
+    """A netdev name may have any bytes but a few; the lines that have such a name are counted."""
+    subject = reader(b"Iface\tFlags\neth0\t0003\n" + odd + b"\t0003\n" + odd + b"\t1\neth1\t0003\n")
+    assert subject.table(FILE) == "Iface\tFlags\neth0\t0003\neth1\t0003"
+    text = "lines left out that are not printable UTF-8: 2"
+    assert subject.problems == [Problem("rdma", f"/{FILE}", None, text)]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"e\t1", b"e\t1\n"])
+def test_a_table_has_the_lines_of_its_file(data: bytes) -> None:
+    """None at all is no problem."""
+    subject = reader(data)
+    assert (subject.table(FILE), subject.problems) == (data.decode().rstrip("\n"), [])
+
+
+def test_a_table_is_bounded() -> None:
+    """One that is longer than the limit is refused as a whole."""
+    subject = reader(b"x" * (TABLE + 1))
+    assert subject.table(FILE) is None
+    assert [problem.text for problem in subject.problems] == [f"longer than {TABLE} bytes"]
 
 
 def test_reads_are_bounded() -> None:
