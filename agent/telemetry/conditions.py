@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.kube.session import Refusal
     from agent.kube.plan import ForeignField
     from agent.kube.reconcile import Result
+    from agent.kube.session import Refusal
     from agent.model import Problem
     from agent.telemetry.log import Log, Value
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from agent.kube.session import Outcome
     from agent.kube.plan import Plan
     from agent.kube.reconcile import Result
+    from agent.kube.session import Outcome
 
 
 class Change(NamedTuple):
