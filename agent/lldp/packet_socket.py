@@ -9,10 +9,6 @@ that was deleted, renamed or moved to another namespace leaves its socket withou
 another name, permanently. getsockname() shows that: the kernel returns the present name of the
 bound ifindex, none if it is gone. `Listener.watch` compares it each time and replaces the socket.
 
-Frames to other addresses are dropped: bridges forward them, so that any station of the broadcast
-domain could pass for the switch. The three group addresses are filtered by bridges (IEEE Std
-802.1AB-2016, 7.1; 802.1Q, 8.6.3).
-
 The kernel removes a VLAN tag before it dispatches packets by ethertype (net/core/dev.c,
 __netif_receive_skb_core). So a frame with one tag arrives untagged, and a frame with two tags does
 not arrive.
@@ -39,14 +35,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
-from agent.lldp.frame import (
-    ETHERTYPE,
-    NEAREST_BRIDGE,
-    NEAREST_CUSTOMER_BRIDGE,
-    NEAREST_NON_TPMR_BRIDGE,
-    TPIDS,
-    Frame,
-)
+from agent.lldp.frame import ETHERTYPE, GROUPS, MAX_FRAME, TPIDS, Frame, drop_reason
 from agent.lldp.socket_filter import lldp_program
 from agent.lldp.socket_opener import SocketOpener, run_at_once
 
@@ -58,8 +47,6 @@ if TYPE_CHECKING:
 
     Ancillary = tuple[int, int, bytes]  # level, type, payload
 
-GROUPS = (NEAREST_BRIDGE, NEAREST_NON_TPMR_BRIDGE, NEAREST_CUSTOMER_BRIDGE)
-MAX_FRAME = 1518  # octets, with a VLAN tag four more
 RECEIVE_BUFFER = 1 << 16  # octets for each socket; the kernel doubles it for its own overhead
 MAX_FRAMES = 64  # taken from a socket in one call of `receive`
 
@@ -89,7 +76,7 @@ class Listener:
     `run` runs a call that may wait for the kernel's rtnl lock: at once, or in another thread, and
     the socket is open later. `open_socket` opens the socket of a netdev, or raises OSError.
 
-    `dropped` counts discarded frames by reason: "oversize", "destination", "own".
+    `dropped` counts discarded frames by reason (agent/lldp/frame.py, drop_reason).
     """
 
     def __init__(
@@ -196,20 +183,10 @@ class Listener:
 
     def _accepts(self, data: bytes, own: bytes) -> bool:
         """Return True for a frame to keep, else count it; `own` is the netdev's MAC address."""
-        reason = _fault(data, own)
+        reason = drop_reason(data, own)
         if reason:
             self.dropped[reason] += 1
         return reason is None
-
-
-def _fault(data: bytes, own: bytes) -> str | None:
-    """Return the reason to discard a frame, if there is one."""
-    tagged = int.from_bytes(data[12:14], "big") in TPIDS
-    if len(data) > MAX_FRAME + 4 * tagged:
-        return "oversize"
-    if data[:6] not in GROUPS:
-        return "destination"
-    return "own" if data[6:12] == own else None  # a NIC's firmware may announce the NIC
 
 
 def open_lldp_socket(netdev: str, *, openvswitch: bool) -> socket.socket:

@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.errors import Malformed, Unavailable
-from agent.lldp.frame import decode
+from agent.lldp import pcap
+from agent.lldp.frame import Frame, decode
 from agent.lldp.packet_socket import MAX_FRAMES, Listener
+from agent.lldp.snapshot import load
+from agent.snapshot.files import SnapshotFiles
+from agent.snapshot.tree import MemoryStore
 from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
 from tests.support.real_parts import require
 from tests.support.switch import (
@@ -406,6 +410,22 @@ def test_jumbo_frames_are_dropped(
     peer.send("wire0", ethernet(NAMED).ljust(9000, b"\0"))
     assert [len(frame) for frame in frames(all_ethertypes, 2)] == [1518, 1522]
     assert all_ethertypes.dropped == {"oversize": 3, "destination": 0, "own": 0}
+
+
+def test_a_replay_has_the_frames_that_were_received(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """Of all that a capture on the wire has."""
+    for namespace, netdev in ((peer, "wire0"), (node, "eth0")):
+        namespace.ip("link", "set", netdev, "mtu", "9000")
+    destinations = ("0180c200000e", "ffffffffffff", "0180c2000003", "02000000cafe", "0180c2000000")
+    sent = [ethernet(NAMED, destination=destination) for destination in destinations]
+    sent += [ethernet(NAMED).ljust(length, b"\0") for length in (1518, 1519, 9000)]
+    node.call(listener.watch, ["eth0"])
+    peer.send("wire0", *sent)
+    captured = pcap.write([Frame("eth0", when, data) for when, data in enumerate(sent)])
+    replayed = load(SnapshotFiles(MemoryStore({"lldp/eth0.pcap": captured})), {})
+    assert [frame.data for frame in replayed.received["eth0"]] == frames(listener, 4)
 
 
 def test_a_flood_on_one_port_leaves_the_others_their_turn(
