@@ -308,6 +308,17 @@ def test_a_frame_that_bridges_forward_is_dropped(frame: bytes, reason: str | Non
     assert drop_reason(frame, bytes.fromhex("02000000cafe")) == reason
 
 
+@given(
+    st.sampled_from(CASES), st.sampled_from([6, 8, 9, 126, 127]), st.binary(max_size=511), st.data()
+)
+def test_a_tlv_that_is_not_decoded_changes_nothing(
+    case: Case, kind: int, value: bytes, data: st.DataObject
+) -> None:
+    """Whatever is in it, and wherever it is behind the mandatory ones."""
+    at = data.draw(st.sampled_from(sorted(boundaries(case))))
+    assert decode(case.data[:at] + tlv(kind, value) + case.data[at:]) == case.value
+
+
 def value_of(frame: bytes) -> LldpNeighbor | None:
     """The value of a frame, or None."""
     try:
