@@ -24,15 +24,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 @lru_cache(4096)  # every observation sorts the same few names
-def natural(name: str) -> tuple[str | int, ...]:
+def natural(name: str) -> tuple[str | tuple[int, str], ...]:
     """Return the sort key of natural order: mlx5_9 before mlx5_10."""
     return tuple(
-        int(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
+        _number(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
     )
+
+
+def _number(digits: str) -> tuple[int, str]:
+    """Return the sort key of a number; int() refuses more than 4,300 digits."""
+    significant = digits.lstrip("0")
+    return len(significant), significant
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,12 +140,16 @@ class Reader:
         return self.parsed(path, self.text(path, limit, quiet=quiet), parse)
 
     def table(self, path: str, parse: Callable[[str], T]) -> T | None:
-        """Read a procfs table and parse it; of one that is too long, the lines at its beginning."""
+        """Read a procfs table and parse it; of one that is too long, the lines at its beginning.
+
+        A line that is not printable UTF-8 is left out: a netdev name may have any bytes but a few,
+        and that of one netdev hides no other line.
+        """
         data = self.data(path, TABLE)
         if data is None:
             return None
         whole = data if len(data) < TABLE else data[: data.rfind(b"\n") + 1]
-        return self.parsed(path, whole.decode("utf-8", "replace"), parse)
+        return self.parsed(path, "\n".join(_printable_lines(whole)), parse)
 
     def parsed(self, path: str, text: str | None, parse: Callable[[str], T]) -> T | None:
         """Parse a text that was read from `path`; report Malformed."""
@@ -215,6 +219,17 @@ class _DecisiveReader(Reader):
     def _malformed(self, path: str, error: Malformed) -> None:
         super()._malformed(path, error)
         self.undecided.append(f"/{path} is malformed")
+
+
+def _printable_lines(data: bytes) -> list[str]:
+    """Return the lines that are printable UTF-8."""
+    lines = data.rstrip(b"\n").split(b"\n")
+    return [text for line in lines if (text := _printable(line)) is not None]
+
+
+def _printable(line: bytes) -> str | None:
+    text = line.decode("utf-8", "surrogateescape")  # surrogates do not print
+    return text if text.replace("\t", "").isprintable() else None
 
 
 def _decode(data: bytes, limit: int) -> str | None:
