@@ -302,6 +302,26 @@ def test_an_extended_expiry_is_observed_later() -> None:
     assert pacer.step(70.0).observe
 
 
+def test_an_extension_causes_no_loop() -> None:
+    """An expiry within MIN_OBSERVE_INTERVAL of the last observation waits until its end."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY, expires_at=50.0)
+    pacer.extend(0.2, 0.3)
+    assert not pacer.step(0.3).observe
+    assert pacer.step(RECHECK_DELAY + MIN_OBSERVE_INTERVAL).observe
+
+
+def test_a_trigger_postpones_no_observation_that_is_due() -> None:
+    """The one that the first read of the Node causes, half a second after the last."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY)
+    pacer.node_read(0.5, 0.0)
+    pacer.trigger(0.5)
+    assert pacer.step(0.5).observe
+
+
 def test_nothing_is_applied_before_the_first_observation() -> None:
     """The Node was read, the node was not observed: there is nothing to apply."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
@@ -334,6 +354,42 @@ def test_lost_time_is_followed_by_an_observation_and_soon_a_request() -> None:
     world.run(1100.0 + OVERDUE_RESYNC_INTERVAL)
     assert world.looks[-2:] == [1100.0, pytest.approx(1100.0 + RECHECK_DELAY)]
     assert len(world.requests) == asked + 1
+
+
+def settled(age: float, chance: float) -> Schedule:
+    """The schedule of an agent whose Node, read at 0 s, has what is desired."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: chance)
+    pacer.node_read(0.0, age)
+    pacer.observed(0.0)
+    pacer.set_desired("a")
+    pacer.apply_started(0.0)
+    pacer.apply_succeeded(0.0, "a", requests=0)
+    return pacer
+
+
+@pytest.mark.parametrize(
+    ("age", "left"),
+    [(0.0, 3600), (2400.0, 1200), (3590.0, 60), (DAY, 60), (-7200.0, 3600)],
+)
+def test_the_first_refresh_depends_on_the_age_of_the_annotation(age: float, left: float) -> None:
+    """It is due within `resync` of the annotation's time, at a random moment: an overdue one within
+    a minute, one from the future, written by a clock that is fast, within `resync` of now.
+    """
+    pacer = settled(age, 0.5)
+    assert not pacer.step(left / 2 - 1).resync
+    assert pacer.step(left / 2).resync
+
+
+def test_time_lost_again_and_again_postpones_no_request() -> None:
+    """A machine that is suspended every second has its Node refreshed within a minute all the
+    same.
+    """
+    pacer = settled(0.0, 0.9)
+    for now in range(100, 154):
+        pacer.resync(now)
+        assert not pacer.step(now).apply
+    pacer.resync(154)
+    assert pacer.step(154).resync
 
 
 EVENTS = st.lists(st.tuples(st.floats(0, 3000), st.sampled_from("abcd")), max_size=60)

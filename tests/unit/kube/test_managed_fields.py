@@ -98,6 +98,17 @@ def test_owned_by_managed_fields() -> None:
     assert owned_labels(found, KEYS) == {FLAVOR: "roce"}
 
 
+def test_the_other_managers_of_a_field() -> None:
+    """All of them, in the order of managedFields, beside the agent or without it."""
+    theirs = {"nfd": {SPEED: "1G", FLAVOR: "roce"}, "kubectl-edit": {SPEED: "1G"}}
+    state = state_of(node({FLAVOR: "roce"}, theirs))
+    assert state.others == {
+        Field(LABEL, SPEED): ("nfd", "kubectl-edit"),
+        Field(LABEL, FLAVOR): ("nfd",),
+    }
+    assert Field(LABEL, FLAVOR) in state.managed
+
+
 @pytest.mark.parametrize("path", ["fieldsV1", "f:metadata", "f:labels"])
 @pytest.mark.parametrize("odd", [None, [], "x", 7, {"f:metadata": None}, {"x": {}, "f:": {}}])
 def test_malformed_managed_fields(path: str, odd: object) -> None:

@@ -398,6 +398,13 @@ def test_the_source_of_another_fabric_holds_nothing_of_this_one() -> None:
     assert not [label for label in found.labels if ".ibp1." in label]
 
 
+def test_switching_off_lldp_holds_nothing_of_an_infiniband_port() -> None:
+    """Its link is down, so its labels go; those of an interface that LLDP may have seen stay."""
+    before = about("ibp0", "old", "1") | about("mlx5_1", "old-1", "1", "n1")
+    found = rendered(hcas("ibp0"), before, lldp=OFF, off=frozenset({"lldp"}), ib=seen(gone("ibp0")))
+    assert neighbors(found) == about("mlx5_1", "old-1", "1", "n1")
+
+
 def test_switching_off_the_ports_holds_all() -> None:
     """`probe --source lldp`: neighbors that were seen are published."""
     found = rendered(

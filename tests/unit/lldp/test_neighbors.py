@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -29,9 +30,11 @@ def leaf_frame(  # noqa: PLR0913 - each is a TLV
     destination: str = NEAREST,
     enabled: int = BRIDGE,
     chassis: bytes = b"\x04" + MAC,
+    description: str | None = None,
 ) -> bytes:
     """A frame of a switch."""
-    text = tlv(5, name.encode()) if name else b""
+    text = tlv(4, description.encode()) if description else b""
+    text += tlv(5, name.encode()) if name else b""
     return ethernet(
         identity(chassis, port, ttl) + text + capabilities(enabled) + END,
         source=source,
@@ -74,6 +77,10 @@ class Port:
     def missing(self, when: float) -> str:
         assert self.names(when) == []
         return self.table.missing(PORT)
+
+    def next_expiry(self, when: float) -> float:
+        self.table.expire(PORT, when)
+        return self.table.next_expiry([PORT])
 
 
 def damped() -> Port:
@@ -238,6 +245,16 @@ def test_a_settled_identity_outlives_one_odd_frame() -> None:
     assert seen == {"etp1a"}
 
 
+def test_a_port_description_is_confirmed_like_a_name() -> None:
+    """It becomes the label port-name where the Port ID is no name, so one odd frame leaves it."""
+    port = damped()
+    seen = []
+    for when, description in enumerate(["etp1", "etp1", "etp9", "etp1", "etp2", "etp2"]):
+        port.receive(when, leaf_frame(description=description))
+        seen += [sender.effective.port_description for sender in port.senders(when)]
+    assert seen == ["etp1"] * 5 + ["etp2"]
+
+
 def test_without_confirmation_the_last_frame_counts() -> None:
     """`probe` observes once and uses the last frame."""
     port = Port()
@@ -340,6 +357,17 @@ def test_a_link_that_came_back_waits_for_a_frame() -> None:
     assert port.names(41) == ["leaf-2"]
 
 
+def test_a_link_that_comes_up_for_a_moment_is_still_down() -> None:
+    """It came up and went down again between two observations: the reason is not silence."""
+    port = damped()
+    port.link(0, up=False)
+    assert port.missing(30) == "link-down"
+    port.link(40, up=True)
+    port.link(41, up=False)
+    assert port.missing(41) == "link-down"
+    assert port.missing(71) == "link-down"
+
+
 def test_a_recabled_port_changes_once_it_is_confirmed() -> None:
     """The old leaf stays for one more frame of the new one, and never comes back."""
     port = damped()
@@ -377,6 +405,19 @@ def test_a_frame_that_waited_is_of_the_cable_before() -> None:
     assert port.names(0) == ["old"]
     port.link(31, up=True, changes=6)
     port.receive(30, leaf_frame("old"))
+    for when in (50, 80):
+        port.receive(when, leaf_frame("new", source=OTHER))
+    assert port.names(80) == ["new", "old"]
+
+
+def test_a_sender_whose_frames_all_waited_is_of_the_cable_before() -> None:
+    """It was not known before the link came up, so the sender behind the new cable precedes it."""
+    port = damped()
+    port.link(0, up=True, changes=4)
+    port.link(31, up=True, changes=6)
+    for when in (29, 30):
+        port.receive(when, leaf_frame("old"))
+    assert port.names(31) == ["old"]
     for when in (50, 80):
         port.receive(when, leaf_frame("new", source=OTHER))
     assert port.names(80) == ["new", "old"]
@@ -455,6 +496,40 @@ def test_own_frames_are_ignored(own: str) -> None:
     assert port.missing(0) == "silent"
     port.receive(1, shutdown_frame(), (own,))
     assert port.missing(1) == "silent"
+
+
+def test_the_next_expiry_is_that_of_the_first_sender() -> None:
+    """The TTL plus the grace, or the shutdown frame plus the grace, of all netdevs asked for."""
+    port = damped()
+    port.receive(0, leaf_frame(ttl=120))
+    port.receive(10, leaf_frame(ttl=60, source=OTHER))
+    assert port.next_expiry(10) == 100
+    port.receive(20, shutdown_frame(source=OTHER))
+    assert port.next_expiry(20) == 50
+    assert port.next_expiry(51) == 150
+    port.table.receive(Frame("eth1", 30, leaf_frame(ttl=10)))
+    assert port.table.next_expiry([PORT, "eth1", "eth9"]) == 70
+    assert port.table.next_expiry([PORT, "eth9"]) == 150
+
+
+def test_a_link_that_is_down_expires_with_its_senders() -> None:
+    """Without a sender nothing changes at the end of the grace."""
+    port = damped()
+    port.link(5, up=False)
+    assert port.next_expiry(5) == math.inf
+    port.receive(6, leaf_frame())
+    assert port.next_expiry(6) == 35
+    assert port.next_expiry(35) == math.inf
+
+
+def test_an_unknown_shutdown_frame_expires_once() -> None:
+    """At the end of the grace the reason changes, and nothing after that."""
+    port = damped()
+    assert port.next_expiry(0) == math.inf
+    port.receive(100, shutdown_frame())
+    assert port.next_expiry(100) == 130
+    assert port.missing(130) == "shutdown"
+    assert port.next_expiry(130) == math.inf
 
 
 def test_netdevs_are_independent() -> None:

@@ -120,6 +120,13 @@ def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
     assert backend(assign(devices[:1])) == ["a"]
 
 
+def test_a_label_of_a_port_is_one_of_its_device() -> None:
+    """The device `a` had labels if its port `a-1` had; a label of a device `a1` proves nothing."""
+    stuck = replace(eth("b", 2), failure="blocks", ports=())
+    assert backend(assign([front("a", 1), stuck], previous=("a-1", "b"))) == ["a"]
+    assert backend(assign([front("a", 1), stuck], previous=("a1", "a1-1", "b"))) == []
+
+
 def test_flags_beat_every_rule() -> None:
     """--backend-device names the backend, whatever the devices are; the others are ignored."""
     devices = [
