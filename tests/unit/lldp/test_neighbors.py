@@ -18,7 +18,7 @@ from tests.support.lldp_frames import END, MAC, capabilities, ethernet, identity
 PORT = "eth0"
 BRIDGE, STATION = 4, 0x80
 NEAREST, NON_TPMR, CUSTOMER = "0180c200000e", "0180c2000003", "0180c2000000"
-LEAF, OTHER = "001c73000001", "001c73000002"
+LEAF, OTHER, THIRD = "001c73000001", "001c73000002", "001c73000003"
 
 
 def leaf_frame(  # noqa: PLR0913 - each is a TLV
@@ -55,6 +55,15 @@ class Port:
 
     def receive(self, when: float, frame: bytes, own: tuple[str, ...] = ()) -> None:
         self.table.receive(Frame(PORT, when, frame), own)
+
+    def refreshed(self, when: float, *frames: bytes) -> list[bool]:
+        """Return True for each frame that is a refresh; the table receives the others."""
+        found = []
+        for frame in frames:
+            found.append(self.table.refresh(Frame(PORT, when, frame)))
+            if not found[-1]:
+                self.receive(when, frame)
+        return found
 
     def link(self, when: float, *, up: bool, changes: int | None = None) -> None:
         self.table.set_link(PORT, when, up=up, changes=changes)
@@ -111,6 +120,35 @@ def test_a_repeated_frame_keeps_its_neighbor_alive() -> None:
     for when in range(0, 600, 100):
         port.receive(when, leaf_frame())
     assert port.names(619) == ["leaf-1"]
+
+
+def test_a_refresh_is_a_frame_that_changes_nothing_else() -> None:
+    """Not the frame that confirms, nor the first one after a shutdown frame or a link flap, nor one
+    of an unknown sender or netdev.
+    """
+    port = damped()
+    assert port.refreshed(0, leaf_frame(), leaf_frame(), leaf_frame()) == [False, False, True]
+    other = leaf_frame("leaf-2")
+    assert port.refreshed(0, other, other, other) == [False, False, True]
+    assert port.refreshed(0, shutdown_frame(), other, other) == [False, False, True]
+    port.link(1, up=False)
+    port.link(2, up=True)
+    assert port.refreshed(3, other, other) == [False, True]
+    assert port.table.refresh(Frame(PORT, 3, leaf_frame("leaf-2", source=OTHER))) is False
+    assert port.table.refresh(Frame("eth1", 3, other)) is False
+
+
+def test_a_refresh_restarts_the_ttl() -> None:
+    """And an unconfirmed identity is no refresh."""
+    port = Port()
+    assert port.refreshed(0, leaf_frame(), leaf_frame("new"), leaf_frame("new")) == [
+        False,
+        False,
+        True,
+    ]
+    assert port.refreshed(100, leaf_frame("new")) == [True]
+    assert port.names(220) == ["new"]
+    assert port.missing(221) == "expired"
 
 
 def test_a_shorter_ttl_takes_effect_at_once() -> None:
@@ -255,6 +293,27 @@ def test_a_port_description_is_confirmed_like_a_name() -> None:
     assert seen == ["etp1"] * 5 + ["etp2"]
 
 
+def test_an_identity_is_confirmed_whatever_else_changes() -> None:
+    """The second frame has another TTL."""
+    port = damped()
+    for when, frame in enumerate(
+        [leaf_frame("old"), leaf_frame("old"), leaf_frame("new"), leaf_frame("new", ttl=121)]
+    ):
+        port.receive(when, frame)
+    assert port.names(3) == ["new"]
+
+
+def test_an_odd_frame_of_the_selected_neighbor_changes_no_selection() -> None:
+    """It was confirmed once, which is enough."""
+    port = damped()
+    for when in (0, 30):
+        port.receive(when, leaf_frame("leaf-1"))
+        assert port.names(when)[0] == "leaf-1"
+        port.receive(when + 1, leaf_frame("leaf-2", source=OTHER))
+    port.receive(60, leaf_frame("odd"))
+    assert port.names(60) == ["leaf-1", "leaf-2"]
+
+
 def test_without_confirmation_the_last_frame_counts() -> None:
     """`probe` observes once and uses the last frame."""
     port = Port()
@@ -397,6 +456,17 @@ def test_a_cable_that_is_moved_between_two_looks() -> None:
         assert port.names(80)[0] == first
 
 
+def test_a_cable_that_is_moved_twice() -> None:
+    """The neighbor behind the last cable precedes those of both cables before."""
+    port = damped()
+    for changes, source in enumerate((LEAF, OTHER, THIRD)):
+        when = 100 * changes
+        port.link(when, up=True, changes=changes)
+        port.receive(when + 1, leaf_frame(source, source=source, ttl=600))
+        port.receive(when + 31, leaf_frame(source, source=source, ttl=600))
+        assert port.names(when + 31)[0] == source
+
+
 def test_a_frame_that_waited_is_of_the_cable_before() -> None:
     """It came before the link was found to have been down, and was taken in afterwards."""
     port = damped()
@@ -483,7 +553,7 @@ def test_equals_never_flip(confirm: int) -> None:
     firsts = set()
     for when in range(500):
         firsts.add(port.names(when)[0])
-        name, source = (("b", OTHER), ("c", "001c73000003"), ("a", LEAF))[when % 3]
+        name, source = (("b", OTHER), ("c", THIRD), ("a", LEAF))[when % 3]
         port.receive(when, leaf_frame(name, source=source))
     assert firsts == {"a"}
 
@@ -773,3 +843,33 @@ def test_any_story_ends_as_its_whole_past_says(
     }
     assert found == oracle(past, now, grace, confirm)
     assert len(port.names(now)) == len(found)
+
+
+@given(
+    story=st.lists(st.tuples(steps, happenings), min_size=4, max_size=30),
+    confirm=st.sampled_from((1, 2)),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_refresh_has_the_effect_of_receiving_the_frame(
+    story: list[tuple[float, Sent | bool | None]], confirm: int
+) -> None:
+    """A table that receives every frame has the same neighbors, in the same order, until the same
+    time.
+    """
+    received = Port(NeighborTable(grace=30, confirm=confirm))
+    refreshed = Port(NeighborTable(grace=30, confirm=confirm))
+    now = 0.0
+    for step, event in story:
+        now += step
+        if isinstance(event, Sent):
+            for _ in range(2):
+                received.receive(now, frame_of(event))
+                refreshed.refreshed(now, frame_of(event))
+        elif event is not None:
+            received.link(now, up=event)
+            refreshed.link(now, up=event)
+        assert described(received.senders(now)) == described(refreshed.senders(now))
+
+
+def described(senders: tuple[Sender, ...]) -> list[object]:
+    return [(one.effective, one.expires_at, one.reason, one.link_ups) for one in senders]
