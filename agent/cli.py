@@ -1,7 +1,6 @@
-"""The commands of bwagent, their exit codes, and errors in one line on stderr.
+"""The commands of bwagent. agent/exits.py has their exit codes and the printing of errors.
 
-Exit codes: 0 done, 1 failed, 2 wrong flags or environment, 130 interrupted. Each command imports
-its modules itself, so that `--help` and short commands start fast.
+Each command imports its modules itself, so that `--help` and short commands start fast.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent import __version__
-from agent.errors import BwagentError, Rejected, Unavailable
+from agent.errors import Rejected, Unavailable
+from agent.exits import print_line, print_lines, report, run_and_exit
 from agent.options import (
     StrictCommand,
+    check,
     cluster_options,
     device_options,
     naming_options,
@@ -24,19 +25,21 @@ from agent.options import (
     source_options,
     wait_options,
 )
-from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from agent.host import Host
     from agent.kube.commands import Target
+    from agent.kube.plan import Plan
+    from agent.kube.transport import Kube
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
     from agent.lldp.wait import LldpWait
-    from agent.model import Observation
+    from agent.model import Observation, Problem
 
-MAX_LINE = 2000  # characters of one line that names an error or a change
+    Flags = dict[str, Any]
+
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
@@ -61,7 +64,7 @@ def cli() -> None:
 @click.option(
     "--replay",
     metavar="SNAPSHOT",
-    callback=not_empty,
+    callback=check(not_empty),
     help="Read a capture (folder or tar), not this node.",
 )
 @click.option(
@@ -81,38 +84,44 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
     from agent.labels.render import render
-    from agent.output.document import Choices, document
-    from agent.output.formats import show
-    from agent.snapshot.replay import replay as replayed
     from agent.sources.observe import observe
 
-    excluded, backend = flags["exclude_device"], flags["backend_device"]
-    choices = Choices(backend, excluded, _naming(flags), flags["node_name"])
     target = None if replay or (dry_run and not diff) else _target(flags)
-    lldp_wait = None
-    if replay:
-        host = replayed(replay, excluded, backend)
-    else:
-        host, lldp_wait = _live(flags)
+    lldp_wait = None if replay else _lldp_wait(flags)
+    host = _replayed(replay, flags) if replay else _live(flags, lldp_wait)
     observation = observe(host, flags["source"], target.interfaces() if target else None)
-    rendered = render(observation, choices.naming, target.previous() if target else None)
-    notes = [
-        *(lldp_wait.notes() if lldp_wait else ()),
-        *(target.problems(observation) if target else ()),
-    ]
-    show(document(observation, choices, notes, rendered), output)
+    rendered = render(observation, _naming(flags), target.previous() if target else None)
+    notes = list(lldp_wait.notes()) if lldp_wait else []
+    notes += target.problems(observation) if target else []
+    _show(observation, rendered, notes, flags, output)
     _require_rdma(observation)
     if target:
         _publish(target, observation, rendered, apply=not dry_run, to_stderr=output != "table")
 
 
-def _naming(flags: dict[str, Any]) -> Naming:
+def _show(
+    observation: Observation,
+    rendered: Rendered,
+    notes: Sequence[Problem],
+    flags: Flags,
+    output: str,
+) -> None:
+    """Print the document of an observation in the format `output`."""
+    from agent.output.document import Choices, document
+    from agent.output.formats import show
+
+    globs = flags["backend_device"], flags["exclude_device"]
+    choices = Choices(*globs, _naming(flags), flags["node_name"])
+    show(document(observation, choices, notes, rendered), output)
+
+
+def _naming(flags: Flags) -> Naming:
     from agent.labels.table import Naming
 
     return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
 
 
-def _node_name(flags: dict[str, Any]) -> str:
+def _node_name(flags: Flags) -> str:
     from agent.labels.encode import prefix_fault
 
     name: str = flags["node_name"] or os.uname().nodename.lower()
@@ -121,7 +130,7 @@ def _node_name(flags: dict[str, Any]) -> str:
     return name
 
 
-def _target(flags: dict[str, Any]) -> Target:
+def _target(flags: Flags) -> Target:
     """Read the Node; raises Unavailable before anything else is done."""
     from agent.kube.commands import target
     from agent.kube.transport import connect
@@ -142,7 +151,7 @@ def _publish(
     fault = None
     if apply:
         lines, fault = publish(target, todo)
-    _print_lines(lines if to_stderr else ["", *lines], err=to_stderr)
+    print_lines(lines if to_stderr else ["", *lines], err=to_stderr)
     if fault:
         raise Rejected(fault)
 
@@ -194,30 +203,42 @@ def run(
 @naming_options
 def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     """Remove every label and annotation that the agent owns on a Node."""
-    from agent.kube.commands import clean_up, plan_cleanup
-    from agent.kube.diff import planned
+    from agent.kube.commands import plan_cleanup
     from agent.kube.transport import connect
 
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
     kube = connect(flags["kubeconfig"], flags["context"])
     todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
-    for plan in todo:
-        _print_lines(planned(plan))
-    if not todo:
+    _print_plans(todo)
+    if todo and (yes or _confirm_removal(len(todo))):
+        _clean_up(kube, todo)
+
+
+def _print_plans(plans: Sequence[Plan]) -> None:
+    from agent.kube.diff import planned
+
+    for plan in plans:
+        print_lines(planned(plan))
+    if not plans:
         click.echo("nothing to remove")
-    elif yes or click.confirm(
-        f"Remove this from {len(todo)} Node{'s' * (len(todo) != 1)}?", abort=True
-    ):
-        faults = [
-            fault
-            for plan in todo
-            if (fault := clean_up(kube, plan, lambda line: _print_lines([line])))
-        ]
-        for fault in faults[:-1]:
-            _error(f"bwagent: {fault}", 1)
-        if faults:
-            raise Rejected(faults[-1])
+
+
+def _confirm_removal(nodes: int) -> bool:
+    """Ask for confirmation; raises click.Abort unless it is given."""
+    return click.confirm(f"Remove this from {nodes} Node{'s' * (nodes != 1)}?", abort=True)
+
+
+def _clean_up(kube: Kube, plans: Sequence[Plan]) -> None:
+    """Carry out the plans, all of them; raises Rejected afterwards if one failed."""
+    from agent.kube.commands import clean_up
+
+    results = [clean_up(kube, plan, print_line) for plan in plans]
+    faults = [fault for fault in results if fault]
+    for fault in faults[:-1]:
+        report(f"bwagent: {fault}", 1)
+    if faults:
+        raise Rejected(faults[-1])
 
 
 @cli.command(
@@ -235,30 +256,42 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     from agent.snapshot.capture import record, refuse_existing, summary, write
 
     refuse_existing(folder)
-    host, _ = _live(flags)
-    journal, observation = record(host, flags["source"])
+    journal, observation = record(_live(flags, _lldp_wait(flags)), flags["source"])
     if not any(path.startswith("sys/") for path in journal.files):
         _require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
     write(journal, folder)
-    _print_lines([f"{folder}: {summary(journal)}"])
+    print_line(f"{folder}: {summary(journal)}")
 
 
-def _live(flags: dict[str, Any]) -> tuple[Host, LldpWait | None]:
-    """Return this node, and its source of LLDP frames; None with --no-wait."""
+def _replayed(snapshot: str, flags: Flags) -> Host:
+    """Return the host of a snapshot."""
+    from agent.snapshot.replay import replay
+
+    return replay(snapshot, flags["exclude_device"], flags["backend_device"])
+
+
+def _live(flags: Flags, lldp_wait: LldpWait | None) -> Host:
+    """Return this node."""
     from agent.live_host import live_host
+    from agent.lldp.reception import LldpNeighbors
+
+    globs = flags["exclude_device"], flags["backend_device"]
+    neighbors = LldpNeighbors(lldp_wait) if lldp_wait else None
+    return live_host(flags["sysfs_root"], *globs, neighbors, _source_options(flags))
+
+
+def _lldp_wait(flags: Flags) -> LldpWait | None:
+    """Return the source of LLDP frames; None with --no-wait."""
     from agent.lldp.packet_socket import Listener
     from agent.lldp.wait import LldpWait, progress
 
-    lldp_wait = None
-    if not flags["no_wait"]:
-        listener = Listener(openvswitch=flags["openvswitch"])
-        lldp_wait = LldpWait(flags["wait"], progress, listener)
-    devices = flags["exclude_device"], flags["backend_device"]
-    return live_host(flags["sysfs_root"], *devices, lldp_wait, _source_options(flags)), lldp_wait
+    if flags["no_wait"]:
+        return None
+    return LldpWait(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
 
 
-def _source_options(flags: dict[str, Any]) -> dict[str, Any]:
+def _source_options(flags: Flags) -> dict[str, Any]:
     from agent.sources.table import OPTIONS
 
     return {option.name: flags[option.name] for option in OPTIONS}
@@ -274,44 +307,7 @@ def _require_rdma(observation: Observation) -> None:
 
 def main() -> None:
     """Run the command line and exit; an error is one line on stderr and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            # A name may have letters that the encoding of a terminal lacks.
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(_run())
-
-
-def _run() -> int:
-    try:
-        if sys.stdout is None:
-            raise Unavailable("standard output is closed")
-        code: int | None = cli.main(prog_name="bwagent", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as no_arguments:
-        click.echo(no_arguments.format_message(), err=True)
-        return 2
-    except click.ClickException as error:
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        command = context.command_path if context else "bwagent"
-        return _error(f"{command}: {' '.join(error.format_message().split())}", 2)
-    except (click.Abort, KeyboardInterrupt):
-        return _error("bwagent: interrupted", 130)
-    except BwagentError as error:
-        return _error(f"bwagent: {error}", 1)
-    except OSError as error:
-        # The rest of the buffer cannot be written either; Python's flush at exit must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _error(f"bwagent: cannot write the output: {error.strerror or error}", 1)
-    return code or 0
-
-
-def _error(line: str, code: int) -> int:
-    _print_lines([line], err=True)
-    return code
-
-
-def _print_lines(lines: Iterable[str], *, err: bool = False) -> None:
-    """Print lines that may name a stranger's text, such as another field manager."""
-    click.echo("\n".join(visible(line, MAX_LINE) for line in lines), err=err)
+    run_and_exit(cli)
 
 
 if __name__ == "__main__":

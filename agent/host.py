@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.lldp.neighbors import NeighborTable
 from agent.sysfs.worker import DeviceReaders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from agent.lldp.frame import Frame
+    from agent.lldp.reception import LldpQuery
     from agent.sysfs.reader import Root
 
 
@@ -39,17 +38,12 @@ class Host:
     # globs of the RDMA devices that are the backend; empty: agent/sources/backend.py decides
     backend: tuple[str, ...] = ()
     deadline: float = 5.0  # seconds to wait for the reads of one device
-    # Netdev -> True if it has a link; returns the LLDP frames received on these netdevs, and per
-    # netdev without a packet socket the error, or None while it is being opened. None: LLDP frames
-    # are not received at all.
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None = (
-        lambda _netdevs: ([], {})
-    )
+    # (netdevs, clock); receives LLDP frames on these netdevs and returns the neighbors that each
+    # has now (agent/lldp/reception.py). None: LLDP frames are not received at all.
+    lldp_neighbors: LldpQuery | None = None
     private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # ethtool, by netdev
     # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py), with the
     # ports that could not be queried as "failed" (agent/infiniband/devices.py)
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
-    # LLDP neighbors known from earlier frames
-    neighbors: NeighborTable = field(default_factory=NeighborTable)
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

@@ -17,8 +17,11 @@ from agent.sysfs.reader import LiveRoot
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agent.lldp.frame import Frame
+    from agent.lldp.reception import LldpNeighbors
     from agent.sources.table import Queries
+
+    Options = Mapping[str, Any]
+    Fields = dict[str, Any]  # of a Host
 
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
@@ -29,13 +32,10 @@ def live_host(
     sysfs_root: str,
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
-    frames: Callable[[Mapping[str, bool]], tuple[list[Frame], Mapping[str, str | None]]] | None,
-    options: Mapping[str, Any],
+    lldp_neighbors: LldpNeighbors | None,
+    options: Options,
 ) -> Host:
-    """Return the Host of this node.
-
-    `frames` receives its LLDP frames; `options` are the sources' command line options by name.
-    """
+    """Return the Host of this node; `options` are the sources' command line options by name."""
     system = os.uname()
     return Host(
         root=LiveRoot(sysfs_root),
@@ -44,20 +44,21 @@ def live_host(
         kernel=system.release,
         excluded=excluded,
         backend=backend,
-        frames=frames,
+        lldp_neighbors=lldp_neighbors,
         private_flags=_private_flags,
         ask_smp=DeviceQueries(_query_ports),
         **_fields(lambda queries: queries.by_helper(call, options)),
     )
 
 
-def with_fork_servers(host: Host, options: Mapping[str, Any]) -> Host:
+def with_fork_servers(host: Host, options: Options) -> Host:
     """Return the host for a daemon: fork servers instead of a helper process for each query."""
     return replace(host, **_fields(lambda queries: queries.by_fork_server(ForkServer, options)))
 
 
-def _fields(make: Callable[[Queries], dict[str, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _fields(make: Callable[[Queries], Fields]) -> Fields:
+    """Return the fields of a Host for the queries of all sources."""
+    fields: Fields = {}
     for source in SOURCES:
         if source.queries:
             fields |= make(source.queries)

@@ -16,8 +16,9 @@ from agent.daemon.schedule import Settings
 from agent.sources.table import NAMES, OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    Callback = Callable[[click.Context, click.Parameter, Any], Any]
     Command = Callable[..., None]
     Decorator = Callable[[Command], Command]
 
@@ -47,33 +48,36 @@ class StrictCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check every parameter, then parse as click does; raises click.UsageError."""
-        values, rest, order = self.make_parser(ctx).parse_args(args=list(args))
-        wrong = _unexpected(rest)
-        for parameter in self._in_order(ctx, order):
-            try:
-                parameter.handle_parse_result(ctx, values, rest)
-            except click.UsageError as error:
-                wrong.append(error.format_message().rstrip("."))
-        wrong += [f"no such setting: {name}" for name in self._unknown_variables(ctx)]
+        wrong = [*self._faults(ctx, args), *self._unknown_variables(ctx)]
         if wrong:
             raise click.UsageError("; ".join(wrong), ctx)
         ctx.params.clear()
         return super().parse_args(ctx, args)
 
+    def _faults(self, ctx: click.Context, args: list[str]) -> Iterator[str]:
+        """Yield the errors of the command line and of the values of all parameters."""
+        values, rest, order = self.make_parser(ctx).parse_args(args=list(args))
+        yield from _unexpected(rest)
+        for parameter in self._in_order(ctx, order):
+            try:
+                parameter.handle_parse_result(ctx, values, rest)
+            except click.UsageError as error:
+                yield error.format_message().rstrip(".")
+
     def _in_order(self, ctx: click.Context, order: list[click.Parameter]) -> list[click.Parameter]:
         """Return the parameters: eager ones (--help) first, then in the order they were given."""
-        rank: dict[click.Parameter, int] = {}
-        for number, parameter in enumerate(order):
-            rank.setdefault(parameter, number)
-        return sorted(
-            self.get_params(ctx),
-            key=lambda parameter: (not parameter.is_eager, rank.get(parameter, len(order))),
-        )
+
+        def place(parameter: click.Parameter) -> tuple[bool, int]:
+            given = order.index(parameter) if parameter in order else len(order)
+            return not parameter.is_eager, given
+
+        return sorted(self.get_params(ctx), key=place)
 
     def _unknown_variables(self, ctx: click.Context) -> list[str]:
         prefix = f"{ctx.auto_envvar_prefix}_"
         known = {f"{prefix}{(parameter.name or '').upper()}" for parameter in self.params}
-        return sorted(name for name in os.environ if name.startswith(prefix) and name not in known)
+        given = {name for name in os.environ if name.startswith(prefix)}
+        return [f"no such setting: {name}" for name in sorted(given - known)]
 
 
 def _unexpected(rest: list[str]) -> list[str]:
@@ -94,9 +98,12 @@ def duration(text: str, least: float = 0.0) -> float:
     return seconds
 
 
-def not_empty(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> str | None:
+def check(function: Callable[[Any], Any]) -> Callback:
+    """Return the callback of an option whose value alone is checked or converted."""
+    return lambda _context, _parameter, value: function(value)
+
+
+def not_empty(value: str | None) -> str | None:
     """Return the value; raises click.BadParameter if it was given as an empty string."""
     if value == "":
         raise click.BadParameter("must not be empty")
@@ -114,17 +121,19 @@ def options(*several: Decorator) -> Decorator:
     return decorated
 
 
-def _prefix(_context: click.Context, parameter: click.Parameter, value: str) -> str:
+def _prefix(value: str) -> str:
     from agent.labels.encode import prefix_fault
 
-    if not value and parameter.name == "ib_label_prefix":
-        return value
     if fault := prefix_fault(value):
         raise click.BadParameter(fault)
     return value
 
 
-def _label_key(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+def _prefix_or_empty(value: str) -> str:
+    return _prefix(value) if value else value
+
+
+def _label_key_or_empty(value: str) -> str:
     from agent.labels.encode import key_fault
 
     if value and "/" not in value:
@@ -134,9 +143,7 @@ def _label_key(_context: click.Context, _parameter: click.Parameter, value: str)
     return value
 
 
-def _node_name(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> str | None:
+def _node_name(value: str | None) -> str | None:
     from agent.labels.encode import prefix_fault
 
     if value is not None and prefix_fault(value):
@@ -144,9 +151,7 @@ def _node_name(
     return value
 
 
-def _address(
-    _context: click.Context, _parameter: click.Parameter, value: str
-) -> tuple[str, int] | None:
+def _address(value: str) -> tuple[str, int] | None:
     from agent.errors import Malformed
     from agent.telemetry.address import parse_address
 
@@ -163,7 +168,7 @@ def _time(name: str, least: float, default: float, text: str) -> Decorator:
         show_default=True,
         metavar="TIME",
         help=text,
-        callback=lambda _context, _parameter, value: duration(value, least),
+        callback=check(lambda value: duration(value, least)),
     )
 
 
@@ -215,12 +220,12 @@ cluster_options = options(
     click.option(
         "--kubeconfig",
         metavar="FILE",
-        callback=not_empty,
+        callback=check(not_empty),
         help="Kubeconfig.  [default: Pod's service account; "
         "with --context $KUBECONFIG or ~/.kube/config]",
     ),
     click.option(
-        "--context", metavar="NAME", callback=not_empty, help="Context of the kubeconfig."
+        "--context", metavar="NAME", callback=check(not_empty), help="Context of the kubeconfig."
     ),
 )
 # The Node and its label keys: probe, run, cleanup.
@@ -229,7 +234,7 @@ naming_options = options(
         "--node-name",
         default=lambda: os.environ.get("NODE_NAME") or None,
         metavar="NAME",
-        callback=_node_name,
+        callback=check(_node_name),
         help="Node name.  [default: $NODE_NAME or hostname]",
     ),
     click.option(
@@ -237,7 +242,7 @@ naming_options = options(
         default="backend.coreweave.cloud",
         show_default=True,
         metavar="DOMAIN",
-        callback=_prefix,
+        callback=check(_prefix),
     ),
     click.option(
         "--ib-label-prefix",
@@ -245,7 +250,7 @@ naming_options = options(
         default="ib.coreweave.cloud",
         show_default=True,
         metavar="DOMAIN",
-        callback=_prefix,
+        callback=check(_prefix_or_empty),
         help="Empty: no such labels.",
     ),
     click.option(
@@ -254,7 +259,7 @@ naming_options = options(
         default="network.topology.nvidia.com/accelerator",
         show_default=True,
         metavar="KEY",
-        callback=_label_key,
+        callback=check(_label_key_or_empty),
     ),
 )
 # Times, metrics and log: run.
@@ -269,7 +274,7 @@ run_options = options(
         default="127.0.0.1:9477",
         show_default=True,
         metavar="IP:PORT",
-        callback=_address,
+        callback=check(_address),
         help="Serve /metrics, /healthz and /readyz here.",
     ),
     click.option("-v", "--verbose", is_flag=True, help="Log details."),

@@ -60,14 +60,17 @@ class BackgroundTask(Generic[T]):
 
     def _run(self, work: Callable[[], T]) -> None:
         started = time.monotonic()
-        result: T | Exception
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001 - the loop handles it, from the result
-            result = error
+        result = _outcome(work)
         self.took = time.monotonic() - started
         self._finish(result)
 
     def _finish(self, result: T | Exception) -> None:
         self._result.append(result)
         self._notify()
+
+
+def _outcome(work: Callable[[], T]) -> T | Exception:
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - the loop handles it, from the result
+        return error

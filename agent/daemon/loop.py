@@ -15,11 +15,13 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agent.daemon.background import BackgroundTask
+from agent.daemon.watched import Watched
 from agent.errors import Unavailable
 from agent.kube.annotation import annotation_of
 from agent.kube.managed_fields import owned_labels, state_of
@@ -31,10 +33,13 @@ if TYPE_CHECKING:
     from agent.daemon.clock import AwakeClock
     from agent.daemon.observer import Cycle, Observer
     from agent.daemon.pollers import Poller
-    from agent.daemon.schedule import Schedule
+    from agent.daemon.schedule import Schedule, Step
+    from agent.daemon.watched import PortStates
+    from agent.kube.annotation import Annotation
+    from agent.kube.errors import Failure
+    from agent.kube.managed_fields import Node
     from agent.kube.reconcile import Reconciler, Result
     from agent.lldp.inbox import FrameInbox
-    from agent.model import Observation, PortRole
     from agent.telemetry.reporter import Reporter
 
 HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees the loop turn
@@ -64,13 +69,6 @@ class Monitors(Protocol):
         """Report these netdevs from now on, and no others."""
 
 
-class PortStates(Protocol):
-    """The sweep of port states (agent/events/port_states.py)."""
-
-    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
-        """Sweep these ports (RDMA device, number) from now on, and no others."""
-
-
 @dataclass(frozen=True, slots=True)
 class Components:
     """The parts that the loop connects."""
@@ -94,7 +92,8 @@ class Loop:
     def __init__(self, components: Components) -> None:
         self._parts = components
         self._clock, self._schedule = components.clock, components.schedule
-        self._reporter = components.reporter
+        self._monitors, self._inbox = components.monitors, components.inbox
+        self._reporter, self._pollers = components.reporter, components.pollers
         self._request: BackgroundTask[Result] = components.background()
         self._is_stopped = False
         self._has_new_results = False  # of pollers, not observed yet
@@ -102,7 +101,7 @@ class Loop:
         self._cycle: Cycle | None = None
         self._applying: Cycle | None = None  # the cycle that the request under way applies
         self._node: Result | None = None  # the last result that has the Node
-        self._netdevs: frozenset[str] = frozenset()
+        self._watched = Watched(components.monitors, components.port_states)
 
     def run(self) -> None:
         """Turn until a signal stops the loop; Unavailable if no Node can ever be reached."""
@@ -112,14 +111,17 @@ class Loop:
     def turn(self) -> None:
         """Do what is due, wait for events, and collect results."""
         self._act()
+        for event in self._wait():
+            self._handle(event)
+        self._collect()
+        self._reporter.heartbeat()
+
+    def _wait(self) -> Iterable[Event]:
         since, timeout = self._clock(), self._timeout()
-        events = self._parts.monitors.wait(timeout)
+        events = self._monitors.wait(timeout)
         if self._clock.waited(since, timeout):
             self._schedule.resync(self._clock())
-        for event in events:
-            self._handle(event)
-        self._collect(self._clock())
-        self._reporter.heartbeat()
+        return events
 
     def _act(self) -> None:
         """Observe or apply, whichever is due, and start the polls that are due."""
@@ -128,21 +130,31 @@ class Loop:
             self._observe(refresh=step.refresh)
         elif step.apply and self._is_settled():
             self._apply(resync=step.resync)
-        for poller in self._parts.pollers:
+        self._start_polls()
+
+    def _start_polls(self) -> None:
+        for poller in self._pollers:
             poller.start_due(self._clock())
 
     def _timeout(self) -> float:
         """Return the seconds until something is due."""
         now = self._clock()
         step = self._schedule.step(now)
-        if step.observe or (step.apply and self._is_settled()):
+        if self._is_due(step):
             return 0.0
-        waits = [HEARTBEAT_INTERVAL, step.wait, self._reporter.pause()]
-        waits += [poller.next_due() - now for poller in self._parts.pollers]
-        waits.append(self._parts.inbox.pause() or HEARTBEAT_INTERVAL)
-        if step.apply and self._node_read_at is not None:
-            waits.append(self._node_read_at + SETTLE_TIMEOUT - now)
+        waits = [HEARTBEAT_INTERVAL, step.wait, *self._waits(now)]
+        if step.apply:
+            waits.append(self._settles_at() - now)
         return max(min(waits), 0.0)
+
+    def _is_due(self, step: Step) -> bool:
+        return step.observe or (step.apply and self._is_settled())
+
+    def _waits(self, now: float) -> list[float]:
+        """Return the seconds until each of the other parts has something to do."""
+        polls = [poller.next_due() - now for poller in self._pollers]
+        inbox = self._inbox.pause() or HEARTBEAT_INTERVAL
+        return [*polls, inbox, self._reporter.pause()]
 
     def _is_settled(self) -> bool:
         """Return True if an apply need not wait for the first results of the pollers.
@@ -153,61 +165,62 @@ class Loop:
         observed; the first apply follows at once, neighbors included.
         """
         now = self._clock()
-        if self._node_read_at is None or now - self._node_read_at >= SETTLE_TIMEOUT:
+        if now >= self._settles_at():
             return True
-        polling = any(one.task.busy or one.next_due() <= now for one in self._parts.pollers)
-        return not polling and not self._has_new_results
+        return not self._is_polling(now) and not self._has_new_results
+
+    def _settles_at(self) -> float:
+        """Return the end of that wait; a GET, before the Node was read, need not wait."""
+        return -math.inf if self._node_read_at is None else self._node_read_at + SETTLE_TIMEOUT
+
+    def _is_polling(self, now: float) -> bool:
+        return any(one.task.busy or one.next_due() <= now for one in self._pollers)
 
     def _observe(self, *, refresh: bool) -> None:
         """Run an observation cycle and set the Node's desired state by it."""
         self._has_new_results = False
-        for poller in self._parts.pollers:
-            poller.begin_cycle()
-        cycle = self._cycle = self._parts.observer.observe(refresh=refresh)
-        for poller in self._parts.pollers:
-            poller.observed(cycle.observation)
+        cycle = self._cycle = self._run_cycle(refresh=refresh)
         self._schedule.observed(
             self._clock(), cycle.expires_at, degraded=cycle.degraded, refreshed=refresh
         )
         if self._node_read_at is not None:
             self._schedule.set_desired(cycle.state)
-        self._watch(cycle.observation)
-        took = {poller.source: poller.task.took for poller in self._parts.pollers}
-        unavailable = self._parts.monitors.unavailable
-        self._reporter.observed(cycle, took, unavailable, self._parts.inbox.dropped)
+        self._watched.observed(cycle.observation)
+        self._report(cycle)
 
-    def _watch(self, observation: Observation) -> None:
-        """Watch the backend's netdevs, and sweep its InfiniBand ports, from now on.
+    def _run_cycle(self, *, refresh: bool) -> Cycle:
+        """Run an observation cycle between the pollers' `begin_cycle` and `observed`."""
+        for poller in self._pollers:
+            poller.begin_cycle()
+        cycle = self._parts.observer.observe(refresh=refresh)
+        for poller in self._pollers:
+            poller.observed(cycle.observation)
+        return cycle
 
-        Rule: the netdevs of the backend ports are watched. While one of these ports has no netdev,
-        or a PCI function has no RDMA device, those watched before stay, since a netdev that has
-        gone may return under its name.
-        Example: eth0 moves to a pod's namespace, so mlx5_0 has no netdev. eth0 stays watched, and
-        its return is an event.
-        """
-        backend = [role for role in observation.ports if role.backend]
-        netdevs = _netdevs(backend)
-        if observation.unbound or any(role.port.netdev is None for role in backend):
-            netdevs |= self._netdevs
-        self._netdevs = netdevs
-        self._parts.monitors.watch(netdevs)
-        infiniband = [role for role in backend if role.port.link_layer == "InfiniBand"]
-        self._parts.port_states.watch((role.device.name, role.port.number) for role in infiniband)
+    def _report(self, cycle: Cycle) -> None:
+        took = {poller.source: poller.task.took for poller in self._pollers}
+        unavailable = self._monitors.unavailable
+        self._reporter.observed(cycle, took, unavailable, self._inbox.dropped)
 
     def _apply(self, *, resync: bool) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
         now = self._clock()
-        desired = None
-        if self._node_read_at is not None and self._cycle:
-            cycle = self._applying = self._cycle
-            backed_off = self._schedule.backed_off(now)
-            desired = Desired(cycle.rendered.labels, cycle.annotation, backed_off)
+        reconciler = self._parts.reconciler
         # A dry run never applies, so the Node it knows grows old: read it again at each resync.
-        reread = resync and self._parts.reconciler.dry_run
+        reread = resync and reconciler.dry_run
         node = self._node.node if self._node and not reread else None
+        desired = self._desired(now)
+        if desired:
+            self._applying = self._cycle
         self._schedule.apply_started(now)
-        reconcile = partial(self._parts.reconciler.reconcile, node, desired, always=resync)
-        self._request.start(reconcile)
+        self._request.start(partial(reconciler.reconcile, node, desired, always=resync))
+
+    def _desired(self, now: float) -> Desired | None:
+        """Return what to apply, that of the last cycle; None until the Node was read."""
+        if self._node_read_at is None or not self._cycle:
+            return None
+        cycle = self._cycle
+        return Desired(cycle.rendered.labels, cycle.annotation, self._schedule.backed_off(now))
 
     def _handle(self, event: Event) -> None:
         """Handle an event; every kind that may mean a change of the node triggers a cycle."""
@@ -220,15 +233,22 @@ class Loop:
             self._parts.reap()
         else:
             if event.kind == "signal":
-                self._reporter.signal_received(event.subject)
-                self._is_stopped |= event.subject != "SIGHUP"
-            for poller in self._parts.pollers:
-                poller.trigger(now)
-            self._schedule.trigger(now)
+                self._signal_received(event.subject)
+            self._trigger(now)
+
+    def _signal_received(self, name: str) -> None:
+        """Report a signal; each but SIGHUP ends the loop."""
+        self._reporter.signal_received(name)
+        self._is_stopped |= name != "SIGHUP"
+
+    def _trigger(self, now: float) -> None:
+        for poller in self._pollers:
+            poller.trigger(now)
+        self._schedule.trigger(now)
 
     def _receive(self, now: float) -> None:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""
-        has_new, repeated = self._parts.inbox.receive()
+        has_new, repeated = self._inbox.receive()
         self._reporter.frames_repeated(repeated)
         self._schedule.extend(now, self._parts.observer.expires_at())
         if has_new:
@@ -244,17 +264,25 @@ class Loop:
         elif subject == "sockets":
             self._receive(now)
 
-    def _collect(self, now: float) -> None:
+    def _collect(self) -> None:
         """Take the results of finished polls and of a finished request."""
-        collected = [poller.collect(now) for poller in self._parts.pollers]
+        now = self._clock()
+        self._collect_polls(now)
+        result = self._request.take()
+        if result is not None:
+            self._ended(result, now)
+
+    def _collect_polls(self, now: float) -> None:
+        collected = [poller.collect(now) for poller in self._pollers]
         if any(collected):
             self._has_new_results = True
             self._schedule.results(now)
-        result = self._request.take()
+
+    def _ended(self, result: Result | Exception, now: float) -> None:
         if isinstance(result, Exception):
             self._node = None
             self._failed(str(result) or repr(result), None)
-        elif result is not None:
+        else:
             self._finished(result, now)
 
     def _finished(self, result: Result, now: float) -> None:
@@ -262,13 +290,17 @@ class Loop:
         self._reporter.reconciled(result, self._applying)
         self._node = result if result.node is not None else None
         if result.failure:
-            if result.failure.kind == "configuration" and self._node_read_at is None:
-                raise Unavailable(result.failure.text)
-            self._failed(result.failure.text, result.failure.retry_after)
+            self._refused(result.failure)
         elif self._node_read_at is None:
             self._seed(result, now)
         else:
             self._applied(result, now)
+
+    def _refused(self, failure: Failure) -> None:
+        """Try again later; Unavailable if the configuration keeps the Node from being read."""
+        if failure.kind == "configuration" and self._node_read_at is None:
+            raise Unavailable(failure.text)
+        self._failed(failure.text, failure.retry_after)
 
     def _failed(self, text: str, retry_after: float | None) -> None:
         self._reporter.failed(text)
@@ -276,30 +308,26 @@ class Loop:
 
     def _seed(self, result: Result, now: float) -> None:
         """Start from the labels and the annotation of the Node, which was read the first time."""
-        keys, node = self._parts.reconciler.keys, result.node or {}
+        age = self._reporter.annotation_age(self._seed_observer(result.node or {}))
+        self._node_read_at = now
+        self._schedule.node_read(now, age)
+
+    def _seed_observer(self, node: Node) -> Annotation | None:
+        keys = self._parts.reconciler.keys
         annotation, problem = annotation_of(state_of(node), keys)
         self._parts.observer.seed(owned_labels(node, keys), annotation)
         self._reporter.node_read(annotation, problem)
-        self._node_read_at = now
-        self._schedule.node_read(now, self._reporter.annotation_age(annotation))
+        return annotation
 
     def _applied(self, result: Result, now: float) -> None:
         """Record that the Node has the state of the cycle applied, but for what was refused."""
         state = self._applying.state if self._applying else None
         refused = result.outcome.back_off if result.outcome else ()
-        requests = len(result.codes) if result.outcome else 0
-        if not requests and self._parts.reconciler.dry_run:
-            requests = 1  # a dry run keeps the pace of a real one
+        requests = self._requests(result)
         self._schedule.apply_succeeded(now, state, refused, requests=requests)
         self._reporter.applied(self._schedule.backed_off(now))
 
-
-def _netdevs(roles: Iterable[PortRole]) -> frozenset[str]:
-    """Return the names of these ports' netdevs: a port's own, and all legs of its bond."""
-    found = [
-        netdev
-        for role in roles
-        for netdev in (role.port.netdev, role.leg, *role.port.legs)
-        if netdev
-    ]
-    return frozenset(netdev.name for netdev in found)
+    def _requests(self, result: Result) -> int:
+        """Return the number of requests; a dry run keeps the pace of a real one."""
+        sent = len(result.codes) if result.outcome else 0
+        return max(sent, 1) if self._parts.reconciler.dry_run else sent

@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
@@ -36,6 +36,7 @@ from agent.lldp.ethtool import private_flags
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
+from agent.lldp.reception import LldpNeighbors
 from agent.lldp.rtnl_worker import RtnlWorker
 from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.collector import registry
@@ -46,9 +47,10 @@ from agent.telemetry.server import Server
 from agent.telemetry.status import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from agent.daemon.schedule import Settings
+    from agent.events.monitor import Monitor
     from agent.host import Host
     from agent.labels.table import Naming
 
@@ -88,9 +90,7 @@ def run(configuration: Configuration) -> None:
         loop, reporter = _assemble(configuration, status, stack)
         reporter.started()
         if configuration.metrics_address:
-            server = Server(configuration.metrics_address, registry(reporter.metrics), status)
-            stack.callback(server.close)
-            reporter.server_started(server.fault)
+            _serve(configuration.metrics_address, reporter, status, stack)
         gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()
@@ -98,64 +98,112 @@ def run(configuration: Configuration) -> None:
             raise Unavailable(f"the loop has ended: {error}") from error
 
 
+def _serve(address: tuple[str, int], reporter: Reporter, status: Status, stack: ExitStack) -> None:
+    server = Server(address, registry(reporter.metrics), status)
+    stack.callback(server.close)
+    reporter.server_started(server.fault)
+
+
+class _Lldp(NamedTuple):
+    """The parts that receive LLDP frames."""
+
+    table: NeighborTable
+    flags: DriverFlags
+    inbox: FrameInbox
+
+
+class _Io(NamedTuple):
+    """The parts that hold descriptors or threads."""
+
+    clock: AwakeClock
+    lldp: _Lldp
+    ports: PortStateSweep
+    monitors: Monitors
+    readers: DeviceReaders
+    background: Callable[[], BackgroundTask[Any]]  # whose result wakes the loop
+
+
 def _assemble(
     configuration: Configuration, status: Status, stack: ExitStack
 ) -> tuple[Loop, Reporter]:
+    io = _io(configuration)
+    stack.callback(io.monitors.close)
+    stack.callback(io.readers.close)
+    reporter = _reporter(configuration, status, io.clock)
+    return Loop(_components(configuration, io, reporter)), reporter
+
+
+def _io(configuration: Configuration) -> _Io:
     clock = AwakeClock()
-    keys = keys_of(configuration.naming)
-    hold = configuration.settings.hold
-    table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
     results, facts, sockets = Notifier(), Notifier("facts"), Notifier("sockets")
-    worker = RtnlWorker(sockets.notify)
+    lldp = _lldp(configuration, clock, sockets.notify)
+    ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
+    monitors = _monitors(lldp.inbox, [ports, results, facts, sockets])
+    background = partial(BackgroundTask, notify=results.notify)
+    return _Io(clock, lldp, ports, monitors, DeviceReaders(facts.notify), background)
+
+
+def _components(configuration: Configuration, io: _Io, reporter: Reporter) -> Components:
+    options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
+    host, polled = pollers(_host(configuration, io), options, io.background)
+    return Components(
+        clock=io.clock,
+        monitors=io.monitors,
+        port_states=io.ports,
+        inbox=io.lldp.inbox,
+        pollers=polled,
+        observer=_observer(configuration, host, io.lldp.table),
+        reconciler=_reconciler(configuration),
+        schedule=Schedule(configuration.settings, io.clock(), random.SystemRandom().random),
+        reporter=reporter,
+        background=io.background,
+        reap=partial(reap, known_pids),
+    )
+
+
+def _lldp(configuration: Configuration, clock: AwakeClock, notify: Callable[[], None]) -> _Lldp:
+    table = NeighborTable(NEIGHBOR_GRACE, CONFIRMING_FRAMES)
+    worker = RtnlWorker(notify)
     listener = Listener(clock, openvswitch=configuration.openvswitch, run=worker.submit)
     flags = DriverFlags(private_flags, worker.submit)
-    inbox = FrameInbox(listener, table, clock, flags)
-    ports = PortStateSweep(configuration.port_interval, sys=configuration.sysfs_root)
+    return _Lldp(table, flags, FrameInbox(listener, table, clock, flags))
+
+
+def _monitors(inbox: FrameInbox, others: Iterable[Monitor]) -> Monitors:
     signals = [signal.SIGHUP, *STOP_SIGNALS, *([signal.SIGCHLD] if is_init() else [])]
-    monitors = Monitors(
-        frames=inbox.filenos, others=[ports, results, facts, sockets], signals=signals
-    )
-    stack.callback(monitors.close)
-    readers = DeviceReaders(facts.notify)
-    stack.callback(readers.close)
-    host = _host(configuration, inbox, readers)
-    options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
-    host = replace(host, clock=clock, neighbors=table, private_flags=flags)
-    host, polled = pollers(host, options, lambda: BackgroundTask(notify=results.notify))
-    reporter = Reporter(
+    return Monitors(frames=inbox.filenos, others=others, signals=signals)
+
+
+def _host(configuration: Configuration, io: _Io) -> Host:
+    devices = configuration.excluded_devices, configuration.backend_devices
+    options = configuration.source_options
+    neighbors = LldpNeighbors(io.lldp.inbox, io.lldp.table)
+    host = live_host(configuration.sysfs_root, *devices, neighbors, options)
+    host = replace(host, readers=io.readers, deadline=READ_TIMEOUT)
+    host = with_fork_servers(host, options)
+    return replace(host, clock=io.clock, private_flags=io.lldp.flags)
+
+
+def _reporter(configuration: Configuration, status: Status, clock: AwakeClock) -> Reporter:
+    return Reporter(
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
         status,
-        keys,
+        keys_of(configuration.naming),
         configuration.node,
-        hold,
+        configuration.settings.hold,
         time.time,
         clock,
         dry_run=configuration.dry_run,
     )
-    components = Components(
-        clock=clock,
-        monitors=monitors,
-        port_states=ports,
-        inbox=inbox,
-        pollers=polled,
-        observer=Observer(host, configuration.naming, configuration.sources, hold, time.time),
-        reconciler=Reconciler(
-            connect(configuration.kubeconfig, configuration.context),
-            configuration.node,
-            keys,
-            configuration.dry_run,
-        ),
-        schedule=Schedule(configuration.settings, clock(), random.SystemRandom().random),
-        reporter=reporter,
-        background=lambda: BackgroundTask(notify=results.notify),
-        reap=partial(reap, known_pids),
-    )
-    return Loop(components), reporter
 
 
-def _host(configuration: Configuration, inbox: FrameInbox, readers: DeviceReaders) -> Host:
-    devices = configuration.excluded_devices, configuration.backend_devices
-    host = live_host(configuration.sysfs_root, *devices, inbox, configuration.source_options)
-    host = replace(host, readers=readers, deadline=READ_TIMEOUT)
-    return with_fork_servers(host, configuration.source_options)
+def _observer(configuration: Configuration, host: Host, table: NeighborTable) -> Observer:
+    hold = configuration.settings.hold
+    return Observer(host, table, configuration.naming, configuration.sources, hold, time.time)
+
+
+def _reconciler(configuration: Configuration) -> Reconciler:
+    kube = connect(configuration.kubeconfig, configuration.context)
+    keys = keys_of(configuration.naming)
+    return Reconciler(kube, configuration.node, keys, configuration.dry_run)

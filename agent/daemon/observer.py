@@ -10,7 +10,7 @@ A source that is disabled by --source is absent: its labels are removed.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import annotate
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.kube.annotation import Annotation
+    from agent.kube.managed_fields import Keys
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
+    from agent.lldp.neighbors import NeighborTable
     from agent.model import Observation
 
 DISABLED = Absent("switched off by --source")
@@ -52,80 +54,81 @@ class Cycle(NamedTuple):
         return labels, self.annotation.boot_id, self.annotation.interfaces
 
 
+@dataclass(slots=True)
 class Observer:
-    """Runs the observation cycles of one agent; `wall` is in seconds since the epoch."""
+    """Runs the observation cycles of one agent."""
 
-    def __init__(
-        self,
-        host: Host,
-        naming: Naming,
-        sources: Collection[str],
-        hold: float,
-        wall: Callable[[], float],
-    ) -> None:
-        self._host, self._naming, self._sources = host, naming, sources
-        self._hold, self._wall = hold, wall
-        self._keys = keys_of(naming)
-        self._annotation: Annotation | None = None
-        self._grace = LinkDownGrace()
-        self._netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
-        self._holds = Holds(hold, {}, host.clock())
+    host: Host
+    neighbors: NeighborTable  # the LLDP neighbors that the host's observations show
+    naming: Naming
+    sources: Collection[str]
+    hold: float  # seconds
+    wall: Callable[[], float]  # seconds since the epoch
+    _annotation: Annotation | None = None
+    _grace: LinkDownGrace = field(default_factory=LinkDownGrace)
+    _netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
+    _keys: Keys = field(init=False)
+    _holds: Holds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._keys = keys_of(self.naming)
+        self._holds = Holds(self.hold, {}, self.host.clock())
 
     def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> None:
         """Start from the labels and the annotation that the Node has."""
         kept = {key: value for key, value in labels.items() if not self._is_disabled(key)}
-        self._holds = Holds(self._hold, kept, self._host.clock())
+        self._holds = Holds(self.hold, kept, self.host.clock())
         self._annotation = annotation
 
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""
         took: dict[str, float] = {}
-        if refresh:
-            self._host.readers.refresh()
-        interfaces = dict(self._annotation.interfaces) if self._annotation else {}
-        observation = _without_disabled(observe(self._host, self._sources, interfaces, took))
-        now = self._host.clock()
-        observation = self._grace.apply(replace(observation, time=self._wall()), now)
-        rendered, expired = self._render(observation, now)
+        observation = self._observation(took, refresh=refresh)
+        rendered, expired = self._render(observation, self.host.clock())
         self._annotation = annotate(observation, rendered.labels, self._keys, self._annotation)
-        links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
-        self._netdevs = tuple(link.netdev for link in links if link.netdev)
-        degraded = self._is_degraded(observation, rendered)
-        return Cycle(
-            observation, rendered, self._annotation, expired, took, self.expires_at(), degraded
-        )
+        self._netdevs = _netdevs(observation)
+        ends, degraded = self.expires_at(), self._is_degraded(observation, rendered)
+        return Cycle(observation, rendered, self._annotation, expired, took, ends, degraded)
+
+    def _observation(self, took: dict[str, float], *, refresh: bool) -> Observation:
+        """Observe the node; a port that went down keeps its neighbor for the grace period."""
+        if refresh:
+            self.host.readers.refresh()
+        interfaces = dict(self._annotation.interfaces) if self._annotation else {}
+        found = _without_disabled(observe(self.host, self.sources, interfaces, took))
+        return self._grace.apply(replace(found, time=self.wall()), self.host.clock())
 
     def expires_at(self) -> float:
         """Return the time at which a part of the last observation expires by itself.
 
         A later frame of the same neighbor moves it on.
         """
-        now = self._host.clock()
+        now = self.host.clock()
         return min(
             self._holds.next_end(now),
             self._grace.next_end(now),
-            self._host.neighbors.next_expiry(self._netdevs),
+            self.neighbors.next_expiry(self._netdevs),
         )
 
     def _render(self, observation: Observation, now: float) -> tuple[Rendered, Mapping[str, str]]:
         """Render the labels, and return the labels whose hold has expired with them."""
-        away = lent_interfaces(observation)
-
-        def is_lent(key: str) -> bool:
-            return self._keys.interface(key) in away
-
-        rendered = render(observation, self._naming, self._holds.previous(now, is_lent))
+        is_lent = self._lent(observation)
+        rendered = render(observation, self.naming, self._holds.previous(now, is_lent))
         return rendered, self._holds.update(rendered, now, is_lent)
+
+    def _lent(self, observation: Observation) -> Callable[[str], bool]:
+        """Return a predicate: True for the key of an interface that is lent to a pod."""
+        away = lent_interfaces(observation)
+        return lambda key: self._keys.interface(key) in away
 
     def _is_degraded(self, observation: Observation, rendered: Rendered) -> bool:
         """Return True if RDMA devices cannot be read, or a label is held.
 
         The label of a netdev that is lent to a pod is held as well; that is no degradation.
         """
-        if isinstance(observation.rdma, Failed):
-            return True
-        away = lent_interfaces(observation)
-        return any(self._keys.interface(key) not in away for key in rendered.held)
+        is_lent = self._lent(observation)
+        is_held = any(not is_lent(key) for key in rendered.held)
+        return is_held or isinstance(observation.rdma, Failed)
 
     def _is_disabled(self, key: str) -> bool:
         """Return True for a label of the RDMA source if --source disables that.
@@ -133,9 +136,15 @@ class Observer:
         The source runs in any case, since the others need its ports. The labels of another
         disabled source are removed because the source is absent.
         """
-        if not self._sources or "rdma" in self._sources:
+        if not self.sources or "rdma" in self.sources:
             return False
         return key.rpartition("/")[2] in RDMA_ONLY_LABELS
+
+
+def _netdevs(observation: Observation) -> tuple[str, ...]:
+    """Return the netdevs whose neighbors were observed."""
+    links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
+    return tuple(link.netdev for link in links if link.netdev)
 
 
 def _without_disabled(observation: Observation) -> Observation:

@@ -60,11 +60,6 @@ def pollers(
     `host` queries and may block; `options` are the command line options by name; `background` makes
     the task in which one poller queries.
     """
-    found: list[Poller] = []
-    fields: dict[str, Any] = {}
-    for source in SOURCES:
-        if source.poller:
-            poller, polled = source.poller(host, options, background())
-            found.append(poller)
-            fields |= polled
-    return replace(host, **fields), tuple(found)
+    made = [source.poller(host, options, background()) for source in SOURCES if source.poller]
+    fields = {name: query for _, polled in made for name, query in polled.items()}
+    return replace(host, **fields), tuple(poller for poller, _ in made)

@@ -113,12 +113,16 @@ class Schedule:
         An observation that only results caused (`refreshed` is false) serves no trigger.
         """
         self._observed_at, self._results_at = now, math.inf
+        next_at = now + (DEGRADED_INTERVAL if degraded else OBSERVE_INTERVAL)
         # Something that has expired and is still there must not cause an endless loop.
         self._expires_at = max(expires_at, now + MIN_OBSERVE_INTERVAL)
-        next_at = now + (DEGRADED_INTERVAL if degraded else OBSERVE_INTERVAL)
-        if not refreshed:
+        if refreshed:
+            self._refreshed(now, next_at)
+        else:
             self._observe_at = min(self._observe_at, next_at)
-            return
+
+    def _refreshed(self, now: float, next_at: float) -> None:
+        """Schedule the recheck of what a trigger caused, and the next observation without one."""
         is_recheck = now >= self._recheck_at
         self._recheck_at, self._refreshed_at = math.inf, now
         if self._triggered and is_recheck:
@@ -137,9 +141,12 @@ class Schedule:
         """Record that the Node was read; its annotation is `age` seconds old."""
         self._is_node_read, self._is_applying, self._failures = True, False, 0
         self._apply_at = now
-        left = max(self._settings.resync - max(age, 0.0), self._overdue_interval())
-        self._resync_at = now + self._random() * left
+        self._resync_at = now + self._random() * self._until_resync(age)
         self._triggered, self._observe_at = True, now
+
+    def _until_resync(self, age: float) -> float:
+        """Return the seconds until an annotation of this age is older than `resync`."""
+        return max(self._settings.resync - max(age, 0.0), self._overdue_interval())
 
     def set_desired(self, state: Hashable) -> None:
         """Set the state that the Node should have by the last observation; never None."""
@@ -161,25 +168,40 @@ class Schedule:
         self._is_applying, self._failures = False, 0
         self._applied = state
         self._refused = self._refusals(now, refused)
-        if not requests:
+        if requests:
+            self._postpone_resync(now, after_outage=after_outage)
+        else:
             self._apply_at = now
-        elif now >= self._resync_at - self._overdue_interval():
-            # An apply earlier than that does not move the resync: agents that applied at the same
-            # moment would meet again each hour. After an outage the full interval spreads them.
-            share = self._random() if after_outage else 0.9 + 0.2 * self._random()
-            self._resync_at = now + self._settings.resync * share
+
+    def _postpone_resync(self, now: float, *, after_outage: bool) -> None:
+        """Let an apply replace the resync that is nearly due, and no other.
+
+        An earlier apply does not move the resync: agents that applied at the same moment would meet
+        again each hour.
+        """
+        if now >= self._resync_at - self._overdue_interval():
+            self._resync_at = now + self._resync_interval(after_outage=after_outage)
+
+    def _resync_interval(self, *, after_outage: bool) -> float:
+        """Return `resync` with 10 % jitter; after an outage, any time up to it."""
+        share = self._random() if after_outage else 0.9 + 0.2 * self._random()
+        return self._settings.resync * share
 
     def apply_failed(self, now: float, retry_after: float | None = None) -> None:
         """Schedule a retry; the Node's state is unknown. `retry_after` is the server's, in s."""
         self._is_applying = False
         self._applied = None
-        backoff = min(MIN_RETRY_INTERVAL * 2.0 ** min(self._failures, 16), MAX_RETRY_INTERVAL)
-        self._failures += 1
-        delay = backoff * (0.5 + 0.5 * self._random())
+        delay = self._backoff()
         if retry_after is not None:
             # All agents got the same Retry-After at the same moment, so it is jittered, too.
             delay = max(delay, retry_after * (1 + 0.25 * self._random()))
+        self._failures += 1
         self._apply_at = max(self._apply_at, now + delay)
+
+    def _backoff(self) -> float:
+        """Return the delay after another failure: it doubles up to a limit, and half is random."""
+        delay = MIN_RETRY_INTERVAL * 2.0 ** min(self._failures, 16)
+        return min(delay, MAX_RETRY_INTERVAL) * (0.5 + 0.5 * self._random())
 
     def resync(self, now: float) -> None:
         """Observe, and refresh the Node soon: time was lost, or changes of the Node were missed."""
@@ -196,7 +218,7 @@ class Schedule:
         observe_at = min(refresh_at, self._results_at)
         apply_at = self._next_apply()
         return Step(
-            wait=min((at - now for at in (observe_at, apply_at) if at > now), default=math.inf),
+            wait=_until_next(now, observe_at, apply_at),
             observe=now >= observe_at,
             refresh=now >= refresh_at,
             apply=now >= apply_at,
@@ -205,12 +227,15 @@ class Schedule:
 
     def _next_apply(self) -> float:
         """Return the time of the next request; infinity if none is needed or one is under way."""
-        if self._is_applying or (self._is_node_read and self._desired is None):
+        if self._is_applying or self._has_nothing_to_apply():
             return math.inf
         if self._applied is None or self._desired != self._applied:
             return self._apply_at
         retry_refused_at = min(self._refused.values(), default=math.inf)
         return max(self._apply_at, min(self._resync_at, retry_refused_at))
+
+    def _has_nothing_to_apply(self) -> bool:
+        return self._is_node_read and self._desired is None
 
     def _refusals(self, now: float, refused: Iterable[str]) -> dict[str, float]:
         """Return the time of the next attempt for each key that is, or was just, refused.
@@ -218,10 +243,15 @@ class Schedule:
         A key that was tried again and refused again (it is still listed) waits the longer time.
         """
         refusals = {key: until for key, until in self._refused.items() if until > now}
-        for key in refused:
-            again = key in self._refused
-            refusals[key] = now + (MAX_REFUSAL_INTERVAL if again else MIN_REFUSAL_INTERVAL)
-        return refusals
+        return refusals | {key: now + self._refusal_interval(key) for key in refused}
+
+    def _refusal_interval(self, key: str) -> float:
+        return MAX_REFUSAL_INTERVAL if key in self._refused else MIN_REFUSAL_INTERVAL
 
     def _overdue_interval(self) -> float:
         return min(OVERDUE_RESYNC_INTERVAL, self._settings.resync)
+
+
+def _until_next(now: float, *times: float) -> float:
+    """Return the seconds until the next of these times that is not past; infinity without one."""
+    return min((at - now for at in times if at > now), default=math.inf)

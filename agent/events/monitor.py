@@ -75,7 +75,7 @@ class Monitors:
     @property
     def unavailable(self) -> dict[str, str]:
         """The monitors that could not be opened, with the error of the last attempt."""
-        return {name: one.error for name, one in self._supervised.items() if not one.monitor}
+        return {name: one.error for name, one in self._closed().items()}
 
     def watch(self, netdevs: Iterable[str]) -> None:
         """Report these netdevs from now on, present or not; "resync" follows if the set changed."""
@@ -96,37 +96,46 @@ class Monitors:
 
     def close(self) -> None:
         """Close all monitors and restore the signal handlers."""
-        opened = [one.monitor for one in self._supervised.values() if one.monitor]
-        for monitor in (*self._fixed, *opened):
+        for monitor in (*self._fixed, *self._supervised.values()):
             monitor.close()
         self._supervised, self._fixed = {}, []
+
+    def _closed(self) -> dict[str, _Supervised]:
+        return {name: one for name, one in self._supervised.items() if not one.monitor}
 
     def _reopen_due(self) -> set[Event]:
         """Reopen each failed monitor whose time has come, and return a "resync" for each."""
         found = set()
-        for name, one in self._supervised.items():
-            if not one.monitor and time.monotonic() >= one.due:
+        for name, one in self._closed().items():
+            if time.monotonic() >= one.due:
                 one.reopen(self._names)
                 found.add(Event("resync", name))
         return found
 
     def _poll(self, timeout: float) -> set[Event]:
-        supervised = {one.fileno(): one for one in self._supervised.values() if one.monitor}
-        fixed = {monitor.fileno(): monitor for monitor in self._fixed}
-        poll = select.poll()
-        for fd in (*supervised, *fixed, *self._frames()):
-            poll.register(fd, select.POLLIN)
+        readers = self._readers()
         found: set[Event] = set()
-        for fd, _ in poll.poll(math.ceil(1000 * max(0, self._limited(timeout)))):
-            reader = supervised.get(fd) or fixed.get(fd)
-            found |= reader.read() if reader else {Event("frames", "")}
+        for fd in self._readable(readers, timeout):
+            found |= readers[fd].read() if fd in readers else {Event("frames", "")}
         return found
+
+    def _readers(self) -> dict[int, Monitor | _Supervised]:
+        """Return the open monitors by their descriptors."""
+        supervised = [one for one in self._supervised.values() if one.monitor]
+        return {one.fileno(): one for one in (*supervised, *self._fixed)}
+
+    def _readable(self, monitors: Iterable[int], timeout: float) -> list[int]:
+        """Wait for the descriptors of monitors and packet sockets; return the readable ones."""
+        poll = select.poll()
+        for fd in (*monitors, *self._frames()):
+            poll.register(fd, select.POLLIN)
+        milliseconds = math.ceil(1000 * max(0, self._limited(timeout)))
+        return [fd for fd, _ in poll.poll(milliseconds)]
 
     def _limited(self, timeout: float) -> float:
         """Shorten the timeout to the next attempt to reopen a monitor."""
         now = time.monotonic()
-        waits = [one.due - now for one in self._supervised.values() if not one.monitor]
-        return min([timeout, *waits])
+        return min([timeout, *(one.due - now for one in self._closed().values())])
 
 
 class _Supervised:
@@ -141,7 +150,7 @@ class _Supervised:
 
     def reopen(self, names: set[str]) -> None:
         """Close the monitor and open another; on failure keep the error and double the delay."""
-        self._close()
+        self.close()
         try:
             self.monitor, self._delay = self._build(names), MIN_RETRY_INTERVAL
         except (OSError, Unavailable) as error:
@@ -156,17 +165,17 @@ class _Supervised:
         try:
             return self.monitor.read() if self.monitor else set()
         except OSError as error:
-            self._close()
+            self.close()
             self.error = str(error)
             return set()
 
     def restart(self) -> None:
         """Close a working monitor, to be reopened at once; a failed one keeps its back-off."""
         if self.monitor:
-            self._close()
+            self.close()
             self.due = 0.0
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self.monitor:
             self.monitor.close()
         self.monitor = None

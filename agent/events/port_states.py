@@ -69,17 +69,17 @@ class PortStateSweep:
 
     def watch(self, ports: Iterable[tuple[str, int]]) -> None:
         """Sweep these ports (device, number) from now on, and no others."""
-        wanted: dict[str, set[int]] = {}
-        for device, number in ports:
-            wanted.setdefault(device, set()).add(number)
+        wanted = _by_device(ports)
         with self._lock:
-            if wanted == self._wanted:
-                return
-            if self._sweeper:
-                self._sweeper.wake()
-            elif not self._start({}):
-                return
-            self._wanted = wanted
+            if wanted != self._wanted and self._wake():
+                self._wanted = wanted
+
+    def _wake(self) -> bool:
+        """Wake the sweeper, or start one; False if no thread can be started."""
+        if not self._sweeper:
+            return self._start({})
+        self._sweeper.wake()
+        return True
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -139,14 +139,20 @@ class PortStateSweep:
         with self._lock:
             if self._sweeper is not me:
                 return False
-            for device in list(me.devices.values()):
-                if device.ports != self._wanted.get(device.name):
-                    me.devices.pop(device.name).close()
-            for name in self._wanted.keys() - me.devices.keys() - self._blocked:
-                folder = f"{self._sys}/class/infiniband/{name}/ports"
-                me.devices[name] = _Device(name, folder, self._wanted[name])
+            self._close_unwanted(me.devices)
+            self._open_wanted(me.devices)
             self._timer.set(READ_TIMEOUT if me.devices else 0)
             return True
+
+    def _close_unwanted(self, devices: dict[str, _Device]) -> None:
+        for device in list(devices.values()):
+            if device.ports != self._wanted.get(device.name):
+                devices.pop(device.name).close()
+
+    def _open_wanted(self, devices: dict[str, _Device]) -> None:
+        for name in self._wanted.keys() - devices.keys() - self._blocked:
+            folder = f"{self._sys}/class/infiniband/{name}/ports"
+            devices[name] = _Device(name, folder, self._wanted[name])
 
     def _end_device(self, me: _Sweeper, device: _Device, changed: set[str]) -> bool:
         """Report the changed ports of a device; False if `me` was replaced while it read them."""
@@ -179,18 +185,28 @@ class PortStateSweep:
             if device is None or left > 0:  # the sweep takes long, and no device of it blocks
                 self._timer.set(left)
                 return
-            others = {name: one for name, one in old.devices.items() if one is not device}
-            if not self._start(others):
-                self._timer.set(READ_TIMEOUT)
-                return
-            old.devices = {device.name: device}
-            self._blocked.add(device.name)
-            self._report(device.names())
+            self._replace(old, device)
+
+    def _replace(self, old: _Sweeper, device: _Device) -> None:
+        """Start another sweeper for all devices but the one at which the old is blocked."""
+        if not self._start(old.others(device)):
+            self._timer.set(READ_TIMEOUT)
+            return
+        old.devices = {device.name: device}
+        self._blocked.add(device.name)
+        self._report(device.names())
 
     def _report(self, ports: set[str]) -> None:
         self._changed |= ports
         if ports:
             self._notifier.notify()
+
+
+def _by_device(ports: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for device, number in ports:
+        found.setdefault(device, set()).add(number)
+    return found
 
 
 class _Sweeper:
@@ -205,6 +221,10 @@ class _Sweeper:
         self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._alarm, select.POLLIN)
+
+    def others(self, device: _Device) -> dict[str, _Device]:
+        """Return the devices but this one."""
+        return {name: one for name, one in self.devices.items() if one is not device}
 
     def sleep(self, seconds: float | None) -> None:
         """Sleep until `wake` is called, or `seconds` have passed."""
@@ -252,17 +272,26 @@ class _File:
 
     def changed(self, read: Read) -> bool:
         """Read the file; return True if the outcome differs from the last, also the first time."""
-        last = self._last
-        try:
-            if self._fd < 0:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            self._last = read(self._fd, MAX_LENGTH, 0)
-        except OSError as error:
-            self._last = error.errno or errno.EIO
-            if error.errno in REMOVED:
-                self._last = errno.ENODEV
-                self.close()
+        last, self._last = self._last, self._outcome(read)
         return last != self._last
+
+    def _outcome(self, read: Read) -> bytes | int:
+        try:
+            self._open()
+            return read(self._fd, MAX_LENGTH, 0)
+        except OSError as error:
+            return self._failed(error.errno or errno.EIO)
+
+    def _open(self) -> None:
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _failed(self, number: int) -> int:
+        """Return the errno to compare: one for all that mean a removed device."""
+        if number not in REMOVED:
+            return number
+        self.close()
+        return errno.ENODEV
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -48,8 +48,7 @@ class LinkMonitor:
 
     def __init__(self, names: set[str], receive_buffer: int = RECEIVE_BUFFER) -> None:
         self._names = names
-        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-        self._sock = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
+        self._sock = _route_socket()
         set_receive_buffer(self._sock, receive_buffer)
         self._sock.bind((0, _RTMGRP_LINK))
         # The message of a rename carries the new name only; the index leads to the old one.
@@ -63,19 +62,16 @@ class LinkMonitor:
 
         Raises OSError if messages were lost (ENOBUFS) or the socket has failed.
         """
-        names: set[str] = set()
-        for data in self._received():
-            for message in parse(data):
-                names |= self._concerned(message)
-        return {Event("link", name) for name in names}
+        received = self._received()
+        return {Event("link", name) for message in received for name in self._concerned(message)}
 
     def close(self) -> None:
         self._sock.close()
 
-    def _received(self) -> Iterator[bytes]:
+    def _received(self) -> Iterator[LinkMessage]:
         with suppress(BlockingIOError):
             for _ in range(MAX_MESSAGES):
-                yield self._sock.recv(1 << 16)
+                yield from parse(self._sock.recv(1 << 16))
 
     def _concerned(self, message: LinkMessage) -> set[str]:
         """Return the watched netdevs that the message is about: two for a rename, often none."""
@@ -115,6 +111,11 @@ def _name(body: bytes) -> str:
 
 def _aligned(length: int) -> int:
     return (length + 3) & ~3  # NLMSG_ALIGN and RTA_ALIGN
+
+
+def _route_socket() -> socket.socket:
+    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    return socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
 
 
 def _ifindex(name: str) -> int:

@@ -28,11 +28,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.helper import process as helper
+from agent.helper.answer import parse_answer
+from agent.helper.streams import close_pipes, fileno, read_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from agent.helper.process import Answer
+    from agent.helper.process import Answer, CommandLine, Popen, Process
 
 READY_TIMEOUT = 0.01  # seconds to wait for output that is expected to be there
 LINES = 2  # of an answer: the fork's output and its exit status (agent/helper/main.py, serve_forks)
@@ -46,12 +48,12 @@ class ForkServer:
         self,
         verb: str,
         timeout_s: float,
-        command_line: Callable[[str, float], list[str]] = helper.fork_server_command,
-        popen: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
+        command_line: CommandLine = helper.fork_server_command,
+        popen: Popen = subprocess.Popen,
     ) -> None:
         self._verb, self._name, self._timeout = verb, f"helper {verb}", timeout_s
         self._command_line, self._popen = command_line, popen
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._stuck = False  # the last fork is
 
     def call(self, payload: Mapping[str, Any]) -> Answer:
@@ -61,46 +63,62 @@ class ForkServer:
         the timeout, and for up to KILL_TIMEOUT seconds more if the fork has to be killed.
         """
         process = self._process = self._running() or self._start()
+        stdout, stderr = self._ask(process, payload)
+        if match := _ANSWER.fullmatch(stdout):
+            return self._answer(match[1], match[2], stderr)
+        return self._broken(process, stdout, stderr)
+
+    def _answer(self, stdout: bytes, end: bytes, stderr: bytes) -> Answer:
+        """Return the answer of a fork; `end` is its exit status, or "late"."""
+        if end == b"late":
+            raise self._late()
+        return parse_answer(self._name, int(end), stdout, stderr)
+
+    def _ask(self, process: Process, payload: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        """Send a payload; return stdout and stderr. Raises Unavailable."""
         deadline = time.monotonic() + self._timeout + helper.KILL_TIMEOUT
         try:
-            stdout, stderr = _exchange(process, payload, deadline)
+            _send(process, payload)
+            return read_output(process, deadline, LINES)
         except TimeoutError:
             self._stuck = True
             raise self._late(f", and a fork of process {process.pid} cannot be killed") from None
         except Unavailable as error:
             self.stop()
             raise Unavailable(f"{self._name}: {error}") from None
-        if match := _ANSWER.fullmatch(stdout):
-            if match[2] == b"late":
-                raise self._late()
-            return helper.parse_answer(self._name, int(match[2]), match[1], stderr)
+
+    def _broken(self, process: Process, stdout: bytes, stderr: bytes) -> Answer:
+        """Stop a fork server that has ended or broken the format; raises Unavailable."""
         status = _exit_status(process) if stdout.count(b"\n") < LINES else 0
         self.stop()  # its next output could not be told from the rest of this one
-        return helper.parse_answer(self._name, status, b"", stderr)
+        return parse_answer(self._name, status, b"", stderr)
 
     def stop(self) -> None:
         """Kill the fork server and its fork; the next call starts another."""
         if process := self._process:
             helper.kill_group(process)
             _exit_status(process)
-            helper.close_pipes(process)
+            close_pipes(process)
         self._process = None
 
-    def _running(self) -> subprocess.Popen[bytes] | None:
+    def _running(self) -> Process | None:
         """Return the fork server if it lives; raises Unavailable while its last fork is stuck."""
         process = self._process
         if process and self._stuck:
-            try:
-                helper.read_output(process, time.monotonic() + READY_TIMEOUT, LINES)
-            except TimeoutError:
-                text = f"a fork of process {process.pid} is still stuck in the kernel"
-                raise Unavailable(f"{self._name}: {text}") from None
-            self._stuck = False
+            self._require_end_of_fork(process)
         if process and process.poll() is not None:  # killed between two calls
             self.stop()
         return self._process
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _require_end_of_fork(self, process: Process) -> None:
+        try:
+            read_output(process, time.monotonic() + READY_TIMEOUT, LINES)
+        except TimeoutError:
+            text = f"a fork of process {process.pid} is still stuck in the kernel"
+            raise Unavailable(f"{self._name}: {text}") from None
+        self._stuck = False
+
+    def _start(self) -> Process:
         command_line = self._command_line(self._verb, self._timeout)
         try:
             return helper.start(self._popen, command_line, stdin=subprocess.PIPE, bufsize=0)
@@ -111,15 +129,12 @@ class ForkServer:
         return Unavailable(f"{self._name}: no answer within {self._timeout:g} s{more}")
 
 
-def _exchange(
-    process: subprocess.Popen[bytes], payload: Mapping[str, Any], deadline: float
-) -> tuple[bytes, bytes]:
+def _send(process: Process, payload: Mapping[str, Any]) -> None:
     with suppress(OSError):  # a fork server that has ended is reported by its exit status
-        os.write(helper.fileno(process.stdin), json.dumps(payload).encode() + b"\n")
-    return helper.read_output(process, deadline, LINES)
+        os.write(fileno(process.stdin), json.dumps(payload).encode() + b"\n")
 
 
-def _exit_status(process: subprocess.Popen[bytes]) -> int:
+def _exit_status(process: Process) -> int:
     """Wait for the fork server's end; 0 if it has only closed its stdout."""
     with suppress(subprocess.TimeoutExpired):
         return helper.wait(process, helper.KILL_TIMEOUT)

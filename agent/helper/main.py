@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.infiniband.query import PortQuery
-
     Verb = Callable[[dict[str, Any]], dict[str, Any]]
 
 PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
@@ -54,25 +52,7 @@ def smp(payload: dict[str, Any]) -> dict[str, Any]:
         payload.get("timeout_ms", TIMEOUT_MS),
         payload.get("tries", TRIES),
     )
-    return {"ports": [_as_json(query) for query in queries]}
-
-
-def _as_json(query: PortQuery) -> dict[str, Any]:
-    exchanges = [
-        {
-            "request": exchange.request.hex(),
-            "reply": exchange.reply.hex() if exchange.reply is not None else None,
-            "error": exchange.error,
-        }
-        for exchange in query.exchanges
-    ]
-    return {
-        "device": query.device,
-        "port": query.number,
-        "exchanges": exchanges,
-        "error": query.error,
-        "text": query.text,
-    }
+    return {"ports": [query.as_json() for query in queries]}
 
 
 def nvml(payload: dict[str, Any]) -> dict[str, Any]:
@@ -109,16 +89,26 @@ PRELOADED = {"nvml": ("agent.nvml.library",)}  # imported by a fork server, by v
 def main(arguments: list[str]) -> int:
     """Run one verb and return the exit code."""
     _reset_signals()
-    verb, seconds = arguments[0], int(arguments[1]) if arguments[1:] else 0
+    verb, *limits = arguments
+    _limit_life(*map(int, limits))
+    answer = _redirect_stdout()
+    result = _run(verb, sys.stdin.buffer.read())
+    with os.fdopen(answer, "wb") as out:
+        out.write(result)
+    return 0
+
+
+def _run(verb: str, payload: bytes) -> bytes:
+    """Run a verb; payload and result are JSON."""
+    return json.dumps(VERBS[verb](json.loads(payload))).encode()
+
+
+def _limit_life(seconds: int = 0, parent: int | None = None) -> None:
+    """End the process after `seconds`, and with its parent."""
     # SIGALRM ends the process inside a C library too, if the parent does not live to kill it.
     signal.alarm(seconds)
-    if arguments[2:]:
-        _die_with(int(arguments[2]))
-    answer = _redirect_stdout()
-    result = VERBS[verb](json.loads(sys.stdin.buffer.read()))
-    with os.fdopen(answer, "wb") as out:
-        out.write(json.dumps(result).encode())
-    return 0
+    if parent is not None:
+        _die_with(parent)
 
 
 def serve_forks(arguments: list[str]) -> int:
@@ -130,10 +120,7 @@ def serve_forks(arguments: list[str]) -> int:
     _reset_signals()
     verb, seconds = arguments[0], float(arguments[1])
     answers, parent = _redirect_stdout(), os.getpid()
-    for module in PRELOADED[verb]:
-        __import__(module)
-    gc.disable()  # a collection would copy pages, and a fork lives for a moment
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    _prepare_forks(verb)
     for line in sys.stdin.buffer:
         payload = json.loads(line)
         fork = os.fork()
@@ -141,6 +128,13 @@ def serve_forks(arguments: list[str]) -> int:
             _run_in_fork(parent, answers, VERBS[verb], payload)
         os.write(answers, b"\n%s\n" % _wait_for(fork, seconds))
     return 0
+
+
+def _prepare_forks(verb: str) -> None:
+    for module in PRELOADED[verb]:
+        __import__(module)
+    gc.disable()  # a collection would copy pages, and a fork lives for a moment
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
 
 
 def _reset_signals() -> None:
@@ -156,12 +150,17 @@ def _reset_signals() -> None:
 
 def _wait_for(fork: int, seconds: float) -> bytes:
     """Wait for a fork and return its end; kill it after `seconds`."""
-    late = signal.sigtimedwait((signal.SIGCHLD,), seconds) is None
+    late = _is_late(seconds)
     if late:
         os.kill(fork, signal.SIGKILL)
     _, status = os.waitpid(fork, 0)
     signal.sigtimedwait((signal.SIGCHLD,), 0)  # the pending SIGCHLD of a killed fork
     return b"late" if late else b"%d" % os.waitstatus_to_exitcode(status)
+
+
+def _is_late(seconds: float) -> bool:
+    """Wait for the end of the fork; return True if it lives after `seconds`."""
+    return signal.sigtimedwait((signal.SIGCHLD,), seconds) is None
 
 
 def _run_in_fork(parent: int, answers: int, verb: Verb, payload: dict[str, Any]) -> NoReturn:

@@ -10,15 +10,17 @@ Invariants:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.infiniband import node_description as nodedesc
 from agent.infiniband import smp
-from agent.infiniband.smp import Attribute
+from agent.infiniband.smp import Attribute, Exchange
 
 if TYPE_CHECKING:
     from agent.snapshot.names import Names
+
+    Answer = dict[str, Any]
 
 # A NodeDescription as the vendor sets it.
 FACTORY = re.compile(
@@ -38,58 +40,97 @@ HCA = re.compile(r"mlx\d_\d{1,2}|HCA-\d{1,2}|ibp\d{1,3}(?:s\d{1,2})?(?:f\d)?")
 REASON = re.compile(r"[a-z][a-z-]{0,31}")
 _MANAGED = "MF0;"
 _ATTRIBUTE = 17  # octet of a request: the lower one of AttributeID
-_GUIDS = (4, 12, 20)  # octets of SystemImageGUID, NodeGUID, PortGUID (IBTA vol. 1, 14.2.5.3)
+# octets of SystemImageGUID, NodeGUID, PortGUID (IBTA vol. 1, 14.2.5.3)
+_GUIDS = (slice(4, 12), slice(12, 20), slice(20, 28))
 _NODE_INFO = 40  # octets of NodeInfo
 _STATE = 32  # octet of PortState in PortInfo (14.2.5.6)
 
 
-def anonymized(answer: dict[str, Any], names: Names) -> dict[str, Any]:
+class _Decoded(NamedTuple):
+    """A recorded exchange; `data` is the attribute data of the reply, None without a good one."""
+
+    request: bytes
+    data: bytes | None
+    error: str | None
+
+
+def anonymized(answer: Answer, names: Names) -> Answer:
     """Return the rebuilt answer of one port (agent/helper/main.py, verb smp).
 
     Only the error "malformed" is left of an answer that does not follow the format.
     """
     port = {"device": names.text(answer["device"]), "port": answer["port"]}
     try:
-        return {
-            **port,
-            "exchanges": _exchanges(answer["exchanges"], names),
-            "error": _reason(answer["error"]),
-            "text": answer["text"] and names.text(answer["text"]),
-        }
+        return port | _result(answer, names)
     except (Malformed, KeyError, TypeError, ValueError):
         return {**port, "exchanges": [], "error": "malformed", "text": None}
 
 
-def _exchanges(exchanges: list[dict[str, Any]], names: Names) -> list[dict[str, Any]]:
-    kind = "switch"
-    found = []
-    for one in exchanges:
-        request, error = bytes.fromhex(one["request"]), _reason(one["error"])
-        smp.require_get(request)
-        data = None
-        try:
-            if one["reply"] is not None:
-                data = smp.decode(bytes.fromhex(one["reply"]), request)
-            if data and request[_ATTRIBUTE] == Attribute.NODE_INFO:
-                kind = "switch" if smp.node_info(data).node_type == "switch" else "peer"
-        except Malformed:
-            data, error = None, "malformed"
-        reply = None
-        if data:
-            reply = _reply(request, _data(request[_ATTRIBUTE], data, kind, names)).hex()
-        found.append({"request": request.hex(), "reply": reply, "error": error})
-    return found
+def _result(answer: Answer, names: Names) -> Answer:
+    return {
+        "exchanges": _exchanges(answer["exchanges"], names),
+        "error": _reason(answer["error"]),
+        "text": answer["text"] and names.text(answer["text"]),
+    }
+
+
+def _exchanges(exchanges: list[Answer], names: Names) -> list[Answer]:
+    decoded = [_decoded(exchange) for exchange in exchanges]
+    kind = _kind(decoded)
+    return [_rebuilt(exchange, kind, names).as_json() for exchange in decoded]
+
+
+def _decoded(exchange: Answer) -> _Decoded:
+    request, error = bytes.fromhex(exchange["request"]), _reason(exchange["error"])
+    smp.require_get(request)
+    try:
+        return _Decoded(request, _reply_data(exchange["reply"], request), error)
+    except Malformed:
+        return _Decoded(request, None, "malformed")
+
+
+def _reply_data(reply: str | None, request: bytes) -> bytes | None:
+    """Return the attribute data of a reply in hex; raises Malformed if it cannot be decoded."""
+    if reply is None:
+        return None
+    data = smp.decode(bytes.fromhex(reply), request)
+    if _is_node_info(request):
+        smp.node_info(data)
+    return data
+
+
+def _is_node_info(request: bytes) -> bool:
+    return request[_ATTRIBUTE] == Attribute.NODE_INFO
+
+
+def _kind(exchanges: list[_Decoded]) -> str:
+    """Return the kind of the described node: "switch", or "peer" if NodeInfo has another type."""
+    for request, data, _ in exchanges:
+        if data and _is_node_info(request):
+            return "switch" if smp.node_info(data).node_type == "switch" else "peer"
+    return "switch"
+
+
+def _rebuilt(exchange: _Decoded, kind: str, names: Names) -> Exchange:
+    request, data, error = exchange
+    if data is None:
+        return Exchange(request, None, error)
+    return Exchange(request, _reply(request, _data(request[_ATTRIBUTE], data, kind, names)), error)
 
 
 def _data(attribute: int, data: bytes, kind: str, names: Names) -> bytes:
     """Return the octets of an attribute up to the last that is kept."""
     if attribute == Attribute.NODE_INFO:
-        for at in _GUIDS:
-            data = data[:at] + names.guid(data[at : at + 8]) + data[at + 8 :]
-        return data[:_NODE_INFO]
+        return _node_info(data, names)
     if attribute == Attribute.NODE_DESCRIPTION:
         return _description(nodedesc.text(data), kind, names).encode()
     return bytes(_STATE) + bytes((data[_STATE] & 0x0F,))
+
+
+def _node_info(data: bytes, names: Names) -> bytes:
+    for octets in _GUIDS:
+        data = data[: octets.start] + names.guid(data[octets]) + data[octets.stop :]
+    return data[:_NODE_INFO]
 
 
 def _description(description: str, kind: str, names: Names) -> str:
@@ -99,6 +140,11 @@ def _description(description: str, kind: str, names: Names) -> str:
         return description
     if nodedesc.switch_name(description) is None:
         return VENDOR
+    return _chosen(description, kind, names)
+
+
+def _chosen(description: str, kind: str, names: Names) -> str:
+    """Replace a description that an administrator chose; the HCA of `host mlx5_0` is kept."""
     host, _, hca = description.partition(" ")
     if HCA.fullmatch(hca):
         return f"{names.peer(host, kind)} {hca}"
@@ -107,13 +153,21 @@ def _description(description: str, kind: str, names: Names) -> str:
 
 def _managed(description: str, names: Names) -> str:
     """Replace the host name; keep model and ASIC (agent/infiniband/node_description.py)."""
-    if ":" not in description:
+    host, colon, place = description.rpartition(":")
+    if not colon:
         return description and names.peer(description)
-    host, _, rest = description.rpartition(":")
-    model = rest.partition("/")[0]
-    asic = ASIC.search(rest)
-    kept = (model if MODEL.fullmatch(model) else "X") + (asic[0] if asic else "")
-    return f"{host and names.peer(host)}:{kept}"
+    return f"{host and names.peer(host)}:{_model(place)}"
+
+
+def _model(place: str) -> str:
+    """Return model and ASIC of `MQM9700/U1`; X instead of a model that may be a name."""
+    model = place.partition("/")[0]
+    return (model if MODEL.fullmatch(model) else "X") + _asic(place)
+
+
+def _asic(place: str) -> str:
+    found = ASIC.search(place)
+    return found[0] if found else ""
 
 
 def _reason(error: str | None) -> str | None:

@@ -54,7 +54,9 @@ def _managed_name(composed: str) -> str | None:
     name, colon, model = composed.rpartition(":")
     if not colon:
         return composed or None
-    if not name:
-        return None
-    position = [part for part in model.split("/")[1:] if part and part != _FIRST_ASIC]
-    return "-".join([name, *position])
+    return "-".join([name, *_position(model)]) if name else None
+
+
+def _position(model: str) -> list[str]:
+    """Return the parts of `IS5200/L01/U1` that distinguish the ASIC within its chassis."""
+    return [part for part in model.split("/")[1:] if part not in ("", _FIRST_ASIC)]

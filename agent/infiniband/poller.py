@@ -16,7 +16,7 @@ from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import by_port, unanswered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agent.daemon.background import BackgroundTask
     from agent.host import Host
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     Answer = dict[str, Any]
     Address = tuple[str, int]  # device, port
+    # A port's entry, and the error if it could not be queried.
+    Result = tuple[Answer, str | None]
+    Results = dict[Address, Result]
 
 MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
 REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: switches get renamed
@@ -42,6 +45,24 @@ class _Port:
     queried: float = -math.inf
     tries: int = 0
 
+    def trigger(self, now: float) -> None:
+        """Query at once, or at the end of MIN_QUERY_INTERVAL."""
+        earliest = max(now, self.queried + MIN_QUERY_INTERVAL)
+        self.due, self.tries = min(self.due, earliest), 0
+
+    def update(self, result: Result, now: float) -> None:
+        """Cache an answer and set the time of the next query."""
+        self.answer, self.failure = result
+        if self.answer.get("error"):
+            self.due = now + self._retry_interval()
+            self.tries += 1
+        else:
+            self.due, self.tries = now + REFRESH_INTERVAL, 0
+
+    def _retry_interval(self) -> float:
+        longest = MAX_FAILURE_INTERVAL if self.failure else MAX_RETRY_INTERVAL
+        return min(RETRY_INTERVAL * 2.0 ** min(self.tries, 16), longest)
+
 
 class SmpPoller:
     """Host.ask_smp with a cache: calling it returns the last answers.
@@ -53,25 +74,22 @@ class SmpPoller:
     source: ClassVar[str] = "ib"
 
     def __init__(
-        self,
-        ask: Callable[[Sequence[Address]], Answer],
-        task: BackgroundTask[Answer],
+        self, ask: Callable[[Sequence[Address]], Answer], task: BackgroundTask[Answer]
     ) -> None:
         self.task = task
         self._ask = ask
         self._ports: dict[Address, _Port] = {}
         self._previous: dict[Address, _Port] = {}  # those of the observation before
-        self._queried: list[Address] = []  # the poll under way
+        self._queried: tuple[Address, ...] = ()  # the poll under way
 
     def __call__(self, addresses: Sequence[Address]) -> Answer:
-        self._ports = {
-            address: self._previous.get(address) or _Port(unanswered(address))
-            for address in addresses
-        }
-        failures = [port.failure for port in self._ports.values()]
-        if failures and all(failures):
-            raise Unavailable(str(failures[0]))
-        return {"ports": [port.answer for port in self._ports.values()]}
+        self._ports = {address: self._port(address) for address in addresses}
+        ports = self._ports.values()
+        _require_success([port.failure for port in ports])
+        return {"ports": [port.answer for port in ports]}
+
+    def _port(self, address: Address) -> _Port:
+        return self._previous.get(address) or _Port(unanswered(address))
 
     def begin_cycle(self) -> None:
         self._previous, self._ports = self._ports, {}
@@ -81,25 +99,26 @@ class SmpPoller:
 
     def trigger(self, now: float) -> None:
         for port in self._ports.values():
-            earliest = max(now, port.queried + MIN_QUERY_INTERVAL)
-            port.due, port.tries = min(port.due, earliest), 0
+            port.trigger(now)
 
     def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
-        self._queried = sorted(address for address, port in self._ports.items() if port.due <= now)
-        addresses = tuple(self._queried)
+        self._queried = addresses = self._due(now)
         for address in addresses:
             self._ports[address].queried = now
         self.task.start(lambda: self._ask(addresses))
+
+    def _due(self, now: float) -> tuple[Address, ...]:
+        return tuple(sorted(address for address, port in self._ports.items() if port.due <= now))
 
     def collect(self, now: float) -> bool:
         answer = self.task.take()
         if answer is None:
             return False
-        for address, entry, failure in _results(answer, self._queried):
+        for address, result in _results(answer, self._queried).items():
             if port := self._ports.get(address):
-                _update(port, entry, failure, now)
+                port.update(result, now)
         return True
 
     def next_due(self) -> float:
@@ -108,37 +127,34 @@ class SmpPoller:
         return min((port.due for port in self._ports.values()), default=math.inf)
 
 
-def _results(
-    answer: Answer | Exception, queried: Sequence[Address]
-) -> Iterator[tuple[Address, Answer, str | None]]:
-    """Yield each queried port with its entry, and the error if it could not be queried."""
-    answers: dict[Address, Answer] = {}
-    text = "the SMP helper's answer has no entry for this port"
+def _require_success(failures: Sequence[str | None]) -> None:
+    if failures and all(failures):
+        raise Unavailable(str(failures[0]))
+
+
+def _results(answer: Answer | Exception, queried: Sequence[Address]) -> Results:
+    """Return the result of each queried port."""
+    results, missing = _by_port(answer)
+    return {port: results.get(port) or (unanswered(port, missing), missing) for port in queried}
+
+
+def _by_port(answer: Answer | Exception) -> tuple[Results, str]:
+    """Return the results in an answer, and the error of a port without one."""
     if isinstance(answer, Exception):
-        text = str(answer)
-    else:
-        try:
-            answers = by_port(answer)
-        except Malformed as error:
-            text = str(error)
-    failed = [] if isinstance(answer, Exception) else answer.get("failed", [])
-    for address in queried:
-        entry = answers.get(address)
-        if entry is None:
-            yield address, unanswered(address, text), text
-        else:
-            yield address, entry, str(entry.get("text")) if list(address) in failed else None
+        return {}, str(answer)
+    try:
+        return _answered(answer), "the SMP helper's answer has no entry for this port"
+    except Malformed as error:
+        return {}, str(error)
 
 
-def _update(port: _Port, answer: Answer, failure: str | None, now: float) -> None:
-    """Cache an answer and set the time of the next query."""
-    port.answer, port.failure = answer, failure
-    if not answer.get("error"):
-        port.due, port.tries = now + REFRESH_INTERVAL, 0
-        return
-    longest = MAX_FAILURE_INTERVAL if failure else MAX_RETRY_INTERVAL
-    port.due = now + min(RETRY_INTERVAL * 2.0 ** min(port.tries, 16), longest)
-    port.tries += 1
+def _answered(answer: Answer) -> Results:
+    entries, failed = by_port(answer), answer.get("failed", [])
+    return {port: (entry, _failure(port, entry, failed)) for port, entry in entries.items()}
+
+
+def _failure(address: Address, entry: Answer, failed: list[Any]) -> str | None:
+    return str(entry.get("text")) if list(address) in failed else None
 
 
 def make(

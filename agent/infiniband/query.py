@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import select
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
 from agent.infiniband import smp
@@ -22,25 +23,30 @@ if TYPE_CHECKING:
 
     from agent.infiniband.umad import Port
 
+    OpenPort = Callable[[str, int], Port]  # of a device and a port number; raises PortUnavailable
+
 # An open umad device is an agent of its own, so each conversation counts from here, and two
 # recordings of a port have equal requests.
 FIRST_TID = 1
 
 
+@dataclass
 class PortQuery:
     """The conversation over one port; it has ended when `request` is None."""
 
-    def __init__(self, device: str, number: int, timeout_ms: int, tries: int) -> None:
-        self.device, self.number = device, number
-        self.request: bytes | None = None
-        self.deadline = 0.0
-        self.exchanges: list[smp.Exchange] = []
-        self.error: NeighborReason | None = None  # why there is no neighbor
-        self.text: str | None = None  # the same in words
-        self._timeout_ms, self._tries, self._tries_left = timeout_ms, tries, 0
-        self._port: Port | None = None
+    device: str
+    number: int
+    timeout_ms: int
+    tries: int
+    request: bytes | None = None
+    deadline: float = 0.0
+    exchanges: list[smp.Exchange] = field(default_factory=list)
+    error: NeighborReason | None = None  # why there is no neighbor
+    text: str | None = None  # the same in words
+    _tries_left: int = 0
+    _port: Port | None = None
 
-    def start(self, open_port: Callable[[str, int], Port]) -> None:
+    def start(self, open_port: OpenPort) -> None:
         """Open the port and send the first request."""
         try:
             self._port = open_port(self.device, self.number)
@@ -75,13 +81,23 @@ class PortQuery:
         """End the try if its deadline has passed; `now` is of the monotonic clock."""
         if self.request is None or now < self.deadline:
             return
-        text = f"{self.device} port {self.number}: no answer in {self._timeout_ms} ms"
+        text = f"{self.device} port {self.number}: no answer in {self.timeout_ms} ms"
         self._unanswered(PortUnavailable(NeighborReason.NO_ANSWER, text))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry of the port in the SMP helper's answer (agent/helper/main.py)."""
+        return {
+            "device": self.device,
+            "port": self.number,
+            "exchanges": [exchange.as_json() for exchange in self.exchanges],
+            "error": self.error,
+            "text": self.text,
+        }
 
     def _advance(self, resume: Callable[[], bytes]) -> None:
         """Resume the conversation; send the next request, or end."""
         try:
-            self.request, self._tries_left = resume(), self._tries
+            self.request, self._tries_left = resume(), self.tries
         except StopIteration:
             self.request = None
         except Malformed as error:
@@ -95,22 +111,28 @@ class PortQuery:
         if self._port is None or self.request is None:
             return
         self._tries_left -= 1
-        self.deadline = time.monotonic() + self._timeout_ms / 1000 + TIMEOUT_SLACK
+        self.deadline = self._end_of_try()
         try:
-            self._port.send(self.request, self._timeout_ms)
+            self._port.send(self.request, self.timeout_ms)
         except PortUnavailable as error:
             self._unanswered(error)
+
+    def _end_of_try(self) -> float:
+        return time.monotonic() + self.timeout_ms / 1000 + TIMEOUT_SLACK
 
     def _answered(self, reply: bytes) -> None:
         self._record(reply, None)
         self._advance(lambda: self._conversation.send(reply))
 
     def _unanswered(self, error: PortUnavailable) -> None:
-        if error.reason is NeighborReason.NO_ANSWER and self._tries_left > 0:
+        if self._may_retry(error):
             self._send()
         else:
             self._record(None, error.reason)
             self._advance(lambda: self._conversation.throw(error))
+
+    def _may_retry(self, error: PortUnavailable) -> bool:
+        return error.reason is NeighborReason.NO_ANSWER and self._tries_left > 0
 
     def _record(self, reply: bytes | None, error: NeighborReason | None) -> None:
         if self.request is not None:
@@ -121,10 +143,7 @@ class PortQuery:
 
 
 def query_ports(
-    open_port: Callable[[str, int], Port],
-    ports: Iterable[tuple[str, int]],
-    timeout_ms: int,
-    tries: int,
+    open_port: OpenPort, ports: Iterable[tuple[str, int]], timeout_ms: int, tries: int
 ) -> list[PortQuery]:
     """Query the far end of each (device, port) at the same time, each request up to `tries` times.
 
@@ -132,23 +151,40 @@ def query_ports(
     """
     queries = [PortQuery(device, number, timeout_ms, tries) for device, number in ports]
     try:
-        for query in queries:
-            query.start(open_port)
-        while waiting := [query for query in queries if query.request is not None]:
-            for query in _readable(waiting):
-                query.receive()
-            for query in waiting:
-                query.expire(time.monotonic())
+        _run(queries, open_port)
     finally:
         for query in queries:
             query.close()
     return queries
 
 
+def _run(queries: list[PortQuery], open_port: OpenPort) -> None:
+    for query in queries:
+        query.start(open_port)
+    while waiting := [query for query in queries if query.request is not None]:
+        _receive_or_expire(waiting)
+
+
+def _receive_or_expire(waiting: list[PortQuery]) -> None:
+    for query in _readable(waiting):
+        query.receive()
+    for query in waiting:
+        query.expire(time.monotonic())
+
+
 def _readable(queries: list[PortQuery]) -> list[PortQuery]:
     """Wait until ports are readable or the next deadline has passed; return the readable ones."""
-    poll, by_fd = select.poll(), {query.fileno(): query for query in queries}
-    for fd in by_fd:
+    by_fd = {query.fileno(): query for query in queries}
+    poll = _poll_for(by_fd)
+    return [by_fd[fd] for fd, _ in poll.poll(_seconds_left(queries) * 1000)]
+
+
+def _poll_for(fds: Iterable[int]) -> select.poll:
+    poll = select.poll()
+    for fd in fds:
         poll.register(fd, select.POLLIN)
-    timeout = min(query.deadline for query in queries) - time.monotonic()
-    return [by_fd[fd] for fd, _ in poll.poll(max(0.0, timeout) * 1000)]
+    return poll
+
+
+def _seconds_left(queries: list[PortQuery]) -> float:
+    return max(0.0, min(query.deadline for query in queries) - time.monotonic())

@@ -6,10 +6,12 @@ smp/<device>-<port>.json    requests and replies in hex (agent/helper/main.py, v
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
+from agent.infiniband.devices import by_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
+    Answer = dict[str, Any]
     Address = tuple[str, int]  # device, port
 
 FOLDER = "smp"
@@ -29,13 +32,13 @@ FOLDER = "smp"
 class RecordedSmps:
     """The recorded answers by port, and the Host I/O that replays them."""
 
-    answers: dict[Address, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[Address, Answer] = field(default_factory=dict)
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
         return {"ask_smp": self.ask_smp}
 
-    def ask_smp(self, ports: Sequence[Address]) -> dict[str, Any]:
+    def ask_smp(self, ports: Sequence[Address]) -> Answer:
         """Return the answers of these ports, without those that were not recorded."""
         return {"ports": [self.answers[port] for port in ports if port in self.answers]}
 
@@ -61,27 +64,24 @@ class RecordedSmps:
         if self.answers:
             (folder / FOLDER).mkdir()
         for (device, port), answer in self.answers.items():
-            text = json.dumps(answer, indent=2) + "\n"
-            (folder / FOLDER / f"{device}-{port}.json").write_text(text)
+            _write(folder / FOLDER / f"{device}-{port}.json", answer)
+
+
+def _write(path: Path, answer: Answer) -> None:
+    path.write_text(json.dumps(answer, indent=2) + "\n")
 
 
 def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:
     """Return an empty record, and the fields of a Host that query `host` and fill the record."""
     recorded = RecordedSmps()
 
-    def ask_smp(ports: Sequence[Address]) -> dict[str, Any]:
+    def ask_smp(ports: Sequence[Address]) -> Answer:
         answer = host.ask_smp(ports)
-        recorded.answers.update(_by_port(answer))
+        with suppress(Malformed):  # the source reports it
+            recorded.answers.update(by_port(answer))
         return answer
 
     return recorded, {"ask_smp": ask_smp}
-
-
-def _by_port(answer: dict[str, Any]) -> dict[Address, dict[str, Any]]:
-    try:
-        return {(one["device"], one["port"]): one for one in answer["ports"]}
-    except (KeyError, TypeError):
-        return {}  # the source reports a malformed answer
 
 
 def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
@@ -90,10 +90,14 @@ def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
     for name in files.names(FOLDER):
         path = f"{FOLDER}/{name}"
         answer = files.json(path) or {}
-        device, port = answer.get("device"), answer.get("port")
-        if not isinstance(device, str):
-            raise Malformed(f"{path}: no answer of a port: 'device' is no text")
-        if not isinstance(port, int):
-            raise Malformed(f"{path}: no answer of a port: 'port' is no number")
-        recorded.answers[device, port] = answer
+        recorded.answers[_address(path, answer)] = answer
     return recorded
+
+
+def _address(path: str, answer: Answer) -> Address:
+    device, port = answer.get("device"), answer.get("port")
+    if not isinstance(device, str):
+        raise Malformed(f"{path}: no answer of a port: 'device' is no text")
+    if not isinstance(port, int):
+        raise Malformed(f"{path}: no answer of a port: 'port' is no number")
+    return device, port

@@ -18,16 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Malformed
-from agent.kube.managed_fields import ANNOTATION, Field
 from agent.model import Failed, Problem, Seen
 from agent.sources.table import NAMES
 from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
     from agent.kube.managed_fields import Keys, State
     from agent.model import Observation
+
+    Json = dict[str, Any]
+    Interfaces = tuple[tuple[str, str], ...]  # (interface, PCI address)
+    Parsed = tuple["Annotation | None", Problem | None]
 
 SCHEMA = 1
 RESYNC = 3600.0  # seconds, the greatest age of the annotation
@@ -46,8 +50,11 @@ class Annotation:
 
     time: int | None  # of the last full observation, seconds since the epoch
     boot_id: str | None  # the boot of that observation
-    interfaces: tuple[tuple[str, str], ...] = ()  # (interface, PCI address)
+    interfaces: Interfaces = ()
     agent: str = agent.__version__
+
+
+_NEVER = Annotation(None, None)  # no observation yet
 
 
 def annotate(
@@ -57,13 +64,19 @@ def annotate(
 
     Time, boot ID and the addresses of interfaces that cannot be read now come from `previous`.
     """
-    time, boot_id = (previous.time, previous.boot_id) if previous else (None, None)
+    previous = previous or _NEVER
+    known = {keys.interface(key) for key in labels} | {*observation.unbound}
+    interfaces = _held_addresses(observation, known, previous) | _addresses(observation)
+    time, boot_id = _last_full(observation, previous)
+    return Annotation(time, boot_id, tuple(sorted(interfaces.items())[:MAX_INTERFACES]))
+
+
+def _last_full(observation: Observation, previous: Annotation) -> tuple[int | None, str | None]:
+    """Return time and boot ID of the last full observation; a malformed boot ID is unknown."""
+    time, boot_id = previous.time, previous.boot_id
     if _is_full(observation):
         time, boot_id = int(observation.time), observation.boot_id
-    if not _WORD.fullmatch(boot_id or ""):
-        boot_id = None
-    interfaces = _held_addresses(observation, labels, keys, previous) | _addresses(observation)
-    return Annotation(time, boot_id, tuple(sorted(interfaces.items())[:MAX_INTERFACES]))
+    return time, boot_id if _WORD.fullmatch(boot_id or "") else None
 
 
 def _is_full(observation: Observation) -> bool:
@@ -73,12 +86,9 @@ def _is_full(observation: Observation) -> bool:
 
 
 def _held_addresses(
-    observation: Observation, labels: Iterable[str], keys: Keys, previous: Annotation | None
+    observation: Observation, known: AbstractSet[str | None], previous: Annotation
 ) -> dict[str, str]:
-    """Return the previous addresses of interfaces that have labels or may still exist."""
-    if previous is None:
-        return {}
-    known = {keys.interface(key) for key in labels} | {*observation.unbound}
+    """Return the previous addresses of interfaces that are known or may still exist."""
     return {
         interface: pci
         for interface, pci in previous.interfaces
@@ -88,42 +98,46 @@ def _held_addresses(
 
 def _may_exist(interface: str, observation: Observation) -> bool:
     """Return True if the device of an interface may exist although it could not be read."""
-    if not isinstance(observation.rdma, Seen):
-        return isinstance(observation.rdma, Failed)
-    failed = (device.name for device in observation.rdma.value if device.failure)
-    return any(interface == name or interface.startswith(f"{name}-") for name in failed)
+    if isinstance(observation.rdma, Seen):
+        failed = [device.name for device in observation.rdma.value if device.failure]
+        return any(_is_of_device(interface, name) for name in failed)
+    return isinstance(observation.rdma, Failed)
+
+
+def _is_of_device(interface: str, device: str) -> bool:
+    """Return True for the interface of a device's only port or of one of its ports."""
+    return interface == device or interface.startswith(f"{device}-")
 
 
 def _addresses(observation: Observation) -> dict[str, str]:
     """Return the PCI address of each backend interface, without those that `parse` rejects."""
-    return {
-        role.interface: role.device.pci
-        for role in observation.ports
-        if role.backend
-        and _NAME.fullmatch(role.interface)
-        and role.device.pci
-        and _PCI.fullmatch(role.device.pci)
-    }
+    backend = [role for role in observation.ports if role.backend]
+    addresses = {role.interface: role.device.pci or "" for role in backend}
+    return {name: pci for name, pci in addresses.items() if _is_valid(name, pci)}
+
+
+def _is_valid(interface: str, pci: str) -> bool:
+    return bool(_NAME.fullmatch(interface) and _PCI.fullmatch(pci))
 
 
 def render(annotation: Annotation) -> str:
     """Return the annotation as JSON text."""
-    time = None if annotation.time is None else _rfc3339(annotation.time)
-    document = {
+    return json.dumps(_document(annotation), separators=(",", ":"))
+
+
+def _document(annotation: Annotation) -> Json:
+    return {
         "schema": SCHEMA,
         "agent": annotation.agent,
         "boot_id": annotation.boot_id,
-        "time": time,
-        "interfaces": [
-            {"interface": interface, "pci": pci} for interface, pci in annotation.interfaces
-        ],
+        "time": None if annotation.time is None else _rfc3339(annotation.time),
+        "interfaces": [{"interface": name, "pci": pci} for name, pci in annotation.interfaces],
     }
-    return json.dumps(document, separators=(",", ":"))
 
 
-def annotation_of(state: State, keys: Keys) -> tuple[Annotation | None, Problem | None]:
+def annotation_of(state: State, keys: Keys) -> Parsed:
     """Return the annotation that a Node carries, or what is wrong with it; see `parse`."""
-    return parse(state.fields.get(Field(ANNOTATION, keys.annotation)), keys.annotation)
+    return parse(state.fields.get(keys.annotation_field), keys.annotation)
 
 
 def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
@@ -136,7 +150,7 @@ def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) 
     return not 0 <= now - annotation.time < resync
 
 
-def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None]:
+def parse(text: str | None, key: str) -> Parsed:
     """Parse the annotation `key`.
 
     Returns (annotation, None), (None, problem) for malformed text, or (None, None) for no text.
@@ -146,62 +160,76 @@ def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None
     try:
         return _parse(text), None
     except (Malformed, ValueError, OverflowError, RecursionError) as error:
-        return None, Problem(
-            "node", key, None, visible(f"malformed annotation, ignored: {error}", MAX_PROBLEM)
-        )
+        fault = visible(f"malformed annotation, ignored: {error}", MAX_PROBLEM)
+        return None, Problem("node", key, None, fault)
 
 
 def _parse(text: str) -> Annotation:
+    document = _parse_document(text)
+    return Annotation(
+        _parse_time(_text(document, "time")),
+        _word(document, "boot_id", _WORD),
+        _parse_interfaces(document.get("interfaces")),
+        _word(document, "agent", _WORD) or "",
+    )
+
+
+def _parse_document(text: str) -> Json:
+    """Return the JSON object; raises Malformed for another schema."""
+    document = _json_object(text)
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")
+    return document
+
+
+def _json_object(text: str) -> Json:
     if len(text) > MAX_LENGTH:
         raise Malformed(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
     document = json.loads(text)
     if not isinstance(document, dict):
         raise Malformed("not a JSON object")
-    if document.get("schema") != SCHEMA:
-        raise Malformed(f"schema {document.get('schema')!r:.20} instead of {SCHEMA}")
-    return Annotation(
-        _parse_time(document.get("time")),
-        _text(document, "boot_id", _WORD),
-        _parse_interfaces(document.get("interfaces")),
-        _text(document, "agent", _WORD) or "",
-    )
+    return document
 
 
-def _parse_interfaces(rows: object) -> tuple[tuple[str, str], ...]:
+def _parse_interfaces(rows: object) -> Interfaces:
     if rows is None:
         return ()
     if not isinstance(rows, list) or len(rows) > MAX_INTERFACES:
         raise Malformed(f"interfaces is not a list of up to {MAX_INTERFACES} rows")
-    found = []
-    for row in rows:
-        interface = _text(row, "interface", _NAME) if isinstance(row, dict) else None
-        pci = _text(row, "pci", _PCI) if isinstance(row, dict) else None
-        if interface is None or pci is None:
-            raise Malformed("a row of interfaces lacks the interface or its PCI address")
-        found.append((interface, pci))
-    return tuple(found)
+    return tuple(_parse_row(row) for row in rows)
 
 
-def _text(document: dict[str, Any], name: str, pattern: re.Pattern[str]) -> str | None:
-    value = document.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not pattern.fullmatch(value):
+def _parse_row(row: object) -> tuple[str, str]:
+    """Return (interface, PCI address)."""
+    found = row if isinstance(row, dict) else {}
+    interface, pci = _word(found, "interface", _NAME), _word(found, "pci", _PCI)
+    if interface is None or pci is None:
+        raise Malformed("a row of interfaces lacks the interface or its PCI address")
+    return interface, pci
+
+
+def _word(document: Json, name: str, pattern: re.Pattern[str]) -> str | None:
+    value = _text(document, name)
+    if value is not None and not pattern.fullmatch(value):
         raise Malformed(f"{name} is {value!r:.40}")
     return value
 
 
-def _parse_time(value: object) -> int | None:
+def _text(document: Json, name: str) -> str | None:
+    value = document.get(name)
+    if not isinstance(value, str | None):
+        raise Malformed(f"{name} is {value!r:.40}")
+    return value
+
+
+def _parse_time(text: str | None) -> int | None:
     from datetime import UTC, datetime
 
-    if value is None:
+    if text is None:
         return None
-    if not isinstance(value, str):
-        raise Malformed(f"time is {value!r:.40}")
-    time = datetime.fromisoformat(value)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return int(time.timestamp())
+    time = datetime.fromisoformat(text)
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
 
 
 def _rfc3339(seconds: int) -> str:

@@ -23,65 +23,42 @@ Sources: KEP-555 (server-side apply), meta/v1 Status.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections import Counter
+from typing import TYPE_CHECKING, cast
 
 from agent.errors import Unavailable
-from agent.kube.errors import Answer, Failure, answer_of, failure_of, one_line
-from agent.kube.managed_fields import ACC, IB, LABEL, OBSERVED, Field, P, state_of
-from agent.kube.plan import ForeignField, body
+from agent.kube.errors import Answer, Failure, answer_of, failure_of
+from agent.kube.managed_fields import FAMILIES
+from agent.kube.session import begin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Callable, Generator, Iterator
 
-    from agent.kube.errors import Cause
     from agent.kube.managed_fields import Node
     from agent.kube.plan import Plan
+    from agent.kube.session import Families, Outcome, Session
     from agent.kube.transport import Kube, Reply, Request
 
-FAMILIES = (P, IB, ACC, OBSERVED)
-MAX_NAMINGS = 4  # denials that name keys; later ones are narrowed down by family
+    # Generators that yield requests and receive answers, by what they return.
+    Negotiating = Generator[Request, Answer, Outcome]
+    Applying = Generator[Request, Answer, Failure | None]
+    Sending = Generator[Request, Answer, Answer]
+
 MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
 MAX_UNAUTHORIZED = 2
 
 
-class Refusal(NamedTuple):
-    """A key that stays as it is because the server refused the change."""
-
-    key: str
-    text: str  # the server's message, one line
-
-
-class Taken(NamedTuple):
-    """A key of the label table that was taken over from another manager."""
-
-    key: str
-    manager: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of applying a plan."""
-
-    applied: Mapping[str, str]  # labels added or changed: key to value
-    removed: tuple[str, ...]  # keys of removed labels
-    refused: tuple[Refusal, ...] = ()
-    back_off: frozenset[str] = frozenset()  # refused keys and families, for `Desired.backed_off`
-    left_alone: tuple[ForeignField, ...] = ()  # of the plan, and those found by conflicts
-    taken: tuple[Taken, ...] = ()
-    failure: Failure | None = None  # the reason for an early end
-    node: Node | None = None  # as in the last accepted response
-    requests: int = 0
-
-
 def get_node(kube: Kube, name: str) -> Node | Failure:
     """Get the metadata of a Node."""
-    request: Request = {"operation": "get", "node": name}
-    reply, answer = _send(kube, request)
-    if answer.status == 401:
-        reply, answer = _send(kube, request)
+    reply = _get(kube, name)
+    if reply.get("status") == 401:
+        reply = _get(kube, name)
+    answer = answer_of(reply)
     return reply["node"] if answer.accepted else failure_of(answer, name)
+
+
+def _get(kube: Kube, name: str) -> Reply:
+    return _reply(kube, {"operation": "get", "node": name})
 
 
 def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
@@ -91,7 +68,8 @@ def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
     """
     page: str | None = ""
     while page is not None:
-        reply, answer = _send(kube, {"operation": "list", "continue": page})
+        reply = _reply(kube, {"operation": "list", "continue": page})
+        answer = answer_of(reply)
         if answer.status != 200 or answer.error:
             yield failure_of(answer, "*")
             return
@@ -101,16 +79,15 @@ def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
 
 def apply(kube: Kube, plan: Plan) -> Outcome:
     """Apply a plan to its Node, due or not."""
-    return run_negotiation(plan, lambda request: _send(kube, request)[1])
+    return run_negotiation(plan, lambda request: answer_of(_reply(kube, request)))
 
 
-def _send(kube: Kube, request: Request) -> tuple[Reply, Answer]:
-    reply: Reply
+def _reply(kube: Kube, request: Request) -> Reply:
+    """Send a request; the absence of a reply becomes one with an error of kind `helper`."""
     try:
-        reply = kube(request)
+        return kube(request)
     except Unavailable as error:
-        reply = {"error": "helper", "message": str(error)}
-    return reply, answer_of(reply)
+        return {"error": "helper", "message": str(error)}
 
 
 def run_negotiation(plan: Plan, send: Callable[[Request], Answer]) -> Outcome:
@@ -124,211 +101,94 @@ def run_negotiation(plan: Plan, send: Callable[[Request], Answer]) -> Outcome:
         return cast("Outcome", end.value)
 
 
-def negotiate(plan: Plan) -> Generator[Request, Answer, Outcome]:
+def negotiate(plan: Plan) -> Negotiating:
     """Apply a plan: yield requests, receive answers, return the outcome.
 
     A generator without I/O; it makes at least one request.
     """
-    session = _Session(plan)
-    failure = yield from session.apply(FAMILIES)
+    session = begin(plan)
+    failure = yield from _apply(session, FAMILIES)
     return session.outcome(failure)
 
 
-class _Session:
-    """The state of a negotiation: the fields of manager `bwagent` on the Node, and the wanted."""
+def _apply(session: Session, families: Families) -> Applying:
+    """Apply the changes of these families except refused keys; return the failure, if any."""
+    answer = yield from _send(session, families)
+    if answer.denied:
+        return (yield from _apply_less(session, families, answer))
+    return None if answer.accepted else failure_of(answer, session.plan.node)
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.managed = dict(plan.managed)  # on the Node, as of the last accepted request
-        self.wanted = dict(plan.wanted)
-        self.requests = 0
-        self.namings = 0
-        self.node: Node | None = None
-        self.refused: dict[Field, str] = {}  # with the server's message
-        self.back_off: set[str] = set()
-        self.left_alone = list(plan.left_alone)
-        self.taken: dict[Field, str] = {}  # with the previous manager
-        self.lost: set[Field] = set()  # managed in the plan, another manager's since
 
-    def apply(self, families: tuple[str, ...]) -> Generator[Request, Answer, Failure | None]:
-        """Apply the changes of these families except refused keys; return the failure, if any.
+def _apply_less(session: Session, families: Families, denial: Answer) -> Applying:
+    """Apply what a denial leaves of these families.
 
-        A denial that names keys takes them out of the request, and the rest is sent again. One that
-        names none is narrowed down by family.
+    The keys that it names are refused, and the rest is sent again. If it names none, it is narrowed
+    down by family.
 
-        Example: `P/flavor` and `IB/speed.current` change, a policy denies "P/flavor". The second
-        request carries the new speed and the Node's old flavor.
-        """
-        answer = yield from self.send(families)
-        while answer.denied:
-            named = self.named(answer, families)
-            if not named:
-                return (yield from self.apply_each(families, answer))
-            self.namings += 1
-            self.refuse(named, answer, {field.key for field in named})
-            if not self.changes(families):
-                return None
-            answer = yield from self.send(families)
-        return None if answer.accepted else failure_of(answer, self.plan.node)
-
-    def apply_each(
-        self, families: tuple[str, ...], denial: Answer
-    ) -> Generator[Request, Answer, Failure | None]:
-        """Apply each of these families by itself after a denial that names no key.
-
-        With one family left, all of its changes are refused; with none, the denial is a failure.
-
-        Example: a policy denies "labels of *.coreweave.cloud". P, IB and the annotation are refused
-        one after the other, the accelerator's key is applied.
-        """
-        changing = [family for family in families if self.changes((family,))]
-        if not changing:
-            return failure_of(denial, self.plan.node)
-        if len(changing) == 1:
-            self.refuse(self.changes(families), denial, set(changing))
-            return None
-        for family in changing:
-            failure = yield from self.apply((family,))
-            if failure:
-                return failure
+    Example: `P/flavor` and `IB/speed.current` change, a policy denies "P/flavor". The second
+    request carries the new speed and the Node's old flavor.
+    """
+    named = session.named(denial, families)
+    if not named:
+        return (yield from _apply_each(session, families, denial))
+    session.refuse_named(named, denial)
+    if not session.changes(families):
         return None
-
-    def send(self, families: tuple[str, ...]) -> Generator[Request, Answer, Answer]:
-        """Send the changes of these families; return the last answer.
-
-        The request is repeated after a 401, and after a conflict without the fields that are left
-        to their managers, with force if others are to be taken over.
-
-        Example: kubectl-edit has set `P/flavor`. The answer is 409 without force, 200 with it.
-        """
-        answer, force = Answer(), False
-        unauthorized = conflicts = 0
-        while unauthorized < MAX_UNAUTHORIZED and conflicts < MAX_CONFLICTS:
-            fields = self.fields(families)
-            answer = yield self.request(fields, force=force)
-            self.requests += 1
-            if answer.accepted:
-                self.managed, self.node = fields, answer.node
-            if answer.status == 401:
-                unauthorized += 1
-            elif answer.conflicts:
-                conflicts += 1
-                force = self.yield_fields(answer.conflicts, families) or force
-            else:
-                break
-        return answer
-
-    def fields(self, families: tuple[str, ...]) -> dict[Field, str]:
-        """Return the fields of a request: as wanted in these families, unchanged in the others."""
-        changes = self.changes(families)
-        fields = {field: value for field, value in self.managed.items() if field not in changes}
-        return fields | {field: self.wanted[field] for field in changes if field in self.wanted}
-
-    def request(self, fields: Mapping[Field, str], *, force: bool) -> Request:
-        """Return the request that makes these the fields of manager `bwagent`."""
-        document = body(self.plan, fields)
-        return {"operation": "apply", "node": self.plan.node, "body": document, "force": force}
-
-    def changes(self, families: tuple[str, ...]) -> set[Field]:
-        """Return the fields of these families that are to change."""
-        return {
-            field
-            for field in self.managed.keys() | self.wanted.keys()
-            if self.managed.get(field) != self.wanted.get(field)
-            and self.plan.keys.family(field) in families
-        }
-
-    def yield_fields(self, conflicts: Iterable[Cause], families: tuple[str, ...]) -> bool:
-        """Drop fields owned by other managers; return True if the rest needs force=true."""
-        needs_force = False
-        for cause in conflicts:
-            field = _field(cause.field)
-            if self.may_take(field, families):
-                self.taken[field] = cause.manager
-                needs_force = True
-            else:
-                self.skip(field, cause)
-        return needs_force
-
-    def may_take(self, field: Field, families: tuple[str, ...]) -> bool:
-        """Return True for a key of the label table that the request means to set.
-
-        Never for the accelerator's key, nor for a field that is only carried along.
-        """
-        family = self.plan.keys.family(field)
-        carried = field in self.refused or field.key in self.plan.postponed
-        return field in self.wanted and family in families and family != ACC and not carried
-
-    def skip(self, field: Field, cause: Cause) -> None:
-        """Leave a field to its other manager."""
-        wanted = self.wanted.pop(field, None)
-        if self.managed.pop(field, None) is not None:
-            self.lost.add(field)
-        self.left_alone.append(ForeignField(field.key, None, wanted, (cause.manager,)))
-
-    def named(self, denial: Answer, families: tuple[str, ...]) -> set[Field]:
-        """Return the changes that a denial names.
-
-        Empty if it names all changes of several families, which tells no more than naming none, and
-        after MAX_NAMINGS denials.
-        """
-        if self.namings >= MAX_NAMINGS:
-            return set()
-        changes = self.changes(families)
-        named = {field for field in changes if denial.names(field.key)}
-        changing = {self.plan.keys.family(field) for field in changes}
-        return set() if named == changes and len(changing) > 1 else named
-
-    def refuse(self, fields: Iterable[Field], denial: Answer, back_off: AbstractSet[str]) -> None:
-        """Keep the Node's values of these fields."""
-        self.back_off |= back_off
-        for field in fields:
-            self.refused[field] = one_line(denial.message) or f"status {denial.status}"
-            self.wanted.pop(field, None)
-            if field in self.managed:
-                self.wanted[field] = self.managed[field]
-
-    def outcome(self, failure: Failure | None) -> Outcome:
-        """Return the changes made since the plan, with their circumstances."""
-        return Outcome(
-            applied=self._applied(),
-            removed=self._removed(),
-            refused=tuple(Refusal(field.key, text) for field, text in sorted(self.refused.items())),
-            back_off=frozenset(self.back_off),
-            left_alone=tuple(self._with_value(field) for field in self.left_alone),
-            taken=self._taken(),
-            failure=failure,
-            node=self.node,
-            requests=self.requests,
-        )
-
-    def _applied(self) -> dict[str, str]:
-        before = self.plan.on_node
-        return {
-            field.key: value
-            for field, value in sorted(self.managed.items())
-            if field.kind == LABEL and before.get(field) != value
-        }
-
-    def _removed(self) -> tuple[str, ...]:
-        gone = self.plan.managed.keys() - self.managed.keys() - self.plan.shared - self.lost
-        return tuple(sorted(field.key for field in gone if field.kind == LABEL))
-
-    def _taken(self) -> tuple[Taken, ...]:
-        if not self.node:
-            return ()
-        taken = sorted(self.taken.items())
-        return tuple(Taken(field.key, by) for field, by in taken if field in self.managed)
-
-    def _with_value(self, foreign: ForeignField) -> ForeignField:
-        """Add the value from the last response: a conflict names the field's manager only."""
-        if foreign.value is not None or self.node is None:
-            return foreign
-        fields = state_of(self.node).fields
-        return replace(foreign, value=fields.get(Field(LABEL, foreign.key)))
+    return (yield from _apply(session, families))
 
 
-def _field(path: str) -> Field:
-    """Return the field that a cause names, `.metadata.labels.KEY`."""
-    kind, _, key = path.removeprefix(".").removeprefix("metadata.").partition(".")
-    return Field(kind, key)
+def _apply_each(session: Session, families: Families, denial: Answer) -> Applying:
+    """Apply each of these families by itself after a denial that names no key.
+
+    With one family left, all of its changes are refused; with none, the denial is a failure.
+
+    Example: a policy denies "labels of *.coreweave.cloud". P, IB and the annotation are refused one
+    after the other, the accelerator's key is applied.
+    """
+    changing = session.changing(families)
+    if not changing:
+        return failure_of(denial, session.plan.node)
+    if len(changing) == 1:
+        session.refuse_family(changing[0], denial)
+        return None
+    return (yield from _apply_in_turn(session, changing))
+
+
+def _apply_in_turn(session: Session, families: Families) -> Applying:
+    """Apply one family after the other, up to the first failure."""
+    for family in families:
+        failure = yield from _apply(session, (family,))
+        if failure:
+            return failure
+    return None
+
+
+def _send(session: Session, families: Families) -> Sending:
+    """Send the changes of these families; return the last answer.
+
+    The request is repeated after a 401, and after a conflict without the fields that are left to
+    their managers, with force if others are to be taken over.
+
+    Example: kubectl-edit has set `P/flavor`. The answer is 409 without force, 200 with it.
+    """
+    force, answers = False, Counter[int | None]()
+    while True:
+        answer = yield from _send_once(session, families, force=force)
+        force = session.resolve(answer.conflicts, families) or force
+        answers[answer.status] += 1
+        if answers[answer.status] >= _max_requests(answer):
+            return answer
+
+
+def _send_once(session: Session, families: Families, *, force: bool) -> Sending:
+    fields = session.fields(families)
+    answer = yield session.request(fields, force=force)
+    session.record(answer, fields)
+    return answer
+
+
+def _max_requests(answer: Answer) -> int:
+    """Return the number of requests that may end in such an answer before it is final."""
+    if answer.conflicts:
+        return MAX_CONFLICTS
+    return MAX_UNAUTHORIZED if answer.status == 401 else 1

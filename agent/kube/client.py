@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Json = dict[str, Any]
+    Payload = Mapping[str, Any]
+    Serialized = tuple[Any, Any, Any, Any, Any]
 
 APPLY = "application/apply-patch+yaml"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -38,7 +40,7 @@ PAGE_SIZE = 50  # Nodes
 READERS = {"get": decode.read_node, "apply": decode.read_node, "list": decode.read_list}
 
 
-def handle(payload: Mapping[str, Any]) -> Json:
+def handle(payload: Payload) -> Json:
     """Send a request (agent/kube/transport.py) with the connection settings in the payload.
 
     Returns a reply of agent/kube/decode.py with the API server's URL as "server", or
@@ -52,7 +54,7 @@ def handle(payload: Mapping[str, Any]) -> Json:
     return {**_send(configuration, payload), "server": configuration.host}
 
 
-def configure(payload: Mapping[str, Any]) -> Configuration:
+def configure(payload: Payload) -> Configuration:
     """Return the API server's address and credentials.
 
     They come from the kubeconfig if it or a context is named, else from the Pod's service account.
@@ -60,14 +62,19 @@ def configure(payload: Mapping[str, Any]) -> Configuration:
     """
     configuration = Configuration()
     configuration.retries = False  # the caller has its own back-off
-    if payload.get("kubeconfig") or payload.get("context"):
-        _by_kubeconfig(configuration, payload.get("kubeconfig"), payload.get("context"))
-    else:
-        _by_service_account(configuration, payload.get("service_account") or SERVICE_ACCOUNT)
+    _load(configuration, payload)
     _clean_token(configuration)
     if not configuration.host.startswith(("https://", "http://")):
         raise ConfigException(f"{configuration.host!r} is not the address of an API server")
     return configuration
+
+
+def _load(configuration: Configuration, payload: Payload) -> None:
+    kubeconfig, context = payload.get("kubeconfig"), payload.get("context")
+    if kubeconfig or context:
+        _by_kubeconfig(configuration, kubeconfig, context)
+    else:
+        _by_service_account(configuration, payload.get("service_account") or SERVICE_ACCOUNT)
 
 
 def _by_kubeconfig(configuration: Configuration, path: str | None, context: str | None) -> None:
@@ -93,39 +100,48 @@ def _by_service_account(configuration: Configuration, folder: str) -> None:
 
 
 def _clean_token(configuration: Configuration) -> None:
-    """Strip the token, which no header may have a line end in.
-
-    Raises ConfigException for other characters that no header may have.
-    """
-    if hook := configuration.refresh_api_key_hook:  # of a kubeconfig's credential plugin
+    """Make the token fit for a header; that of a credential plugin is got first."""
+    if hook := configuration.refresh_api_key_hook:
         hook(configuration)
         configuration.refresh_api_key_hook = None
     for name, token in configuration.api_key.items():
-        if not (token.isascii() and token.strip().isprintable()):
-            # http.client raises for it as well, with the token in the message.
-            raise ConfigException("the token has characters that are not allowed in a header")
-        configuration.api_key[name] = token.strip()
+        configuration.api_key[name] = _header_value(token)
 
 
-def _send(configuration: Configuration, request: Mapping[str, Any]) -> Json:
-    timeout_s = request.get("timeout_s") or TIMEOUT
+def _header_value(token: str) -> str:
+    """Return a token without the line end of its file.
+
+    Raises ConfigException for characters that no header may have: http.client would raise for them
+    as well, with the token in the message.
+    """
+    if not (token.isascii() and token.strip().isprintable()):
+        raise ConfigException("the token has characters that are not allowed in a header")
+    return token.strip()
+
+
+def _send(configuration: Configuration, request: Payload) -> Json:
     try:
         with ApiClient(configuration) as api:
-            response = api.call_api(*serialize(api, request), _request_timeout=timeout_s).response
-            data = response.read(decode.MAX_BODY + 1)
-            return READERS[request["operation"]](response.status, response.headers, data)
+            return _exchange(api, request)
     except (ApiException, http.HTTPError, OSError, ValueError) as error:
         return {"error": _kind(error), "message": _message(error)}
 
 
-def serialize(api: ApiClient, request: Mapping[str, Any]) -> tuple[Any, ...]:
+def _exchange(api: ApiClient, request: Payload) -> Json:
+    timeout_s = request.get("timeout_s") or TIMEOUT
+    response = api.call_api(*serialize(api, request), _request_timeout=timeout_s).response
+    data = response.read(decode.MAX_BODY + 1)
+    return READERS[request["operation"]](response.status, response.headers, data)
+
+
+def serialize(api: ApiClient, request: Payload) -> Serialized:
     """Return a request as (method, URL, headers, body, form fields), for `ApiClient.call_api`."""
     api.user_agent = MANAGER
     parameters = _PARAMETERS[request["operation"]](request)
     return api.param_serialize(**parameters, auth_settings=["BearerToken"])
 
 
-def _get(request: Mapping[str, Any]) -> Json:
+def _get(request: Payload) -> Json:
     return {
         "method": "GET",
         "resource_path": "/api/v1/nodes/{name}",
@@ -134,7 +150,7 @@ def _get(request: Mapping[str, Any]) -> Json:
     }
 
 
-def _apply(request: Mapping[str, Any]) -> Json:
+def _apply(request: Payload) -> Json:
     force = "true" if request.get("force") else "false"
     return {
         **_get(request),
@@ -145,7 +161,7 @@ def _apply(request: Mapping[str, Any]) -> Json:
     }
 
 
-def _list(request: Mapping[str, Any]) -> Json:
+def _list(request: Payload) -> Json:
     return {
         "method": "GET",
         "resource_path": "/api/v1/nodes",
@@ -154,7 +170,7 @@ def _list(request: Mapping[str, Any]) -> Json:
     }
 
 
-_PARAMETERS: dict[str, Callable[[Mapping[str, Any]], Json]] = {
+_PARAMETERS: dict[str, Callable[[Payload], Json]] = {
     "get": _get,
     "apply": _apply,
     "list": _list,

@@ -19,16 +19,17 @@ from agent.kube import diff
 from agent.kube.annotation import annotate, annotation_of, is_stale
 from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.errors import Failure
-from agent.kube.managed_fields import LABEL, keys_of, owned_labels, state_of
+from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
 from agent.kube.plan import Desired, plan, plan_fields
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from agent.kube.apply import Outcome
+    from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Plan
+    from agent.kube.session import Outcome
     from agent.kube.transport import Kube
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
@@ -47,35 +48,46 @@ class Target:
         """Return the owned labels; they are held if their sources fail now."""
         return owned_labels(self.node, self.keys)
 
+    def annotation(self) -> Annotation | None:
+        """Return the annotation; None for none or a malformed one."""
+        found, _ = annotation_of(state_of(self.node), self.keys)
+        return found
+
     def interfaces(self) -> dict[str, str]:
         """Return the PCI address of each interface in the annotation."""
-        before, _ = annotation_of(state_of(self.node), self.keys)
-        return dict(before.interfaces) if before else {}
+        annotation = self.annotation()
+        return dict(annotation.interfaces) if annotation else {}
 
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreements of other agents' labels with the observation."""
-        fields = state_of(self.node).fields
-        labels = {field.key: value for field, value in fields.items() if field.kind == LABEL}
+        labels = labels_of(state_of(self.node).fields)
         return [problem for source in SOURCES for problem in source.conflicts(observation, labels)]
 
 
 def target(kube: Kube, name: str, naming: Naming) -> Target:
     """Get the Node; raises Unavailable with the reason if that fails."""
-    found = get_node(kube, name)
-    if isinstance(found, Failure):
-        raise Unavailable(found.text)
-    return Target(kube, found, keys_of(naming))
+    return Target(kube, _required(get_node(kube, name)), keys_of(naming))
+
+
+def _required(node: Node | Failure) -> Node:
+    if isinstance(node, Failure):
+        raise Unavailable(node.text)
+    return node
 
 
 def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[Plan, list[str]]:
     """Return the plan for an observation, and its lines; due if the annotation is stale, too."""
-    before, _ = annotation_of(state_of(on.node), on.keys)
-    desired = Desired(rendered.labels, annotate(observation, rendered.labels, on.keys, before))
-    todo = plan(on.node, desired, on.keys)
-    if todo.updates_annotation and is_stale(before, time.time()):
-        todo = replace(todo, due=True)
+    todo = _plan(on, observation, rendered.labels)
     problems = [f"{problem.subject}: {problem.text}" for problem in todo.problems]
     return todo, [*diff.planned(todo), *problems]
+
+
+def _plan(on: Target, observation: Observation, labels: Mapping[str, str]) -> Plan:
+    before = on.annotation()
+    desired = Desired(labels, annotate(observation, labels, on.keys, before))
+    todo = plan(on.node, desired, on.keys)
+    is_refresh = todo.updates_annotation and is_stale(before, time.time())
+    return replace(todo, due=todo.due or is_refresh)
 
 
 def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
@@ -113,22 +125,13 @@ def plan_cleanup(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
 
     Raises Unavailable if a Node, or a page of Nodes, cannot be read.
     """
-    if name is not None:
-        nodes = [target(kube, name, naming).node]
-    else:
-        nodes = [_required(node) for node in list_nodes(kube)]
-    return list(removals(nodes, keys_of(naming)))
-
-
-def _required(node: Node | Failure) -> Node:
-    if isinstance(node, Failure):
-        raise Unavailable(node.text)
-    return node
+    nodes = list_nodes(kube) if name is None else [get_node(kube, name)]
+    return list(removals([_required(node) for node in nodes], keys_of(naming)))
 
 
 def clean_up(kube: Kube, todo: Plan, echo: Callable[[str], None]) -> str | None:
     """Apply a plan of `plan_cleanup`; return the failure as one line, so that others follow."""
     outcome = apply(kube, todo)
     echo(diff.done(todo, outcome)[0])
-    fault = _fault(outcome)
-    return f"Node {todo.node}: {fault.removeprefix(f'Node {todo.node}: ')}" if fault else None
+    node, fault = f"Node {todo.node}: ", _fault(outcome)
+    return node + fault.removeprefix(node) if fault else None

@@ -12,7 +12,7 @@ Shapes: meta/v1 Status and ObjectMeta; Retry-After in seconds, RFC 9110, section
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube import MANAGER
 
@@ -20,82 +20,102 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     Json = dict[str, Any]
+    Headers = Mapping[str, str]
 
 MAX_BODY = 32 << 20  # bytes; a page of Nodes with all of their status
 MAX_TEXT = 4096  # characters of a message
+_SUCCESS = (200, 201)
 _CLEAR_STATUSES = (407, 429)  # clear without a Status in the body, like all from 500 on
 
 
-def read_node(status: int, headers: Mapping[str, str], data: bytes) -> Json:
+class _Response(NamedTuple):
+    status: int
+    headers: Headers
+    data: bytes
+
+
+def read_node(status: int, headers: Headers, data: bytes) -> Json:
     """Read a response that should be a Node.
 
-    Returns {"status", "node": {"metadata"}}, or the result of `refusal` or `garbage`.
+    Returns {"status", "node": {"metadata"}}, or a reply of `_refusal` or `_garbage`.
     """
-    document, error = _document(status, headers, data)
+    document, error = _document(_Response(status, headers, data))
     if error:
         return error
     node = _metadata_of(document)
-    if not all(isinstance(node["metadata"].get(name), str) for name in ("name", "uid")):
-        return garbage(status, "the response is not a Node")
+    if not _has_identity(node):
+        return _garbage(status, "the response is not a Node")
     return {"status": status, "node": node}
 
 
-def read_list(status: int, headers: Mapping[str, str], data: bytes) -> Json:
+def read_list(status: int, headers: Headers, data: bytes) -> Json:
     """Read a response that should be a NodeList.
 
     Returns {"status", "nodes", "continue"} with the Nodes that manager `bwagent` has fields on, or
-    the result of `refusal` or `garbage`.
+    a reply of `_refusal` or `_garbage`.
     """
-    document, error = _document(status, headers, data)
+    document, error = _document(_Response(status, headers, data))
     if error:
         return error
     if not isinstance(document.get("items"), list):
-        return garbage(status, "the response is not a NodeList")
-    nodes = [_metadata_of(item) for item in document["items"] if isinstance(item, dict)]
-    return {
-        "status": status,
-        "nodes": [node for node in nodes if _has_manager(node)],
-        "continue": _part(document, "metadata").get("continue") or None,
-    }
+        return _garbage(status, "the response is not a NodeList")
+    following = part(document, "metadata").get("continue") or None
+    return {"status": status, "nodes": _nodes(document["items"]), "continue": following}
 
 
-def garbage(status: int, text: str) -> Json:
+def _nodes(items: object) -> list[Json]:
+    """Return the Nodes with fields of manager `bwagent`."""
+    nodes = [_metadata_of(item) for item in objects(items)]
+    return [node for node in nodes if _has_manager(node)]
+
+
+def _document(response: _Response) -> tuple[Json, Json | None]:
+    """Return (the JSON object of a successful response, None), or ({}, the reply for an error)."""
+    if len(response.data) > MAX_BODY:
+        text = f"the response is longer than {MAX_BODY >> 20} MiB"
+        return {}, _garbage(response.status, text)
+    document = _json_object(response.data)
+    if document is None or response.status not in _SUCCESS:
+        return {}, _error(response, document)
+    return document, None
+
+
+def _json_object(data: bytes) -> Json | None:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _error(response: _Response, document: Json | None) -> Json:
+    """Return the reply for a response that is no success or no JSON object."""
+    status = response.status
+    is_clear = document is not None or status >= 500 or status in _CLEAR_STATUSES
+    if status >= 400 and is_clear:
+        return _refusal(response, document or {})
+    return _garbage(status, _describe(response))
+
+
+def _garbage(status: int, text: str) -> Json:
     """Return the reply for a response that no API server gives: {"status", "error", "message"}."""
     return {"status": status, "error": "garbage", "message": text}
 
 
-def refusal(status: int, document: Json, headers: Mapping[str, str], data: bytes) -> Json:
+def _refusal(response: _Response, document: Json) -> Json:
     """Read a Status.
 
     Returns {"status", "reason", "message", "causes", "retry_after": seconds | null}.
     """
-    details = _part(document, "details")
-    causes = details.get("causes")
-    message = str(document.get("message") or _describe(status, headers, data))
+    details = part(document, "details")
+    header = response.headers.get("Retry-After")
     return {
-        "status": status,
+        "status": response.status,
         "reason": document.get("reason"),
-        "message": message[:MAX_TEXT],
-        "causes": _objects(causes),
-        "retry_after": _seconds(headers.get("Retry-After"), details.get("retryAfterSeconds")),
+        "message": str(document.get("message") or _describe(response))[:MAX_TEXT],
+        "causes": objects(details.get("causes")),
+        "retry_after": _seconds(header, details.get("retryAfterSeconds")),
     }
-
-
-def _document(status: int, headers: Mapping[str, str], data: bytes) -> tuple[Json, Json | None]:
-    """Return (the JSON object of a successful response, None), or ({}, the reply for an error)."""
-    if len(data) > MAX_BODY:
-        return {}, garbage(status, f"the response is longer than {MAX_BODY >> 20} MiB")
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        document = None
-    is_object = isinstance(document, dict)
-    if status in (200, 201) and is_object:
-        return document, None
-    is_clear = is_object or status >= 500 or status in _CLEAR_STATUSES
-    if status >= 400 and is_clear:
-        return {}, refusal(status, document if is_object else {}, headers, data)
-    return {}, garbage(status, _describe(status, headers, data))
 
 
 def _seconds(*values: object) -> float | None:
@@ -110,42 +130,45 @@ def _seconds(*values: object) -> float | None:
     return None
 
 
-def _describe(status: int, headers: Mapping[str, str], data: bytes) -> str:
+def _describe(response: _Response) -> str:
     """Describe a response whose body is not the expected JSON, with its first bytes."""
-    kind = str(headers.get("Content-Type") or "no Content-Type").partition(";")[0][:80]
-    start = " ".join(data[:200].decode(errors="replace").split())
-    return f"HTTP {status} with {kind}" + (f": {start!r}" if start else " and an empty body")
+    content_type = str(response.headers.get("Content-Type") or "no Content-Type")
+    start = " ".join(response.data[:200].decode(errors="replace").split())
+    body = f": {start!r}" if start else " and an empty body"
+    return f"HTTP {response.status} with {content_type.partition(';')[0][:80]}{body}"
 
 
 def _metadata_of(node: Json) -> Json:
     """Return the name, uid, labels, annotations and managedFields (of metadata) of a Node."""
-    metadata = _part(node, "metadata")
-    kept: Json = {
-        name: metadata[name]
-        for name in ("name", "uid", "labels", "annotations")
-        if name in metadata
-    }
-    kept["managedFields"] = [_entry(entry) for entry in _objects(metadata.get("managedFields"))]
-    return {"metadata": kept}
+    metadata = part(node, "metadata")
+    entries = [_entry(entry) for entry in objects(metadata.get("managedFields"))]
+    kept = _only(metadata, "name", "uid", "labels", "annotations")
+    return {"metadata": {**kept, "managedFields": entries}}
 
 
 def _entry(entry: Json) -> Json:
-    kept: Json = {
-        name: entry[name] for name in ("manager", "operation", "subresource") if name in entry
-    }
-    kept["fieldsV1"] = {"f:metadata": _part(_part(entry, "fieldsV1"), "f:metadata")}
-    return kept
+    fields = {"f:metadata": part(part(entry, "fieldsV1"), "f:metadata")}
+    return {**_only(entry, "manager", "operation", "subresource"), "fieldsV1": fields}
+
+
+def _only(value: Json, *names: str) -> Json:
+    return {name: value[name] for name in names if name in value}
+
+
+def _has_identity(node: Json) -> bool:
+    return all(isinstance(node["metadata"].get(name), str) for name in ("name", "uid"))
 
 
 def _has_manager(node: Json) -> bool:
     return any(entry.get("manager") == MANAGER for entry in node["metadata"]["managedFields"])
 
 
-def _part(value: Json, name: str) -> Json:
-    part = value.get(name)
-    return part if isinstance(part, dict) else {}
+def part(value: Mapping[str, Any], name: str) -> Json:
+    """Return an object in another; empty if there is none."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
 
 
-def _objects(value: object) -> list[Json]:
+def objects(value: object) -> list[Json]:
     """Return the JSON objects in a list; empty for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

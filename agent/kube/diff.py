@@ -16,49 +16,63 @@ from agent.kube.managed_fields import ANNOTATION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.kube.apply import Outcome
     from agent.kube.plan import ForeignField, Plan
+    from agent.kube.session import Outcome
 
 
 def planned(plan: Plan) -> list[str]:
     """Return the changes that applying the plan would make; the first line sums them up."""
-    before = plan.removed | {key: was for key, (was, _) in plan.changed.items()}
-    after = plan.added | {key: value for key, (_, value) in plan.changed.items()}
-    counts = {
-        "added": len(plan.added),
-        "changed": len(plan.changed),
-        "removed": len(plan.removed),
-    }
-    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return [
-        f"Node {plan.node}: {summary or 'no label changes'}",
-        *_diff(before, after),
+        f"Node {plan.node}: {_counts(plan) or 'no label changes'}",
+        *_planned_labels(plan),
         *_removed_annotations(plan),
-        *_left_alone(plan.left_alone),
+        *map(_left_alone, plan.left_alone),
         *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
     ]
 
 
+def _counts(plan: Plan) -> str:
+    counts = (
+        (len(plan.added), "added"),
+        (len(plan.changed), "changed"),
+        (len(plan.removed), "removed"),
+    )
+    return ", ".join(f"{count} {word}" for count, word in counts if count)
+
+
+def _planned_labels(plan: Plan) -> Iterable[str]:
+    after = plan.added | {key: value for key, (_, value) in plan.changed.items()}
+    return _diff(_values_before(plan), after)
+
+
+def _values_before(plan: Plan) -> dict[str, str]:
+    """Return the Node's values of the labels that the plan changes or removes, by key."""
+    return plan.removed | {key: was for key, (was, _) in plan.changed.items()}
+
+
 def done(plan: Plan, outcome: Outcome) -> list[str]:
     """Return the changes that were made, then the keys taken over, left alone and refused."""
-    before = {key: was for key, (was, _) in plan.changed.items() if key in outcome.applied}
-    before |= {key: plan.removed.get(key, "") for key in outcome.removed}
-    failed = outcome.failure or outcome.refused
     return [
-        f"Node {plan.node}: {_summary(before, outcome)}",
-        *_diff(before, outcome.applied),
-        *([] if failed else _removed_annotations(plan)),
-        *_left_alone(outcome.left_alone),
+        f"Node {plan.node}: {_summary(outcome)}",
+        *_changed_labels(plan, outcome),
+        *(_removed_annotations(plan) if outcome.is_complete else []),
+        *map(_left_alone, outcome.left_alone),
         *(f"  {one.key}: taken over from {one_line(one.manager)}" for one in outcome.taken),
         *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
     ]
 
 
-def _summary(before: Mapping[str, str], outcome: Outcome) -> str:
-    count = len(before.keys() | outcome.applied.keys())
+def _summary(outcome: Outcome) -> str:
+    count = len(outcome.applied) + len(outcome.removed)
     if count:
         return f"{count} label{'' if count == 1 else 's'} changed"
-    return "nothing applied" if outcome.failure or outcome.refused else "up to date"
+    return "up to date" if outcome.is_complete else "nothing applied"
+
+
+def _changed_labels(plan: Plan, outcome: Outcome) -> Iterable[str]:
+    changed = {*outcome.applied, *outcome.removed}
+    before = {key: was for key, was in _values_before(plan).items() if key in changed}
+    return _diff(before, outcome.applied)
 
 
 def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
@@ -71,12 +85,10 @@ def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
 
 def _removed_annotations(plan: Plan) -> list[str]:
     """Return a line for an annotation that goes; a changed one is not worth a line."""
-    gone = plan.managed.keys() - plan.wanted.keys() - plan.shared
-    return [f"- annotation {field.key}" for field in sorted(gone) if field.kind == ANNOTATION]
+    return [f"- annotation {key}" for kind, key in sorted(plan.gone) if kind == ANNOTATION]
 
 
-def _left_alone(fields: Iterable[ForeignField]) -> Iterable[str]:
-    for field in fields:
-        managers = one_line(", ".join(field.managers))
-        wanted = f"; bwagent wants {field.wanted}" if field.wanted is not None else ""
-        yield f"= {field.key}={field.value or '?'}: left alone, held by {managers}{wanted}"
+def _left_alone(field: ForeignField) -> str:
+    managers = one_line(", ".join(field.managers))
+    wanted = f"; bwagent wants {field.wanted}" if field.wanted is not None else ""
+    return f"= {field.key}={field.value or '?'}: left alone, held by {managers}{wanted}"

@@ -65,14 +65,22 @@ class Answer:
             return False
         return self.status in DENIALS
 
+    @property
+    def text(self) -> str:
+        """The message as one line, or the status if there is none."""
+        return one_line(self.message) or f"status {self.status}"
+
     def names(self, key: str) -> bool:
         """Return True if the message or a cause names this key, not a longer one around it."""
-        text = "\n".join(
-            [self.message, *(f"{cause.field}\n{cause.message}" for cause in self.causes)]
-        )
-        text = text.replace("metadata.labels.", " ").replace("metadata.annotations.", " ")
         # A period after the key may end a sentence; one with a letter after it continues the key.
-        return re.search(rf"(?<![\w./-]){re.escape(key)}(?![\w/-]|\.\w)", text) is not None
+        pattern = rf"(?<![\w./-]){re.escape(key)}(?![\w/-]|\.\w)"
+        return re.search(pattern, self._words()) is not None
+
+    def _words(self) -> str:
+        """Return message and causes, with the paths of fields reduced to keys."""
+        causes = (f"{cause.field}\n{cause.message}" for cause in self.causes)
+        text = "\n".join([self.message, *causes])
+        return re.sub(r"metadata\.(labels|annotations)\.", " ", text)
 
     @property
     def recreated(self) -> bool:
@@ -100,29 +108,36 @@ class Failure:
 
 def answer_of(reply: Mapping[str, Any]) -> Answer:
     """Read the reply of the helper's verb `kube`; see agent/kube/decode.py for its shapes."""
-    causes = tuple(
-        Cause(*(str(cause.get(name) or "") for name in Cause._fields))
-        for cause in reply.get("causes") or ()
-    )
     return Answer(
         status=reply.get("status"),
-        reason=str(reply.get("reason") or ""),
-        message=str(reply.get("message") or ""),
-        causes=causes,
+        reason=_text(reply, "reason"),
+        message=_text(reply, "message"),
+        causes=tuple(_cause(row) for row in reply.get("causes") or ()),
         retry_after=reply.get("retry_after"),
         node=reply.get("node"),
         error=reply.get("error"),
-        server=str(reply.get("server") or ""),
+        server=_text(reply, "server"),
     )
+
+
+def _cause(row: Mapping[str, Any]) -> Cause:
+    return Cause(*(_text(row, name) for name in Cause._fields))
+
+
+def _text(document: Mapping[str, Any], name: str) -> str:
+    return str(document.get(name) or "")
 
 
 def failure_of(answer: Answer, node: str) -> Failure:
     """Return the failure that an unsuccessful answer about Node `node` means."""
     kind = answer.error or _kind(answer)
-    message = one_line(answer.message) or f"status {answer.status}"
+    text = f"Node {node}: {_sentence(kind, answer)}"
+    return Failure(kind, text, _retry_after(answer.retry_after))
+
+
+def _sentence(kind: str, answer: Answer) -> str:
     server = one_line(answer.server) or "the API server"
-    sentence = _SENTENCES[kind].format(server=server, message=message)
-    return Failure(kind, f"Node {node}: {sentence}", _retry_after(answer.retry_after))
+    return _SENTENCES[kind].format(server=server, message=answer.text)
 
 
 def one_line(text: str) -> str:

@@ -16,22 +16,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.kube import MANAGER
+from agent.kube.decode import objects, part
 from agent.labels.table import LABELS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable, Iterator
 
     from agent.labels.table import Naming
 
-Node = Mapping[str, Any]  # the JSON object, of which its metadata is read
+Json = Mapping[str, Any]
+Node = Json  # the JSON object, of which its metadata is read
 
 OBSERVED = "observed"  # the annotation's name below P, and its family
 P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix
+FAMILIES = (P, IB, ACC, OBSERVED)
 LABEL, ANNOTATION = "labels", "annotations"
 
 
@@ -42,6 +46,30 @@ class Field(NamedTuple):
     key: str
 
 
+Fields = Mapping[Field, str]  # with their values
+FieldSet = AbstractSet[Field]
+
+
+def select(fields: Fields, which: Container[Field]) -> dict[Field, str]:
+    """Return those of `fields` that are in `which`."""
+    return {field: value for field, value in fields.items() if field in which}
+
+
+def without(fields: Fields, dropped: Container[Field]) -> dict[Field, str]:
+    """Return those of `fields` that are not in `dropped`."""
+    return {field: value for field, value in fields.items() if field not in dropped}
+
+
+def differing(before: Fields, after: Fields) -> set[Field]:
+    """Return the fields that one of these lacks, or that have another value there."""
+    return {field for field, _ in before.items() ^ after.items()}
+
+
+def labels_of(fields: Fields) -> dict[str, str]:
+    """Return the labels among `fields`, by key."""
+    return {field.key: value for field, value in sorted(fields.items()) if field.kind == LABEL}
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The label and annotation keys that the agent may write under one naming."""
@@ -50,34 +78,56 @@ class Keys:
     accelerator: str  # "": none
     patterns: tuple[tuple[str, re.Pattern[str]], ...]  # (family, pattern of a label key)
 
+    @property
+    def annotation_field(self) -> Field:
+        """The annotation as a field."""
+        return Field(ANNOTATION, self.annotation)
+
     def family(self, field: Field) -> str | None:
         """Return `P`, `IB`, `ACC` or `observed`; None for a key that is not in the table."""
         if field.kind == ANNOTATION:
             return OBSERVED if field.key == self.annotation else None
-        if field.key and field.key == self.accelerator:
+        return self._label_family(field.key)
+
+    def _label_family(self, key: str) -> str | None:
+        if key and key == self.accelerator:
             return ACC
-        for family, pattern in self.patterns:
-            if pattern.fullmatch(field.key):
-                return family
-        return None
+        family, _ = self._match(key)
+        return family
+
+    def of_families(self, fields: Iterable[Field], families: Container[str]) -> set[Field]:
+        """Return the fields of these families."""
+        return {field for field in fields if self.family(field) in families}
+
+    def in_table(self, fields: Iterable[Field]) -> set[Field]:
+        """Return the fields that are in the label table."""
+        return self.of_families(fields, FAMILIES)
 
     def interface(self, key: str) -> str | None:
         """Return the interface named in a label key, such as `ibp0`; None if there is none."""
-        for _, pattern in self.patterns:
+        _, found = self._match(key)
+        return found.groupdict().get("interface") if found else None
+
+    def _match(self, key: str) -> tuple[str, re.Match[str]] | tuple[None, None]:
+        """Return the first family with a pattern for a label key, and the match."""
+        for family, pattern in self.patterns:
             if found := pattern.fullmatch(key):
-                return found.groupdict().get("interface")
-        return None
+                return family, found
+        return None, None
 
 
 def keys_of(naming: Naming) -> Keys:
     """Return the keys of the label table under this naming."""
-    prefixes = {P: naming.prefix, IB: naming.ib_prefix}
-    patterns = []
+    patterns = _patterns({P: naming.prefix, IB: naming.ib_prefix})
+    return Keys(f"{naming.prefix}/{OBSERVED}", naming.accelerator, tuple(patterns))
+
+
+def _patterns(prefixes: Mapping[str, str]) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Yield (family, pattern) of each row of the table whose family has a prefix."""
     for row in LABELS:
         family, _, name = row.key.partition("/")
         if prefix := prefixes.get(family):
-            patterns.append((family, _pattern(f"{prefix}/{name}")))
-    return Keys(f"{naming.prefix}/{OBSERVED}", naming.accelerator, tuple(patterns))
+            yield family, _pattern(f"{prefix}/{name}")
 
 
 def _pattern(template: str) -> re.Pattern[str]:
@@ -90,71 +140,80 @@ class State:
 
     name: str
     uid: str
-    fields: Mapping[Field, str]  # every label and annotation
+    fields: Fields  # every label and annotation
     managed: frozenset[Field]  # fields of manager `bwagent`, operation Apply
     others: Mapping[Field, tuple[str, ...]]  # field to its other managers
 
     def managed_values(self) -> dict[Field, str]:
         """Return the fields of manager `bwagent` that the Node carries, with their values."""
-        return {field: value for field, value in self.fields.items() if field in self.managed}
+        return select(self.fields, self.managed)
+
+
+class _Entry(NamedTuple):
+    """An entry of managedFields."""
+
+    manager: str
+    operation: object
+    fields: set[Field]
+
+    @property
+    def is_agent(self) -> bool:
+        """True for the agent's own entry."""
+        return self.manager == MANAGER and self.operation == "Apply"
 
 
 def state_of(node: Node) -> State:
     """Read a Node as the API server sent it. Raises Malformed if name or uid is missing."""
-    metadata = _mapping(node, "metadata")
-    name, uid = metadata.get("name"), metadata.get("uid")
-    if not (isinstance(name, str) and name and isinstance(uid, str) and uid):
-        raise Malformed(f"Node {name or ''!r}: the API server sent one without a name or a uid")
-    managed: set[Field] = set()
-    others: dict[Field, tuple[str, ...]] = {}
-    for manager, is_agent, fields in _entries(metadata.get("managedFields")):
-        if is_agent:
-            managed |= fields
-        else:
-            others |= {field: (*others.get(field, ()), manager) for field in fields}
-    return State(name, uid, _fields(metadata), frozenset(managed), others)
+    metadata = part(node, "metadata")
+    name, uid = _identity(metadata)
+    fields = _values(metadata, LABEL) | _values(metadata, ANNOTATION)
+    entries = _entries(metadata)
+    managed = {field for entry in entries if entry.is_agent for field in entry.fields}
+    return State(name, uid, fields, frozenset(managed), _others(entries))
 
 
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:
     """Return the labels of the table that belong to manager `bwagent` on this Node."""
     managed = state_of(node).managed_values()
-    return {
-        field.key: value
-        for field, value in managed.items()
-        if field.kind == LABEL and keys.family(field)
-    }
+    return labels_of(select(managed, keys.in_table(managed)))
 
 
-def _fields(metadata: dict[str, Any]) -> dict[Field, str]:
-    return {
-        Field(kind, key): value
-        for kind in (LABEL, ANNOTATION)
-        for key, value in _mapping(metadata, kind).items()
-        if isinstance(value, str)
-    }
+def _identity(metadata: Json) -> tuple[str, str]:
+    """Return name and uid."""
+    name, uid = metadata.get("name"), metadata.get("uid")
+    if not (isinstance(name, str) and name and isinstance(uid, str) and uid):
+        raise Malformed(f"Node {name or ''!r}: the API server sent one without a name or a uid")
+    return name, uid
 
 
-def _entries(managed: object) -> Iterable[tuple[str, bool, set[Field]]]:
-    """Yield (manager, True for the agent's own entry, fields) of each entry of managedFields.
-
-    Entries of a subresource are left out: `status` owns no metadata.
-    """
-    for entry in managed if isinstance(managed, list) else ():
-        if not isinstance(entry, dict) or entry.get("subresource"):
-            continue
-        manager = str(entry.get("manager") or "unnamed")
-        metadata = _mapping(entry, "fieldsV1", "f:metadata")
-        fields = {
-            Field(kind, key.removeprefix("f:"))
-            for kind in (LABEL, ANNOTATION)
-            for key in _mapping(metadata, f"f:{kind}")
-            if key.startswith("f:")
-        }
-        yield manager, manager == MANAGER and entry.get("operation") == "Apply", fields
+def _values(metadata: Json, kind: str) -> dict[Field, str]:
+    """Return the labels or the annotations."""
+    values = part(metadata, kind).items()
+    return {Field(kind, key): value for key, value in values if isinstance(value, str)}
 
 
-def _mapping(value: object, *path: str) -> dict[str, Any]:
-    """Return the object at the end of a path, empty if there is none."""
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
+def _entries(metadata: Json) -> list[_Entry]:
+    """Return the entries of managedFields, without those of a subresource: `status` owns none."""
+    entries = objects(metadata.get("managedFields"))
+    return [_entry(entry) for entry in entries if not entry.get("subresource")]
+
+
+def _entry(entry: Json) -> _Entry:
+    metadata = part(part(entry, "fieldsV1"), "f:metadata")
+    fields = _listed(metadata, LABEL) | _listed(metadata, ANNOTATION)
+    return _Entry(str(entry.get("manager") or "unnamed"), entry.get("operation"), fields)
+
+
+def _listed(metadata: Json, kind: str) -> set[Field]:
+    """Return the labels or the annotations that an entry lists."""
+    keys = [key for key in part(metadata, f"f:{kind}") if key.startswith("f:")]
+    return {Field(kind, key.removeprefix("f:")) for key in keys}
+
+
+def _others(entries: Iterable[_Entry]) -> dict[Field, tuple[str, ...]]:
+    """Return the managers of each field other than the agent."""
+    others: dict[Field, tuple[str, ...]] = {}
+    for entry in entries:
+        if not entry.is_agent:
+            others |= {field: (*others.get(field, ()), entry.manager) for field in entry.fields}
+    return others

@@ -15,16 +15,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.kube.annotation import annotation_of, render
-from agent.kube.managed_fields import ACC, ANNOTATION, LABEL, Field, state_of
+from agent.kube.managed_fields import (
+    ACC,
+    LABEL,
+    Field,
+    differing,
+    labels_of,
+    select,
+    state_of,
+    without,
+)
 from agent.labels import encode
 from agent.model import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from agent.kube.annotation import Annotation
-    from agent.kube.managed_fields import Keys, Node, State
+    from agent.kube.managed_fields import Fields, FieldSet, Keys, Node, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +62,9 @@ class Plan:
     node: str
     uid: str
     keys: Keys
-    managed: Mapping[Field, str]  # fields of manager `bwagent` now, with the Node's values
-    wanted: Mapping[Field, str]  # fields of manager `bwagent` afterwards
-    on_node: Mapping[Field, str]  # the Node's values of all these fields, whoever set them
+    managed: Fields  # fields of manager `bwagent` now, with the Node's values
+    wanted: Fields  # fields of manager `bwagent` afterwards
+    on_node: Fields  # the Node's values of all these fields, whoever set them
     shared: frozenset[Field] = frozenset()  # of `managed`: other managers have them too
     left_alone: tuple[ForeignField, ...] = ()
     postponed: tuple[str, ...] = ()  # recently refused keys that would change
@@ -63,34 +72,36 @@ class Plan:
     due: bool = False  # a label, the boot ID or an interface changes
 
     @property
+    def updates_labels(self) -> bool:
+        """True if a label of manager `bwagent` is added, changed or removed."""
+        return labels_of(self.managed) != labels_of(self.wanted)
+
+    @property
     def updates_annotation(self) -> bool:
         """True if the annotation changes, if only in its time."""
-        field = Field(ANNOTATION, self.keys.annotation)
-        return self.wanted.get(field) != self.managed.get(field)
+        return self.keys.annotation_field in differing(self.managed, self.wanted)
 
     @property
     def added(self) -> dict[str, str]:
         """Labels that the Node does not have: key to value."""
-        return {label.key: value for label, value in self._labels() if label not in self.on_node}
+        return labels_of(without(self.wanted, self.on_node))
 
     @property
     def changed(self) -> dict[str, tuple[str, str]]:
         """Labels with another value on the Node: key to (value there, value wanted)."""
-        found = {}
-        for label, value in self._labels():
-            before = self.on_node.get(label, value)
-            if before != value:
-                found[label.key] = (before, value)
-        return found
+        before, after = labels_of(self.on_node), labels_of(self.wanted)
+        changed = [key for key in after if before.get(key, after[key]) != after[key]]
+        return {key: (before[key], after[key]) for key in changed}
+
+    @property
+    def gone(self) -> FieldSet:
+        """Fields that the Node loses. One that another manager has too stays."""
+        return self.managed.keys() - self.wanted.keys() - self.shared
 
     @property
     def removed(self) -> dict[str, str]:
-        """Labels that the Node loses: key to value. One that another manager has too stays."""
-        gone = self.managed.keys() - self.wanted.keys() - self.shared
-        return {label.key: self.managed[label] for label in sorted(gone) if label.kind == LABEL}
-
-    def _labels(self) -> list[tuple[Field, str]]:
-        return sorted((label, value) for label, value in self.wanted.items() if label.kind == LABEL)
+        """Labels that the Node loses: key to value."""
+        return labels_of(select(self.managed, self.gone))
 
 
 def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
@@ -99,37 +110,32 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     Raises Malformed if the Node's name or uid is missing; ignores other malformed fields.
     """
     state = state_of(node)
-    asked = {Field(LABEL, key): value for key, value in desired.labels.items()}
+    asked = _asked(desired, keys)
     faults = _faults(asked, keys)
-    asked[Field(ANNOTATION, keys.annotation)] = render(desired.annotation)
     postponed = _postponed(asked.keys() | state.managed, desired.backed_off, keys)
     found = plan_fields(state, asked, faults.keys() | postponed, keys)
     previous, problem = annotation_of(state, keys)
-    problems = [
-        Problem("labels", label.key, None, f"not written: {fault}")
-        for label, fault in faults.items()
-    ]
-    unchanged = [field.key for field in postponed if asked.get(field) != found.wanted.get(field)]
     return replace(
         found,
-        postponed=tuple(sorted(unchanged)),
-        problems=(*problems, *([problem] if problem else [])),
-        due=_labels_differ(found) or _has_new_facts(found, desired.annotation, previous),
+        postponed=_keys_of(postponed & differing(asked, found.wanted)),
+        problems=(*_unwritable(faults), *([problem] if problem else [])),
+        due=_is_due(found, desired.annotation, previous),
     )
 
 
-def plan_fields(
-    state: State, asked: Mapping[Field, str], frozen: AbstractSet[Field], keys: Keys
-) -> Plan:
+def _asked(desired: Desired, keys: Keys) -> dict[Field, str]:
+    labels = {Field(LABEL, key): value for key, value in desired.labels.items()}
+    return labels | {keys.annotation_field: render(desired.annotation)}
+
+
+def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Plan:
     """Return the plan for the fields `asked`, in which `frozen` fields stay as they are.
 
     Fields outside the label table stay too. `due`, `postponed` and `problems` are left empty.
     """
     managed = state.managed_values()
-    foreign = {field for field in asked if _is_foreign(field, asked[field], state, keys)}
-    wanted = _kept(managed, frozen, keys)
-    wanted |= {field: asked[field] for field in asked if field not in frozen | foreign}
-    either = managed.keys() | wanted.keys()
+    foreign = _foreign(asked, state, keys)
+    wanted = _kept(managed, frozen, keys) | without(asked, frozen | foreign)
     shared = managed.keys() & state.others.keys()
     left_alone = foreign | (shared - wanted.keys())
     return Plan(
@@ -138,81 +144,94 @@ def plan_fields(
         keys=keys,
         managed=managed,
         wanted=wanted,
-        on_node={field: state.fields[field] for field in either if field in state.fields},
+        on_node=select(state.fields, managed.keys() | wanted.keys()),
         shared=frozenset(shared),
         left_alone=tuple(_foreign_field(field, asked, state) for field in sorted(left_alone)),
     )
 
 
-def _kept(managed: Mapping[Field, str], frozen: AbstractSet[Field], keys: Keys) -> dict[Field, str]:
+def _kept(managed: Fields, frozen: FieldSet, keys: Keys) -> dict[Field, str]:
     """Return the managed fields that are frozen or outside the label table."""
-    return {
-        field: value
-        for field, value in managed.items()
-        if field in frozen or keys.family(field) is None
-    }
+    return without(managed, keys.in_table(managed) - frozen)
 
 
-def _foreign_field(field: Field, asked: Mapping[Field, str], state: State) -> ForeignField:
+def _foreign(asked: Fields, state: State, keys: Keys) -> set[Field]:
+    """Return the accelerator's key if another manager has set another value."""
+    theirs = select(state.fields, state.others)
+    accelerator = keys.of_families(asked, (ACC,)) & theirs.keys()
+    return {field for field in accelerator if theirs[field] != asked[field]}
+
+
+def _foreign_field(field: Field, asked: Fields, state: State) -> ForeignField:
     return ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
 
 
-def body(plan: Plan, fields: Mapping[Field, str]) -> dict[str, Any]:
+def body(plan: Plan, fields: Fields) -> dict[str, Any]:
     """Return the body of a server-side apply; the uid makes a recreated Node a conflict."""
-    metadata: dict[str, Any] = {"name": plan.node, "uid": plan.uid}
-    for kind, key in sorted(fields):
-        # A map only where it has a key: an empty one would be a field to own.
-        metadata.setdefault(kind, {})[key] = fields[Field(kind, key)]
+    metadata = {"name": plan.node, "uid": plan.uid, **_maps(fields)}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
-def _faults(labels: Mapping[Field, str], keys: Keys) -> dict[Field, str]:
+def _maps(fields: Fields) -> dict[str, dict[str, str]]:
+    """Return `labels` and `annotations` of metadata.
+
+    A map is there only if it has a key: an empty one would be a field to own.
+    """
+    maps: dict[str, dict[str, str]] = {}
+    for (kind, key), value in sorted(fields.items()):
+        maps.setdefault(kind, {})[key] = value
+    return maps
+
+
+def _faults(fields: Fields, keys: Keys) -> dict[Field, str]:
     """Return the labels that must not be written, each with the reason."""
-    found = {}
-    for label, value in labels.items():
-        if fault := _fault(label, value, keys):
-            found[label] = fault
-    return found
+    labels = [field for field in fields if field.kind == LABEL]
+    faults = {label: _fault(label, fields[label], keys) for label in labels}
+    return {label: fault for label, fault in faults.items() if fault}
 
 
 def _fault(label: Field, value: str, keys: Keys) -> str | None:
     if keys.family(label) is None:
         return "the key is not in the label table"
-    if fault := encode.key_fault(label.key):
-        return fault
-    if not value or encode.value(value) != value:
-        return f"{value[:80]!r} is no label value"
-    return None
+    return encode.key_fault(label.key) or _value_fault(value)
 
 
-def _postponed(fields: AbstractSet[Field], backed_off: AbstractSet[str], keys: Keys) -> set[Field]:
+def _value_fault(value: str) -> str | None:
+    if value and encode.value(value) == value:
+        return None
+    return f"{value[:80]!r} is no label value"
+
+
+def _unwritable(faults: Fields) -> Iterable[Problem]:
+    for label, fault in faults.items():
+        yield Problem("labels", label.key, None, f"not written: {fault}")
+
+
+def _postponed(fields: FieldSet, backed_off: AbstractSet[str], keys: Keys) -> set[Field]:
     """Return the fields whose key or family was recently refused."""
     return {field for field in fields if {field.key, keys.family(field)} & backed_off}
 
 
-def _is_foreign(field: Field, value: str, state: State, keys: Keys) -> bool:
-    """Return True for the accelerator's key if another manager has set another value."""
-    if keys.family(field) != ACC or field not in state.others:
-        return False
-    return state.fields.get(field, value) != value
+def _keys_of(fields: Iterable[Field]) -> tuple[str, ...]:
+    return tuple(sorted(field.key for field in fields))
 
 
-def _labels_differ(plan: Plan) -> bool:
-    either = plan.managed.keys() | plan.wanted.keys()
-    labels = [field for field in either if field.kind == LABEL]
-    return any(plan.managed.get(label) != plan.wanted.get(label) for label in labels)
+def _is_due(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
+    """Return True if a label changes, or the annotation in more than its time."""
+    has_new_facts = plan.updates_annotation and _has_new_facts(plan, wanted, previous)
+    return plan.updates_labels or has_new_facts
 
 
 def _has_new_facts(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
-    """Return True if the annotation changes in more than its time.
+    """Return True if an annotation that changes does so in more than its time.
 
     It is new, has no time, belongs to another manager or cannot be parsed, or it is of another boot
     or of other interfaces.
     """
-    if not plan.updates_annotation:
-        return False
     if previous is None or previous.time is None:
         return True
-    if Field(ANNOTATION, plan.keys.annotation) not in plan.managed:
-        return True
-    return (previous.boot_id, previous.interfaces) != (wanted.boot_id, wanted.interfaces)
+    return plan.keys.annotation_field not in plan.managed or _facts(previous) != _facts(wanted)
+
+
+def _facts(annotation: Annotation) -> tuple[object, ...]:
+    return annotation.boot_id, annotation.interfaces

@@ -10,18 +10,17 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.errors import Unavailable
 from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
 from agent.kube.plan import plan
 
 if TYPE_CHECKING:
-    from agent.kube.apply import Outcome
     from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Desired, Plan
+    from agent.kube.session import Outcome
     from agent.kube.transport import Kube, Reply, Request
 
 
@@ -53,33 +52,42 @@ class Reconciler:
         `node` is the Node of the last result. With `always`, a request is made though nothing
         changed, to refresh the annotation and repair drift.
         """
-        codes: list[int | None] = []
-        kube = _counted(self.kube, codes)
+        kube = _Recorded(self.kube)
+        result = self._reconcile(kube, node, desired, always=always)
+        return replace(result, codes=tuple(kube.codes))
+
+    def _reconcile(
+        self, kube: Kube, node: Node | None, desired: Desired | None, *, always: bool
+    ) -> Result:
         found = node or get_node(kube, self.name)
         if isinstance(found, Failure):
-            return Result(None, failure=found, codes=tuple(codes))
+            return Result(None, failure=found)
         if desired is None:
-            return Result(found, codes=tuple(codes))
-        todo = plan(found, desired, self.keys)
+            return Result(found)
+        return self._update(kube, found, desired, always=always)
+
+    def _update(self, kube: Kube, node: Node, desired: Desired, *, always: bool) -> Result:
+        todo = plan(node, desired, self.keys)
         if self.dry_run or not (todo.due or always):
-            return Result(found, todo, codes=tuple(codes))
+            return Result(node, todo)
         outcome = apply(kube, todo)
-        return Result(_after(outcome, found), todo, outcome, outcome.failure, tuple(codes))
+        return Result(_after(outcome, node), todo, outcome, outcome.failure)
 
 
-def _counted(kube: Kube, codes: list[int | None]) -> Kube:
-    """Return a Kube that appends the status of each reply to `codes`; None for no reply."""
+class _Recorded:
+    """A Kube that keeps the status of each reply; None for no reply."""
 
-    def counted(request: Request) -> Reply:
+    def __init__(self, kube: Kube) -> None:
+        self.kube = kube
+        self.codes: list[int | None] = []
+
+    def __call__(self, request: Request) -> Reply:
+        reply: Reply = {}
         try:
-            reply = kube(request)
-        except Unavailable:
-            codes.append(None)
-            raise
-        codes.append(reply.get("status"))
+            reply = self.kube(request)
+        finally:
+            self.codes.append(reply.get("status"))
         return reply
-
-    return counted
 
 
 def _after(outcome: Outcome, before: Node) -> Node | None:

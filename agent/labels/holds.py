@@ -17,15 +17,24 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.model import Link, NeighborReason, Seen
+from agent.labels.values import links
+from agent.model import NeighborReason, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    IsLent = Callable[[str], bool]  # True for the keys that are held without limit
 
     from agent.labels.render import Rendered
-    from agent.model import Observation
+    from agent.model import Link, Observation
 
 LINK_DOWN_GRACE = 30.0  # seconds that a link must be down before its neighbor's labels go
+
+
+def _next_end(starts: Mapping[str, float], duration: float, now: float) -> float:
+    """Return the time at which the next of these ends; infinity if none is running."""
+    ends = (start + duration for start in starts.values())
+    return min((end for end in ends if end > now), default=math.inf)
 
 
 class Holds:
@@ -36,20 +45,12 @@ class Holds:
         self._labels = dict(labels)
         self._since = dict.fromkeys(labels, now)
 
-    def previous(self, now: float, is_lent: Callable[[str], bool]) -> dict[str, str]:
-        """Return the published labels that an observation at `now` may hold.
+    def previous(self, now: float, is_lent: IsLent) -> dict[str, str]:
+        """Return the published labels that an observation at `now` may hold."""
+        labels = self._labels.items()
+        return {key: text for key, text in labels if not self._has_ended(key, now, is_lent)}
 
-        `is_lent` returns True for the keys that are held without limit.
-        """
-        return {
-            key: text
-            for key, text in self._labels.items()
-            if key not in self._since or not self._has_ended(key, now) or is_lent(key)
-        }
-
-    def update(
-        self, rendered: Rendered, now: float, is_lent: Callable[[str], bool]
-    ) -> dict[str, str]:
+    def update(self, rendered: Rendered, now: float, is_lent: IsLent) -> dict[str, str]:
         """Take over the rendered labels; return those that go because their hold has ended.
 
         The rule for the hold of a label in `rendered`:
@@ -61,28 +62,27 @@ class Holds:
         Example: a device fails at 0 s, `hold` is 600. Up to 599 s its labels are rendered as held.
         At 600 s `previous` lacks them, so `rendered` does, and this returns them.
         """
-        since: dict[str, float] = {}
-        expired: dict[str, str] = {}
-        for key, start in self._since.items():
-            gone = key not in rendered.labels
-            if gone and self._has_ended(key, now) and not is_lent(key):
-                since[key] = start
-                if key in self._labels:
-                    expired[key] = self._labels[key]
-        for key in (*rendered.held, *rendered.incomplete):
-            if not is_lent(key):
-                since[key] = self._since.get(key, now)
-        self._since = since
+        gone = (key for key in self._since if key not in rendered.labels)
+        ended = [key for key in gone if self._has_ended(key, now, is_lent)]
+        running = [key for key in _unseen(rendered) if not is_lent(key)]
+        self._since = {key: self._since.get(key, now) for key in (*ended, *running)}
+        expired = {key: self._labels[key] for key in ended if key in self._labels}
         self._labels = dict(rendered.labels)
         return expired
 
     def next_end(self, now: float) -> float:
         """Return the time at which the next hold ends; infinity if none is running."""
-        ends = (since + self._hold for since in self._since.values())
-        return min((end for end in ends if end > now), default=math.inf)
+        return _next_end(self._since, self._hold, now)
 
-    def _has_ended(self, key: str, now: float) -> bool:
-        return now >= self._since[key] + self._hold
+    def _has_ended(self, key: str, now: float, is_lent: IsLent) -> bool:
+        """Return True if the label had a hold, which has ended."""
+        start = self._since.get(key)
+        return start is not None and now >= start + self._hold and not is_lent(key)
+
+
+def _unseen(rendered: Rendered) -> list[str]:
+    """Return the labels that were not seen in full."""
+    return [*rendered.held, *rendered.incomplete]
 
 
 class LinkDownGrace:
@@ -96,34 +96,31 @@ class LinkDownGrace:
 
     def apply(self, observation: Observation, now: float) -> Observation:
         """Return the observation with the links held that went down LINK_DOWN_GRACE ago or less."""
-        links = observation.ib.value if isinstance(observation.ib, Seen) else ()
-        self._down_since = {
-            link.interface: self._down_since.get(link.interface, now)
-            for link in links
-            if link.missing == NeighborReason.LINK_DOWN
-        }
+        found = observation.ib.value if isinstance(observation.ib, Seen) else ()
+        self._down_since = {name: self._down_since.get(name, now) for name in _down(found)}
         if not self._down_since:
             return observation
-        return replace(observation, ib=Seen(tuple(self._held(link, now) for link in links)))
+        return replace(observation, ib=Seen(tuple(self._held(link, now) for link in found)))
 
     def next_end(self, now: float) -> float:
         """Return the time at which the next link has been down for too long; infinity if none."""
-        ends = (since + LINK_DOWN_GRACE for since in self._down_since.values())
-        return min((end for end in ends if end > now), default=math.inf)
+        return _next_end(self._down_since, LINK_DOWN_GRACE, now)
 
     def _held(self, link: Link, now: float) -> Link:
-        since = self._down_since.get(link.interface)
-        if since is None or now >= since + LINK_DOWN_GRACE:
-            return link
-        return link._replace(hold=True)
+        return link._replace(hold=True) if self._is_in_grace(link.interface, now) else link
+
+    def _is_in_grace(self, interface: str, now: float) -> bool:
+        """Return True if the link went down less than LINK_DOWN_GRACE ago."""
+        since = self._down_since.get(interface)
+        return since is not None and now < since + LINK_DOWN_GRACE
+
+
+def _down(found: Iterable[Link]) -> list[str]:
+    """Return the interfaces whose link is down."""
+    return [link.interface for link in found if link.missing == NeighborReason.LINK_DOWN]
 
 
 def lent_interfaces(observation: Observation) -> frozenset[str]:
     """Return the interfaces whose netdev was moved into the network namespace of a pod."""
-    return frozenset(
-        link.interface
-        for outcome in (observation.lldp, observation.ib)
-        if isinstance(outcome, Seen)
-        for link in outcome.value
-        if link.missing == NeighborReason.NO_NETDEV
-    )
+    lent = (link for link in links(observation) if link.missing == NeighborReason.NO_NETDEV)
+    return frozenset(link.interface for link in lent)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
 from agent.labels.table import LABELS
-from agent.labels.values import unread
+from agent.labels.values import link_layers, unread
 from agent.model import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from agent.labels.table import Naming
+    from agent.labels.table import Label, Naming
     from agent.labels.values import Value
     from agent.model import HoldReason, Observation
+
+    Labels = Mapping[str, str]  # by key
 
 
 class Rendered(NamedTuple):
@@ -27,47 +30,73 @@ class Rendered(NamedTuple):
     incomplete: tuple[str, ...] = ()  # keys with a new value made from incomplete facts
 
 
-def render(
-    observation: Observation,
-    naming: Naming,
-    previous: Mapping[str, str] | None = None,
-) -> Rendered:
+def render(observation: Observation, naming: Naming, previous: Labels | None = None) -> Rendered:
     """Render the labels of an observation.
 
     `previous` are the labels that may be held: those that the Node carries, that the agent owns and
     whose hold has not ended.
     """
     previous = previous or {}
-    labels: dict[str, str] = {}
-    held: dict[str, HoldReason] = {}
-    incomplete: list[str] = []
-    problems: list[Problem] = []
-    infiniband = _is_infiniband(observation, previous.get(f"{naming.prefix}/flavor"))
+    draft = _Draft(previous)
+    for template, row in _rows(naming, _is_infiniband(observation, naming, previous)):
+        for value in row.values(observation):
+            draft.add(template, value)
+    return draft.rendered()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The labels rendered so far; see Rendered."""
+
+    previous: Labels
+    labels: dict[str, str] = field(default_factory=dict)
+    held: dict[str, HoldReason] = field(default_factory=dict)
+    incomplete: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, template: str, value: Value) -> None:
+        """Add the labels of a value: those that it holds, else a new one."""
+        if value.hold and (kept := _kept(template, value, self.previous)):
+            self.labels |= kept
+            self.held |= dict.fromkeys(kept, value.hold)
+        else:
+            self._add_new(template.replace("{if}", value.interface or ""), value)
+
+    def rendered(self) -> Rendered:
+        """Return the labels in the order of their keys."""
+        labels = dict(sorted(self.labels.items()))
+        return Rendered(labels, self.held, tuple(self.problems), tuple(self.incomplete))
+
+    def _add_new(self, key: str, value: Value) -> None:
+        """Add the value's label, unless no character of its text is valid in a label."""
+        text = encode.value(value.text or "")
+        if text and self._is_valid(key):
+            self.labels[key] = text
+            if value.hold:
+                self.incomplete.append(key)
+
+    def _is_valid(self, key: str) -> bool:
+        """Return True if Kubernetes accepts the key; add a problem otherwise."""
+        fault = encode.key_fault(key)
+        if fault:
+            self.problems.append(Problem("labels", key, None, f"label not written: {fault}"))
+        return not fault
+
+
+def _rows(naming: Naming, is_infiniband: bool) -> Iterable[tuple[str, Label]]:
+    """Yield the rows that are written, each after its template."""
     for row in LABELS:
         template = _template(row.key, naming)
-        if template is None or (row.key.startswith("IB/") and not infiniband):
-            continue
-        for value in row.values(observation):
-            if value.hold and (kept := _kept(template, value, previous)):
-                labels |= kept
-                held |= dict.fromkeys(kept, value.hold)
-                continue
-            new = _encoded(template, value, problems)
-            labels |= new
-            if value.hold:
-                incomplete += new
-    return Rendered(dict(sorted(labels.items())), held, tuple(problems), tuple(incomplete))
+        if template and (is_infiniband or not row.key.startswith("IB/")):
+            yield template, row
 
 
-def _is_infiniband(observation: Observation, published: str | None) -> bool:
-    """Return True if a backend port is InfiniBand; while a device is unread, the published flavor.
-
-    `published` is the value of the label `P/flavor`.
-    """
-    roles = observation.ports
-    if any(role.backend and role.port.link_layer == "InfiniBand" for role in roles):
+def _is_infiniband(observation: Observation, naming: Naming, previous: Labels) -> bool:
+    """Return True if a backend port is InfiniBand; while one is unread, by the published flavor."""
+    if "InfiniBand" in link_layers(observation):
         return True
-    return unread(observation) is not None and published == "infiniband"
+    published = previous.get(f"{naming.prefix}/flavor")
+    return published == "infiniband" and unread(observation) is not None
 
 
 def _template(key: str, naming: Naming) -> str | None:
@@ -75,25 +104,26 @@ def _template(key: str, naming: Naming) -> str | None:
     if key == "ACC":
         return naming.accelerator or None
     family, _, name = key.partition("/")
-    prefix = {"P": naming.prefix, "IB": naming.ib_prefix}[family]
+    prefix = naming.ib_prefix if family == "IB" else naming.prefix
     return f"{prefix}/{name}" if prefix else None
 
 
-def _kept(template: str, value: Value, previous: Mapping[str, str]) -> dict[str, str]:
+def _kept(template: str, value: Value, previous: Labels) -> dict[str, str]:
     """Return the published labels of a row that a value holds: those of interfaces it covers.
 
     Example: mlx5_1 cannot be read, so the value covers mlx5_1 and its ports mlx5_1-*. Of the row
     `P/neighbors.current.{if}.device` the published labels of mlx5_1 and mlx5_1-3 are kept, those of
     mlx5_10 are not.
     """
+    return {key: text for key, text in previous.items() if _is_held(key, template, value)}
+
+
+def _is_held(key: str, template: str, value: Value) -> bool:
+    """Return True if the key is of the template's row, and of an interface the value covers."""
     if "{if}" not in template:
-        return {template: previous[template]} if template in previous else {}
-    kept = {}
-    for key, text in previous.items():
-        interface = _interface(key, template)
-        if interface and value.covers(interface):
-            kept[key] = text
-    return kept
+        return key == template
+    interface = _interface(key, template)
+    return bool(interface) and value.covers(interface)
 
 
 def _interface(key: str, template: str) -> str:
@@ -102,15 +132,3 @@ def _interface(key: str, template: str) -> str:
     if not (key.startswith(before) and key.endswith(behind)):
         return ""
     return key[len(before) : len(key) - len(behind)]
-
-
-def _encoded(template: str, value: Value, problems: list[Problem]) -> dict[str, str]:
-    """Return the value's label; none, and a problem, if Kubernetes would refuse its key."""
-    key = template.replace("{if}", value.interface or "")
-    text = encode.value(value.text or "")
-    if not text:
-        return {}
-    if fault := encode.key_fault(key):
-        problems.append(Problem("labels", key, None, f"label not written: {fault}"))
-        return {}
-    return {key: text}

@@ -14,12 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.model import Failed, HoldReason, NeighborReason, Seen, natural
+from agent.sources.backend import is_unread
 from agent.sources.table import NEIGHBOR_SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.model import Link, Neighbor, Observation
+    from agent.model import Link, Neighbor, Observation, PortRole, RdmaDevice
+
+    Values = Iterable["Value"]  # of one row
 
 
 class Value(NamedTuple):
@@ -40,22 +43,25 @@ class Value(NamedTuple):
         return interface == self.interface
 
 
-def flavor(observation: Observation) -> Iterable[Value]:
+def flavor(observation: Observation) -> Values:
     """Yield `infiniband` or `roce`, the link layer of the backend ports."""
     if failure := _failure(observation, "rdma"):
         yield Value(None, hold=failure)
-        return
-    link_layers = {role.port.link_layer for role in observation.ports if role.backend}
-    hold = unread(observation)
-    if "InfiniBand" in link_layers:
+    elif "InfiniBand" in link_layers(observation):
         yield Value("infiniband")
-    elif "Ethernet" in link_layers:
-        yield Value("roce", hold=hold)
-    elif hold:
-        yield Value(None, hold=hold)
+    else:
+        yield from _ethernet_flavor(observation)
 
 
-def speed(observation: Observation) -> Iterable[Value]:
+def _ethernet_flavor(observation: Observation) -> Values:
+    """Yield `roce` if there is a backend port; a device that is unread may be InfiniBand."""
+    text = "roce" if "Ethernet" in link_layers(observation) else None
+    hold = unread(observation)
+    if text or hold:
+        yield Value(text, hold=hold)
+
+
+def speed(observation: Observation) -> Values:
     """Yield the sum of the rates of the ACTIVE backend ports in Gb/s, `2800G`.
 
     The sum is incomplete while the state or rate of a backend port, or a whole device, is unread.
@@ -63,46 +69,58 @@ def speed(observation: Observation) -> Iterable[Value]:
     if failure := _failure(observation, "rdma"):
         yield Value(None, hold=failure)
         return
-    rates = [role.counted_gbps for role in observation.ports if role.backend]
-    total = f"{sum(filter(None, rates)):.3f}".rstrip("0").rstrip(".")
+    rates = [role.counted_gbps for role in _backend(observation)]
     incomplete = HoldReason.INCOMPLETE if None in rates else None
-    yield Value(f"{total}G", hold=unread(observation) or incomplete)
+    yield Value(_total(rates), hold=unread(observation) or incomplete)
 
 
-def neighbor_device(observation: Observation) -> Iterable[Value]:
+def _total(rates: Iterable[float | None]) -> str:
+    """Return the sum of the known rates in Gb/s without trailing zeros: `2800G`, `2.5G`."""
+    return f"{sum(filter(None, rates)):.3f}".rstrip("0").rstrip(".") + "G"
+
+
+def _backend(observation: Observation) -> list[PortRole]:
+    return [role for role in observation.ports if role.backend]
+
+
+def neighbor_device(observation: Observation) -> Values:
     """Yield the name of the node at the far end of each backend port."""
     return _of_neighbors(observation, lambda neighbor: neighbor.device)
 
 
-def neighbor_port_id(observation: Observation) -> Iterable[Value]:
+def neighbor_port_id(observation: Observation) -> Values:
     """Yield the ID of the far port of each backend port."""
     return _of_neighbors(observation, lambda neighbor: neighbor.port_id)
 
 
-def neighbor_port_name(observation: Observation) -> Iterable[Value]:
+def neighbor_port_name(observation: Observation) -> Values:
     """Yield the name of the far port of each backend port."""
     return _of_neighbors(observation, lambda neighbor: neighbor.port_name)
 
 
-def leaves(observation: Observation) -> Iterable[Value]:
+def leaves(observation: Observation) -> Values:
     """Yield the distinct neighbor devices in natural order, joined with `_`."""
-    devices = {link.neighbors[0].device for link in _links(observation) if link.neighbors}
+    devices = {neighbor.device for neighbor in _neighbors(observation)}
     return _joined(observation, sorted(devices, key=natural))
 
 
-def ports(observation: Observation) -> Iterable[Value]:
+def ports(observation: Observation) -> Values:
     """Yield the port IDs of the neighbors in interface order, joined with `_`."""
-    port_ids = [link.neighbors[0].port_id for link in _links(observation) if link.neighbors]
-    return _joined(observation, port_ids)
+    return _joined(observation, [neighbor.port_id for neighbor in _neighbors(observation)])
 
 
-def accelerator(observation: Observation) -> Iterable[Value]:
+def accelerator(observation: Observation) -> Values:
     """Yield the NVLink domain that all GPUs of the node agree on."""
     found = observation.accelerator
     if found.value:
         yield Value(found.value)
     elif found.holds:
         yield Value(None, hold=_failure(observation, "nvml") or HoldReason.NO_DOMAIN)
+
+
+def link_layers(observation: Observation) -> set[str | None]:
+    """Return the link layers of the backend ports."""
+    return {role.port.link_layer for role in _backend(observation)}
 
 
 def unread(observation: Observation) -> HoldReason | None:
@@ -117,22 +135,30 @@ def unread(observation: Observation) -> HoldReason | None:
     return HoldReason.DEVICE_GONE if observation.unbound else None
 
 
-def _of_neighbors(
-    observation: Observation, text_of: Callable[[Neighbor], str | None]
-) -> Iterable[Value]:
+def _of_neighbors(observation: Observation, text_of: Callable[[Neighbor], str | None]) -> Values:
     yield from _of_failed_sources(observation)
-    for link in _links(observation):
+    for link in links(observation):
         if link.neighbors:
             yield Value(text_of(link.neighbors[0]) or "", link.interface)
         elif link.hold:
             yield Value(None, link.interface, _hold_of(link))
+    yield from _of_failed_devices(observation)
+    yield from _of_unbound(observation)
+
+
+def _of_failed_devices(observation: Observation) -> Values:
+    """Hold the neighbor labels of devices that could not be read."""
     for device in _failed_devices(observation):
         yield Value(None, device, HoldReason.DEVICE_FAILED, is_device=True)
+
+
+def _of_unbound(observation: Observation) -> Values:
+    """Hold the neighbor labels of devices whose driver is not loaded."""
     for interface in observation.unbound:
         yield Value(None, interface, HoldReason.DEVICE_GONE)
 
 
-def _of_failed_sources(observation: Observation) -> Iterable[Value]:
+def _of_failed_sources(observation: Observation) -> Values:
     """Hold the neighbor labels that a failed source covers.
 
     - rdma failed: the labels of all interfaces.
@@ -145,15 +171,19 @@ def _of_failed_sources(observation: Observation) -> Iterable[Value]:
     """
     if isinstance(observation.rdma, Failed):
         yield Value(None, hold=HoldReason.SOURCE_FAILED)
-    layers = {role.interface: role.port.link_layer for role in observation.ports if role.backend}
     for source, link_layer in NEIGHBOR_SOURCES:
-        failure = _failure(observation, source)
-        if failure is HoldReason.SOURCE_OFF:
-            others = (name for name, layer in layers.items() if layer != link_layer)
-            yield Value(None, hold=failure, except_for=tuple(others))
-        elif failure:
-            covered = (name for name, layer in layers.items() if layer == link_layer)
-            yield from (Value(None, name, failure) for name in covered)
+        if failure := _failure(observation, source):
+            yield from _of_failed_source(observation, failure, link_layer)
+
+
+def _of_failed_source(observation: Observation, failure: HoldReason, link_layer: str) -> Values:
+    """Hold the neighbor labels that one failed source of neighbors covers."""
+    layers = {role.interface: role.port.link_layer for role in _backend(observation)}
+    covered = [interface for interface in layers if layers[interface] == link_layer]
+    if failure is HoldReason.SOURCE_OFF:
+        others = tuple(interface for interface in layers if interface not in covered)
+        return [Value(None, hold=failure, except_for=others)]
+    return [Value(None, interface, failure) for interface in covered]
 
 
 def _failure(observation: Observation, source: str) -> HoldReason | None:
@@ -172,25 +202,35 @@ def _hold_of(link: Link) -> HoldReason:
     return HoldReason.NO_NEIGHBOR
 
 
-def _joined(observation: Observation, parts: list[str]) -> Iterable[Value]:
+def _neighbors(observation: Observation) -> list[Neighbor]:
+    """Return the selected neighbor of each link that has one, in interface order."""
+    return [link.neighbors[0] for link in links(observation) if link.neighbors]
+
+
+def _joined(observation: Observation, parts: list[str]) -> Values:
     """Yield the parts as one text; incomplete while a backend port may have an unread neighbor."""
-    holds = (_hold_of(link) for link in _links(observation) if link.hold and not link.neighbors)
-    hold = unread(observation) or _failure(observation, "ib") or next(holds, None)
+    hold = unread(observation) or _failure(observation, "ib") or _link_hold(observation)
     if parts or hold:
         yield Value("_".join(parts) or None, hold=hold)
 
 
-def _links(observation: Observation) -> Iterable[Link]:
+def _link_hold(observation: Observation) -> HoldReason | None:
+    """Return the hold reason of the first link without its neighbor; None if there is none."""
+    holds = (_hold_of(link) for link in links(observation) if link.hold and not link.neighbors)
+    return next(holds, None)
+
+
+def links(observation: Observation) -> Iterable[Link]:
+    """Yield the links of all backend ports that were read."""
     for outcome in (observation.ib, observation.lldp):
         if isinstance(outcome, Seen):
             yield from outcome.value
 
 
 def _failed_devices(observation: Observation) -> list[str]:
-    """Return the devices whose link layer is unknown."""
-    devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-    return [
-        device.name
-        for device in devices
-        if device.failure or any(port.link_layer is None for port in device.ports)
-    ]
+    """Return the devices that may belong to the backend, but whose link layer is unknown."""
+    return [device.name for device in _devices(observation) if is_unread(device)]
+
+
+def _devices(observation: Observation) -> tuple[RdmaDevice, ...]:
+    return observation.rdma.value if isinstance(observation.rdma, Seen) else ()

@@ -20,13 +20,17 @@ from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from agent.model import LldpNeighbor
     from agent.snapshot.names import Names
 
+    Tlv = tuple[int, bytes]  # type, value
+
 MIN_FRAME = 60  # octets, without the frame check sequence
 _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
+# TLV types, Table 8-1
+_END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME, _CAPABILITIES = *range(6), 7
 _CHASSIS_MAC, _PORT_MAC = 4, 3  # subtypes, IEEE Std 802.1AB-2016, Tables 8-2 and 8-3
 
 
@@ -36,29 +40,47 @@ def anonymized(frame: Frame, names: Names) -> Frame | None:
         neighbor = lldp.decode(frame.data)
     except Malformed:
         return None
-    addresses = names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
-    data = addresses + _tags(frame.data) + _lldpdu(neighbor, names)
+    data = _addresses(neighbor, names) + _tags(frame.data) + _lldpdu(neighbor, names)
     return Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))
 
 
+def _addresses(neighbor: LldpNeighbor, names: Names) -> bytes:
+    return names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
+
+
 def _lldpdu(neighbor: LldpNeighbor, names: Names) -> bytes:
-    chassis_mac = neighbor.chassis_subtype == _CHASSIS_MAC
-    chassis = _identifier(neighbor.chassis_id, names, names.peer, is_mac=chassis_mac)
-    port_mac = neighbor.port_id_subtype == _PORT_MAC
-    port = _identifier(neighbor.port_id, names, names.port, is_mac=port_mac)
-    tlvs = [
-        (1, bytes((neighbor.chassis_subtype,)) + chassis),
-        (2, bytes((neighbor.port_id_subtype,)) + port),
-        (3, neighbor.ttl.to_bytes(2, "big")),
-    ]
+    tlvs = [*_mandatory(neighbor, names), *_optional(neighbor, names), (_END, b"")]
+    return b"".join(map(_encoded, tlvs))
+
+
+def _mandatory(neighbor: LldpNeighbor, names: Names) -> Iterator[Tlv]:
+    yield _CHASSIS_ID, bytes((neighbor.chassis_subtype,)) + _chassis_id(neighbor, names)
+    yield _PORT_ID, bytes((neighbor.port_id_subtype,)) + _port_id(neighbor, names)
+    yield _TTL, neighbor.ttl.to_bytes(2, "big")
+
+
+def _optional(neighbor: LldpNeighbor, names: Names) -> Iterator[Tlv]:
     if neighbor.port_description:
-        tlvs.append((4, names.port(neighbor.port_description).encode()))
+        yield _PORT_DESCRIPTION, names.port(neighbor.port_description).encode()
     if neighbor.system_name:
-        tlvs.append((5, names.peer(neighbor.system_name).encode()))
+        yield _SYSTEM_NAME, names.peer(neighbor.system_name).encode()
     if neighbor.capabilities is not None:
-        tlvs.append((7, 2 * neighbor.capabilities.to_bytes(2, "big")))
-    tlvs.append((0, b""))
-    return b"".join((kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs)
+        yield _CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")
+
+
+def _encoded(tlv: Tlv) -> bytes:
+    kind, value = tlv
+    return (kind << 9 | len(value)).to_bytes(2, "big") + value
+
+
+def _chassis_id(neighbor: LldpNeighbor, names: Names) -> bytes:
+    is_mac = neighbor.chassis_subtype == _CHASSIS_MAC
+    return _identifier(neighbor.chassis_id, names, names.peer, is_mac=is_mac)
+
+
+def _port_id(neighbor: LldpNeighbor, names: Names) -> bytes:
+    is_mac = neighbor.port_id_subtype == _PORT_MAC
+    return _identifier(neighbor.port_id, names, names.port, is_mac=is_mac)
 
 
 def _identifier(

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Ask = Callable[[str, bytes], bytes]  # (netdev, request); returns the answer
+
 _SIOCETHTOOL = 0x8946  # include/uapi/linux/sockios.h
 # include/uapi/linux/ethtool.h
 _GET_STRINGS = 0x1B  # ETHTOOL_GSTRINGS
@@ -44,14 +46,14 @@ def ethtool(netdev: str, request: bytes) -> bytes:
     return buffer.tobytes()
 
 
-def private_flags(netdev: str, ask: Callable[[str, bytes], bytes] = ethtool) -> dict[str, bool]:
+def private_flags(netdev: str, ask: Ask = ethtool) -> dict[str, bool]:
     """Return the private flags of a netdev by name; {} if its driver has none.
 
     Raise OSError: ENODEV if the netdev is gone.
     """
     try:
-        names = _names(netdev, ask)
-        bits = _VALUE.unpack(ask(netdev, _VALUE.pack(_GET_PRIVATE_FLAGS, 0)))[1] if names else 0
+        names = _names(netdev, _count(netdev, ask), ask)
+        bits = _bits(netdev, ask) if names else 0
     except OSError as error:
         if error.errno in _UNSUPPORTED:
             return {}
@@ -59,22 +61,30 @@ def private_flags(netdev: str, ask: Callable[[str, bytes], bytes] = ethtool) -> 
     return {name: bool(bits >> number & 1) for number, name in enumerate(names)}
 
 
-def _names(netdev: str, ask: Callable[[str, bytes], bytes]) -> list[str]:
-    _, _, supported, count = _SET_INFO.unpack(
-        ask(netdev, _SET_INFO.pack(_GET_SET_INFO, 0, 1 << _PRIVATE_FLAGS, 0))
-    )
-    if not supported or not count:
+def _bits(netdev: str, ask: Ask) -> int:
+    """Return the values of the flags, the first one in the lowest bit."""
+    _, bits = _VALUE.unpack(ask(netdev, _VALUE.pack(_GET_PRIVATE_FLAGS, 0)))
+    return int(bits)
+
+
+def _count(netdev: str, ask: Ask) -> int:
+    """Return the number of flags that the driver has."""
+    request = _SET_INFO.pack(_GET_SET_INFO, 0, 1 << _PRIVATE_FLAGS, 0)
+    _, _, supported, count = _SET_INFO.unpack(ask(netdev, request))
+    return int(count) if supported else 0
+
+
+def _names(netdev: str, count: int, ask: Ask) -> list[str]:
+    if not count:
         return []
     # The kernel writes all strings that the driver has, whatever the buffer's size is
     # (net/ethtool/ioctl.c, ethtool_get_strings), so the buffer is larger than the count.
     buffer = bytes(max(count, _MIN_BUFFER) * _STRING_LENGTH)
     answer = ask(netdev, _STRINGS.pack(_GET_STRINGS, _PRIVATE_FLAGS, 0) + buffer)
-    return [
-        _string(answer, _STRINGS.size + number * _STRING_LENGTH)
-        for number in range(min(count, _MAX_FLAGS))
-    ]
+    return [_string(answer, number) for number in range(min(count, _MAX_FLAGS))]
 
 
-def _string(answer: bytes, offset: int) -> str:
+def _string(answer: bytes, number: int) -> str:
+    offset = _STRINGS.size + number * _STRING_LENGTH
     octets = answer[offset : offset + _STRING_LENGTH].partition(b"\0")[0]
     return octets.decode("ascii", "backslashreplace")

@@ -153,17 +153,23 @@ def _check_end(frame: bytes, at: int, mandatory: int) -> None:
 
     It ends with an End TLV without a value or with the frame, after the mandatory TLVs.
     """
+    tlv = _tlv_at(frame, at)
+    kind, _, value = tlv
+    if mandatory <= _TTL and kind != _END:
+        raise _malformed(tlv, f"in place of the {_NAMES[mandatory]} TLV")
+    if value:
+        raise _wrong_length(tlv, 0, 0)  # 9.2.7.7.2 b)
+    if mandatory <= _TTL:
+        raise Malformed(f"LLDP {_NAMES[mandatory]} TLV: missing, the LLDPDU ends before it")
+
+
+def _tlv_at(frame: bytes, at: int) -> _Tlv:
+    """Return the TLV at an offset; the end of the frame is an End TLV."""
     header = frame[at : at + 2]
     if len(header) == 1:
         raise Malformed(f"LLDP TLV at octet {at}: the frame ends in its header")
     kind = header[0] >> 1 if header else _END
-    tlv = kind, at, frame[at + 2 : at + 2 + (int.from_bytes(header, "big") & _MAX_VALUE)]
-    if mandatory <= _TTL and kind != _END:
-        raise _malformed(tlv, f"in place of the {_NAMES[mandatory]} TLV")
-    if tlv[2]:
-        raise _wrong_length(tlv, 0, 0)  # 9.2.7.7.2 b)
-    if mandatory <= _TTL:
-        raise Malformed(f"LLDP {_NAMES[mandatory]} TLV: missing, the LLDPDU ends before it")
+    return kind, at, frame[at + 2 : at + 2 + (int.from_bytes(header, "big") & _MAX_VALUE)]
 
 
 def _malformed(tlv: _Tlv, text: str) -> Malformed:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from agent.lldp.frame import Frame
     from agent.lldp.neighbors import NeighborTable
+    from agent.lldp.reception import Links, Received
 
 MAX_QUEUED = 512  # frames
 MAX_BURST = 64  # frames received at once, before a pause
@@ -47,7 +48,7 @@ class Listener(Protocol):
 
 
 class FrameInbox:
-    """The received frames of the netdevs of the last observation; see Host.frames.
+    """The received frames of the netdevs of the last observation; see LldpNeighbors.
 
     The sockets are opened, and `flags` read, in the thread of an RtnlWorker. When that notifies,
     call `receive`.
@@ -68,7 +69,7 @@ class FrameInbox:
         self._queue: deque[Frame] = deque(maxlen=MAX_QUEUED)
         self._paused_until = 0.0
 
-    def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], Mapping[str, str | None]]:
+    def __call__(self, netdevs: Links) -> Received:
         """Return and clear the queue for an observation of these netdevs, up or down.
 
         The second value has the netdevs without a socket: the error, or None if it is being opened.
@@ -76,14 +77,9 @@ class FrameInbox:
         self._table.forget(self.netdevs - netdevs.keys())
         self.netdevs = frozenset(netdevs)
         self._flags.set_links(netdevs)
-        try:
-            missing = self._listener.watch(netdevs)
-        finally:
-            self._errors = self._listener.errors
+        missing = self._watch(netdevs)
         self.receive()
-        frames = [frame for frame in self._queue if frame.netdev in netdevs]
-        self._queue.clear()
-        return frames, missing
+        return self._take(netdevs), missing
 
     def receive(self) -> tuple[bool, set[str]]:
         """Receive without waiting.
@@ -95,14 +91,11 @@ class FrameInbox:
         except OSError:  # the sockets are unusable; the next observation opens others
             self._listener.close()
             return True, set()
-        due = self._listener.errors != self._errors
-        due |= self._flags.collect()
-        if len(frames) >= MAX_BURST:
-            self._paused_until = self._clock() + PAUSE_INTERVAL
+        self._pause_after_burst(frames)
         changes = self._changes(frames)
         self._queue += changes
-        repeated = {frame.netdev for frame in frames} - {frame.netdev for frame in changes}
-        return due or bool(changes), repeated
+        due = self._has_news() or bool(changes)
+        return due, _netdevs(frames) - _netdevs(changes)
 
     def filenos(self) -> list[int]:
         """Return the descriptors to poll now; none during a pause."""
@@ -112,16 +105,46 @@ class FrameInbox:
         """Return the seconds left of the pause after a burst; 0 if there is none."""
         return max(self._paused_until - self._clock(), 0.0)
 
+    def _watch(self, netdevs: Links) -> Mapping[str, str | None]:
+        try:
+            return self._listener.watch(netdevs)
+        finally:
+            self._errors = self._listener.errors
+
+    def _take(self, netdevs: Links) -> list[Frame]:
+        """Return the queued frames of these netdevs, and clear the queue."""
+        frames = [frame for frame in self._queue if frame.netdev in netdevs]
+        self._queue.clear()
+        return frames
+
+    def _pause_after_burst(self, frames: list[Frame]) -> None:
+        if len(frames) >= MAX_BURST:
+            self._paused_until = self._clock() + PAUSE_INTERVAL
+
+    def _has_news(self) -> bool:
+        """Return True if flags, or the errors of sockets, differ from the last observation's."""
+        flags_changed = self._flags.collect()
+        return flags_changed or self._listener.errors != self._errors
+
     def _changes(self, frames: list[Frame]) -> list[Frame]:
         """Return the frames that are not repetitions; refresh the senders of the others.
 
         The frames of a sender stay in order: once one is queued, those after it are queued, too.
         """
-        queued = {(frame.netdev, frame.data[6:12]) for frame in self._queue}
+        queued = set(map(_sender, self._queue))
         changes = []
         for frame in frames:
-            sender = frame.netdev, frame.data[6:12]
+            sender = _sender(frame)
             if sender in queued or not self._table.refresh(frame):
                 queued.add(sender)
                 changes.append(frame)
         return changes
+
+
+def _sender(frame: Frame) -> tuple[str, bytes]:
+    """Return the netdev and the source address."""
+    return frame.netdev, frame.data[6:12]
+
+
+def _netdevs(frames: Iterable[Frame]) -> set[str]:
+    return {frame.netdev for frame in frames}

@@ -35,7 +35,7 @@ from agent.lldp import frame as lldp
 from agent.model import NeighborReason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from agent.lldp.frame import Frame
     from agent.model import LldpNeighbor
@@ -68,6 +68,20 @@ class Sender:
         """The reason for a missing neighbor once this sender has expired."""
         return NeighborReason.SHUTDOWN if self.shut_down else NeighborReason.EXPIRED
 
+    def update(self, frame: Frame, facts: LldpNeighbor, confirm: int) -> None:
+        """Take in a frame with a TTL other than 0."""
+        same = facts is self.latest or identity(facts) == identity(self.latest)
+        self.repetitions = self.repetitions + 1 if same else 1
+        self.frame, self.latest, self.received_at = frame.data, facts, frame.time
+        self.shut_down = False
+        self._put_into_effect(confirmed=self.repetitions >= confirm)
+
+    def _put_into_effect(self, *, confirmed: bool) -> None:
+        """Put the latest content into effect, unless its identity is new and not confirmed."""
+        self.confirmed |= confirmed
+        if confirmed or identity(self.latest) == identity(self.effective):
+            self.effective = self.latest
+
 
 @dataclass(slots=True)
 class _Netdev:
@@ -79,6 +93,24 @@ class _Netdev:
     carrier_changes: int | None = None
     shutdown_at: float | None = None  # a shutdown frame while no sender was known
     missing: NeighborReason = NeighborReason.SILENT
+
+    def count(self, changes: int | None) -> bool:
+        """Record `carrier_changes`; return True if the link has changed since the last call."""
+        before = self.carrier_changes
+        if changes is None:
+            return False
+        self.carrier_changes = changes
+        return before not in {None, changes}
+
+    def link_came_up(self, now: float) -> None:
+        """Record a link that has come up."""
+        self.link_ups += 1
+        self.link_up_at = now
+        self.link_down_at = self.shutdown_at = None
+
+    def put_in_order(self) -> None:
+        """Order the senders by the criteria of the module's docstring."""
+        self.order = tuple(sorted(self.senders, key=lambda source: _rank(self, source)))
 
 
 class NeighborTable:
@@ -95,18 +127,14 @@ class NeighborTable:
         A frame equal to the last one of its sender is not decoded again. A frame about this host,
         whose MAC addresses are `own`, is ignored.
         """
-        netdev = self._netdevs.setdefault(frame.netdev, _Netdev())
+        netdev = self._netdev(frame.netdev)
         sender = netdev.senders.get(frame.data[6:12])
         if sender and sender.frame == frame.data:
-            facts = sender.latest
-        else:
-            facts = lldp.decode(frame.data)
-            if facts.source_mac in own or facts.chassis_id in own:
-                return
-        if facts.ttl:
-            self._update(netdev, sender or _add(netdev, frame, facts), frame, facts)
-        else:
-            _shut_down(netdev, sender, frame, facts)
+            self._update(netdev, sender, frame, sender.latest)
+            return
+        facts = lldp.decode(frame.data)
+        if facts.source_mac not in own and facts.chassis_id not in own:
+            self._take_in(netdev, sender, frame, facts)
 
     def refresh(self, frame: Frame) -> bool:
         """Restart the TTL if the frame changes nothing else; otherwise return False, unchanged.
@@ -127,33 +155,19 @@ class NeighborTable:
         The counter shows a cable that was moved between two calls: a link that is up, and has
         changed since the last call, has come up again.
         """
-        netdev = self._netdevs.setdefault(name, _Netdev())
-        counted = None not in (changes, netdev.carrier_changes)
-        changed = counted and changes != netdev.carrier_changes
-        if changes is not None:
-            netdev.carrier_changes = changes
-        if up and (changed or netdev.link_down_at is not None):
-            netdev.link_ups += 1
-            netdev.link_up_at = now
-            netdev.link_down_at = netdev.shutdown_at = None
-        elif not up and netdev.link_down_at is None:
+        netdev = self._netdev(name)
+        changed, was_down = netdev.count(changes), netdev.link_down_at is not None
+        if up and (changed or was_down):
+            netdev.link_came_up(now)
+        elif not up and not was_down:
             netdev.link_down_at = now
 
     def expire(self, name: str, now: float) -> None:
         """Drop the senders of a netdev whose time is over, record the reason, order the others."""
-        netdev = self._netdevs.setdefault(name, _Netdev())
-        if netdev.link_down_at is not None and now - netdev.link_down_at >= self._grace:
-            netdev.senders.clear()
-            netdev.missing = NeighborReason.LINK_DOWN
-        elif netdev.missing is NeighborReason.LINK_DOWN and netdev.link_down_at is None:
-            netdev.missing = NeighborReason.SILENT
-        elif netdev.shutdown_at is not None and now - netdev.shutdown_at >= self._grace:
-            netdev.missing = NeighborReason.SHUTDOWN
-        for source, sender in list(netdev.senders.items()):
-            if self._is_over(sender, now):
-                del netdev.senders[source]
-                netdev.missing = sender.reason
-        netdev.order = tuple(sorted(netdev.senders, key=lambda source: _rank(netdev, source)))
+        netdev = self._netdev(name)
+        self._expire_link(netdev, now)
+        self._expire_senders(netdev, now)
+        netdev.put_in_order()
 
     def neighbors(self, name: str) -> tuple[Sender, ...]:
         """Return the neighbors of a netdev as of the last `expire`, the selected one first."""
@@ -170,27 +184,50 @@ class NeighborTable:
         Infinity if there is none.
         """
         netdevs = filter(None, map(self._netdevs.get, names))
-        return min(
-            (time for netdev in netdevs for time in self._expiries(netdev)), default=math.inf
-        )
+        times = (time for netdev in netdevs for time in _expiries(netdev))
+        return min(times, default=math.inf) + self._grace
 
     def forget(self, names: Iterable[str]) -> None:
         """Drop all state of these netdevs."""
         for name in names:
             self._netdevs.pop(name, None)
 
+    def _netdev(self, name: str) -> _Netdev:
+        return self._netdevs.setdefault(name, _Netdev())
+
+    def _take_in(
+        self, netdev: _Netdev, sender: Sender | None, frame: Frame, facts: LldpNeighbor
+    ) -> None:
+        """Take in a frame that differs from the last one of its sender."""
+        if facts.ttl:
+            self._update(netdev, sender or _add(netdev, frame, facts), frame, facts)
+        else:
+            _shut_down(netdev, sender, frame, facts)
+
     def _update(self, netdev: _Netdev, sender: Sender, frame: Frame, facts: LldpNeighbor) -> None:
-        """Take in a frame with a TTL other than 0."""
-        same = facts is sender.latest or identity(facts) == identity(sender.latest)
-        sender.repetitions = sender.repetitions + 1 if same else 1
-        sender.frame, sender.latest, sender.received_at = frame.data, facts, frame.time
-        sender.shut_down = False
+        sender.update(frame, facts, self._confirm)
         if frame.time >= netdev.link_up_at:  # an earlier, queued frame may be of another cable
             sender.link_ups = netdev.link_ups
-        is_confirmed = sender.repetitions >= self._confirm
-        sender.confirmed |= is_confirmed
-        if is_confirmed or identity(facts) == identity(sender.effective):
-            sender.effective = facts
+
+    def _expire_link(self, netdev: _Netdev, now: float) -> None:
+        """Drop all senders of a link that is down; record the reason that the link gives."""
+        if self._is_past(netdev.link_down_at, now):
+            netdev.senders.clear()
+            netdev.missing = NeighborReason.LINK_DOWN
+        elif netdev.missing is NeighborReason.LINK_DOWN and netdev.link_down_at is None:
+            netdev.missing = NeighborReason.SILENT
+        elif self._is_past(netdev.shutdown_at, now):
+            netdev.missing = NeighborReason.SHUTDOWN
+
+    def _is_past(self, event: float | None, now: float) -> bool:
+        """Return True if the grace after an event is over."""
+        return event is not None and now - event >= self._grace
+
+    def _expire_senders(self, netdev: _Netdev, now: float) -> None:
+        for source, sender in list(netdev.senders.items()):
+            if self._is_over(sender, now):
+                del netdev.senders[source]
+                netdev.missing = sender.reason
 
     def _is_over(self, sender: Sender, now: float) -> bool:
         """Return True if a sender is not to be kept any longer.
@@ -202,28 +239,35 @@ class NeighborTable:
             return True
         return now - sender.expires_at > self._grace
 
-    def _expiries(self, netdev: _Netdev) -> list[float]:
-        times = [sender.expires_at for sender in netdev.senders.values()]
-        if netdev.link_down_at is not None and netdev.senders:
-            times.append(netdev.link_down_at)
-        if netdev.shutdown_at is not None and netdev.missing is not NeighborReason.SHUTDOWN:
-            times.append(netdev.shutdown_at)
-        return [time + self._grace for time in times]
-
 
 def identity(neighbor: LldpNeighbor) -> tuple[object, ...]:
     """Return the parts of an LLDPDU that become labels, which no single frame may change."""
     return neighbor.system_name or neighbor.chassis_id, neighbor.port_id, neighbor.port_description
 
 
+def _expiries(netdev: _Netdev) -> Iterator[float]:
+    """The times, without the grace, of the changes that are to come without further frames."""
+    for sender in netdev.senders.values():
+        yield sender.expires_at
+    if netdev.link_down_at is not None and netdev.senders:
+        yield netdev.link_down_at
+    if netdev.shutdown_at is not None and netdev.missing is not NeighborReason.SHUTDOWN:
+        yield netdev.shutdown_at
+
+
 def _add(netdev: _Netdev, frame: Frame, facts: LldpNeighbor) -> Sender:
-    """Add the sender of a frame; drop the last in the order if there are too many."""
+    """Add the sender of a frame."""
     if len(netdev.senders) == MAX_NEIGHBORS:
-        del netdev.senders[max(netdev.senders, key=lambda source: _rank(netdev, source))]
+        _drop_last(netdev)
     sender = Sender(frame.data, facts, facts, frame.time, netdev.link_ups - 1)
     netdev.senders[frame.data[6:12]] = sender
     netdev.shutdown_at = None
     return sender
+
+
+def _drop_last(netdev: _Netdev) -> None:
+    """Drop the sender that is the last in the order."""
+    del netdev.senders[max(netdev.senders, key=lambda source: _rank(netdev, source))]
 
 
 def _repeats(netdev: _Netdev, sender: Sender, frame: Frame) -> bool:
@@ -261,10 +305,15 @@ def _rank(netdev: _Netdev, source: bytes) -> tuple[float, ...]:
     is_selected = netdev.order[:1] == (source,)
     return (
         not sender.confirmed and not is_selected,
-        SCOPES.index(facts.destination_mac) if facts.destination_mac in SCOPES else len(SCOPES),
+        _scope(facts.destination_mac),
         not (facts.capabilities or 0) & (BRIDGE | ROUTER),
         not sender.confirmed,
         -sender.link_ups,
         not is_selected,
         -sender.received_at,
     )
+
+
+def _scope(destination: str) -> int:
+    """Return the place of a destination address among SCOPES, or behind them."""
+    return SCOPES.index(destination) if destination in SCOPES else len(SCOPES)

@@ -47,12 +47,16 @@ from agent.lldp.frame import (
     TPIDS,
     Frame,
 )
+from agent.lldp.socket_filter import lldp_program
 from agent.lldp.socket_opener import SocketOpener, run_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.lldp.socket_opener import Run
+    from agent.lldp.socket_filter import Instruction
+    from agent.lldp.socket_opener import Open, Run
+
+    Ancillary = tuple[int, int, bytes]  # level, type, payload
 
 GROUPS = (NEAREST_BRIDGE, NEAREST_NON_TPMR_BRIDGE, NEAREST_CUSTOMER_BRIDGE)
 MAX_FRAME = 1518  # octets, with a VLAN tag four more
@@ -69,10 +73,6 @@ _PACKET_MR_MULTICAST = 0
 _TP_STATUS_VLAN_VALID = 1 << 4
 _TP_STATUS_VLAN_TPID_VALID = 1 << 6
 _SO_ATTACH_FILTER = 26  # include/uapi/asm-generic/socket.h
-# include/uapi/linux/bpf_common.h
-_LDH_ABS = 0x28  # BPF_LD | BPF_H | BPF_ABS
-_JEQ = 0x15  # BPF_JMP | BPF_JEQ
-_RET = 0x06  # BPF_RET
 _MREQ = struct.Struct("@iHH8s")  # struct packet_mreq: ifindex, type, address length, address
 _INSTRUCTION = struct.Struct("@HBBI")  # struct sock_filter: code, jump if true, if false, operand
 _PROGRAM = struct.Struct("@HP")  # struct sock_fprog: number of instructions, their address
@@ -98,7 +98,7 @@ class Listener:
         *,
         openvswitch: bool = False,
         run: Run = run_at_once,
-        open_socket: Callable[[str], socket.socket] | None = None,
+        open_socket: Open | None = None,
     ) -> None:
         self.dropped = {"oversize": 0, "destination": 0, "own": 0}
         self._clock = clock
@@ -123,9 +123,7 @@ class Listener:
         """
         self._wanted = frozenset(netdevs)
         self._add_opened()
-        for netdev, sock in list(self._sockets.items()):
-            if netdev not in self._wanted or _bound_to(sock) != netdev:
-                self._drop(netdev)
+        self._drop_unusable()
         self._opener.request(self._wanted - self._sockets.keys())
         self._add_opened()
         self._check_permission()
@@ -155,6 +153,12 @@ class Listener:
         for netdev in list(self._sockets):
             self._drop(netdev)
 
+    def _drop_unusable(self) -> None:
+        """Close the sockets of other netdevs, and those whose netdev is gone or was renamed."""
+        for netdev, sock in list(self._sockets.items()):
+            if netdev not in self._wanted or _bound_to(sock) != netdev:
+                self._drop(netdev)
+
     def _check_permission(self) -> None:
         for netdev, error in sorted(self._opener.errors.items()):
             if isinstance(error, PermissionError):
@@ -164,11 +168,14 @@ class Listener:
     def _add_opened(self) -> None:
         for netdev, sock in self._opener.take():
             if netdev in self._wanted:
-                self._sockets[netdev] = sock
-                self._names[sock.fileno()] = netdev
-                self._poll.register(sock, select.POLLIN)
+                self._add(netdev, sock)
             else:
                 self._opener.close(sock)
+
+    def _add(self, netdev: str, sock: socket.socket) -> None:
+        self._sockets[netdev] = sock
+        self._names[sock.fileno()] = netdev
+        self._poll.register(sock, select.POLLIN)
 
     def _drop(self, netdev: str) -> None:
         sock = self._sockets.pop(netdev)
@@ -189,17 +196,20 @@ class Listener:
 
     def _accepts(self, data: bytes, own: bytes) -> bool:
         """Return True for a frame to keep, else count it; `own` is the netdev's MAC address."""
-        tagged = int.from_bytes(data[12:14], "big") in TPIDS
-        reason = None
-        if len(data) > MAX_FRAME + 4 * tagged:
-            reason = "oversize"
-        elif data[:6] not in GROUPS:
-            reason = "destination"
-        elif data[6:12] == own:  # a NIC's firmware may announce the NIC
-            reason = "own"
+        reason = _fault(data, own)
         if reason:
             self.dropped[reason] += 1
         return reason is None
+
+
+def _fault(data: bytes, own: bytes) -> str | None:
+    """Return the reason to discard a frame, if there is one."""
+    tagged = int.from_bytes(data[12:14], "big") in TPIDS
+    if len(data) > MAX_FRAME + 4 * tagged:
+        return "oversize"
+    if data[:6] not in GROUPS:
+        return "destination"
+    return "own" if data[6:12] == own else None  # a NIC's firmware may announce the NIC
 
 
 def open_lldp_socket(netdev: str, *, openvswitch: bool) -> socket.socket:
@@ -212,14 +222,18 @@ def open_lldp_socket(netdev: str, *, openvswitch: bool) -> socket.socket:
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     try:
         _set_options(sock)
-        if openvswitch:
-            _attach(sock, lldp_program())
-        sock.bind((netdev, _ETH_P_ALL if openvswitch else ETHERTYPE))
-        _join(sock, socket.if_nametoindex(netdev))
+        _bind(sock, netdev, openvswitch=openvswitch)
+        _join_groups(sock, socket.if_nametoindex(netdev))
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _bind(sock: socket.socket, netdev: str, *, openvswitch: bool) -> None:
+    if openvswitch:
+        _attach(sock, lldp_program())
+    sock.bind((netdev, _ETH_P_ALL if openvswitch else ETHERTYPE))
 
 
 def _set_options(sock: socket.socket) -> None:
@@ -229,40 +243,23 @@ def _set_options(sock: socket.socket) -> None:
         sock.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
 
 
-def _join(sock: socket.socket, ifindex: int) -> None:
-    """Join the three groups by libc's setsockopt, which waits for the rtnl lock without the GIL.
+def _join_groups(sock: socket.socket, ifindex: int) -> None:
+    for group in GROUPS:
+        _join(sock, _MREQ.pack(ifindex, _PACKET_MR_MULTICAST, len(group), group))
+
+
+def _join(sock: socket.socket, request: bytes) -> None:
+    """Join a group by libc's setsockopt, which waits for the rtnl lock without the GIL.
 
     Python's own holds the GIL (Modules/socketmodule.c, sock_setsockopt): all threads would wait.
     """
-    for group in GROUPS:
-        value = _MREQ.pack(ifindex, _PACKET_MR_MULTICAST, len(group), group)
-        arguments = sock.fileno(), _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, value, len(value)
-        if _LIBC.setsockopt(*arguments):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+    option = _SOL_PACKET, _PACKET_ADD_MEMBERSHIP
+    if _LIBC.setsockopt(sock.fileno(), *option, request, len(request)):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
-def lldp_program() -> list[tuple[int, int, int, int]]:
-    """Return the classic BPF program that passes LLDP after at most two VLAN tags.
-
-    An instruction is code, jump if true, jump if false, operand. At each of the three offsets of an
-    ethertype: LLDP accepts, a TPID continues at the next offset, anything else rejects.
-    """
-    offsets = (12, 16, 20)
-    accept = len(offsets) * (2 + len(TPIDS))
-    reject = accept + 1
-    program: list[tuple[int, int, int, int]] = []
-    for offset in offsets:
-        program.append((_LDH_ABS, 0, 0, offset))
-        next_offset = len(program) + 1 + len(TPIDS) if offset != offsets[-1] else reject
-        for ethertype, target in [(ETHERTYPE, accept), *((tpid, next_offset) for tpid in TPIDS)]:
-            following = len(program) + 1
-            otherwise = reject if ethertype == TPIDS[-1] else following
-            program.append((_JEQ, target - following, otherwise - following, ethertype))
-    return [*program, (_RET, 0, 0, 0xFFFFFFFF), (_RET, 0, 0, 0)]
-
-
-def _attach(sock: socket.socket, program: list[tuple[int, int, int, int]]) -> None:
+def _attach(sock: socket.socket, program: list[Instruction]) -> None:
     code = array.array("B", b"".join(_INSTRUCTION.pack(*instruction) for instruction in program))
     program_header = _PROGRAM.pack(len(program), code.buffer_info()[0])
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program_header)
@@ -289,18 +286,23 @@ def _receive(sock: socket.socket) -> bytes | None:
             return _with_tag(data, ancillary)
 
 
-def _with_tag(data: bytes, ancillary: list[tuple[int, int, bytes]]) -> bytes:
+def _with_tag(data: bytes, ancillary: list[Ancillary]) -> bytes:
     """Insert the outer VLAN tag that the NIC or the kernel removed.
 
     It is in the ancillary data of sockets for all ethertypes.
     """
     for level, kind, payload in ancillary:
         if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA) and len(payload) >= _AUXDATA.size:
-            status, *_, tci, tpid = _AUXDATA.unpack_from(payload)
-            if status & _TP_STATUS_VLAN_VALID:
-                tpid = tpid if status & _TP_STATUS_VLAN_TPID_VALID else TPIDS[0]
-                return data[:12] + struct.pack("!HH", tpid, tci) + data[12:]
+            return data[:12] + _tag(payload) + data[12:]
     return data
+
+
+def _tag(payload: bytes) -> bytes:
+    """Return the VLAN tag in the auxiliary data of a frame; it is empty if there is none."""
+    status, *_, tci, tpid = _AUXDATA.unpack_from(payload)
+    if not status & _TP_STATUS_VLAN_VALID:
+        return b""
+    return struct.pack("!HH", tpid if status & _TP_STATUS_VLAN_TPID_VALID else TPIDS[0], tci)
 
 
 def _text(error: OSError) -> str:

@@ -15,7 +15,7 @@ from agent.errors import Malformed, Unavailable
 from agent.lldp.frame import Frame, is_lldp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 MAX_FILE_SIZE = 16 << 20  # bytes
 MAX_FRAMES = 100_000
@@ -40,33 +40,37 @@ def read(netdev: str, data: bytes) -> tuple[list[Frame], str | None]:
 
 
 def _frames(netdev: str, data: bytes) -> tuple[list[Frame], int]:
-    """Return the LLDP frames, and the offset at which scapy stopped."""
+    """Return the LLDP frames by time, and the offset at which scapy stopped."""
     utils, scapy_error = _scapy()
-    found = []
     file = io.BytesIO(data)
     try:
-        reader = utils.RawPcapReader(file)
-        for number, (packet, meta) in enumerate(reader):
-            if number >= MAX_FRAMES:
-                raise Malformed(f"more than {MAX_FRAMES} frames")
-            _check_link_type(getattr(meta, "linktype", getattr(reader, "linktype", ETHERNET)))
-            if is_lldp(packet):
-                found.append(
-                    Frame(netdev, _seconds(meta, nano=getattr(reader, "nano", False)), packet)
-                )
+        frames = list(_lldp_frames(netdev, utils.RawPcapReader(file)))
     except (EOFError, ValueError, OverflowError, struct.error, scapy_error) as error:
         raise Malformed(f"no pcap or pcapng file: {error}") from error
-    return sorted(found, key=lambda frame: frame.time), file.tell()
+    return sorted(frames, key=lambda frame: frame.time), file.tell()
+
+
+def _lldp_frames(netdev: str, reader: Any) -> Iterator[Frame]:
+    nano = getattr(reader, "nano", False)
+    for number, (packet, meta) in enumerate(reader):
+        if number >= MAX_FRAMES:
+            raise Malformed(f"more than {MAX_FRAMES} frames")
+        _check_link_type(getattr(meta, "linktype", getattr(reader, "linktype", ETHERNET)))
+        if is_lldp(packet):
+            yield Frame(netdev, _seconds(meta, nano=nano), packet)
 
 
 def _whole(data: bytes) -> int:
     """Return the offset of the first incomplete record or block, or the end of the data."""
-    if data[:4] == SECTION:
-        return _whole_blocks(data)
+    return _whole_blocks(data) if data[:4] == SECTION else _whole_records(data)
+
+
+def _whole_records(data: bytes) -> int:
+    """Return that of a pcap file: a record of 16 octets has the length of the packet behind it."""
     order = "<" if data[3:4] == b"\xa1" else ">"
     at = 24
     while at + 16 <= len(data):
-        behind = at + 16 + int(struct.unpack_from(f"{order}I", data, at + 8)[0])
+        behind = at + 16 + _number(data, at + 8, order)
         if behind > len(data):
             break
         at = behind
@@ -74,21 +78,28 @@ def _whole(data: bytes) -> int:
 
 
 def _whole_blocks(data: bytes) -> int:
-    """The same for pcapng: a block starts and ends with its length, in its section's byte order."""
+    """Return that of a pcapng file; each section has its own byte order."""
     order = "<"
     at = 0
     while at + 12 <= len(data):
         if data[at : at + 4] == SECTION:
             order = "<" if data[at + 8 : at + 12] == SECTION_LITTLE_ENDIAN else ">"
-        length = int(struct.unpack_from(f"{order}I", data, at + 4)[0])
-        if (
-            length < 12
-            or length % 4
-            or data[at + 4 : at + 8] != data[at + length - 4 : at + length]
-        ):
+        length = _number(data, at + 4, order)
+        if not _is_block(data, at, length):
             break
         at += length
     return at
+
+
+def _is_block(data: bytes, at: int, length: int) -> bool:
+    """Return True for a whole block, which has its length at its start and at its end."""
+    if length < 12 or length % 4:
+        return False
+    return data[at + 4 : at + 8] == data[at + length - 4 : at + length]
+
+
+def _number(data: bytes, at: int, order: str) -> int:
+    return int(struct.unpack_from(f"{order}I", data, at)[0])
 
 
 def write(frames: Iterable[Frame]) -> bytes:
@@ -99,10 +110,14 @@ def write(frames: Iterable[Frame]) -> bytes:
     writer = utils.RawPcapWriter(out, linktype=ETHERNET)
     writer.write_header(None)
     for frame in frames:
-        seconds, micro = divmod(round(frame.time * MICROSECONDS), MICROSECONDS)
-        writer.write_packet(frame.data, sec=seconds, usec=micro)
+        _write_frame(writer, frame)
     writer.flush()
     return out.getvalue()
+
+
+def _write_frame(writer: Any, frame: Frame) -> None:
+    seconds, micro = divmod(round(frame.time * MICROSECONDS), MICROSECONDS)
+    writer.write_packet(frame.data, sec=seconds, usec=micro)
 
 
 def _check_link_type(link_type: int) -> None:
@@ -117,12 +132,14 @@ def _seconds(meta: Any, *, nano: bool) -> float:
     if hasattr(meta, "sec"):
         resolution = NANOSECONDS if nano else MICROSECONDS
         return float((meta.sec * resolution + meta.usec) / resolution)
-    ticks = (
-        (meta.tshigh << 32) + meta.tslow
-        if meta.tshigh is not None and meta.tslow is not None
-        else 0
-    )
-    return float(ticks / (meta.tsresol or MICROSECONDS))
+    return float(_ticks(meta) / (meta.tsresol or MICROSECONDS))
+
+
+def _ticks(meta: Any) -> int:
+    """Return the time of a pcapng block, 0 for one without a time."""
+    if meta.tshigh is None or meta.tslow is None:
+        return 0
+    return int(meta.tshigh << 32) + int(meta.tslow)
 
 
 def _scapy() -> tuple[Any, type[Exception]]:

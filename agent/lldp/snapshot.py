@@ -10,21 +10,25 @@ its netdev, as a packet socket that cannot be opened does.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
+from agent.lldp.reception import LldpNeighbors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
     from typing import Self
 
     from agent.host import Host
     from agent.lldp.frame import Frame
+    from agent.lldp.reception import Clock, Links, LldpQuery, Received, Reception
+    from agent.model import Netdev
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
-    Received = tuple[list[Frame], Mapping[str, str | None]]
+    FlagsQuery = Callable[[str], dict[str, bool]]
 
 FOLDER = "lldp"
 FLAGS = "private_flags"
@@ -37,14 +41,14 @@ class RecordedLldp:
     received: dict[str, list[Frame]] = field(default_factory=dict)  # by netdev
     failed: dict[str, str] = field(default_factory=dict)  # netdev -> error
     flags: dict[str, dict[str, bool]] = field(default_factory=dict)  # by netdev
-    listening: bool = False  # False: Host.frames is None
+    listening: bool = False  # False: Host.lldp_neighbors is None
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
-        frames = self.frames if self.listening else None
-        return {"frames": frames, "private_flags": self.private_flags}
+        neighbors = LldpNeighbors(self.frames) if self.listening else None
+        return {"lldp_neighbors": neighbors, "private_flags": self.private_flags}
 
-    def frames(self, netdevs: Mapping[str, bool]) -> Received:
+    def frames(self, netdevs: Links) -> Received:
         """Return the frames of these netdevs by time, and the errors of those that failed."""
         frames = [frame for netdev in netdevs for frame in self.received.get(netdev, ())]
         failed = {netdev: text for netdev, text in self.failed.items() if netdev in netdevs}
@@ -54,6 +58,21 @@ class RecordedLldp:
         """Return the private flags of a netdev's driver; none if they were not recorded."""
         return self.flags.get(netdev, {})
 
+    def query_neighbors(
+        self, query: LldpQuery, netdevs: Collection[Netdev], clock: Clock
+    ) -> Reception:
+        """Record the frames of an observation, and the errors of its packet sockets."""
+        reception = query(netdevs, clock)
+        for frame in reception.frames:
+            self.received.setdefault(frame.netdev, []).append(frame)
+        self.failed.update(reception.errors)
+        return reception
+
+    def query_flags(self, query: FlagsQuery, netdev: str) -> dict[str, bool]:
+        """Record the private flags of a netdev's driver."""
+        self.flags[netdev] = query(netdev)
+        return self.flags[netdev]
+
     def newest(self) -> float | None:
         """Return the time of the last frame."""
         frames = (frame for frames in self.received.values() for frame in frames)
@@ -61,10 +80,8 @@ class RecordedLldp:
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names; without its malformed frames."""
-        from agent.lldp.anonymize import anonymized
-
         received = {
-            names.text(netdev): list(filter(None, (anonymized(one, names) for one in frames)))
+            names.text(netdev): _anonymized(frames, names)
             for netdev, frames in self.received.items()
         }
         failed = {names.text(netdev): names.text(text) for netdev, text in self.failed.items()}
@@ -80,28 +97,28 @@ class RecordedLldp:
         if self.listening:
             (folder / FOLDER).mkdir()
         for netdev, frames in self.received.items():
-            from agent.lldp import pcap
+            _save_frames(folder / FOLDER / f"{netdev}.pcap", frames)
 
-            (folder / FOLDER / f"{netdev}.pcap").write_bytes(pcap.write(frames))
+
+def _anonymized(frames: Iterable[Frame], names: Names) -> list[Frame]:
+    from agent.lldp.anonymize import anonymized
+
+    return list(filter(None, (anonymized(frame, names) for frame in frames)))
+
+
+def _save_frames(path: Path, frames: Iterable[Frame]) -> None:
+    from agent.lldp import pcap  # not for a snapshot without frames
+
+    path.write_bytes(pcap.write(frames))
 
 
 def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
     """Return an empty record, and the fields of a Host that query `host` and fill the record."""
-    receive = host.frames
-    recorded = RecordedLldp(listening=receive is not None)
-
-    def frames(netdevs: Mapping[str, bool]) -> Received:
-        found, failed = receive(netdevs) if receive else ([], {})
-        for frame in found:
-            recorded.received.setdefault(frame.netdev, []).append(frame)
-        recorded.failed.update({netdev: text for netdev, text in failed.items() if text})
-        return found, failed
-
-    def private_flags(netdev: str) -> dict[str, bool]:
-        recorded.flags[netdev] = host.private_flags(netdev)
-        return recorded.flags[netdev]
-
-    return recorded, {"frames": frames if receive else None, "private_flags": private_flags}
+    recorded = RecordedLldp(listening=host.lldp_neighbors is not None)
+    fields: dict[str, Any] = {"private_flags": partial(recorded.query_flags, host.private_flags)}
+    if host.lldp_neighbors:
+        fields["lldp_neighbors"] = partial(recorded.query_neighbors, host.lldp_neighbors)
+    return recorded, fields
 
 
 def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
@@ -115,15 +132,19 @@ def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
 
 
 def _load_frames(recorded: RecordedLldp, netdev: str, files: SnapshotFiles, path: str) -> None:
-    from agent.lldp import pcap  # imports the frame decoder, unused without frames
-
-    try:
-        frames, fault = pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
-    except Malformed as error:
-        frames, fault = [], str(error).removeprefix(f"{path}: ")
+    frames, fault = _read_frames(netdev, files, path)
     recorded.received.setdefault(netdev, []).extend(frames)
     if fault:
         recorded.failed[netdev] = f"{path}: {fault}"
+
+
+def _read_frames(netdev: str, files: SnapshotFiles, path: str) -> tuple[list[Frame], str | None]:
+    from agent.lldp import pcap  # not for a snapshot without frames
+
+    try:
+        return pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
+    except Malformed as error:
+        return [], str(error).removeprefix(f"{path}: ")
 
 
 def _flags(flags: Any) -> dict[str, dict[str, bool]]:

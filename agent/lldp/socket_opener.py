@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     Run = Callable[[Callable[[], None]], None]
+    Open = Callable[[str], socket.socket]
+    Result = socket.socket | OSError
 
 
 def run_at_once(call: Callable[[], None]) -> None:
@@ -31,12 +33,12 @@ class SocketOpener:
     `run_at_once`, or RtnlWorker.submit.
     """
 
-    def __init__(self, open_socket: Callable[[str], socket.socket], run: Run) -> None:
+    def __init__(self, open_socket: Open, run: Run) -> None:
         self.errors: dict[str, OSError] = {}  # of the last attempts, by netdev
         self._open_socket = open_socket
         self._run = run
         self._opening: set[str] = set()
-        self._results: deque[tuple[str, socket.socket | OSError]] = deque()  # appended in `run`
+        self._results: deque[tuple[str, Result]] = deque()  # appended in `run`
 
     def request(self, netdevs: Collection[str]) -> None:
         """Open the sockets of these netdevs; drop the errors of others."""
@@ -50,17 +52,20 @@ class SocketOpener:
         opened = []
         while self._results:
             netdev, result = self._results.popleft()
-            self._opening.discard(netdev)
-            self.errors.pop(netdev, None)
-            if isinstance(result, OSError):
-                self.errors[netdev] = result
-            else:
+            self._end(netdev, result)
+            if not isinstance(result, OSError):
                 opened.append((netdev, result))
         return opened
 
     def close(self, sock: socket.socket) -> None:
         """Close a socket, which may block like opening it."""
         self._run(sock.close)
+
+    def _end(self, netdev: str, result: Result) -> None:
+        self._opening.discard(netdev)
+        self.errors.pop(netdev, None)
+        if isinstance(result, OSError):
+            self.errors[netdev] = result
 
     def _start(self, netdev: str) -> None:
         self._opening.add(netdev)

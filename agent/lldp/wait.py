@@ -15,9 +15,10 @@ from agent.lldp.packet_socket import Listener
 from agent.model import Problem, natural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from agent.lldp.frame import Frame
+    from agent.lldp.reception import Links, Received
 
     Progress = Callable[[int, set[str], float], None]
 
@@ -30,12 +31,17 @@ MAX_LINE = 79  # characters that fit into one line of every terminal, with the c
 def progress(received: int, awaited: set[str], left: float) -> None:
     """Show on stderr, if it is a terminal, the netdevs awaited and the seconds left."""
     if sys.stderr.isatty():
-        total = received + len(awaited)
-        line = f"LLDP: neighbors on {received} of {total} ports, {left:.0f} s left"
-        if awaited:
-            line = f"{line}; awaited: {' '.join(sorted(awaited, key=natural))}"
-        sys.stderr.write(f"\r{_fit(line):<{MAX_LINE}}" if left else f"\r{'':<{MAX_LINE}}\r")
+        line = _fit(_line(received, awaited, left))
+        sys.stderr.write(f"\r{line:<{MAX_LINE}}" if left else f"\r{'':<{MAX_LINE}}\r")
         sys.stderr.flush()
+
+
+def _line(received: int, awaited: set[str], left: float) -> str:
+    total = received + len(awaited)
+    line = f"LLDP: neighbors on {received} of {total} ports, {left:.0f} s left"
+    if not awaited:
+        return line
+    return f"{line}; awaited: {' '.join(sorted(awaited, key=natural))}"
 
 
 def _fit(line: str) -> str:
@@ -60,11 +66,12 @@ class LldpWait:
         self._progress = progress
         self._listener = listener or Listener()
 
-    def __call__(self, netdevs: Mapping[str, bool]) -> tuple[list[Frame], dict[str, str | None]]:
-        """Receive; raise Unavailable without CAP_NET_RAW. See Host.frames."""
+    def __call__(self, netdevs: Links) -> Received:
+        """Receive; raise Unavailable without CAP_NET_RAW. See LldpNeighbors."""
         errors = self._listener.watch(netdevs)
+        up = {netdev for netdev, has_link in netdevs.items() if has_link}
         try:
-            return self._receive({name for name, up in netdevs.items() if up}, errors), errors
+            return self._receive(up, errors), errors
         finally:
             self._listener.close()
 
@@ -84,18 +91,29 @@ class LldpWait:
         awaited = netdevs - errors.keys()
         start = time.monotonic()
         self._received = bool(awaited)
-        limit = WAIT_TIMEOUT if self._wait is None else self._wait
         try:
-            while (left := limit - self.elapsed) > 0 and (awaited or self._wait is not None):
+            while left := self._left(awaited):
                 self._progress(len(netdevs) - len(awaited), awaited, left)
                 received = self._listener.receive(min(left, PROGRESS_INTERVAL))
                 frames += received
                 errors |= self._listener.watch(netdevs)
-                awaited -= {frame.netdev for frame in received if _is_valid(frame)} | errors.keys()
+                awaited -= _senders(received) | errors.keys()
                 self.elapsed = time.monotonic() - start
         finally:
             self._progress(len(netdevs) - len(awaited), awaited, 0)
         return frames
+
+    def _left(self, awaited: set[str]) -> float:
+        """Return the seconds left; 0 at the end."""
+        if self._wait is None and not awaited:
+            return 0
+        limit = WAIT_TIMEOUT if self._wait is None else self._wait
+        return max(limit - self.elapsed, 0)
+
+
+def _senders(frames: Iterable[Frame]) -> set[str]:
+    """Return the netdevs that have a neighbor by these frames."""
+    return {frame.netdev for frame in frames if _is_valid(frame)}
 
 
 def _is_valid(frame: Frame) -> bool:

@@ -12,10 +12,13 @@ Invariants:
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.model import Gpu
+
+if TYPE_CHECKING:
+    Facts = dict[str, Any]
 
 STATES = ("not-supported", "not-started", "in-progress", "completed")  # NVML_GPU_FABRIC_STATE_*
 # NVML_GPU_FABRIC_HEALTH_SUMMARY_*
@@ -97,41 +100,46 @@ def answer(data: Any) -> tuple[Refusal | None, list[Any]]:
 
     `data` is the object that `agent.nvml.library.query` returns. Raises Malformed if it is not.
     """
-    if not isinstance(data, dict):
-        raise Malformed("NVML's answer is no JSON object")
-    gpus, count = data.get("gpus"), _number(data.get("count"), "count")
+    found = _object(data, "NVML's answer")
+    gpus, count = found.get("gpus"), _number(found.get("count"), "count")
     if not isinstance(gpus, list):
         raise Malformed("NVML's answer has no list of GPUs")
     if count != len(gpus):
         raise Malformed(f"NVML counts {count} GPUs and answers for {len(gpus)}")
-    return refusal(data.get("error")), gpus
+    return refusal(found.get("error")), gpus
 
 
 def refusal(data: Any) -> Refusal | None:
     """Decode a failed call, {"call": name, "code": nvmlReturn_t, "text": text}; None for None."""
     if data is None:
         return None
-    if not isinstance(data, dict):
-        raise Malformed("an error is no JSON object")
-    code, call = _number(data.get("code"), "error code"), _text(data.get("call"), "call")
-    return Refusal(call, _returned(code), _text(data.get("text"), "error text"))
+    error = _object(data, "an error")
+    code, call = _number(error.get("code"), "error code"), _text(error.get("call"), "call")
+    return Refusal(call, _returned(code), _text(error.get("text"), "error text"))
 
 
 def gpu(data: Any) -> Gpu:
     """Decode one GPU; raises Malformed if any part of it is."""
-    if not isinstance(data, dict):
-        raise Malformed("a GPU is no JSON object")
-    uuid, pci, refused = data.get("uuid"), data.get("pci"), refusal(data.get("error"))
-    fabric = _refused(refused) if refused else _fabric(data.get("fabric"))
-    return Gpu(
-        index=_number(data.get("index"), "index"),
-        uuid=None if uuid is None else _text(uuid, "uuid"),
-        pci=None if pci is None else pci_address(pci),
-        **fabric,
-    )
+    found = _object(data, "a GPU")
+    registration = _registration(found)
+    return Gpu(index=_number(found.get("index"), "index"), **_names(found), **registration)
 
 
-def _refused(refused: Refusal) -> dict[str, Any]:
+def _names(data: Facts) -> Facts:
+    """Return the fields of Gpu that name it, None for those without an answer."""
+    uuid, pci = data.get("uuid"), data.get("pci")
+    return {
+        "uuid": None if uuid is None else _text(uuid, "uuid"),
+        "pci": None if pci is None else pci_address(pci),
+    }
+
+
+def _registration(data: Facts) -> Facts:
+    refused = refusal(data.get("error"))
+    return _refused(refused) if refused else _fabric(data.get("fabric"))
+
+
+def _refused(refused: Refusal) -> Facts:
     """Return the fields of Gpu for a failed call.
 
     A driver or GPU without fabric support fails the call for fabric information.
@@ -141,43 +149,52 @@ def _refused(refused: Refusal) -> dict[str, Any]:
     return facts | ({"state": STATES[0]} if missing else {})
 
 
-def _fabric(data: Any) -> dict[str, Any]:
+def _fabric(data: Any) -> Facts:
     """Return the fields of Gpu that come from a fabric structure."""
     if not isinstance(data, dict):
         raise Malformed("a GPU has neither fabric nor error")
-    version, state = _version(data), _number(data.get("state"), "fabric state")
+    version, state = _version(data), _state(data)
+    facts: Facts = {"version": version, "state": state}
+    return facts | _health(data, version) | _identity(data, state)
+
+
+def _state(data: Facts) -> str:
+    state = _number(data.get("state"), "fabric state")
     if state >= len(STATES):
         raise Malformed(f"fabric state {state} is none of {', '.join(STATES)}")
-    facts: dict[str, Any] = {"version": version, "state": STATES[state]}
-    return facts | _health(data, version) | _identity(data, STATES[state])
+    return STATES[state]
 
 
-def _version(data: dict[str, Any]) -> int:
+def _version(data: Facts) -> int:
     """Return 1, 2 or 3; raises Malformed if the fields are not those of that version."""
-    version = 1
-    if "version" in data:
-        version = _VERSIONS.get(_number(data["version"], "version"), 0)
-    expected = 1 + ("health_mask" in data) + ("health_summary" in data)
-    if version != expected:
+    version = 1 + ("health_mask" in data) + ("health_summary" in data)
+    if version != _claimed_version(data):
         claimed = data.get("version", 1)
         raise Malformed(f"the fabric structure has not the fields of version {claimed:#x}")
     return version
 
 
-def _health(data: dict[str, Any], version: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _claimed_version(data: Facts) -> int:
+    """Return the version by its field, which version 1 does not have; 0 for an unknown one."""
+    if "version" not in data:
+        return 1
+    return _VERSIONS.get(_number(data["version"], "version"), 0)
+
+
+def _health(data: Facts, version: int) -> Facts:
+    found: Facts = {}
     if version > 1:
-        mask = _number(data.get("health_mask"), "health mask")
-        found |= {"health_mask": mask, "health": health(mask)}
+        found["health_mask"] = _number(data.get("health_mask"), "health mask")
+        found["health"] = health(found["health_mask"])
     if version > 2:
         summary = _number(data.get("health_summary"), "health summary")
         found["health_summary"] = _name(SUMMARIES, summary)
     return found
 
 
-def _identity(data: dict[str, Any], state: str) -> dict[str, Any]:
-    status = _number(data.get("status"), "status")
-    clique = _number(data.get("clique_id"), "clique")
+def _identity(data: Facts, state: str) -> Facts:
+    """Return the fields of Gpu that mean something once the registration is completed."""
+    status, clique = _number(data.get("status"), "status"), _number(data.get("clique_id"), "clique")
     cluster = cluster_uuid(data.get("cluster_uuid"))
     if state != "completed":
         return {}
@@ -206,6 +223,12 @@ def pci_address(bus_id: Any) -> str:
     if not match:
         raise Malformed(f"{str(bus_id)[:64]!r} is no PCI address")
     return f"{int(match[1], 16):04x}:{match[2].lower()}"
+
+
+def _object(data: Any, subject: str) -> Facts:
+    if not isinstance(data, dict):
+        raise Malformed(f"{subject} is no JSON object")
+    return data
 
 
 def _returned(code: int) -> str:

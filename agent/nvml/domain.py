@@ -13,9 +13,12 @@ queried.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.model import Absent, AcceleratorReason, Failed, Gpu, Seen, Verdict
+
+if TYPE_CHECKING:
+    Gpus = tuple[Gpu, ...]
 
 PEER = "nvidia.com/gpu.clique"  # GPU Feature Discovery's label with the same value
 
@@ -33,7 +36,7 @@ _HEALTHY = {
 }
 
 
-def verdict(outcome: Seen[tuple[Gpu, ...]] | Absent | Failed) -> Verdict:
+def verdict(outcome: Seen[Gpus] | Absent | Failed) -> Verdict:
     """Return the verdict over all GPUs of the node; Observation.accelerator has it."""
     match outcome:
         case Absent(reason):
@@ -44,7 +47,7 @@ def verdict(outcome: Seen[tuple[Gpu, ...]] | Absent | Failed) -> Verdict:
             return _removed(gpus) or _held(gpus) or _identified(gpus)
 
 
-def identities(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+def identities(gpus: Gpus) -> tuple[str, ...]:
     """Return the distinct `<ClusterUUID>.<CliqueID>` of the registered GPUs, zero UUIDs too."""
     found = [f"{gpu.cluster_uuid}.{gpu.clique_id}" for gpu in gpus if gpu.state == "completed"]
     return tuple(dict.fromkeys(found))
@@ -67,43 +70,63 @@ def disagreement(found: Verdict, peer: str | None) -> str | None:
     return f"{PEER} is {peer}, the GPUs report {found.value}"
 
 
-def _removed(gpus: tuple[Gpu, ...]) -> Verdict | None:
+def _removed(gpus: Gpus) -> Verdict | None:
+    return _unhealthy(gpus) or _inconsistent(gpus)
+
+
+def _unhealthy(gpus: Gpus) -> Verdict | None:
     failed = [gpu for gpu in gpus if gpu.state == "completed" and gpu.status != "success"]
-    if failed:
-        text = f"registered with status {failed[0].status}"
-        return _counted(AcceleratorReason.UNHEALTHY, gpus, failed, text)
-    if len(found := identities(gpus)) > 1:
-        text = f"the GPUs are in {len(found)} domains: {', '.join(found)}"
-        return Verdict(None, AcceleratorReason.INCONSISTENT, text)
-    return None
+    if not failed:
+        return None
+    text = f"registered with status {failed[0].status}"
+    return _counted(AcceleratorReason.UNHEALTHY, gpus, failed, text)
 
 
-def _held(gpus: tuple[Gpu, ...]) -> Verdict | None:
+def _inconsistent(gpus: Gpus) -> Verdict | None:
+    found = identities(gpus)
+    if len(found) <= 1:
+        return None
+    text = f"the GPUs are in {len(found)} domains: {', '.join(found)}"
+    return Verdict(None, AcceleratorReason.INCONSISTENT, text)
+
+
+def _held(gpus: Gpus) -> Verdict | None:
+    return (
+        _unanswered(gpus)
+        or _waiting(gpus, AcceleratorReason.IN_PROGRESS)
+        or _waiting(gpus, AcceleratorReason.NOT_STARTED)
+    )
+
+
+def _unanswered(gpus: Gpus) -> Verdict | None:
     unknown = [gpu for gpu in gpus if gpu.state is None]
-    if unknown:
-        text = f"could not be queried: {unknown[0].text or unknown[0].error}"
-        return _counted(AcceleratorReason.FAILED, gpus, unknown, text)
-    for reason in (AcceleratorReason.IN_PROGRESS, AcceleratorReason.NOT_STARTED):
-        if waiting := [gpu for gpu in gpus if gpu.state == reason]:
-            return _counted(reason, gpus, waiting, f"{reason.text}: is the fabric manager running?")
-    return None
+    if not unknown:
+        return None
+    text = f"could not be queried: {unknown[0].text or unknown[0].error}"
+    return _counted(AcceleratorReason.FAILED, gpus, unknown, text)
 
 
-def _identified(gpus: tuple[Gpu, ...]) -> Verdict:
+def _waiting(gpus: Gpus, reason: AcceleratorReason) -> Verdict | None:
+    waiting = [gpu for gpu in gpus if gpu.state == reason]
+    text = f"{reason.text}: is the fabric manager running?"
+    return _counted(reason, gpus, waiting, text) if waiting else None
+
+
+def _identified(gpus: Gpus) -> Verdict:
     found = identities(gpus)
     if not found:
         cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")
-        text = f"no GPU is attached to a fabric: {cause}"
-        return Verdict(None, AcceleratorReason.UNSUPPORTED, text)
+        return _unsupported(f"no GPU is attached to a fabric: {cause}")
     if found[0].startswith(_ZERO):
-        text = "the cluster UUID is zero: no fabric beyond this node"
-        return Verdict(None, AcceleratorReason.UNSUPPORTED, text)
+        return _unsupported("the cluster UUID is zero: no fabric beyond this node")
     return Verdict(found[0])
 
 
-def _counted(
-    reason: AcceleratorReason, gpus: tuple[Gpu, ...], affected: list[Gpu], text: str
-) -> Verdict:
+def _unsupported(text: str) -> Verdict:
+    return Verdict(None, AcceleratorReason.UNSUPPORTED, text)
+
+
+def _counted(reason: AcceleratorReason, gpus: Gpus, affected: list[Gpu], text: str) -> Verdict:
     first = affected[0]
     name = first.pci or first.uuid or f"index {first.index}"
     return Verdict(None, reason, f"{len(affected)} of {len(gpus)} GPUs ({name} first): {text}")
@@ -122,13 +145,16 @@ class Pace(NamedTuple):
         REGISTERING_INTERVAL applies while a GPU registers, up to MAX_REGISTERING: registration may
         never end. A failed query leaves the start of the registration as it is.
         """
-        since = self.registering_since
-        registering = found.reason is AcceleratorReason.IN_PROGRESS
-        if registering and since is None:
-            since = now
-        elif not registering and found.reason is not AcceleratorReason.FAILED:
-            since = None
-        interval = self.interval
-        if registering and since is not None and now - since < MAX_REGISTERING:
-            interval = min(REGISTERING_INTERVAL, interval)
-        return Pace(now + interval, self.interval, since)
+        since = self._since(found.reason, now)
+        is_registering = found.reason is AcceleratorReason.IN_PROGRESS
+        is_short = is_registering and since is not None and now - since < MAX_REGISTERING
+        wait = min(REGISTERING_INTERVAL, self.interval) if is_short else self.interval
+        return Pace(now + wait, self.interval, since)
+
+    def _since(self, reason: AcceleratorReason | None, now: float) -> float | None:
+        """Return the start of the registration after a query at `now`; None without one."""
+        if reason is AcceleratorReason.FAILED:
+            return self.registering_since
+        if reason is not AcceleratorReason.IN_PROGRESS:
+            return None
+        return now if self.registering_since is None else self.registering_since

@@ -10,19 +10,25 @@ from agent.nvml.domain import PEER, disagreement, health_faults
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.model import Observation
+    from agent.model import Gpu, Observation, Verdict
 
 SOURCE = "nvml"
 
 
 def hints(observation: Observation) -> Iterable[Problem]:
     """Yield a missing NVLink domain, unless the GPUs support none, and the GPUs with faults."""
-    if not isinstance(observation.nvml, Seen):
-        return
-    found = observation.accelerator
+    if isinstance(observation.nvml, Seen):
+        yield from _missing(observation.accelerator)
+        yield from _unhealthy(observation.nvml.value)
+
+
+def _missing(found: Verdict) -> Iterable[Problem]:
     if found.text and found.reason != AcceleratorReason.UNSUPPORTED:
         yield Problem(SOURCE, "accelerator", None, f"{found.reason}: {found.text}")
-    for gpu in observation.nvml.value:
+
+
+def _unhealthy(gpus: Iterable[Gpu]) -> Iterable[Problem]:
+    for gpu in gpus:
         if faults := health_faults(gpu):
             yield Problem(SOURCE, gpu.pci or f"GPU {gpu.index}", None, ", ".join(faults))
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pynvml  # type: ignore[import-untyped]  # nvidia-ml-py has no annotations
@@ -80,16 +81,20 @@ def query(path: str | None = None) -> Answer:
     """
     answer: Answer = {"library": None, "driver": None, "error": None, "count": 0, "gpus": []}
     try:
-        answer["library"] = load(path)
-        _call("nvmlInitWithFlags", pynvml.nvmlInitWithFlags, 0)
-        answer["driver"] = _driver()
-        answer["count"] = _call("nvmlDeviceGetCount_v2", pynvml.nvmlDeviceGetCount)
-        answer["gpus"] = [_gpu(index) for index in range(min(answer["count"], MAX_GPUS))]
-        _call("nvmlShutdown", pynvml.nvmlShutdown)
+        _fill(answer, path)
     except CallFailed as failed:
-        # A failed shutdown loses nothing: the process ends here anyway.
-        answer["error"] = failed.as_json() if failed.call != "nvmlShutdown" else None
+        answer["error"] = failed.as_json()
     return answer
+
+
+def _fill(answer: Answer, path: str | None) -> None:
+    answer["library"] = load(path)
+    _call("nvmlInitWithFlags", pynvml.nvmlInitWithFlags, 0)
+    answer["driver"] = _driver()
+    answer["count"] = _call("nvmlDeviceGetCount_v2", pynvml.nvmlDeviceGetCount)
+    answer["gpus"] = [_gpu(index) for index in range(min(answer["count"], MAX_GPUS))]
+    with suppress(CallFailed):  # a failed shutdown loses nothing: the process ends here anyway
+        _call("nvmlShutdown", pynvml.nvmlShutdown)
 
 
 def load(path: str | None = None) -> str:
@@ -147,13 +152,18 @@ def _driver() -> str | None:
 def _gpu(index: int) -> Answer:
     gpu: Answer = {"index": index, "uuid": None, "pci": None, "error": None, "fabric": None}
     try:
-        device = _call("nvmlDeviceGetHandleByIndex_v2", pynvml.nvmlDeviceGetHandleByIndex, index)
-        gpu["pci"] = _call("nvmlDeviceGetPciInfo_v3", _bus_id, device)
-        gpu["uuid"] = _call("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, device)
-        gpu["fabric"] = _fabric(device)
+        _fill_gpu(gpu)
     except CallFailed as failed:
         gpu["error"] = failed.as_json()
     return gpu
+
+
+def _fill_gpu(gpu: Answer) -> None:
+    handle = pynvml.nvmlDeviceGetHandleByIndex
+    device = _call("nvmlDeviceGetHandleByIndex_v2", handle, gpu["index"])
+    gpu["pci"] = _call("nvmlDeviceGetPciInfo_v3", _bus_id, device)
+    gpu["uuid"] = _call("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, device)
+    gpu["fabric"] = _fabric(device)
 
 
 def _bus_id(device: Any) -> str:
@@ -166,20 +176,25 @@ def _fabric(device: Any) -> Answer:
     nvmlDeviceGetGpuFabricInfoV came with driver 550.
     """
     for structure in _VERSIONED:
-        info = structure()
-        arguments = device, ctypes.byref(info)
         try:
-            _call("nvmlDeviceGetGpuFabricInfoV", pynvml.nvmlDeviceGetGpuFabricInfoV, *arguments)
+            return _versioned(device, structure())
         except CallFailed as failed:
             if failed.code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
                 break
             if failed.code not in _UNKNOWN_VERSION:
                 raise
-        else:
-            return _facts(info)
-    info = pynvml.c_nvmlGpuFabricInfo_t()
-    arguments = device, ctypes.byref(info)
-    _call("nvmlDeviceGetGpuFabricInfo", pynvml.nvmlDeviceGetGpuFabricInfo, *arguments)
+    return _unversioned(device, pynvml.c_nvmlGpuFabricInfo_t())
+
+
+def _versioned(device: Any, info: Any) -> Answer:
+    function = pynvml.nvmlDeviceGetGpuFabricInfoV
+    _call("nvmlDeviceGetGpuFabricInfoV", function, device, ctypes.byref(info))
+    return _facts(info)
+
+
+def _unversioned(device: Any, info: Any) -> Answer:
+    function = pynvml.nvmlDeviceGetGpuFabricInfo
+    _call("nvmlDeviceGetGpuFabricInfo", function, device, ctypes.byref(info))
     return _facts(info)
 
 

@@ -47,10 +47,9 @@ class NvmlPoller:
 
     def __call__(self) -> Answer:
         self._wanted = True
-        if isinstance(self._answer, Pending):
-            raise Pending(str(self._answer))
         if isinstance(self._answer, Exception):
-            raise Unavailable(str(self._answer))
+            kind = Pending if isinstance(self._answer, Pending) else Unavailable
+            raise kind(str(self._answer))
         return self._answer
 
     def begin_cycle(self) -> None:

@@ -76,10 +76,12 @@ def _anonymized(value: Any, names: Names) -> Any:
     """Replace names in JSON: UUIDs of GPUs in text, of clusters as 32 hex digits."""
     if isinstance(value, list):
         return [_anonymized(item, names) for item in value]
-    if isinstance(value, str):
-        return names.text(value)
-    if not isinstance(value, dict):
-        return value
-    if isinstance(value.get("cluster_uuid"), str):
-        value = value | {"cluster_uuid": names.digits(value["cluster_uuid"])}
-    return {key: _anonymized(item, names) for key, item in value.items()}
+    if isinstance(value, dict):
+        return {key: _anonymized(item, names) for key, item in _anonymous(value, names).items()}
+    return names.text(value) if isinstance(value, str) else value
+
+
+def _anonymous(value: dict[str, Any], names: Names) -> dict[str, Any]:
+    """Return an object with a replaced cluster UUID, if it has one."""
+    cluster = value.get("cluster_uuid")
+    return value | {"cluster_uuid": names.digits(cluster)} if isinstance(cluster, str) else value

@@ -21,10 +21,21 @@ from agent.model import Failed, IbNeighbor, Problem, Seen
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agent.labels.render import Rendered
-    from agent.model import Absent, Gpu, Link, LldpNeighbor, Observation, PortRole
+    from agent.model import (
+        Absent,
+        Gpu,
+        Link,
+        LldpNeighbor,
+        Neighbor,
+        Observation,
+        PortRole,
+        RdmaDevice,
+    )
+
+    Json = dict[str, Any]
 
 SCHEMA = 1
 FIRST_MLX5 = (
@@ -60,33 +71,37 @@ def document(
     choices: Choices,
     notes: Iterable[Problem] = (),
     rendered: Rendered | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Return the JSON document of an observation.
 
     `notes` are further problems; `rendered` are the labels if published ones may be held.
     """
     rendered = rendered or render(observation, choices.naming)
-    problems = (*_hints(observation, choices), *notes, *_unpublished(rendered))
-    links = (*links_of(observation.lldp), *links_of(observation.ib))
-    flavors = (text for key, text in rendered.labels.items() if key.endswith("/flavor"))
+    links = links_of(observation)
+    problems = (
+        *_hints(observation, choices),
+        *notes,
+        *_unpublished(rendered),
+        *observation.problems,
+    )
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
         "node": choices.node_name or (observation.node and observation.node.lower()),
-        "flavor": next(flavors, None),
+        "flavor": _flavor(rendered.labels),
         "speed_gbps": speed_gbps(observation),
         "labels": rendered.labels,
         "ports": [_port(role) for role in observation.ports],
-        "neighbors": [row for link in links for row in _neighbors(link)],
+        "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
         "missing_neighbors": [_missing(link) for link in links if link.missing],
         "accelerator": _accelerator(observation),
-        "problems": [problem._asdict() for problem in (*problems, *observation.problems)],
+        "problems": [problem._asdict() for problem in problems],
     }
 
 
-def links_of(outcome: Seen[tuple[Link, ...]] | Absent | Failed) -> tuple[Link, ...]:
-    """Return the links that a neighbor source saw; none if it is absent or failed."""
-    return outcome.value if isinstance(outcome, Seen) else ()
+def links_of(observation: Observation) -> tuple[Link, ...]:
+    """Return the far ends of the backend ports that a neighbor source saw, Ethernet ports first."""
+    return (*_seen(observation.lldp), *_seen(observation.ib))
 
 
 def speed_gbps(observation: Observation) -> float | None:
@@ -105,10 +120,22 @@ def is_suspect(role: PortRole) -> bool:
     port = role.port
     if not role.backend or port.link_layer != "InfiniBand" or port.state != "ACTIVE":
         return False
-    number = _HCA_NUMBER.match(role.device.hca_type or "")
-    is_modern = number is not None and int(number[1]) >= FIRST_MLX5
-    is_modern = is_modern or role.device.driver == "mlx5_core"
-    return is_modern and (port.rate_text or "").endswith(" SDR)")
+    return _is_modern(role.device) and (port.rate_text or "").endswith(" SDR)")
+
+
+def _is_modern(device: RdmaDevice) -> bool:
+    """Return True for an HCA of the mlx5 driver, by its number or its driver."""
+    number = _HCA_NUMBER.match(device.hca_type or "")
+    has_mlx5_number = number is not None and int(number[1]) >= FIRST_MLX5
+    return has_mlx5_number or device.driver == "mlx5_core"
+
+
+def _seen(outcome: Seen[tuple[Link, ...]] | Absent | Failed) -> tuple[Link, ...]:
+    return outcome.value if isinstance(outcome, Seen) else ()
+
+
+def _flavor(labels: Mapping[str, str]) -> str | None:
+    return next((text for key, text in labels.items() if key.endswith("/flavor")), None)
 
 
 def _unpublished(rendered: Rendered) -> Iterable[Problem]:
@@ -122,7 +149,7 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
     """Report what is odd without being an error."""
     yield from _unmatched(observation, choices)
     yield from _several_boards(observation.ports)
-    yield from (_suspect_rate(role) for role in observation.ports if is_suspect(role))
+    yield from map(_suspect_rate, filter(is_suspect, observation.ports))
     for source in SOURCES:
         yield from source.hints(observation)
 
@@ -130,26 +157,32 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
 def _unmatched(observation: Observation, choices: Choices) -> Iterable[Problem]:
     """Report device flags that match no device: a typo, or the flags of another machine."""
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-    flags = (
-        ("--exclude-device", choices.excluded_devices),
-        ("--backend-device", choices.backend_devices),
-    )
-    for flag, globs in flags:
-        for glob in globs:
-            if not any(fnmatchcase(device.name, glob) for device in devices):
-                yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
+    names = [device.name for device in devices]
+    yield from _without_match("--exclude-device", choices.excluded_devices, names)
+    yield from _without_match("--backend-device", choices.backend_devices, names)
+
+
+def _without_match(flag: str, globs: Iterable[str], names: Sequence[str]) -> Iterable[Problem]:
+    for glob in globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
 
 
 def _several_boards(roles: Sequence[PortRole]) -> Iterable[Problem]:
     """Report InfiniBand HCAs of several board IDs: some may be the storage network's."""
     backend = [role for role in roles if role.backend]
-    boards = {role.device.name: role.device.board_id or "?" for role in backend}
+    boards = _boards(backend)
     is_infiniband = any(role.port.link_layer == "InfiniBand" for role in backend)
-    if is_infiniband and len(set(boards.values())) > 1:
-        counts = Counter(boards.values()).most_common()
-        kinds = ", ".join(f"{count} x {board}" for board, count in counts)
+    if is_infiniband and len(boards) > 1:
+        kinds = ", ".join(f"{count} x {board}" for board, count in boards.most_common())
         text = f"{kinds}: exclude the storage HCAs with --exclude-device"
         yield Problem("rdma", "backend", None, text)
+
+
+def _boards(roles: Iterable[PortRole]) -> Counter[str]:
+    """Count the devices of each board ID."""
+    board_of = {role.device.name: role.device.board_id or "?" for role in roles}
+    return Counter(board_of.values())
 
 
 def _suspect_rate(role: PortRole) -> Problem:
@@ -160,7 +193,7 @@ def _suspect_rate(role: PortRole) -> Problem:
     return Problem("rdma", role.interface, None, text)
 
 
-def _port(role: PortRole) -> dict[str, Any]:
+def _port(role: PortRole) -> Json:
     device, port, netdev = role.device, role.port, role.leg or role.port.netdev
     return {
         "interface": role.interface,
@@ -188,33 +221,32 @@ def _port(role: PortRole) -> dict[str, Any]:
     }
 
 
-def _neighbors(link: Link) -> Iterable[dict[str, Any]]:
-    """Yield a row for each neighbor of a port, the selected one first."""
-    for number, neighbor in enumerate(link.neighbors):
-        yield {
-            "interface": link.interface,
-            "via": "smp" if isinstance(neighbor.facts, IbNeighbor) else "lldp",
-            "netdev": link.netdev,
-            "device": neighbor.device,
-            "port_id": neighbor.port_id,
-            "port_name": neighbor.port_name,
-            "selected": number == 0,
-            "ambiguous": len(link.neighbors) > 1,
-            **_facts(neighbor.facts),
-            "age_s": neighbor.age,
-        }
+def _neighbor(link: Link, neighbor: Neighbor) -> Json:
+    """Return the row of one neighbor of a port; the first one of a port is selected."""
+    return {
+        "interface": link.interface,
+        "via": "smp" if isinstance(neighbor.facts, IbNeighbor) else "lldp",
+        "netdev": link.netdev,
+        "device": neighbor.device,
+        "port_id": neighbor.port_id,
+        "port_name": neighbor.port_name,
+        "selected": neighbor is link.neighbors[0],
+        "ambiguous": len(link.neighbors) > 1,
+        **_facts(neighbor.facts),
+        "age_s": neighbor.age,
+    }
 
 
-def _facts(facts: LldpNeighbor | IbNeighbor) -> dict[str, Any]:
+def _facts(facts: LldpNeighbor | IbNeighbor) -> Json:
     """Return the facts that the neighbor sent; None for those that its protocol lacks."""
     return {name: getattr(facts, name, None) for name in NEIGHBOR_FACTS}
 
 
-def _missing(link: Link) -> dict[str, Any]:
+def _missing(link: Link) -> Json:
     return {"interface": link.interface, "reason": link.missing}
 
 
-def _accelerator(observation: Observation) -> dict[str, Any]:
+def _accelerator(observation: Observation) -> Json:
     found = observation.accelerator
     return {
         "value": found.value,
@@ -224,13 +256,17 @@ def _accelerator(observation: Observation) -> dict[str, Any]:
     }
 
 
-def _gpu(gpu: Gpu) -> dict[str, Any]:
-    health = {**dict(gpu.health), "summary": gpu.health_summary}
+def _gpu(gpu: Gpu) -> Json:
     return {
         "uuid": gpu.uuid,
         "cluster_uuid": gpu.cluster_uuid,
         "clique_id": gpu.clique_id,
         "state": gpu.state,
         "status": gpu.status,
-        "health": None if gpu.health_mask is None else health,
+        "health": None if gpu.health_mask is None else _health(gpu),
     }
+
+
+def _health(gpu: Gpu) -> Json:
+    """Return the decoded bits of the fabric health mask, and their summary."""
+    return {**dict(gpu.health), "summary": gpu.health_summary}

@@ -13,47 +13,58 @@ from agent.labels.encode import prefix_fault
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    Json = dict[str, Any]
 
-def show(document: dict[str, Any], output: str) -> None:
+
+def show(document: Json, output: str) -> None:
     """Print a document on standard output; `output` is a key of FORMATS."""
     sys.stdout.write(FORMATS[output](document))
     sys.stdout.flush()
 
 
-def _table(document: dict[str, Any]) -> str:
+def _table(document: Json) -> str:
     from agent.output.table import render
 
+    return render(document, color=_wants_color())
+
+
+def _wants_color() -> bool:
+    """Return True if standard output is a terminal with colors (https://no-color.org)."""
     dumb = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return render(document, color=sys.stdout.isatty() and not dumb)
+    return sys.stdout.isatty() and not dumb
 
 
-def _labels(document: dict[str, Any]) -> str:
+def _labels(document: Json) -> str:
     return "".join(f"{key}={value}\n" for key, value in document["labels"].items())
 
 
-def _json(document: dict[str, Any]) -> str:
+def _json(document: Json) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _yaml(document: dict[str, Any]) -> str:
+def _yaml(document: Json) -> str:
     """Return a Node manifest for `kubectl apply --server-side`.
 
     Raises Unavailable if the document has no valid Node name.
     """
     import yaml
 
-    name = document["node"]
-    if not name or prefix_fault(name):
-        raise Unavailable(f"{name!r} is not a Node name: set --node-name")
     node = {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": document["labels"]},
+        "metadata": {"name": _node_name(document), "labels": document["labels"]},
     }
     return str(yaml.safe_dump(node, sort_keys=False))
 
 
-FORMATS: Mapping[str, Callable[[dict[str, Any]], str]] = {
+def _node_name(document: Json) -> str:
+    name: str | None = document["node"]
+    if not name or prefix_fault(name):
+        raise Unavailable(f"{name!r} is not a Node name: set --node-name")
+    return name
+
+
+FORMATS: Mapping[str, Callable[[Json], str]] = {
     "table": _table,
     "labels": _labels,
     "json": _json,

@@ -17,6 +17,8 @@ from agent.snapshot.names import HOST, Names
 if TYPE_CHECKING:
     from agent.snapshot.capture import Record
 
+    Files = dict[str, bytes]
+
 ANONYMIZED = [
     "GUIDs",
     "MAC addresses",
@@ -31,29 +33,21 @@ SWITCH_MANAGEMENT = b"SW_MNG"  # the only part of a VPD that the agent reads
 
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 _STATES = frozenset({"up", "down", "active", "backup"})  # of netdevs and bonds
-_ANY = "0" * 32  # the IPv6 address ::
+_ANY4, _ANY = "0" * 8, "0" * 32  # the IPv4 address 0.0.0.0, the IPv6 address ::
+_TO_ANY = [_ANY, "00"]  # address and prefix length
 
 
 def anonymize(record: Record) -> Record:
     """Return the record with replaced names; none of the originals is left in it."""
     names = Names(_host_names(record))
-    # The first pass collects the addresses in the kernel's notation, for the other notations.
-    for path, data in record.files.items():
-        names.text(path)
-        _content(names, path, data)
-    files = {
-        names.text(path): _content(names, path, data) for path, data in sorted(record.files.items())
-    }
-    facts = _everywhere(names, record.facts)
-    if record.facts.get("hostname"):
-        facts["hostname"] = HOST
+    _collect(names, record.files)
     return replace(
         record,
-        files=files,
-        links={names.text(path): names.text(target) for path, target in record.links.items()},
+        files=_files(names, record.files),
+        facts=_facts(names, record.facts),
+        links=_everywhere(names, record.links),
         folders={names.text(path) for path in record.folders},
         errors={names.text(path): error for path, error in record.errors.items()},
-        facts=facts,
         meta=_everywhere(names, record.meta) | {"anonymized": ANONYMIZED},
         io=record.io.anonymized(names),
     )
@@ -62,19 +56,37 @@ def anonymize(record: Record) -> Record:
 def _host_names(record: Record) -> tuple[str, ...]:
     """Return the host name and its first label, but none that is a word of a kernel path."""
     host = record.facts.get("hostname") or ""
-    paths = (*record.files, *record.links, *record.folders)
-    words = _STATES.union(*(_WORDS.findall(path) for path in paths))
+    words = _words(record)
     return tuple(name for name in (host, host.partition(".")[0]) if name and name not in words)
+
+
+def _words(record: Record) -> frozenset[str]:
+    paths = (*record.files, *record.links, *record.folders)
+    return _STATES.union(*(_WORDS.findall(path) for path in paths))
+
+
+def _collect(names: Names, files: Files) -> None:
+    """Collect the addresses in the kernel's notation, by which the others are recognized."""
+    for path, data in files.items():
+        names.text(path)
+        _content(names, path, data)
+
+
+def _files(names: Names, files: Files) -> Files:
+    return {names.text(path): _content(names, path, data) for path, data in sorted(files.items())}
+
+
+def _facts(names: Names, facts: dict[str, Any]) -> dict[str, Any]:
+    replaced: dict[str, Any] = _everywhere(names, facts)
+    return replaced | {"hostname": HOST} if facts.get("hostname") else replaced
 
 
 def _content(names: Names, path: str, data: bytes) -> bytes:
     if path.endswith("/vpd"):
         return SWITCH_MANAGEMENT if SWITCH_MANAGEMENT in data else b""
     text = data.decode("utf-8", "surrogateescape")
-    if path == "proc/net/route":
-        text = _ipv4_routes(text)
-    if path == "proc/net/ipv6_route":
-        text = _ipv6_routes(text)
+    if path in _ROUTES:
+        text = _ROUTES[path](text)
     return names.text(text).encode("utf-8", "surrogateescape")
 
 
@@ -82,23 +94,26 @@ def _ipv4_routes(text: str) -> str:
     """Return the default routes of /proc/net/route without their gateways."""
     header, *lines = text.split("\n")
     rows = [line.split("\t") for line in lines]
-    kept = [
-        "\t".join([*row[:2], "00000000", *row[3:]])
-        for row in rows
-        if len(row) > 7 and row[1] == row[7] == "00000000"
-    ]
+    kept = ["\t".join([*row[:2], _ANY4, *row[3:]]) for row in rows if _is_ipv4_default(row)]
     return "\n".join([header, *kept, ""])
+
+
+def _is_ipv4_default(row: list[str]) -> bool:
+    return len(row) > 7 and row[1] == row[7] == _ANY4  # destination and mask
 
 
 def _ipv6_routes(text: str) -> str:
     """Return the default routes of /proc/net/ipv6_route without source and next hop."""
     rows = [line.split() for line in text.split("\n")]
-    kept = [
-        " ".join([_ANY, "00", _ANY, "00", _ANY, *row[5:]])
-        for row in rows
-        if len(row) == 10 and row[:2] == [_ANY, "00"]
-    ]
+    kept = [" ".join([*_TO_ANY, *_TO_ANY, _ANY, *row[5:]]) for row in rows if _is_ipv6_default(row)]
     return "\n".join([*kept, ""])
+
+
+def _is_ipv6_default(row: list[str]) -> bool:
+    return len(row) == 10 and row[:2] == _TO_ANY
+
+
+_ROUTES = {"proc/net/route": _ipv4_routes, "proc/net/ipv6_route": _ipv6_routes}
 
 
 def _everywhere(names: Names, value: Any) -> Any:

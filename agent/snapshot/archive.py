@@ -24,14 +24,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
+    from agent.snapshot.tree import Entry
+
+    Entries = dict[str, Entry]
+
 MAX_MEMBERS = 50_000  # a node with 32 HCAs has about 3,000
 MAX_SIZE = 64 << 20  # bytes of all members, and of the decompressed archive without its headers
 MAX_EXTENDED_HEADER = 64 << 10  # bytes; tarfile reads these headers into memory
 MAX_NAME = 128  # characters of a member's name in an error message
+_TOO_MUCH = f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB"
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # magic numbers: RFC 1952, RFC 8878
 
 
-def entries(path: str) -> dict[str, bytes | str | None]:
+def entries(path: str) -> Entries:
     """Return path -> bytes of a file, text of a link or None of a folder, without the top folder.
 
     Raises Malformed for an archive that is refused, Unavailable without the zstd package.
@@ -66,73 +71,96 @@ class _Member(tarfile.TarInfo):
             if bytes(buf) == bytes(tarfile.BLOCKSIZE):
                 raise
             raise tarfile.ReadError(str(error)) from error
-        if member.type in cls.EXTRA and not 0 <= member.size <= MAX_EXTENDED_HEADER:
-            raise tarfile.ReadError(f"an extended header of {member.size} bytes")
+        member.check_size()
         return member
 
+    def check_size(self) -> None:
+        """Raise ReadError for an extended header that is too long to be read into memory."""
+        if self.type in self.EXTRA and not 0 <= self.size <= MAX_EXTENDED_HEADER:
+            raise tarfile.ReadError(f"an extended header of {self.size} bytes")
 
-def _members(stream: _Bounded) -> dict[str, bytes | str | None]:
-    found: dict[str, bytes | str | None] = {}
+
+def _members(stream: _Bounded) -> Entries:
+    found: Entries = {}
     total = 0
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
         for number, member in enumerate(archive, 1):
             total += _cost(member)
             if number > MAX_MEMBERS or total > MAX_SIZE:
-                raise Malformed(
-                    f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB, "
-                    f"at member {_name(member.name)}"
-                )
-            found[_inside(member.name, member.name)] = _content(archive, member, found)
+                raise Malformed(f"{_TOO_MUCH}, at member {_name(member)}")
+            found[_inside(member.name, member)] = _content(archive, member, found)
     return found
 
 
 def _cost(member: tarfile.TarInfo) -> int:
     """Return the bytes of memory of a member: its data, and its name once per folder in it."""
     if member.size < 0:
-        raise Malformed(f"member {_name(member.name)} has a size of {member.size} bytes")
+        raise _refused(member, f"has a size of {member.size} bytes")
     return member.size + len(member.linkname) + len(member.name) * (1 + member.name.count("/"))
 
 
-def _content(
-    archive: tarfile.TarFile, member: tarfile.TarInfo, found: dict[str, bytes | str | None]
-) -> bytes | str | None:
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, found: Entries) -> Entry:
     if member.isdir():
         return None
     if member.issym():
-        _inside(posixpath.join(posixpath.dirname(member.name), member.linkname), member.name)
-        return member.linkname
+        return _target(member)
     if member.islnk():
-        target = _inside(member.linkname, member.name)
-        if target not in found:
-            raise Malformed(f"member {_name(member.name)} is a hard link to no earlier member")
-        return found[target]
+        return _linked(member, found)
+    return _data(archive, member)
+
+
+def _target(member: tarfile.TarInfo) -> str:
+    _inside(posixpath.join(posixpath.dirname(member.name), member.linkname), member)
+    return member.linkname
+
+
+def _linked(member: tarfile.TarInfo, found: Entries) -> Entry:
+    """Return the content of an earlier member, to which this one is a hard link."""
+    target = _inside(member.linkname, member)
+    if target not in found:
+        raise _refused(member, "is a hard link to no earlier member")
+    return found[target]
+
+
+def _data(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     if not member.isreg():
-        raise Malformed(f"member {_name(member.name)} is no file, folder or link")
+        raise _refused(member, "is no file, folder or link")
     file = archive.extractfile(member)
     return file.read() if file else b""
 
 
-def _inside(path: str, member: str) -> str:
+def _inside(path: str, member: tarfile.TarInfo) -> str:
     """Return the normalized path; raise Malformed if it leads out of the archive."""
     plain = posixpath.normpath(path)
     if path.startswith("/") or plain == ".." or plain.startswith("../"):
-        raise Malformed(f"member {_name(member)} leads outside the archive")
+        raise _refused(member, "leads outside the archive")
     return "" if plain == "." else plain
 
 
-def _name(member: str) -> str:
-    return visible(repr(member), MAX_NAME)
+def _refused(member: tarfile.TarInfo, reason: str) -> Malformed:
+    return Malformed(f"member {_name(member)} {reason}")
 
 
-def _without_top(found: dict[str, bytes | str | None]) -> dict[str, bytes | str | None]:
-    """Strip a single top folder, unless it belongs to the tree (sys, class, a device)."""
+def _name(member: tarfile.TarInfo) -> str:
+    return visible(repr(member.name), MAX_NAME)
+
+
+def _without_top(found: Entries) -> Entries:
+    """Strip the single top folder, if there is one."""
+    top = _top(found)
+    return {path.removeprefix(top): data for path, data in found.items() if _is_below(path, top)}
+
+
+def _is_below(path: str, top: str) -> bool:
+    return path != "" and path.startswith(top)
+
+
+def _top(found: Entries) -> str:
+    """Return the single top folder with a slash; "" if it belongs to the tree (sys, a device)."""
     tops = {path.partition("/")[0] for path in found if path}
     top = tops.pop() if len(tops) == 1 else ""
-    if top in {"", "sys", "class"} or any(path.startswith(f"{top}/ports/") for path in found):
-        return {path: data for path, data in found.items() if path}
-    return {
-        path[len(top) + 1 :]: data for path, data in found.items() if path.startswith(f"{top}/")
-    }
+    is_device = any(path.startswith(f"{top}/ports/") for path in found)
+    return "" if is_device or top in {"", "sys", "class"} else f"{top}/"
 
 
 @contextmanager

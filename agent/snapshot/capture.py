@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,15 +92,15 @@ class Recorder:
         try:
             self._record.links[path] = self._root.link(path)
         except OSError as error:
-            self._note_no_link(path, error.errno or 0)
+            self._note_no_link(path, error)
             raise
         return self._record.links[path]
 
-    def _note_no_link(self, path: str, number: int) -> None:
-        if number == errno.EINVAL:  # in a copied tree a folder replaces the link
+    def _note_no_link(self, path: str, error: OSError) -> None:
+        if error.errno == errno.EINVAL:  # in a copied tree a folder replaces the link
             self._record.folders.add(path)
-        elif number not in IMPLIED:
-            self._record.errors[path] = errno.errorcode.get(number, "EIO")
+        elif error.errno not in IMPLIED:
+            self._record.errors[path] = _errno_name(error)
 
     @contextmanager
     def _noting(self, path: str) -> Iterator[None]:
@@ -110,36 +110,50 @@ class Recorder:
         try:
             yield
         except OSError as error:
-            self._record.errors[path] = errno.errorcode.get(error.errno or 0, "EIO")
-            if error.errno in IMPLIED:
-                self._record.errors.pop(path, None)
+            self._note_error(path, error)
             raise
+        self._note_no_error(path)
+
+    def _note_error(self, path: str, error: OSError) -> None:
+        if error.errno in IMPLIED:
+            self._note_no_error(path)
+        else:
+            self._record.errors[path] = _errno_name(error)
+
+    def _note_no_error(self, path: str) -> None:
         # removed already if two device threads read one netdev's file at the same time
         self._record.errors.pop(path, None)
 
     def _note_way(self, path: str) -> None:
         """Record the links among the path and its ancestors."""
-        parts = path.split("/")
-        for end in range(2, len(parts) + 1):
-            self._note_link("/".join(parts[:end]))
+        for place in _way(path):
+            self._note_link(place)
 
     def _note_entry(self, path: str) -> None:
-        if not self._note_link(path):
-            try:
-                self._root.names(path)
-            except OSError:
-                return
+        if self._note_link(path):
+            return
+        with suppress(OSError):
+            self._root.names(path)
             self._record.folders.add(path)
 
     def _note_link(self, path: str) -> bool:
+        """Record the link at this path; False if there is none."""
         if path in self._record.folders:
             return False
         if path not in self._record.links:
-            try:
+            with suppress(OSError):
                 self._record.links[path] = self._root.link(path)
-            except OSError:
-                return False
-        return True
+        return path in self._record.links
+
+
+def _errno_name(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "EIO")
+
+
+def _way(path: str) -> list[str]:
+    """Return the ancestors of a path and itself, without the top: sys/class, sys/class/net."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
 
 
 def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observation]:
@@ -151,8 +165,13 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     observation = observe(replace(recorded_host, root=recorder, readers=DeviceReaders()), sources)
     captured = live.copy()  # a blocked read may return later and still write to `live`
     captured.io = io
+    captured.meta = _meta(host, observation)
+    return captured, observation
+
+
+def _meta(host: Host, observation: Observation) -> dict[str, Any]:
     when = datetime.fromtimestamp(observation.time, UTC)
-    captured.meta = {
+    return {
         "schema": SCHEMA,
         "agent": agent.__version__,
         "kernel": host.kernel,
@@ -160,15 +179,17 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
         "boot_id": observation.boot_id,
         "anonymized": [],
     }
-    return captured, observation
 
 
 def summary(captured: Record) -> str:
     """Return one line: the number of files and links, and the failed reads by path."""
-    text = f"{len(captured.files)} files, {len(captured.links)} links"
-    failed = ", ".join(f"/{path} ({error})" for path, error in sorted(captured.errors.items()))
-    parts = (text, f"not read: {failed}" if failed else "", *captured.io.omitted)
-    return "; ".join(filter(None, parts))
+    read = f"{len(captured.files)} files, {len(captured.links)} links"
+    return "; ".join([read, *_failed(captured.errors), *captured.io.omitted])
+
+
+def _failed(errors: dict[str, str]) -> list[str]:
+    failed = ", ".join(f"/{path} ({error})" for path, error in sorted(errors.items()))
+    return [f"not read: {failed}"] if failed else []
 
 
 def refuse_existing(folder: str) -> None:
@@ -182,42 +203,55 @@ def refuse_existing(folder: str) -> None:
 def write(captured: Record, folder: str) -> None:
     """Write the snapshot atomically: into a temporary folder, then renamed. Raises Unavailable."""
     refuse_existing(folder)
-    place = Path(folder).absolute()
-    try:
-        draft = Path(tempfile.mkdtemp(prefix=".bwagent-capture.", dir=place.parent))
-    except OSError as error:
-        raise Unavailable(f"{folder}: {error.strerror}") from error
+    draft = _draft(folder)
     try:
         _fill(draft, captured)
         draft.chmod(0o755)
-        draft.rename(place)
-    except BaseException as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        if not isinstance(error, OSError):
-            raise
+        draft.rename(Path(folder))
+    except OSError as error:
         raise Unavailable(f"{folder}: {error.strerror}; nothing was left behind") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)  # a folder that was renamed is not there
+
+
+def _draft(folder: str) -> Path:
+    """Make a temporary folder beside `folder`, where a rename moves no data."""
+    try:
+        return Path(
+            tempfile.mkdtemp(prefix=".bwagent-capture.", dir=Path(folder).absolute().parent)
+        )
+    except OSError as error:
+        raise Unavailable(f"{folder}: {error.strerror}") from error
 
 
 def _fill(draft: Path, captured: Record) -> None:
-    links, places = _places(captured)
     captured.io.save(draft)
+    empty = _write_tree(draft, captured)
+    notes = {"errors": dict(sorted(captured.errors.items())), "empty": empty}
+    _write_json(draft / "errors.json", notes)
+    _write_json(draft / "host.json", captured.facts | captured.io.facts())
+    _write_json(draft / "meta.json", captured.meta)
+    (draft / "README.md").write_text(README.format(**captured.meta))
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _write_tree(draft: Path, captured: Record) -> list[str]:
+    """Write links, files and folders; return the folders that are empty."""
+    links, places = _places(captured)
     for path, target in links.items():
         _with_parent(draft / path).symlink_to(target)
     for path, data in captured.files.items():
         _with_parent(draft / places[path]).write_bytes(data)
-    for path in captured.folders:
-        (draft / places[path]).mkdir(parents=True, exist_ok=True)
-    empty = sorted(
-        {places[path] for path in captured.folders if not os.listdir(draft / places[path])}
-    )
-    notes = {"errors": dict(sorted(captured.errors.items())), "empty": empty}
-    for name, content in (
-        ("errors.json", notes),
-        ("host.json", captured.facts | captured.io.facts()),
-        ("meta.json", captured.meta),
-    ):
-        (draft / name).write_text(json.dumps(content, indent=2) + "\n")
-    (draft / "README.md").write_text(README.format(**captured.meta))
+    return _write_folders(draft, {places[path] for path in captured.folders})
+
+
+def _write_folders(draft: Path, folders: set[str]) -> list[str]:
+    for path in folders:
+        (draft / path).mkdir(parents=True, exist_ok=True)
+    return sorted(path for path in folders if not os.listdir(draft / path))
 
 
 def _with_parent(path: Path) -> Path:
@@ -225,13 +259,19 @@ def _with_parent(path: Path) -> Path:
     return path
 
 
-def _places(captured: Record) -> tuple[dict[str, str], dict[str, str]]:
+def _places(captured: Record) -> tuple[_Links, dict[str, str]]:
     """Return the links by their real path, and the real path of every file and folder."""
+    links = _placed(captured.links)
+    tree = Tree(links, {})
+    return links, {path: tree.resolve(path) for path in (*captured.files, *captured.folders)}
+
+
+def _placed(captured: dict[str, str]) -> _Links:
     links = _Links()
     tree = Tree(links, {})
-    for path in sorted(captured.links, key=lambda path: path.count("/")):
-        links[tree.place(path)] = captured.links[path]
-    return links, {path: tree.resolve(path) for path in (*captured.files, *captured.folders)}
+    for path in sorted(captured, key=lambda path: path.count("/")):
+        links[tree.place(path)] = captured[path]
+    return links
 
 
 class _Links(dict[str, str]):

@@ -38,10 +38,13 @@ class SnapshotFiles:
         """Return a JSON object, None if there is no file; raise Malformed for anything else."""
         if self._store.kind(path) != "file":
             return None
-        try:
-            value = json.loads(self.read(path))
-        except (ValueError, RecursionError) as error:
-            raise Malformed(f"{path}: no JSON: {error}") from None
+        value = self._decoded(path)
         if not isinstance(value, dict):
             raise Malformed(f"{path}: no JSON object")
         return value
+
+    def _decoded(self, path: str) -> Any:
+        try:
+            return json.loads(self.read(path))
+        except (ValueError, RecursionError) as error:
+            raise Malformed(f"{path}: no JSON: {error}") from None

@@ -66,11 +66,16 @@ class Names:
 
     def text(self, text: str) -> str:
         """Return the text with every address, UUID and host name in it replaced."""
+        text = self._without_addresses(text)
+        return self._without_hosts(_OTHER_NOTATION.sub(self._replaced, text))
+
+    def _without_addresses(self, text: str) -> str:
         text = _GROUPS.sub(lambda match: self._with_colons(match[0], 4), text)
         text = _OCTETS.sub(lambda match: self._with_colons(match[0], 2), text)
         text = _NAMED_BY_ADDRESS.sub(lambda match: match[1] + self.digits(match[2]), text)
-        text = _UUID.sub(lambda match: self._uuid(match[0]), text)
-        text = _OTHER_NOTATION.sub(self._replaced, text)
+        return _UUID.sub(lambda match: self._uuid(match[0]), text)
+
+    def _without_hosts(self, text: str) -> str:
         for name in self.hosts:
             pattern = rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
             text = re.sub(pattern, HOST, text, flags=re.IGNORECASE)
@@ -81,8 +86,7 @@ class Names:
         if _KEPT.fullmatch(digits):
             return digits
         width = len(digits) - len(_REPLACEMENT)
-        number = len(self.addresses) + 1
-        return self.addresses.setdefault(digits, f"{_REPLACEMENT}{number:0{width}x}")
+        return self.addresses.setdefault(digits, f"{_REPLACEMENT}{self._next():0{width}x}")
 
     def mac(self, mac: str) -> bytes:
         """Return the octets of the replacement of a MAC address with colons."""
@@ -107,15 +111,20 @@ class Names:
     def _with_colons(self, text: str, width: int) -> str:
         """Replace a GUID, GID, MAC address or IPoIB address (queue pair number, then a GID)."""
         digits = text.replace(":", "").lower()
-        queue_pair = ""
-        if len(digits) >= _GID:
-            queue_pair, digits = digits[:-_GID], digits[-_GID:]
-        halves = (digits[:_GUID], digits[_GUID:]) if len(digits) == _GID else (digits,)
-        found = queue_pair + "".join(map(self.digits, halves))
+        found = self._gid(digits) if len(digits) >= _GID else self.digits(digits)
         return ":".join(found[at : at + width] for at in range(0, len(found), width))
+
+    def _gid(self, digits: str) -> str:
+        """Replace both halves of a GID; a queue pair number before it stays."""
+        queue_pair, prefix, guid = digits[:-_GID], digits[-_GID:-_GUID], digits[-_GUID:]
+        return queue_pair + self.digits(prefix) + self.digits(guid)
 
     def _uuid(self, text: str) -> str:
         if text.startswith(_REPLACEMENT_UUID):
             return text
-        number = len(self.addresses) + 1
-        return self.addresses.setdefault(text.lower(), f"{_REPLACEMENT_UUID}{number:012x}")
+        replacement = f"{_REPLACEMENT_UUID}{self._next():012x}"
+        return self.addresses.setdefault(text.lower(), replacement)
+
+    def _next(self) -> int:
+        """Return the number of the next replacement."""
+        return len(self.addresses) + 1

@@ -12,13 +12,16 @@ from agent.errors import Unavailable
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from agent.host import Host
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
     from agent.sources.table import Recording
+
+
+_SNAPSHOTS = {source.name: source.snapshot for source in SOURCES if source.snapshot}
 
 
 @dataclass(slots=True)
@@ -30,10 +33,7 @@ class RecordedIo:
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay the recordings."""
-        fields: dict[str, Any] = {}
-        for part in self.parts.values():
-            fields |= part.replayed()
-        return fields
+        return _merged(part.replayed() for part in self.parts.values())
 
     def newest(self) -> float | None:
         """Return the time of the newest recorded frame, if there is one."""
@@ -46,10 +46,7 @@ class RecordedIo:
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of host.json."""
-        facts: dict[str, Any] = {}
-        for part in self.parts.values():
-            facts |= part.facts()
-        return facts
+        return _merged(part.facts() for part in self.parts.values())
 
     def save(self, folder: Path) -> None:
         """Write the files of every part into a snapshot, as far as possible (`omitted`)."""
@@ -62,18 +59,15 @@ class RecordedIo:
 
 def recording(host: Host) -> tuple[Host, RecordedIo]:
     """Return the host with I/O that is recorded, and the record, empty so far."""
-    io = RecordedIo()
-    fields: dict[str, Any] = {}
-    for source in SOURCES:
-        if source.snapshot:
-            io.parts[source.name], recorded = source.snapshot.record(host)
-            fields |= recorded
-    return replace(host, **fields), io
+    recorded = {name: snapshot.record(host) for name, snapshot in _SNAPSHOTS.items()}
+    io = RecordedIo({name: part for name, (part, _) in recorded.items()})
+    return replace(host, **_merged(fields for _, fields in recorded.values())), io
 
 
 def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedIo:
     """Load the recordings of a snapshot; `facts` is host.json. Raises Malformed."""
-    parts = {
-        source.name: source.snapshot.load(files, facts) for source in SOURCES if source.snapshot
-    }
-    return RecordedIo(parts)
+    return RecordedIo({name: snapshot.load(files, facts) for name, snapshot in _SNAPSHOTS.items()})
+
+
+def _merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {key: value for part in parts for key, value in part.items()}

@@ -14,7 +14,7 @@ import stat
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
     from agent.snapshot.tree import Store
 
+    Facts = dict[str, Any]
+
 SCHEMA = 1
+ERRNOS = {name: number for number, name in errno.errorcode.items()}
 BARE = "sys/class/infiniband"
 MAX_QUOTE = 128  # characters of a snapshot's text in an error message
 MAX_TEXT = 253  # a host name, RFC 1035
@@ -42,26 +45,45 @@ def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ..
     """
     with _named(snapshot):
         store = _store(snapshot)
-        files = SnapshotFiles(store)
-        notes = files.json("errors.json") or {}
-        meta = files.json("meta.json") or {}
-        facts = files.json("host.json") or {}
-        if meta.get("schema", SCHEMA) != SCHEMA:
-            raise Malformed(
-                f"meta.json: schema {_quoted(meta['schema'])}; this agent reads schema {SCHEMA}"
-            )
-        io = load(files, facts)
-        when = _first(_time(meta), io.newest(), time.time())
+        notes = _notes(SnapshotFiles(store))
         return Host(
-            root=_tree(store, notes),
-            clock=lambda: when,
-            name=_string(facts, "host.json", "hostname"),
-            kernel=_string(meta, "meta.json", "kernel"),
+            root=_tree(store, notes.errors),
             excluded=excluded,
             backend=backend,
             readers=DeviceReaders(worker=InlineWorker),
-            **io.replayed(),
+            **_recorded(SnapshotFiles(store), notes),
         )
+
+
+class _Notes(NamedTuple):
+    """The JSON files of a snapshot that are no source's."""
+
+    errors: Facts  # errors.json
+    meta: Facts  # meta.json
+    host: Facts  # host.json
+
+
+def _notes(files: SnapshotFiles) -> _Notes:
+    notes = _Notes(*(files.json(f"{name}.json") or {} for name in _Notes._fields))
+    _require_schema(notes.meta.get("schema", SCHEMA))
+    return notes
+
+
+def _require_schema(schema: object) -> None:
+    if schema != SCHEMA:
+        raise Malformed(f"meta.json: schema {_quoted(schema)}; this agent reads schema {SCHEMA}")
+
+
+def _recorded(files: SnapshotFiles, notes: _Notes) -> Facts:
+    """Return the fields of a Host that the capture recorded, beside its tree."""
+    io = load(files, notes.host)
+    when = _first(_time(notes.meta), io.newest(), time.time())
+    return {
+        "clock": lambda: when,
+        "name": _string(notes.host, "host.json", "hostname"),
+        "kernel": _string(notes.meta, "meta.json", "kernel"),
+        **io.replayed(),
+    }
 
 
 @contextmanager
@@ -77,9 +99,9 @@ def _named(snapshot: str) -> Iterator[None]:
         raise Unavailable(f"{snapshot}: {error.strerror or error}") from error
 
 
-def _tree(store: Store, notes: dict[str, Any]) -> Tree:
+def _tree(store: Store, notes: Facts) -> Tree:
     try:
-        return Tree(store, _errnos(notes), _strings(notes, "empty"))
+        return Tree(store, _errnos(notes), _empty(notes))
     except OSError as error:
         raise Malformed(f"errors.json: {_quoted(error.filename)}: {error.strerror}") from error
 
@@ -89,11 +111,20 @@ def _quoted(value: object) -> str:
 
 
 def _store(snapshot: str) -> Store:
-    if stat.S_ISDIR(os.stat(snapshot).st_mode):  # noqa: PTH116 - no import of pathlib for one line
-        return DiskStore(snapshot, _mount(DiskStore(snapshot)))
+    mode = os.stat(snapshot).st_mode  # noqa: PTH116 - no import of pathlib for one line
+    return _folder(snapshot) if stat.S_ISDIR(mode) else _archive(snapshot)
+
+
+def _folder(top: str) -> Store:
+    if os.path.ismount(f"{top}/sys"):
+        raise Malformed("no snapshot: its sys is a mounted file system (bwagent capture copies it)")
+    return DiskStore(top, _mount(DiskStore(top)))
+
+
+def _archive(path: str) -> Store:
     from agent.snapshot.archive import entries  # not for a folder: tarfile slows the start
 
-    members = entries(snapshot)
+    members = entries(path)
     mount = _mount(MemoryStore(members))
     return MemoryStore({f"{mount}/{path}".lstrip("/"): data for path, data in members.items()})
 
@@ -107,51 +138,59 @@ def _mount(store: Store) -> str:
     names = store.names("")
     if any(store.kind(f"{name}/ports") == "folder" for name in names):
         return BARE
-    if any(store.kind(name) == "link" for name in names):
-        raise Malformed(
-            "no snapshot: only links, copied without their targets (cp -rL follows links)"
-        )
-    raise Malformed(
-        "no snapshot: neither a sys folder nor the devices of class/infiniband are in it"
-    )
+    raise Malformed(f"no snapshot: {_lack({store.kind(name) for name in names})}")
 
 
-def _errnos(notes: dict[str, Any]) -> dict[str, int]:
-    numbers = {name: number for number, name in errno.errorcode.items()}
+def _lack(kinds: set[str | None]) -> str:
+    """Describe a folder that is no snapshot by the kinds of its entries."""
+    if kinds == {"link"}:
+        return "only links, whose targets are not in it (cp -rL copies the targets)"
+    return "neither a sys folder nor the devices of class/infiniband are in it"
+
+
+def _errnos(notes: Facts) -> dict[str, int]:
     failed = notes.get("errors", {})
     if not isinstance(failed, dict):
         raise Malformed("errors.json: 'errors' is no object")
-    for path, name in failed.items():
-        if not isinstance(name, str) or name not in numbers:
-            raise Malformed(f"errors.json: {_quoted(path)}: {_quoted(name)} is no errno name")
-    return {path: numbers[name] for path, name in failed.items()}
+    return {path: _errno(path, name) for path, name in failed.items()}
 
 
-def _strings(notes: dict[str, Any], key: str) -> list[str]:
-    found = notes.get(key, [])
+def _errno(path: str, name: object) -> int:
+    if not isinstance(name, str) or name not in ERRNOS:
+        raise Malformed(f"errors.json: {_quoted(path)}: {_quoted(name)} is no errno name")
+    return ERRNOS[name]
+
+
+def _empty(notes: Facts) -> list[str]:
+    """Return the paths of the folders that were empty in the capture."""
+    found = notes.get("empty", [])
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise Malformed(f"errors.json: {key!r} is no list of paths")
+        raise Malformed("errors.json: 'empty' is no list of paths")
     return found
 
 
-def _string(facts: dict[str, Any], file: str, key: str) -> str | None:
+def _string(facts: Facts, file: str, key: str) -> str | None:
     value = facts.get(key)
-    if value is not None and not (
-        isinstance(value, str) and value.isprintable() and len(value) <= MAX_TEXT
-    ):
+    if value is not None and not _is_plain(value):
         raise Malformed(f"{file}: {key!r} is no text of at most {MAX_TEXT} printable characters")
     return value or None
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and len(value) <= MAX_TEXT
 
 
 def _first(*times: float | None) -> float:
     return next(when for when in times if when is not None)
 
 
-def _time(meta: dict[str, Any]) -> float | None:
+def _time(meta: Facts) -> float | None:
     """Return the time of the capture in seconds since the epoch, if meta.json has it."""
     text = _string(meta, "meta.json", "time")
-    if text is None:
-        return None
+    return None if text is None else _seconds(text)
+
+
+def _seconds(text: str) -> float:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    Entry = bytes | str | None  # content of a file, target of a link, None of a folder
+
 MAX_LINKS = 40  # links in one path, as in the kernel (include/linux/namei.h, MAXSYMLINKS)
 MAX_STEPS = 400  # components of one path, those of its links included; sysfs needs about 40
+
+# Errors of reads of an entry of another kind.
+_WRONG_KIND = {"file": errno.EISDIR, "folder": errno.ENOTDIR, "link": errno.EINVAL}
 
 
 class Store(Protocol):
@@ -45,24 +50,27 @@ class Tree:
         self._empty = {self.place(path) for path in empty}
 
     def read(self, path: str, limit: int) -> bytes:
-        place = self._followed(self._checked(path))
-        if self._kind(place) != "file":
-            raise _os_error(errno.EISDIR if self._kind(place) else errno.ENOENT, path)
-        return self._store.read(place, limit)
+        return self._store.read(self._entry("file", path), limit)
 
     def names(self, path: str) -> list[str]:
-        place = self._followed(self._checked(path))
-        if place in self._empty:
-            return []
-        if self._kind(place) != "folder":
-            raise _os_error(errno.ENOTDIR if self._kind(place) else errno.ENOENT, path)
-        return self._store.names(place)
+        place = self._entry("folder", path)
+        return [] if place in self._empty else self._store.names(place)
 
     def link(self, path: str) -> str:
         place = self._checked(path)
-        if self._kind(place) != "link":
-            raise _os_error(errno.EINVAL if self._kind(place) else errno.ENOENT, path)
+        self._require("link", place, path)
         return self._store.target(place)
+
+    def _entry(self, kind: str, path: str) -> str:
+        """Return the place of a file or folder; raises the kernel's OSError for anything else."""
+        place = self._followed(self._checked(path))
+        self._require(kind, place, path)
+        return place
+
+    def _require(self, kind: str, place: str, path: str) -> None:
+        found = self._kind(place)
+        if found != kind:
+            raise _os_error(_WRONG_KIND[kind] if found else errno.ENOENT, path)
 
     def _checked(self, path: str) -> str:
         """Return `place(path)`, or raise the error that the capture recorded there."""
@@ -97,10 +105,12 @@ class Tree:
                 raise _os_error(errno.ELOOP, path)
             if part == "..":
                 place = _parent(place, path)
-            elif self._store.kind(below := _join(place, part)) == "link" and part not in {"", "."}:
+            elif part in {"", "."}:
+                continue
+            elif self._store.kind(below := _join(place, part)) == "link":
                 links += 1
                 todo += self._steps(below, links)
-            elif part not in {"", "."}:
+            else:
                 place = below
         return place
 
@@ -183,7 +193,7 @@ def _below(mount: str, path: str) -> str:
 class MemoryStore:
     """A tree in memory: path -> bytes of a file, text of a link, None of a folder."""
 
-    def __init__(self, entries: Mapping[str, bytes | str | None]) -> None:
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._entries = entries
         self._children: dict[str, set[str]] = {"": set()}
         for path in entries:
@@ -209,6 +219,9 @@ class MemoryStore:
     def _add(self, path: str) -> None:
         if self._entries[path] is None:
             self._children.setdefault(path, set())
+        self._add_to_folders(path)
+
+    def _add_to_folders(self, path: str) -> None:
         folder, _, name = path.rpartition("/")
         while name and name not in self._children.setdefault(folder, set()):
             self._children[folder].add(name)

@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import by_port
 from agent.model import Absent, Failed, Link, Neighbor, NeighborReason, Problem, Reading, Seen
-from agent.sources.backend import is_smi_of
+from agent.sources.smi import is_smi_of
 from agent.text import visible
 
 if TYPE_CHECKING:
     from agent.host import Host
+    from agent.infiniband.smp import Exchange
     from agent.model import IbNeighbor, PortRole
+
+    Found = tuple[Link, Problem | None]
+    Answer = dict[str, Any]  # of one port (agent/infiniband/devices.py)
 
 SOURCE = "ib"
 Address = tuple[str, int]  # device, port
@@ -29,43 +33,64 @@ _REASON = re.compile(r"[a-z][a-z-]{0,31}")
 
 def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     """Query the neighbor of every InfiniBand backend port that has a link."""
-    backend = [role for role in ports if role.backend and role.port.link_layer == "InfiniBand"]
-    if not backend:
+    senders = [(role, _sender(role, ports)) for role in ports if _is_infiniband_backend(role)]
+    if not senders:
         return Reading(Absent("no InfiniBand backend port"))
-    queried = {_address(role, ports) for role in backend if role.port.state != "DOWN"}
     try:
-        answers = by_port(host.ask_smp(sorted(queried))) if queried else {}
+        answers = _query(host, {sender for role, sender in senders if not _is_down(role)})
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
-    problems: list[Problem] = []
-    links = tuple(_link(role, answers.get(_address(role, ports)), problems) for role in backend)
-    return Reading(Seen(links), tuple(dict.fromkeys(problems)))
+    return _reading([_link(role, answers.get(sender)) for role, sender in senders])
 
 
-def _address(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
+def _query(host: Host, senders: set[Address]) -> dict[Address, Answer]:
+    """Query the ports at the far end of these; raises Unavailable and Malformed."""
+    return by_port(host.ask_smp(sorted(senders))) if senders else {}
+
+
+def _reading(found: list[Found]) -> Reading[tuple[Link, ...]]:
+    """Return the links with their problems, each of these once."""
+    problems = dict.fromkeys(problem for _, problem in found if problem)
+    return Reading(Seen(tuple(link for link, _ in found)), tuple(problems))
+
+
+def _is_infiniband_backend(role: PortRole) -> bool:
+    return role.backend and role.port.link_layer == "InfiniBand"
+
+
+def _is_down(role: PortRole) -> bool:
+    return role.port.state == "DOWN"
+
+
+def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
     """Return the device and port that send the packets for a port."""
-    for other in ports:
-        if other.port.state != "DOWN" and is_smi_of(other.device, role.device):
-            return other.device.name, other.port.number
-    return role.device.name, role.port.number
+    others = (one for one in ports if is_smi_of(one.device, role.device) and not _is_down(one))
+    sender = next(others, role)
+    return sender.device.name, sender.port.number
 
 
-def _link(role: PortRole, answer: dict[str, Any] | None, problems: list[Problem]) -> Link:
-    netdev = role.port.netdev.name if role.port.netdev else None
-    if role.port.state == "DOWN":
-        return Link(role.interface, netdev, missing=NeighborReason.LINK_DOWN)
+def _link(role: PortRole, answer: Answer | None) -> Found:
+    """Return the neighbor of a port, or the reason why there is none and its problem."""
+    link = Link(role.interface, role.port.netdev.name if role.port.netdev else None)
+    if _is_down(role):
+        return link._replace(missing=NeighborReason.LINK_DOWN), None
     try:
-        return Link(role.interface, netdev, (_neighbor(_facts(answer)),))
+        return link._replace(neighbors=(_neighbor(_facts(answer)),)), None
     except Malformed as error:
-        problems.append(Problem(SOURCE, role.interface, None, str(error)))
-        return Link(role.interface, netdev, missing=NeighborReason.MALFORMED, hold=True)
+        missing = link._replace(missing=NeighborReason.MALFORMED, hold=True)
+        return missing, Problem(SOURCE, role.interface, None, str(error))
     except Unavailable as error:
-        if answer and answer.get("text"):
-            problems.append(Problem(SOURCE, role.interface, None, _printable(answer["text"])))
-        return Link(role.interface, netdev, missing=str(error), hold=True)
+        return link._replace(missing=str(error), hold=True), _problem(role, answer)
 
 
-def _facts(answer: dict[str, Any] | None) -> IbNeighbor:
+def _problem(role: PortRole, answer: Answer | None) -> Problem | None:
+    """Return the text of an answer without a neighbor; None if it has no text."""
+    if answer and answer.get("text"):
+        return Problem(SOURCE, role.interface, None, _printable(answer["text"]))
+    return None
+
+
+def _facts(answer: Answer | None) -> IbNeighbor:
     """Decode the neighbor of a port's answer.
 
     Raises Unavailable with the reason why there is none, and Malformed.
@@ -77,17 +102,19 @@ def _facts(answer: dict[str, Any] | None) -> IbNeighbor:
     from agent.infiniband import smp  # an observation without answers does not load it
 
     try:
-        exchanges = [
-            smp.Exchange(
-                bytes.fromhex(one["request"]),
-                None if one["reply"] is None else bytes.fromhex(one["reply"]),
-                one["error"] and _reason(one["error"]),
-            )
-            for one in answer["exchanges"]
-        ]
+        exchanges = [_exchange(one) for one in answer["exchanges"]]
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"a recorded exchange is malformed: {error}") from error
     return smp.replay(exchanges)
+
+
+def _exchange(one: Answer) -> Exchange:
+    """Decode one request and its reply, or the reason why there is none."""
+    from agent.infiniband.smp import Exchange
+
+    request = bytes.fromhex(one["request"])
+    reply = None if one["reply"] is None else bytes.fromhex(one["reply"])
+    return Exchange(request, reply, one["error"] and _reason(one["error"]))
 
 
 def _reason(error: object) -> str:

@@ -9,42 +9,47 @@ Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bondi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agent.model import Netdev
 from agent.sysfs import parse as kernel
-from agent.sysfs.reader import UNSET, Reader
+from agent.sysfs.reader import UNSET
+
+if TYPE_CHECKING:
+    from agent.sources.front_end import Routed
+    from agent.sysfs.reader import Reader
+
+    ByPort = dict[int, str | None]  # by port number
+    Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
 
 NET = "sys/class/net"
+PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
 
 
 def port_netdevs(
-    reader: Reader, base: str, link_layers: dict[int, str | None], netdevs: tuple[str, ...]
-) -> dict[int, str | None]:
+    reader: Reader, base: str, link_layers: ByPort, netdevs: tuple[str, ...]
+) -> ByPort:
     """Return the name of each port's netdev, by port number.
 
     `base` is the path of the RDMA device, `netdevs` are those of its PCI function.
     """
     if len(link_layers) == len(netdevs) == 1:
         return dict.fromkeys(link_layers, netdevs[0])
-    by_gid = {
-        number: _gid_netdev(reader, base, number) if layer == "Ethernet" else None
-        for number, layer in link_layers.items()
-    }
+    by_gid = _by_gid(reader, base, link_layers)
     # The GIDs of a bonded port name the bond. The member on the device's own PCI function leads to
     # the same bond and belongs to this device only, so it is preferred.
     others = [netdev for netdev in netdevs if netdev not in by_gid.values()]
-    by_port = {
-        _port_number(reader, f"{base}/device/net/{netdev}"): netdev for netdev in reversed(others)
-    }
+    by_number = _by_number(reader, base, others)
     return {
-        number: name if name in netdevs else by_port.get(number, name)
+        number: name if name in netdevs else by_number.get(number, name)
         for number, name in by_gid.items()
     }
 
 
 def read_netdev(
-    reader: Reader, device: str, name: str | None, link_layer: str | None, routed: frozenset[str]
-) -> tuple[Netdev | None, tuple[Netdev, ...]]:
+    reader: Reader, device: str, name: str | None, link_layer: str | None, routed: Routed
+) -> Network:
     """Read the netdev of a port of RDMA device `device`, and the members of its bond.
 
     `routed` are the netdevs of the default routes. An IPoIB netdev has no facts but its name: only
@@ -55,11 +60,20 @@ def read_netdev(
     if link_layer != "Ethernet":
         ipoib = Netdev(name, speed_mbps=None, operstate=None, bond_state=None, default_route=False)
         return ipoib, ()
-    members = _bond_members(reader, name)
-    if any(_has_other_device(reader, device, member) for member in members):
-        members = []  # a bond over several RDMA devices: none of them is a bonded device
+    members = _legs(reader, device, name)
     legs = tuple(_read_facts(reader, member, routed) for member in members)
     return _read_facts(reader, name, routed), legs
+
+
+def _legs(reader: Reader, device: str, name: str) -> list[str]:
+    """Read the members of a netdev's bond.
+
+    A bond over several RDMA devices has none: none of these is a bonded device.
+    """
+    members = _bond_members(reader, name)
+    if any(_has_other_device(reader, device, member) for member in members):
+        return []
+    return members
 
 
 def _has_other_device(reader: Reader, device: str, netdev: str) -> bool:
@@ -67,14 +81,33 @@ def _has_other_device(reader: Reader, device: str, netdev: str) -> bool:
 
     Only the name of that device is read, so it may be excluded or failed.
     """
+    devices = _devices(reader, netdev)
+    return bool(devices) and device not in devices
+
+
+def _devices(reader: Reader, netdev: str) -> list[str]:
+    """Read the names of the RDMA devices of the netdev's PCI function."""
     pci = kernel.pci_address(reader.link(f"{NET}/{netdev}") or "")
-    found = reader.names(f"sys/bus/pci/devices/{pci}/infiniband") if pci else None
-    return bool(found) and device not in (found or ())
+    return (reader.names(f"{PCI}/{pci}/infiniband") or []) if pci else []
+
+
+def _by_gid(reader: Reader, base: str, link_layers: ByPort) -> ByPort:
+    """Read the netdevs of the ports that have RoCE GIDs."""
+    return {
+        number: _gid_netdev(reader, base, number) if layer == "Ethernet" else None
+        for number, layer in link_layers.items()
+    }
 
 
 def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
     """Read the netdev of a port's first GID, `gid_attrs/ndevs/0`."""
     return reader.value(f"{base}/ports/{number}/gid_attrs/ndevs/0", kernel.netdev_name, quiet=UNSET)
+
+
+def _by_number(reader: Reader, base: str, netdevs: list[str]) -> dict[int, str]:
+    """Return the netdevs by their port number; of several with the same one the first."""
+    folder = f"{base}/device/net"
+    return {_port_number(reader, f"{folder}/{name}"): name for name in reversed(netdevs)}
 
 
 def _port_number(reader: Reader, path: str) -> int:
@@ -88,13 +121,17 @@ def _port_number(reader: Reader, path: str) -> int:
 
 def _bond_members(reader: Reader, name: str) -> list[str]:
     """Read the members of the bond that the netdev is, or that it is a member of."""
-    for bond in (name, _master(reader, name)):
-        if bond and (members := reader.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names)):
-            return members
-    return []
+    master = _master(reader, name)
+    members = _members_of(reader, name)
+    return _members_of(reader, master) if master and not members else members
 
 
-def _read_facts(reader: Reader, name: str, routed: frozenset[str]) -> Netdev:
+def _members_of(reader: Reader, bond: str) -> list[str]:
+    """Read `bonding/slaves`; [] if the netdev is no bond."""
+    return reader.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
+
+
+def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
     path = f"{NET}/{name}"
     operstate = reader.text(f"{path}/operstate")
     is_member = _master(reader, name) is not None
@@ -117,7 +154,7 @@ def _addresses(reader: Reader, path: str, *, is_member: bool) -> tuple[str, ...]
     """
     files = ("address", "bonding_slave/perm_hwaddr") if is_member else ("address",)
     found = [reader.value(f"{path}/{file}", kernel.mac_address) for file in files]
-    return tuple(dict.fromkeys(address for address in found if address))
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
@@ -138,15 +175,23 @@ def _stack(reader: Reader, name: str) -> set[str]:
     queue = [name]
     while queue:
         netdev = queue.pop()
-        if netdev in found:
-            continue
-        found.add(netdev)
-        entries = reader.names(f"{NET}/{netdev}") or ()
-        uppers = [entry for entry in entries if entry.startswith("upper_")]
-        queue += [upper.removeprefix("upper_") for upper in uppers]
-        if master := _master(reader, netdev):
-            queue.append(master)
+        if netdev not in found:
+            found.add(netdev)
+            queue += _uppers(reader, netdev)
     return found
+
+
+def _uppers(reader: Reader, name: str) -> list[str]:
+    """Return the netdevs directly on top of a netdev."""
+    linked = _upper_links(reader, name)
+    master = _master(reader, name)
+    return [*linked, master] if master else linked
+
+
+def _upper_links(reader: Reader, name: str) -> list[str]:
+    """Read the names behind `upper_`."""
+    entries = reader.names(f"{NET}/{name}") or ()
+    return [entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")]
 
 
 def _master(reader: Reader, name: str) -> str | None:

@@ -14,65 +14,90 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Malformed, Pending, Unavailable
 from agent.model import Absent, Failed, Gpu, Problem, Reading, Seen
 from agent.nvml import decode
+from agent.sources.pci import PCI, given_to_vm
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent.host import Host
     from agent.model import PortRole
 
+    Gpus = tuple[Gpu, ...]
+    Outcome = Seen[Gpus] | Absent | Failed
+
 SOURCE = "nvml"
-PCI = "sys/bus/pci/devices"
 NVIDIA = 0x10DE  # include/linux/pci_ids.h: PCI_VENDOR_ID_NVIDIA
 DISPLAY = 0x03  # PCI_BASE_CLASS_DISPLAY: 0x0302 is a GPU without a display
 
 
-def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[tuple[Gpu, ...]]:
+def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Gpus]:
     """Query all GPUs through NVML, if the PCI bus has one."""
     reader = Reader(host.root, SOURCE)
+    outcome = _without_gpus(reader) or _query(host)
+    return Reading(outcome, (*reader.problems, *_problems(outcome)))
+
+
+def _problems(outcome: Outcome) -> Iterable[Problem]:
+    """Return the problems of single GPUs."""
+    gpus = outcome.value if isinstance(outcome, Seen) else ()
+    return filter(None, map(_problem, gpus))
+
+
+def _without_gpus(reader: Reader) -> Absent | Failed | None:
+    """Return the outcome of a node without GPUs, or whose bus blocks; None if it has one."""
     try:
-        outcome = _missing(reader)
+        return _bus_without_gpus(reader)
     except Unavailable as error:
-        outcome = Failed(str(error))
-    if outcome:
-        return Reading(outcome, tuple(reader.problems))
-    try:
-        return _reading(host.gpus(), reader.problems)
-    except (Malformed, Unavailable) as error:
-        failed = Failed(str(error), pending=isinstance(error, Pending))
-        return Reading(failed, tuple(reader.problems))
+        return Failed(str(error))
 
 
-def _missing(reader: Reader) -> Absent | Failed | None:
-    """Return the outcome of a node without GPUs; None if one is on the bus."""
+def _bus_without_gpus(reader: Reader) -> Absent | Failed | None:
+    """Return the outcome of a bus without GPUs; None if one is on it."""
     functions = reader.names(PCI)
-    if functions is None and not reader.problems and reader.names("sys/class/net"):
-        return Absent("no PCI bus, so no NVIDIA GPU on it")
     if functions is None:
-        return Failed(f"/{PCI} could not be listed")
+        return _no_bus(reader)
     # any() stops at the first: a node has hundreds of functions, read in every observation.
-    if any(_is_gpu(reader, f"{PCI}/{function}") for function in functions):
+    if any(_is_gpu(reader, function) for function in functions):
         return None
     return Absent("no NVIDIA GPU on the PCI bus")
 
 
-def _is_gpu(reader: Reader, path: str) -> bool:
+def _no_bus(reader: Reader) -> Absent | Failed:
+    """Return Absent if there is no PCI bus, Failed if that is not certain."""
+    if not reader.problems and reader.names("sys/class/net"):
+        return Absent("no PCI bus, so no NVIDIA GPU on it")
+    return Failed(f"/{PCI} could not be listed")
+
+
+def _is_gpu(reader: Reader, function: str) -> bool:
+    """Return True for a GPU that is not given to a virtual machine."""
+    return _is_nvidia_display(reader, f"{PCI}/{function}") and not given_to_vm(reader, function)
+
+
+def _is_nvidia_display(reader: Reader, path: str) -> bool:
     code = reader.value(f"{path}/class", kernel.number)
     if code is None or code >> 16 != DISPLAY:
         return False
-    if reader.value(f"{path}/vendor", kernel.number) != NVIDIA:
-        return False
-    return not (reader.link(f"{path}/driver") or "").endswith("/vfio-pci")
+    return reader.value(f"{path}/vendor", kernel.number) == NVIDIA
 
 
-def _reading(answer: Any, problems: list[Problem]) -> Reading[tuple[Gpu, ...]]:
+def _query(host: Host) -> Seen[Gpus] | Failed:
+    """Query the GPUs through NVML; Failed if there is no answer, or not one to use."""
+    try:
+        return _decoded(host.gpus())
+    except (Malformed, Unavailable) as error:
+        return Failed(str(error), pending=isinstance(error, Pending))
+
+
+def _decoded(answer: Any) -> Seen[Gpus] | Failed:
     refused, entries = decode.answer(answer)
     if refused:
-        return Reading(Failed(f"{refused.error}: {refused.call}: {refused.text}"), tuple(problems))
+        return Failed(f"{refused.error}: {refused.call}: {refused.text}")
     if not entries:
-        return Reading(Failed("NVML reports no GPU, while one is on the PCI bus"), tuple(problems))
-    gpus = tuple(_gpu(index, entry) for index, entry in enumerate(entries))
-    return Reading(Seen(gpus), (*problems, *filter(None, map(_problem, gpus))))
+        return Failed("NVML reports no GPU, while one is on the PCI bus")
+    return Seen(tuple(_gpu(index, entry) for index, entry in enumerate(entries)))
 
 
 def _gpu(index: int, entry: Any) -> Gpu:

@@ -6,29 +6,58 @@ The RDMA source is read first; its devices decide which ports the other sources 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
 from agent.sources import pci, rdma
-from agent.sources.backend import assign
-from agent.sources.table import SOURCES
+from agent.sources.backend import assign, is_unread
+from agent.sources.table import NAMES, SOURCES
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from agent.host import Host
     from agent.model import PortRole, RdmaDevice
-    from agent.sources.table import Read
+    from agent.sources.pci import Labeled
+    from agent.sources.table import Outcome, Source
+
+    Ports = tuple[PortRole, ...]
 
 SWITCHED_OFF: Reading[Any] = Reading(Failed("switched off by --source"))
+
+
+@dataclass(slots=True)
+class _Found:
+    """The results of the sources read so far."""
+
+    problems: list[Problem]
+    ports: Ports = ()
+    unbound: tuple[str, ...] = ()
+    outcomes: dict[str, Any] = field(default_factory=dict)
+    derived: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, source: Source, reading: Reading[Any]) -> None:
+        """Take over the outcome of a source, its problems, and what follows from it."""
+        self.outcomes[source.name] = reading.outcome
+        self.derived |= source.derived(reading.outcome)
+        self.problems += _problems(source.name, reading)
+
+    def add_roles(self, host: Host, labeled: Labeled) -> None:
+        """Assign the port roles, once the RDMA source has been read."""
+        outcome = self.outcomes[rdma.SOURCE]
+        self.unbound, problems = pci.unbound(host, outcome, labeled)
+        self.problems += problems
+        if isinstance(outcome, Seen):
+            self.ports = _assigned(host, outcome.value, self.unbound, labeled)
 
 
 def observe(
     host: Host,
     sources: Collection[str] = (),
-    labeled: Mapping[str, str] | None = None,
+    labeled: Labeled | None = None,
     took: dict[str, float] | None = None,
 ) -> Observation:
     """Read the named sources (all if none is named) and combine their readings.
@@ -37,79 +66,82 @@ def observe(
     that has labels to the address of its PCI function. `took` is filled with the seconds that each
     source took.
     """
+    took = {} if took is None else took
     boot_id, problems = _boot_id(host)
-    labeled = labeled or {}
-    ports: tuple[PortRole, ...] = ()
-    unbound: tuple[str, ...] = ()
-    outcomes: dict[str, Any] = {}
-    derived: dict[str, Any] = {}
+    found = _Found(problems)
     for source in SOURCES:
-        name = source.name
-        wanted = not sources or name in sources or name == rdma.SOURCE
-        start = time.perf_counter()
-        reading = _read(name, source.read, host, ports) if wanted else SWITCHED_OFF
-        if took is not None and wanted:
-            took[name] = time.perf_counter() - start
-        outcomes[name] = reading.outcome
-        derived |= source.derived(reading.outcome)
-        problems += _problems(name, reading)
-        if name == rdma.SOURCE:
-            unbound, more = pci.unbound(host, reading.outcome, labeled)
-            problems += more
-            if isinstance(reading.outcome, Seen):
-                ports = _assigned(host, reading.outcome.value, unbound, labeled)
+        is_wanted = _is_wanted(source.name, sources)
+        found.add(source, _timed(source, host, found.ports, took) if is_wanted else SWITCHED_OFF)
+        if source.name == rdma.SOURCE:
+            found.add_roles(host, labeled or {})
     return Observation(
         time=host.clock(),
         node=host.name,
         boot_id=boot_id,
-        ports=ports,
-        off=frozenset(outcomes).difference(sources) if sources else frozenset(),
-        problems=tuple(problems),
-        unbound=unbound,
-        **outcomes,
-        **derived,
+        ports=found.ports,
+        off=frozenset(NAMES).difference(sources or NAMES),
+        problems=tuple(found.problems),
+        unbound=found.unbound,
+        **found.outcomes,
+        **found.derived,
     )
 
 
 def _assigned(
-    host: Host,
-    devices: tuple[RdmaDevice, ...],
-    unbound: Collection[str],
-    labeled: Mapping[str, str],
-) -> tuple[PortRole, ...]:
+    host: Host, devices: tuple[RdmaDevice, ...], unbound: Collection[str], labeled: Labeled
+) -> Ports:
     """Assign a role to each port; `unbound` are the labeled interfaces whose device is missing."""
-    unknown = any(
-        device.failure or any(port.link_layer is None for port in device.ports)
-        for device in devices
+    is_incomplete = bool(unbound) or any(map(is_unread, devices))
+    return assign(
+        devices,
+        host.backend,
+        previous=labeled if is_incomplete else None,
+        infiniband_unbound=pci.any_infiniband(host, [labeled[name] for name in unbound]),
     )
-    previous = labeled if unknown or unbound else None
-    infiniband_unbound = pci.any_infiniband(host, [labeled[name] for name in unbound])
-    return assign(devices, host.backend, previous, infiniband_unbound=infiniband_unbound)
 
 
-def _read(name: str, read: Read, host: Host, ports: tuple[PortRole, ...]) -> Reading[Any]:
+def _is_wanted(name: str, sources: Collection[str]) -> bool:
+    return not sources or name in sources or name == rdma.SOURCE
+
+
+def _timed(source: Source, host: Host, ports: Ports, took: dict[str, float]) -> Reading[Any]:
+    """Read one source, and put the seconds that it took into `took`."""
+    start = time.perf_counter()
+    reading = _read(source, host, ports)
+    took[source.name] = time.perf_counter() - start
+    return reading
+
+
+def _read(source: Source, host: Host, ports: Ports) -> Reading[Any]:
     """Read one source; any exception is a failure of that source only."""
     try:
-        return read(host, ports)
+        return source.read(host, ports)
     except Exception as error:  # noqa: BLE001 - a bug in one source must not remove the labels of the others
-        return Reading(Failed(f"the {name} source broke: {error!r}"))
+        return Reading(Failed(f"the {source.name} source broke: {error!r}"))
 
 
 def _problems(name: str, reading: Reading[Any]) -> list[Problem]:
-    """Return a source's problems, and the reason of its outcome where that is a problem.
+    """Return a source's problems, and the reason of its outcome where that is a problem."""
+    if reading is SWITCHED_OFF:
+        return []
+    problems = list(reading.problems)
+    if reason := _problem(name, reading.outcome):
+        problems.append(Problem(name, name, None, reason))
+    return problems
+
+
+def _problem(name: str, outcome: Outcome) -> str | None:
+    """Return the reason of an outcome that is a problem; None for any other.
 
     The absence of RDMA hardware is one; the absence of InfiniBand ports or GPUs is not, nor is a
     background query without its first answer.
     """
-    if reading is SWITCHED_OFF:
-        return []
-    problems = list(reading.problems)
-    match reading.outcome:
+    match outcome:
         case Failed(reason, pending=False):
-            problems.append(Problem(name, name, None, reason))
+            return reason
         case Absent(reason) if name == rdma.SOURCE:
-            problems.append(Problem(name, name, None, reason))
-    return problems
+            return reason
+    return None
 
 
 def _boot_id(host: Host) -> tuple[str | None, list[Problem]]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.model import RdmaDevice
 
+    Devices = Iterable[RdmaDevice]
+    Labeled = Mapping[str, str]  # interface -> address of its PCI function
+
 SOURCE = "rdma"
 PCI = "sys/bus/pci/devices"
 # include/linux/pci_ids.h: PCI_CLASS_NETWORK_INFINIBAND, PCI_CLASS_SERIAL_INFINIBAND
@@ -28,27 +31,28 @@ INFINIBAND_CONTROLLERS = frozenset({0x0207, 0x0C06})
 
 
 def unbound(
-    host: Host, rdma: Seen[Any] | Absent | Failed, labeled: Mapping[str, str]
+    host: Host, rdma: Seen[Any] | Absent | Failed, labeled: Labeled
 ) -> tuple[tuple[str, ...], list[Problem]]:
     """Return the labeled interfaces without a device whose PCI function is on the bus.
 
-    `labeled` maps interface names to PCI addresses. Each interface returned has a Problem. None is
-    returned if the RDMA source failed, since nothing is known of any device then.
+    Each interface returned has a Problem. None is returned if the RDMA source failed, since nothing
+    is known of any device then.
     """
     if isinstance(rdma, Failed):
         return (), []
-    devices: tuple[RdmaDevice, ...] = rdma.value if isinstance(rdma, Seen) else ()
-    found: list[str] = []
-    problems: list[Problem] = []
-    for interface, pci in labeled.items():
-        if _has_device(interface, pci, devices) or not _is_on_bus(host, pci):
-            continue
-        found.append(interface)
-        text = (
-            f"no RDMA device, though its PCI function {pci} is on the bus: is its driver loading?"
-        )
-        problems.append(Problem(SOURCE, interface, None, text))
-    return tuple(found), problems
+    devices = rdma.value if isinstance(rdma, Seen) else ()
+    missing = _without_device(labeled, devices)
+    found = tuple(name for name in missing if _is_on_bus(host, labeled[name]))
+    return found, [_no_device(name, labeled[name]) for name in found]
+
+
+def _without_device(labeled: Labeled, devices: Devices) -> list[str]:
+    return [name for name, pci in labeled.items() if not _has_device(name, pci, devices)]
+
+
+def _no_device(interface: str, pci: str) -> Problem:
+    text = f"no RDMA device, though its PCI function {pci} is on the bus: is its driver loading?"
+    return Problem(SOURCE, interface, None, text)
 
 
 def any_infiniband(host: Host, functions: Iterable[str]) -> bool:
@@ -58,6 +62,15 @@ def any_infiniband(host: Host, functions: Iterable[str]) -> bool:
         return any(is_infiniband(reader, pci) for pci in functions)
     except Unavailable:  # a function whose class cannot be read may be one
         return True
+
+
+def infiniband_controllers(reader: Reader) -> list[str]:
+    """Return the InfiniBand controllers on the bus that are not given to a virtual machine."""
+    return [
+        pci
+        for pci in reader.names(PCI) or ()
+        if is_infiniband(reader, pci) and not given_to_vm(reader, pci)
+    ]
 
 
 def is_infiniband(reader: Reader, pci: str) -> bool:
@@ -72,17 +85,26 @@ def given_to_vm(reader: Reader, pci: str) -> bool:
     return driver.endswith("/vfio-pci")
 
 
-def _has_device(interface: str, pci: str, devices: Iterable[RdmaDevice]) -> bool:
-    """Return True if a device has this PCI address or this interface's name.
-
-    A device that failed or is excluded has no address, so its name decides. A device without ports
-    has just been unbound, and does not count.
-    """
+def _has_device(interface: str, pci: str, devices: Devices) -> bool:
+    """Return True if a device has this PCI address or this interface's name."""
     return any(
-        pci == device.pci or interface == device.name or interface.startswith(f"{device.name}-")
+        pci == device.pci or _is_named_after(interface, device)
         for device in devices
-        if device.ports or device.failure or device.excluded
+        if _counts(device)
     )
+
+
+def _is_named_after(interface: str, device: RdmaDevice) -> bool:
+    """Return True for the device's own name, and for those of its ports and legs.
+
+    A device that failed or is excluded has no address, so its name decides.
+    """
+    return interface == device.name or interface.startswith(f"{device.name}-")
+
+
+def _counts(device: RdmaDevice) -> bool:
+    """Return False for a device without ports, which has just been unbound."""
+    return bool(device.ports or device.failure or device.excluded)
 
 
 def _is_on_bus(host: Host, pci: str) -> bool:

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     Outcome = Seen[Any] | Absent | Failed
     Call = Callable[[str, dict[str, Any], float], dict[str, Any]]  # verb, payload, timeout
     StartServer = Callable[[str, float], ForkServer]  # verb, timeout
-    MakePoller = Callable[
-        [Host, Mapping[str, Any], BackgroundTask[Any]], tuple[Poller, dict[str, Any]]
-    ]
+    Options = Mapping[str, Any]  # of the command line, by name
+    HostFields = dict[str, Any]
+    MadePoller = tuple[Poller, HostFields]
+    MakePoller = Callable[[Host, Options, BackgroundTask[Any]], MadePoller]
 
 
 class Recording(Protocol):
@@ -67,7 +68,7 @@ class SnapshotPart(NamedTuple):
     """Functions that make the Recording of one source."""
 
     # Returns an empty Recording, and the fields of a Host that query this host and fill it.
-    record: Callable[[Host], tuple[Recording, dict[str, Any]]]
+    record: Callable[[Host], tuple[Recording, HostFields]]
     # Loads it from the files and host.json; raises Malformed.
     load: Callable[[SnapshotFiles, Mapping[str, Any]], Recording]
 
@@ -79,9 +80,9 @@ class Queries(NamedTuple):
     """
 
     # One helper process for each query, by agent.helper.process.call.
-    by_helper: Callable[[Call, Mapping[str, Any]], dict[str, Any]]
+    by_helper: Callable[[Call, Options], HostFields]
     # A fork server for all queries of a daemon, from its verb and timeout.
-    by_fork_server: Callable[[StartServer, Mapping[str, Any]], dict[str, Any]]
+    by_fork_server: Callable[[StartServer, Options], HostFields]
 
 
 class FileOption(NamedTuple):
@@ -119,17 +120,13 @@ class Source(NamedTuple):
     )
 
 
-def _smp_poller(
-    host: Host, options: Mapping[str, Any], task: BackgroundTask[Any]
-) -> tuple[Poller, dict[str, Any]]:
+def _smp_poller(host: Host, options: Options, task: BackgroundTask[Any]) -> MadePoller:
     from agent.infiniband.poller import make
 
     return make(host, options, task)
 
 
-def _nvml_poller(
-    host: Host, options: Mapping[str, Any], task: BackgroundTask[Any]
-) -> tuple[Poller, dict[str, Any]]:
+def _nvml_poller(host: Host, options: Options, task: BackgroundTask[Any]) -> MadePoller:
     from agent.nvml.poller import make
 
     return make(host, options, task)

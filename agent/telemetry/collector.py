@@ -22,7 +22,7 @@ from agent.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from agent.metric import Metric
+    from agent.metric import Metric, Sample
     from agent.model import Observation
     from agent.telemetry.metrics import Metrics
 
@@ -64,16 +64,20 @@ class SnapshotCollector:
     def collect(self) -> Iterator[Family]:
         """Return the families that have samples."""
         now = self._metrics.snapshot
-        observation, families = self._observed
-        if now.observation is not observation:
-            families = [family(row, now.observation) for row in OBSERVED] if now.observation else []
-            self._observed = now.observation, families
         counted = [family(row, now) for row in COUNTED]
-        yield from (one for one in (*families, *counted) if one.samples)
+        yield from (one for one in (*self._of(now.observation), *counted) if one.samples)
 
     def describe(self) -> Iterable[Family]:
         """Return the names of all families, for `/metrics?name[]=`."""
         return [*map(_empty, OBSERVED), *map(_empty, COUNTED)]
+
+    def _of(self, observation: Observation | None) -> list[Family]:
+        """Return the families of an observation; those of the last one are kept."""
+        last, families = self._observed
+        if observation is not last:
+            families = [family(row, observation) for row in OBSERVED] if observation else []
+            self._observed = observation, families
+        return families
 
 
 class OwnProcess:
@@ -91,15 +95,20 @@ class OwnProcess:
 
 def family(row: Metric[T], of: T) -> Family:
     """Return a metric with its samples; a value of None is unknown and left out."""
+    found = _empty(row)
+    for labels, value in _series(row.samples(of)).items():
+        found.add_metric(labels, value)
+    return found
+
+
+def _series(samples: Iterable[Sample]) -> dict[tuple[str, ...], float]:
+    """Return the known values by their label values as they are shown; the first counts."""
     series: dict[tuple[str, ...], float] = {}
-    for labels, value in row.samples(of):
+    for labels, value in samples:
         if value is not None:
             shown = tuple(visible(label or "", MAX_LABEL_LENGTH) for label in labels)
             series.setdefault(shown, value)
-    found = _empty(row)
-    for shown, value in series.items():
-        found.add_metric(shown, value)
-    return found
+    return series
 
 
 def _empty(row: Metric[T]) -> Family:

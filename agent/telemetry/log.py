@@ -62,11 +62,7 @@ class Log:
         self.lines = LineHandler(write or write_stderr)
         self.lines.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
         self._limit = RateLimitHandler(self.lines, clock)
-        # getLogger() would make one logger for all agents of a process (the simulation has many).
-        level = logging.DEBUG if verbose else logging.INFO
-        self._logger = logging.Logger("bwagent", level)  # noqa: LOG001 - one per agent, see above
-        self._logger.addFilter(Stamp(wall))
-        self._logger.addFilter(Printable())
+        self._logger = _logger(logging.DEBUG if verbose else logging.INFO, wall)
         self._logger.addHandler(self._limit)
 
     def info(self, message: str, /, **fields: Value) -> None:
@@ -91,6 +87,14 @@ class Log:
         self._logger.log(level, message, extra={"fields": given, "subject": subject})
 
 
+def _logger(level: int, wall: Callable[[], float]) -> logging.Logger:
+    # getLogger() would make one logger for all agents of a process (the simulation has many).
+    logger = logging.Logger("bwagent", level)  # noqa: LOG001 - one per agent, see above
+    logger.addFilter(Stamp(wall))
+    logger.addFilter(Printable())
+    return logger
+
+
 class Stamp(logging.Filter):
     """Gives records the time of the agent's own clock, which is simulated in tests."""
 
@@ -110,12 +114,16 @@ class Printable(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.levelname = record.levelname.lower()
         record.msg = visible(str(record.msg), MAX_FIELD_LENGTH)
-        fields = record.__dict__["fields"]
-        length = min(MAX_FIELD_LENGTH, MAX_LINE_LENGTH // (len(fields) or 1))
-        for name, value in fields.items():
-            if isinstance(value, str):
-                fields[name] = visible(value, length)
+        _cut(record.__dict__["fields"])
         return True
+
+
+def _cut(fields: dict[str, Value]) -> None:
+    """Make the texts among the fields printable; all get the same part of the line."""
+    length = min(MAX_FIELD_LENGTH, MAX_LINE_LENGTH // (len(fields) or 1))
+    for name, value in fields.items():
+        if isinstance(value, str):
+            fields[name] = visible(value, length)
 
 
 class _UtcFormatter(logging.Formatter):

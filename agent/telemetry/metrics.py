@@ -11,15 +11,16 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from agent.output.document import links_of
 from agent.sources.table import NAMES
 from agent.telemetry import samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sized
 
-    from agent.model import Observation
+    from agent.model import Link, Observation
 
 MAX_PORTS = 1024  # with a remembered state
 
@@ -30,8 +31,8 @@ class Snapshot:
 
     observation: Observation | None = None
     observations: int = 0
-    durations: Mapping[str, float] = field(default_factory=dict)  # by source
-    succeeded_at: Mapping[str, float] = field(default_factory=dict)  # by source
+    durations: dict[str, float] = field(default_factory=dict)  # by source
+    succeeded_at: dict[str, float] = field(default_factory=dict)  # by source
     flaps: Mapping[str, int] = field(default_factory=dict)  # by interface
     last_frame_at: Mapping[str, float] = field(default_factory=dict)  # by interface
     labels: int = 0
@@ -60,19 +61,15 @@ class Metrics:
 
     def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
         """Take in an observation; `durations` has the seconds of each source that was read."""
-        now, known = self.snapshot, durations.keys() & set(NAMES)
-        links = samples.links(observation)
+        links = links_of(observation)
         self._interfaces = {link.netdev: link.interface for link in links if link.netdev}
-        times = {link.interface: samples.last_frame_at(observation, link) for link in links}
-        succeeded = [source for source in known if samples.success(observation, source)]
         self.snapshot = replace(
-            now,
+            self.snapshot,
             observation=observation,
-            observations=now.observations + 1,
-            durations={**now.durations, **{source: durations[source] for source in known}},
-            succeeded_at={**now.succeeded_at, **dict.fromkeys(succeeded, observation.time)},
+            observations=self.snapshot.observations + 1,
             flaps=self._count_flaps(observation),
-            last_frame_at={name: time for name, time in times.items() if time},
+            last_frame_at=_last_frames(observation, links),
+            **self._reads(observation, durations),
         )
 
     def frame_repeated(self, netdev: str, at: float) -> None:
@@ -109,19 +106,37 @@ class Metrics:
         """Record the frames dropped since the start, by reason."""
         self.snapshot = replace(self.snapshot, frames_dropped=dict(dropped))
 
+    def _reads(self, observation: Observation, durations: Mapping[str, float]) -> dict[str, Any]:
+        """Return `durations` and `succeeded_at` with the sources that were read now."""
+        now = self.snapshot
+        known = {source: durations[source] for source in durations.keys() & set(NAMES)}
+        succeeded = [source for source in known if samples.success(observation, source)]
+        succeeded_at = now.succeeded_at | dict.fromkeys(succeeded, observation.time)
+        return {"durations": now.durations | known, "succeeded_at": succeeded_at}
+
     def _count_flaps(self, observation: Observation) -> dict[str, int]:
         """Count a change from ACTIVE to another known state as one flap of the port."""
+        present = _active(observation)
         flaps = dict(self.snapshot.flaps)
-        present = {
-            role.interface: role.port.state == "ACTIVE"
-            for role in samples.backend(observation)
-            if role.port.state
-        }
-        for name, active in present.items():
-            if self._active.get(name) and not active:
-                flaps[name] = flaps.get(name, 0) + 1
+        for name in self._went_down(present):
+            flaps[name] = flaps.get(name, 0) + 1
         self._active |= present
-        if len(self._active) > MAX_PORTS:
-            self._active = present
-            flaps = {name: flaps[name] for name in present if name in flaps}
-        return flaps
+        if len(self._active) <= MAX_PORTS:
+            return flaps
+        self._active = present
+        return {name: flaps[name] for name in present if name in flaps}
+
+    def _went_down(self, present: Mapping[str, bool]) -> list[str]:
+        return [name for name, active in present.items() if self._active.get(name) and not active]
+
+
+def _active(observation: Observation) -> dict[str, bool]:
+    """Return True or False for each backend port of a known state, by interface."""
+    states = {role.interface: role.port.state for role in samples.backend(observation)}
+    return {name: state == "ACTIVE" for name, state in states.items() if state}
+
+
+def _last_frames(observation: Observation, links: Iterable[Link]) -> dict[str, float]:
+    """Return the time of the last frame of each port that has a neighbor, by interface."""
+    times = {link.interface: samples.last_frame_at(observation, link) for link in links}
+    return {name: time for name, time in times.items() if time}

@@ -32,6 +32,20 @@ class _Bucket:
         self.filled_at = now
         return self.tokens >= 1
 
+    def keep(self, record: logging.LogRecord) -> None:
+        """Keep a record instead of an earlier one."""
+        self.skipped += self.kept is not None
+        self.kept = record
+
+    def take(self) -> logging.LogRecord | None:
+        """Take a token and the kept record, with the number of those that it replaced."""
+        self.tokens -= 1
+        record, self.kept = self.kept, None
+        if record and self.skipped:
+            record.__dict__["fields"]["skipped"] = self.skipped
+            self.skipped = 0
+        return record
+
     def wait(self) -> float:
         """Return the seconds from `filled_at` to the next token."""
         return max(0.0, (1 - self.tokens) * LINE_INTERVAL)
@@ -50,8 +64,7 @@ class RateLimitHandler(logging.Handler):
         """Pass the record on, or keep it instead of an earlier one about its subject."""
         subject = str(record.__dict__["subject"])
         bucket = self._bucket(subject)
-        bucket.skipped += bucket.kept is not None
-        bucket.kept = record
+        bucket.keep(record)
         self._waiting[subject] = bucket
         if bucket.has_token(self._clock()):
             self._release(subject, bucket)
@@ -71,21 +84,18 @@ class RateLimitHandler(logging.Handler):
 
     def _release(self, subject: str, bucket: _Bucket) -> None:
         del self._waiting[subject]
-        record, bucket.kept = bucket.kept, None
-        bucket.tokens -= 1
-        if record is None:
-            return
-        if bucket.skipped:
-            record.__dict__["fields"]["skipped"] = bucket.skipped
-            bucket.skipped = 0
-        self._target.handle(record)
+        if record := bucket.take():
+            self._target.handle(record)
 
     def _bucket(self, subject: str) -> _Bucket:
+        """Return the bucket of a subject, which is now the most recently used one."""
         bucket = self._buckets.pop(subject, None) or _Bucket(self._clock())
         while len(self._buckets) >= MAX_SUBJECTS:
-            oldest = next(iter(self._buckets))
-            forgotten = self._buckets.pop(oldest)
-            if forgotten.kept:
-                self._release(oldest, forgotten)
+            self._forget(next(iter(self._buckets)))
         self._buckets[subject] = bucket
         return bucket
+
+    def _forget(self, subject: str) -> None:
+        bucket = self._buckets.pop(subject)
+        if bucket.kept:
+            self._release(subject, bucket)

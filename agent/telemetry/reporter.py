@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agent import __version__
-from agent.kube.errors import DENIALS
+from agent.telemetry import conditions
 from agent.telemetry.change_reasons import reason_of
+from agent.telemetry.conditions import Condition, ConditionLog
+from agent.telemetry.held_labels import HeldLabels
+from agent.telemetry.label_changes import DryRun, applied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sized
@@ -23,10 +25,9 @@ if TYPE_CHECKING:
     from agent.kube.plan import Plan
     from agent.kube.reconcile import Result
     from agent.model import Problem
-    from agent.telemetry.log import Log, Value
+    from agent.telemetry.label_changes import Change
+    from agent.telemetry.log import Log
     from agent.telemetry.metrics import Metrics
-
-    Change = tuple[str, str | None, str | None]  # key, value before, value after
 
 
 class Status(Protocol):
@@ -37,14 +38,6 @@ class Status(Protocol):
 
     def mark_ready(self) -> None:
         """Record that the first observation was applied."""
-
-
-class Condition(NamedTuple):
-    """A state that lasts: one line when it begins, when its fields change, and when it ends."""
-
-    begin: str  # message
-    end: str  # message
-    fields: tuple[tuple[str, Value], ...]  # the first is the subject
 
 
 @dataclass(slots=True)
@@ -60,12 +53,16 @@ class Reporter:
     wall: Callable[[], float]
     clock: Callable[[], float]
     dry_run: bool = False
-    _logged: dict[tuple[str, Value], Condition] = field(default_factory=dict)
+    _held: HeldLabels = field(init=False)
+    _conditions: ConditionLog = field(init=False)
     _observed: list[Condition] = field(default_factory=list)
     _applied: list[Condition] = field(default_factory=list)  # of the last request
-    # Of a dry run: key -> (value on the Node, value last logged).
-    _pretended: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    _dry_run: DryRun = field(default_factory=DryRun)
     _failing: bool = False
+
+    def __post_init__(self) -> None:
+        self._held = HeldLabels(self.log, self.hold)
+        self._conditions = ConditionLog(self.log)
 
     def started(self) -> None:
         """Report the start of the agent."""
@@ -99,18 +96,11 @@ class Reporter:
         `took` has the seconds of background queries, `unavailable` the reason of each event monitor
         that could not be opened, `dropped` the LLDP frames dropped since the start, by reason.
         """
-        rendered, reads = cycle.rendered, cycle.took
-        durations = {source: max(reads[source], took.get(source, 0.0)) for source in reads}
-        self.metrics.observed(cycle.observation, durations)
-        self.metrics.rendered(
-            rendered.labels, rendered.held, len(cycle.expired), len(rendered.problems)
-        )
+        self._count(cycle, took)
         self.metrics.frames_dropped(dropped)
-        for key, value in cycle.expired.items():
-            self.log.warning("label expired", key=key, value=value, hold=f"{self.hold:g}s")
-        problems = [*cycle.observation.problems, *rendered.problems]
-        monitors = [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
-        self._observed = [*_conditions(problems), *monitors]
+        self._held.observed(cycle.rendered, cycle.expired, self.clock())
+        problems = [*cycle.observation.problems, *cycle.rendered.problems]
+        self._observed = conditions.of_problems(problems) + conditions.of_monitors(unavailable)
         self._log_conditions()
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
@@ -131,15 +121,14 @@ class Reporter:
         if result.plan is None:
             return
         if cycle:
-            changes = self._pretend(result.plan) if self.dry_run else _applied(result)
-            for change in changes:
+            for change in self._changes(result, result.plan):
                 self._log_change(change, cycle)
-        self._applied = [*_unapplied(result)]
+        self._applied = conditions.of_result(result)
         self._log_conditions()
 
     def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
         """Report the first read of the Node; `problem` is that of its annotation."""
-        self._applied = _conditions([problem] if problem else [])
+        self._applied = conditions.of_problems([problem] if problem else [])
         observed_at = annotation.time if annotation else None
         self.log.debug("node read", node=self.node, last_observed=observed_at)
         self._recovered()
@@ -167,102 +156,31 @@ class Reporter:
             self.log.info("node reachable again", node=self.node)
         self._failing = False
 
+    def _count(self, cycle: Cycle, took: Mapping[str, float]) -> None:
+        rendered, reads = cycle.rendered, cycle.took
+        durations = {source: max(reads[source], took.get(source, 0.0)) for source in reads}
+        self.metrics.observed(cycle.observation, durations)
+        self.metrics.rendered(
+            rendered.labels, rendered.held, len(cycle.expired), len(rendered.problems)
+        )
+
+    def _changes(self, result: Result, plan: Plan) -> list[Change]:
+        return self._dry_run.changes(plan) if self.dry_run else applied(result)
+
     def _log_change(self, change: Change, cycle: Cycle) -> None:
-        key, before, after = change
-        verb = "removed" if after is None else "added" if before is None else "changed"
+        message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
         fields = {
-            "key": key,
-            "from": before,
-            "to": after,
-            "reason": reason_of(key, cycle, self.keys, self.hold),
+            "key": change.key,
+            "from": change.before,
+            "to": change.after,
+            "reason": self._reason(change.key, cycle),
         }
-        self.log.info(f"label would be {verb}" if self.dry_run else f"label {verb}", **fields)
+        self.log.info(message, **fields)
+
+    def _reason(self, key: str, cycle: Cycle) -> str | None:
+        if key in cycle.expired:
+            return self._held.expiry(key)
+        return reason_of(key, cycle.observation, self.keys)
 
     def _log_conditions(self) -> None:
-        """Log the conditions that began, changed or ended."""
-        before = self._logged
-        self._logged = {
-            (one.begin, one.fields[0][1]): one for one in chain(self._observed, self._applied)
-        }
-        for subject, one in before.items():
-            if subject not in self._logged:
-                self.log.info(one.end, **dict(one.fields[:1]))
-        for subject, one in self._logged.items():
-            if before.get(subject) != one:
-                self.log.warning(one.begin, **dict(one.fields))
-
-    def _pretend(self, plan: Plan) -> list[Change]:
-        """Return the changes of a dry run's plan since the last one that was logged."""
-        logged = self._pretended
-        self._pretended = {key: (on_node, to) for key, on_node, to in _planned(plan)}
-        changes = []
-        for key in sorted(logged.keys() | self._pretended.keys()):
-            on_node, _ = self._pretended.get(key) or logged[key]
-            before = logged[key][1] if key in logged else on_node
-            after = self._pretended[key][1] if key in self._pretended else on_node
-            if before != after:
-                changes.append((key, before, after))
-        return changes
-
-
-def _planned(plan: Plan) -> list[Change]:
-    """Return the label changes of a plan."""
-    return sorted(
-        [
-            *((key, None, value) for key, value in plan.added.items()),
-            *((key, before, after) for key, (before, after) in plan.changed.items()),
-            *((key, value, None) for key, value in plan.removed.items()),
-        ],
-        key=lambda change: change[0],
-    )
-
-
-def _applied(result: Result) -> list[Change]:
-    """Return the label changes that the API server accepted."""
-    if result.plan is None or result.outcome is None:
-        return []
-    applied, removed = result.outcome.applied, result.outcome.removed
-    before = {key: value for key, value, _ in _planned(result.plan)}
-    changes = [(key, before.get(key), applied.get(key)) for key in sorted({*applied, *removed})]
-    return [change for change in changes if change[1] != change[2]]
-
-
-def _conditions(problems: Iterable[Problem]) -> list[Condition]:
-    """Return one condition per source and subject; several texts of one are joined."""
-    texts: dict[tuple[str, str], list[str]] = {}
-    for problem in problems:
-        text = f"{problem.error}: {problem.text}" if problem.error else problem.text
-        texts.setdefault((problem.source, problem.subject), []).append(text)
-    return [
-        Condition(
-            f"{source} problem",
-            f"{source} problem resolved",
-            (("subject", subject), ("reason", "; ".join(found))),
-        )
-        for (source, subject), found in texts.items()
-    ]
-
-
-def _unavailable(name: str, reason: str) -> Condition:
-    return Condition(
-        "events unavailable, polling instead",
-        "events available again",
-        (("monitor", name), ("reason", reason)),
-    )
-
-
-def _unapplied(result: Result) -> Iterable[Condition]:
-    """Return the conditions of labels that the Node has not as planned."""
-    plan, outcome = result.plan, result.outcome
-    if plan is None:
-        return
-    yield from _conditions(plan.problems)
-    denials = [code for code in result.codes if code in DENIALS]
-    status = denials[-1] if denials else None
-    for refusal in outcome.refused if outcome else ():
-        refused = (("key", refusal.key), ("status", status), ("reason", refusal.text))
-        yield Condition("label refused", "label accepted again", refused)
-    for foreign in (outcome or plan).left_alone:
-        owner = ", ".join(foreign.managers)
-        left = (("key", foreign.key), ("owner", owner), ("value", foreign.value))
-        yield Condition("label left to its owner", "label no longer left to its owner", left)
+        self._conditions.update([*self._observed, *self._applied])

@@ -36,11 +36,6 @@ def backend(seen: Observation) -> list[PortRole]:
     return [role for role in seen.ports if role.backend]
 
 
-def links(seen: Observation) -> tuple[Link, ...]:
-    """Return the far ends of the backend ports, Ethernet ports first."""
-    return (*document.links_of(seen.lldp), *document.links_of(seen.ib))
-
-
 def success(seen: Observation, source: str) -> bool | None:
     """Return False for a source that failed; None for one that is switched off."""
     return None if source in seen.off else not isinstance(getattr(seen, source), Failed)
@@ -59,12 +54,7 @@ def ports(seen: Observation) -> Iterable[Sample]:
 
 def port_info(seen: Observation) -> Iterable[Sample]:
     """Return the identity of each backend port; each leg of a bond has its own netdev."""
-    for role in backend(seen):
-        device, port = role.device, role.port
-        netdev = role.leg or port.netdev
-        name = netdev.name if netdev else None
-        place = (role.interface, device.name, str(port.number), device.pci, name)
-        yield (*place, port.link_layer, device.hca_type, device.board_id, device.fw_ver), 1
+    return [(_identity(role), 1) for role in backend(seen)]
 
 
 def port_state(seen: Observation) -> Iterable[Sample]:
@@ -101,12 +91,12 @@ def suspect_rates(seen: Observation) -> Iterable[Sample]:
 
 def neighbors(seen: Observation) -> Iterable[Sample]:
     """Count the neighbors of each port."""
-    return [((link.interface,), len(link.neighbors)) for link in links(seen)]
+    return [((link.interface,), len(link.neighbors)) for link in document.links_of(seen)]
 
 
 def neighbor_info(seen: Observation) -> Iterable[Sample]:
     """Return the names of each neighbor; labels are rendered from the selected one."""
-    for link in links(seen):
+    for link in document.links_of(seen):
         for rank, neighbor in enumerate(link.neighbors[:MAX_NEIGHBORS]):
             yield (link.interface, *_neighbor(neighbor), "false" if rank else "true"), 1
 
@@ -114,7 +104,7 @@ def neighbor_info(seen: Observation) -> Iterable[Sample]:
 def neighbor_missing(seen: Observation) -> Iterable[Sample]:
     """Return the NeighborReason of each port without neighbor."""
     known = set(NeighborReason)
-    for link in links(seen):
+    for link in document.links_of(seen):
         if link.missing:
             yield (link.interface, link.missing if link.missing in known else OTHER), 1
 
@@ -128,6 +118,22 @@ def source_problems(seen: Observation) -> Iterable[Sample]:
     """Count the failed reads and malformed values of each source."""
     found = Counter(problem.source for problem in seen.problems)
     return [((source,), found[source]) for source in PROBLEM_SOURCES]
+
+
+def _identity(role: PortRole) -> tuple[str | None, ...]:
+    device, port = role.device, role.port
+    netdev = role.leg or port.netdev
+    return (
+        role.interface,
+        device.name,
+        str(port.number),
+        device.pci,
+        netdev.name if netdev else None,
+        port.link_layer,
+        device.hca_type,
+        device.board_id,
+        device.fw_ver,
+    )
 
 
 def _neighbor(neighbor: Neighbor) -> tuple[str | None, ...]:

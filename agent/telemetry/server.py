@@ -8,10 +8,8 @@ since clients may be slow, hostile or many:
   connections within its few milliseconds are needed to displace it.
 - A connection carries one request of at most MAX_REQUEST_BYTES. One deadline covers the TLS
   handshake, the request and the response, however many small pieces they come in.
-- One /metrics response is rendered at a time, so that many scrapers together take no more of the
-  interpreter from the loop than one.
-- The threads share no lock with the loop: they read Status and the Metrics' immutable snapshot.
-- A request causes no log line and no DNS look-up.
+- A request causes no log line and no DNS look-up, and takes no lock of the loop
+  (agent/telemetry/pages.py).
 
 An address that is not there yet is waited for: a node's address may appear after its pods start,
 and an IPv6 address is unusable until duplicate address detection ends. Any other error at the
@@ -33,20 +31,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler
 
-from prometheus_client import make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from agent.errors import Unavailable
+from agent.telemetry.pages import Pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from prometheus_client import CollectorRegistry
 
     from agent.telemetry.status import Status
-
-    Environ = dict[str, Any]
-    Response = tuple[str, list[tuple[str, str]], bytes]  # status line, headers, body
 
 MAX_CONNECTIONS = 16
 MAX_REQUEST_BYTES = 8192  # request line and headers
@@ -56,7 +49,6 @@ ACCEPT_PAUSE = 1.0  # seconds without new connections while descriptors or memor
 BIND_INTERVAL, MAX_BIND_INTERVAL = 1.0, 60.0  # seconds between attempts to bind, doubling
 POLL_INTERVAL = 3600.0  # seconds of socketserver's select; connections and stop() wake it up
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-PLAIN = ("Content-Type", "text/plain; charset=utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +90,7 @@ class Server:
         self._tls = tls.context() if tls else None
         self._stop = threading.Event()
         self._http: _HttpServer | None = None
-        try:
-            self._bind()
-        except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise Unavailable(self.fault) from error
+        self._bind_or_wait()
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()
 
@@ -113,68 +101,43 @@ class Server:
             self._http.stop()
         self._thread.join()
 
+    def _bind_or_wait(self) -> None:
+        """Bind, or leave that to the thread if the address does not exist yet."""
+        try:
+            self._bind()
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise Unavailable(self.fault) from error
+
     def _bind(self) -> None:
         try:
             http = _HttpServer(self.address, self._pages, self._request_timeout, self._tls)
         except OSError as error:
-            host, port = self.address
-            # The error's own text has the address once more.
-            reason = os.strerror(error.errno or 0)
-            self.fault = f"cannot serve metrics on {host or '*'} port {port}: {reason}"
+            self.fault = _fault(self.address, error)
             raise
         self.address, self.fault = (str(http.server_name), http.server_port), ""
         self._http = http
 
     def _serve(self) -> None:
+        self._bind_later()
+        if self._http and self._stop.is_set():
+            self._http.server_close()
+        elif self._http:
+            self._http.serve_forever(POLL_INTERVAL)
+
+    def _bind_later(self) -> None:
+        """Try to bind until that succeeds or the server is closed."""
         interval = BIND_INTERVAL
-        while self._http is None:
-            if self._stop.wait(interval):
-                return
+        while self._http is None and not self._stop.wait(interval):
             interval = min(2 * interval, MAX_BIND_INTERVAL)
             with suppress(OSError):
                 self._bind()
-        if self._stop.is_set():
-            self._http.server_close()
-        else:
-            self._http.serve_forever(POLL_INTERVAL)
 
 
-class Pages:
-    """The WSGI application."""
-
-    def __init__(self, registry: CollectorRegistry, status: Status) -> None:
-        # Compression would add a third to the CPU time of a scrape (benchmarks/metrics_cost.py).
-        self._exposition = make_wsgi_app(registry, disable_compression=True)
-        self._rendering = threading.Lock()
-        self._probes = {"/healthz": status.health, "/readyz": status.readiness}
-
-    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
-        """Answer GET, and HEAD with the same headers."""
-        status, headers, body = self._response(environ)
-        start_response(status, [*headers, ("Content-Length", str(len(body)))])
-        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
-
-    def _response(self, environ: Environ) -> Response:
-        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
-            return "405 Method Not Allowed", [PLAIN, ("Allow", "GET, HEAD")], b"GET or HEAD\n"
-        path = environ["PATH_INFO"]
-        if path == "/metrics":
-            return self._metrics({**environ, "REQUEST_METHOD": "GET"})
-        if path in self._probes:
-            well, text = self._probes[path]()
-            return "200 OK" if well else "503 Service Unavailable", [PLAIN], text.encode()
-        return "404 Not Found", [PLAIN], b"/metrics, /healthz or /readyz\n"
-
-    def _metrics(self, environ: Environ) -> Response:
-        """Render the registry in the format that the client accepts."""
-        head: list[tuple[str, list[tuple[str, str]]]] = []
-        try:
-            with self._rendering:
-                chunks = self._exposition(environ, lambda *of: head.append(of))
-            return (*head[0], b"".join(chunks))
-        except Exception as error:  # noqa: BLE001 - a bug in one metric must not end the thread
-            text = f"cannot render the metrics: {type(error).__name__}\n"
-            return "500 Internal Server Error", [PLAIN], text.encode()
+def _fault(address: tuple[str, int], error: OSError) -> str:
+    host, port = address
+    reason = os.strerror(error.errno or 0)  # the error's own text has the address once more
+    return f"cannot serve metrics on {host or '*'} port {port}: {reason}"
 
 
 class _TooLargeError(Exception):

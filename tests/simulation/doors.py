@@ -26,6 +26,7 @@ from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
+from agent.lldp.reception import LldpNeighbors
 from agent.nvml.poller import NvmlPoller
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.telemetry.collector import registry
@@ -85,10 +86,9 @@ def assemble(world: World, life: int) -> Loop:
         _Root(world),
         clock,
         "n1",
-        frames=ears,
+        lldp_neighbors=LldpNeighbors(ears, table),
         ask_smp=smps,
         gpus=gpus,
-        neighbors=table,
         readers=DeviceReaders(clock=clock, worker=InlineWorker),
     )
 
@@ -104,7 +104,7 @@ def assemble(world: World, life: int) -> Loop:
             port_states=_Ports(),
             inbox=ears,
             pollers=(gpus, smps),
-            observer=Observer(host, Naming(), (), variant.hold, wall),
+            observer=Observer(host, table, Naming(), (), variant.hold, wall),
             reconciler=Reconciler(helpers.kube, "n1", keys),
             schedule=Schedule(variant.settings, clock(), chance),
             reporter=Reporter(

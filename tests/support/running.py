@@ -22,6 +22,7 @@ from agent.labels.table import Naming
 from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
+from agent.lldp.reception import LldpNeighbors
 from agent.nvml.domain import POLL_INTERVAL
 from agent.nvml.poller import NvmlPoller
 from agent.snapshot.tree import MemoryStore, Tree
@@ -147,7 +148,8 @@ class World:
             NvmlPoller(self._ask_nvml, POLL_INTERVAL, BackgroundTask(self._now, self._notify)),
             SmpPoller(self._ask_smp, task=BackgroundTask(self._now, self._notify)),
         )
-        host = Host(self, clock, "n1", frames=ears, ask_smp=smps, gpus=gpus, neighbors=table)
+        neighbors = LldpNeighbors(ears, table)
+        host = Host(self, clock, "n1", lldp_neighbors=neighbors, ask_smp=smps, gpus=gpus)
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
         voice = Reporter(
@@ -156,7 +158,7 @@ class World:
         return Loop(
             Components(
                 clock, self, _Ports(self), ears, (gpus, smps),
-                Observer(host, Naming(), sources, settings.hold, self._wall),
+                Observer(host, table, Naming(), sources, settings.hold, self._wall),
                 Reconciler(self.api, "n1", keys, dry_run),
                 Schedule(settings, clock(), random.Random(1).random),  # noqa: S311 - a simulation
                 voice,

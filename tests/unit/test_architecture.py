@@ -32,6 +32,7 @@ IO = {
     "helper.forkserver",
     "helper.main",
     "helper.process",
+    "helper.streams",
     "infiniband.query",
     "infiniband.umad",
     "kube.client",
@@ -57,6 +58,7 @@ BASE = {"errors", "metric", "model", "text"}
 # What a package or top-level module may import besides BASE and itself.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "exits": set(),
     "metric": set(),
     "model": set(),
     "text": set(),
@@ -95,6 +97,7 @@ MAX_LINES = 350
 THIRD_PARTY = {
     "cli",
     "events.uevents",
+    "exits",
     "kube.client",
     "nvml.library",
     "options",
@@ -103,6 +106,7 @@ THIRD_PARTY = {
     "snapshot.archive",
     "telemetry.collector",
     "telemetry.log",
+    "telemetry.pages",
     "telemetry.server",
 }
 

@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from agent.output.formats import FORMATS
-from agent.output.table import WIDTH, render
+from agent.output.ports import WIDTH
+from agent.output.table import render
 from tests.support.machines import MACHINES, document_of
 
 if TYPE_CHECKING:

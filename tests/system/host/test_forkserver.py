@@ -17,6 +17,7 @@ import pytest
 from agent.errors import Unavailable
 from agent.helper import process as child
 from agent.helper.forkserver import ForkServer
+from agent.helper.streams import close_pipes
 from agent.nvml.queries import by_fork_server
 from benchmarks import cost
 from tests.support import stand_in_nvml
@@ -78,7 +79,7 @@ def watched() -> Iterator[Callable[..., Watched]]:
     yield make
     for helper in (helper for one in made for helper in one.helpers):
         helper.kill()
-        child.close_pipes(helper)
+        close_pipes(helper)
         helper.wait(5)
 
 

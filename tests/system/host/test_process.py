@@ -21,6 +21,7 @@ import agent
 from agent.errors import Unavailable
 from agent.helper import process as child
 from agent.helper.process import HelperProcesses
+from agent.helper.streams import close_pipes
 from agent.infiniband import smp
 from tests.support import stand_in
 from tests.support.processes import runs
@@ -289,7 +290,7 @@ def test_running_helpers_are_known(tmp_path: Path) -> None:
     assert os.getsid(process.pid) == process.pid
     child.kill_group(process)
     assert child.wait(process, 5) == -signal.SIGKILL
-    child.close_pipes(process)
+    close_pipes(process)
     assert process.pid not in child.known_pids()
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.kube.apply import Outcome
+    from agent.kube.session import Outcome
     from agent.kube.transport import Kube, Request
     from tests.support.kube.cluster import Cluster
 

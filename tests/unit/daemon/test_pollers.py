@@ -17,7 +17,7 @@ def test_every_poller_of_the_table_replaces_its_query() -> None:
     host, found = pollers(live, {"gpu_interval": 60.0}, BackgroundTask)
     assert [poller.source for poller in found] == ["ib", "nvml"]
     assert [id(host.ask_smp), id(host.gpus)] == [id(poller) for poller in found]
-    assert (host.frames, host.private_flags) == (live.frames, live.private_flags)
+    assert (host.lldp_neighbors, host.private_flags) == (live.lldp_neighbors, live.private_flags)
     assert host.ask_smp([("mlx5_0", 1)])["ports"][0]["error"] == "no-answer"
     with pytest.raises(Unavailable, match="not asked yet"):
         host.gpus()

@@ -11,19 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Unavailable
-from agent.kube.apply import (
-    FAMILIES,
-    Outcome,
-    Refusal,
-    Taken,
-    apply,
-    get_node,
-    list_nodes,
-    run_negotiation,
-)
+from agent.kube.apply import apply, get_node, list_nodes, run_negotiation
 from agent.kube.errors import KINDS, Answer, Cause, Failure
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field
+from agent.kube.managed_fields import ANNOTATION, FAMILIES, LABEL, Field
 from agent.kube.plan import ForeignField, plan
+from agent.kube.session import Outcome, Refusal, Taken
 from tests.support.api_server import (
     Server,
     a_plan,
@@ -190,8 +182,22 @@ def test_a_denial_that_names_a_key(status: int) -> None:
     server = Server({SPEED: "1G"}, first=[denial(f"we do not like {SPEED}.", status)])
     outcome = settle(server, ALL)
     assert server.labels() == {**ALL, SPEED: "1G"}
-    assert outcome.refused == (Refusal(SPEED, f"we do not like {SPEED}."),)
+    assert outcome.refused == (Refusal(SPEED, status, f"we do not like {SPEED}."),)
     assert (set(outcome.back_off), outcome.requests) == ({SPEED}, 2)
+
+
+def test_denials_with_different_statuses() -> None:
+    """A refusal has the status of the denial that named its key."""
+    server = Server(first=[denial(f"not {SPEED}", 403), denial(f"not {FLAVOR}", 422)])
+    refused = settle(server, ALL).refused
+    assert refused == (Refusal(FLAVOR, 422, f"not {FLAVOR}"), Refusal(SPEED, 403, f"not {SPEED}"))
+
+
+def test_a_denial_without_a_message() -> None:
+    """Its text is the status."""
+    server = Server(denies=lambda key: key == SPEED, first=[denial("")])
+    found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "ib"}), KEYS)
+    assert run_negotiation(found, server).refused == (Refusal(FLAVOR, 422, "status 422"),)
 
 
 def test_a_denial_that_names_a_key_in_its_causes() -> None:

@@ -51,6 +51,14 @@ def test_malformed_metadata(part: str, odd: object) -> None:
     assert labels_of(planned(odd_one, {FLAVOR: "roce"})) == {FLAVOR: "roce"}
 
 
+def test_a_manager_of_an_absent_label() -> None:
+    """An accelerator label that managedFields list and the Node lacks is applied."""
+    odd_one = node({}, {"other": {ACCELERATOR_KEY: "b.2"}})
+    del odd_one["metadata"]["labels"][ACCELERATOR_KEY]
+    found = planned(odd_one, {ACCELERATOR_KEY: "a.1"})
+    assert (found.added, found.left_alone) == ({ACCELERATOR_KEY: "a.1"}, ())
+
+
 def test_a_fresh_node() -> None:
     """A Node without labels of the agent gets all of them."""
     found = planned(node(observed=None), {FLAVOR: "roce", SPEED: "3200G"})

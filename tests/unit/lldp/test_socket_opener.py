@@ -16,6 +16,7 @@ from agent.host import Host
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener
+from agent.lldp.reception import LldpNeighbors
 from agent.lldp.rtnl_worker import RtnlWorker
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
@@ -91,9 +92,8 @@ class Kernel:
 
     def links(self, inbox: FrameInbox, *netdevs: str) -> dict[str, Link]:
         """Observe: the links of backend ports with these netdevs."""
-        host = Host(
-            root=Tree(MemoryStore({}), {}), clock=time.time, frames=inbox, neighbors=self.table
-        )
+        neighbors = LldpNeighbors(inbox, self.table)
+        host = Host(Tree(MemoryStore({}), {}), time.time, lldp_neighbors=neighbors)
         outcome = lldp.read(host, tuple(map(role, netdevs))).outcome
         assert isinstance(outcome, Seen)
         return {link.interface: link for link in outcome.value}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from agent.model import NeighborReason
-from agent.output.table import MAX_NAMES, WIDTH, render
+from agent.output.ports import WIDTH
+from agent.output.table import MAX_NAMES, render
 
 PORT: dict[str, Any] = {
     "interface": "ibp0",

@@ -18,6 +18,7 @@ from agent.infiniband.anonymize import FACTORY
 from agent.infiniband.smp import Attribute
 from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
+from agent.lldp.reception import LldpNeighbors
 from agent.output.document import Choices
 from agent.output.document import document as document_of
 from agent.snapshot import capture
@@ -233,7 +234,9 @@ def host(files: Mapping[str, bytes]) -> Host:
         clock=lambda: NOW,
         name="gpu-host-77",
         kernel="6.1.0",
-        frames=lambda netdevs: ([frame for frame in heard if frame.netdev in netdevs], {}),
+        lldp_neighbors=LldpNeighbors(
+            lambda netdevs: ([frame for frame in heard if frame.netdev in netdevs], {})
+        ),
         ask_smp=lambda ports: {
             "ports": [one for one in describing() if (one["device"], one["port"]) in ports]
         },

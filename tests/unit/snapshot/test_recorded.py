@@ -15,6 +15,8 @@ from agent.host import Host
 from agent.infiniband import smp
 from agent.lldp import pcap
 from agent.lldp.frame import Frame
+from agent.lldp.reception import LldpNeighbors
+from agent.model import Netdev
 from agent.output.document import Choices, document
 from agent.snapshot import capture
 from agent.snapshot.recorded import recording
@@ -26,7 +28,7 @@ from tests.support.recordings import lldp_of, loaded, recorded, smps_of
 from tests.support.smps import LEAF, RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 pytest.importorskip("scapy")
@@ -88,7 +90,14 @@ def host(files: Mapping[str, bytes], **io: Any) -> Host:
 
 
 def hearing(*frames: Frame, refused: dict[str, str] | None = None) -> Any:
-    return lambda netdevs: ([one for one in frames if one.netdev in netdevs], refused or {})
+    """Reception of these frames, with a neighbor table of its own."""
+    return LldpNeighbors(
+        lambda netdevs: ([one for one in frames if one.netdev in netdevs], refused or {})
+    )
+
+
+def netdev(name: str) -> Netdev:
+    return Netdev(name, 100_000, "up", None, default_route=False)
 
 
 def answering(*answers: dict[str, Any]) -> Any:
@@ -233,7 +242,7 @@ def test_what_came_before_the_break_counts() -> None:
     files = tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"})
     data = pcap.write([Frame("eth0", NOW - 1, SPOKEN), Frame("eth0", NOW, SPOKEN)])[:-1]
     io = loaded(MemoryStore({"lldp/eth0.pcap": data}))
-    found = report(host(files, frames=lldp_of(io).frames))
+    found = report(host(files, lldp_neighbors=LldpNeighbors(lldp_of(io).frames)))
     assert [row["port_id"] for row in found["neighbors"]] == ["swp1"]
     assert [
         problem["subject"] for problem in found["problems"] if "breaks off" in problem["text"]
@@ -308,11 +317,12 @@ def test_any_answer_is_a_neighbor_or_a_reason(changes: dict[str, Any]) -> None:
 def test_recording_changes_nothing() -> None:
     """Who records sees what is there, and what is refused stays refused."""
     frame = Frame("eth0", NOW, SPOKEN)
-    live = host({}, frames=hearing(frame, refused={"eth1": "ENODEV"}), ask_smp=answering(answer()))
-    live = replace(live, private_flags=lambda netdev: {netdev: True})
+    live = host({}, ask_smp=answering(answer()), private_flags=lambda netdev: {netdev: True})
+    live = replace(live, lldp_neighbors=hearing(frame, refused={"eth1": "ENODEV"}))
     taped, io = recording(live)
-    assert taped.frames
-    assert taped.frames({"eth0": True, "eth1": True}) == ([frame], {"eth1": "ENODEV"})
+    assert taped.lldp_neighbors
+    reception = taped.lldp_neighbors([netdev("eth0"), netdev("eth1")], taped.clock)
+    assert (reception.frames, reception.errors) == ((frame,), {"eth1": "ENODEV"})
     assert taped.ask_smp([("mlx5_0", 1)]) == {"ports": [answer()]}
     assert taped.private_flags("eth0") == {"eth0": True}
     assert io == recorded(
@@ -340,28 +350,28 @@ def test_a_shut_door_stays_shut_while_recording() -> None:
     def shut(_subject: object) -> Any:
         raise Unavailable("CAP_NET_RAW is missing")
 
-    taped, io = recording(host({}, frames=shut, ask_smp=shut))
-    assert taped.frames
-    with pytest.raises(Unavailable, match="CAP_NET_RAW"):
-        taped.frames({"eth0": True})
+    taped, io = recording(host({}, lldp_neighbors=LldpNeighbors(shut), ask_smp=shut))
+    assert taped.lldp_neighbors
+    (problem,) = taped.lldp_neighbors([netdev("eth0")], taped.clock).problems
+    assert problem.text == "CAP_NET_RAW is missing"
     with pytest.raises(Unavailable, match="CAP_NET_RAW"):
         taped.ask_smp([("mlx5_0", 1)])
     assert io == recorded(listening=True)
 
 
-HOSTS: dict[str, Host] = {
-    "RoCE": host(
+HOSTS: dict[str, Callable[[], Host]] = {
+    "RoCE": lambda: host(
         tree(
             {"mlx5_0": ROCE, "mlx5_1": ROCE, "mlx5_2": ROCE},
             {"mlx5_0": "eth0", "mlx5_1": "eth1", "mlx5_2": "eth2"},
         ),
-        frames=hearing(
+        lldp_neighbors=hearing(
             *(Frame("eth0", NOW - 60 + number / 3, case.data) for number, case in enumerate(CASES)),
             Frame("eth1", NOW - 2, SPOKEN[:30]),
         ),
         private_flags=lambda netdev: {"disable-fw-lldp": netdev != "eth2"},
     ),
-    "InfiniBand": host(
+    "InfiniBand": lambda: host(
         tree({f"mlx5_{number}": IB for number in range(4)}),
         ask_smp=answering(
             answer("mlx5_0"),
@@ -381,9 +391,9 @@ HOSTS: dict[str, Host] = {
 def test_a_capture_replays_to_the_same_document(name: str, tmp_path: Path) -> None:
     """Neighbours, reasons and problems; only what could not be asked for is said to be missing."""
     live = HOSTS[name]
-    captured, _ = capture.record(replace(live, neighbors=Host(live.root, live.clock).neighbors))
+    captured, _ = capture.record(live())
     capture.write(captured, str(tmp_path / "node"))
-    expected = report(replace(live, neighbors=Host(live.root, live.clock).neighbors))
+    expected = report(live())
     assert report(replay(str(tmp_path / "node"))) == expected
     assert expected["neighbors"]
     assert expected["missing_neighbors"]

@@ -69,6 +69,33 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path, path: str, words: str) -
     assert line.startswith(f"bwagent: {tmp_path / path}: {words}")
 
 
+NO_SNAPSHOTS: dict[str, tuple[Snapshot, str]] = {
+    "files, folders and a link": (
+        {"hostname": b"node-17\n", "ssl/certs": None, "mtab": "../proc/self/mounts"},
+        "no snapshot: neither a sys folder nor the devices of class/infiniband are in it",
+    ),
+    "links only": (
+        {"mlx5_0": "../../devices/pci0000:16/0000:18:00.0/infiniband/mlx5_0", "mlx5_1": "nowhere"},
+        "no snapshot: only links, whose targets are not in it (cp -rL copies the targets)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NO_SNAPSHOTS)
+def test_a_folder_that_is_no_snapshot_is_described_truly(tmp_path: Path, kind: str) -> None:
+    """A folder such as /etc is no class folder copied without its devices."""
+    content, words = NO_SNAPSHOTS[kind]
+    folder = lay(tmp_path / "folder", content)
+    assert complaint(bwagent("probe", "--replay", folder)).strip() == f"bwagent: {folder}: {words}"
+
+
+@pytest.mark.skipif(not Path("/sys").is_mount(), reason="no sysfs is mounted at /sys")
+def test_the_root_of_this_machine_is_no_snapshot() -> None:
+    """Its sys is live: a replay would read devices without a deadline, one after the other."""
+    with pytest.raises(Malformed, match=r"^/: no snapshot: its sys is a mounted file system"):
+        replay("/")
+
+
 def test_an_empty_sys_is_no_observation(tmp_path: Path) -> None:
     """The report says so, no speed is made up, and the exit code is 1."""
     finished = bwagent("probe", "--replay", lay(tmp_path / "hollow", {"sys": None}), "-o", "json")

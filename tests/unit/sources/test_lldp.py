@@ -12,6 +12,7 @@ from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
+from agent.lldp.reception import LldpNeighbors
 from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
@@ -64,9 +65,8 @@ class Node:
         return Host(
             root=Tree(MemoryStore({}), {}),  # which the source never reads
             clock=lambda: self.now,
-            frames=self._frames,
+            lldp_neighbors=LldpNeighbors(self._frames, self.table),
             private_flags=lambda name: self.flags.get(name, {}),
-            neighbors=self.table,
         )
 
     def send(self, name: str, data: bytes, when: float | None = None) -> None:
@@ -243,7 +243,7 @@ def test_not_listened() -> None:
     is down.
     """
     node = Node()
-    unread = replace(node.host(), frames=None)
+    unread = replace(node.host(), lldp_neighbors=None)
     outcome = lldp.read(unread, (ETH0, role("mlx5_1", of=netdev("eth1", "down")))).outcome
     assert isinstance(outcome, Seen)
     assert [(link.missing, link.hold) for link in outcome.value] == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.events.event import Event
-from tests.support.kernel_tree import HOME, hca
+from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.running import Api, World
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ IB = hca("ibp0", A) | hca("ibp1", B)
 PORT = f"{HOME}/{B}/infiniband/ibp1/ports/1"
 HUP = Event("signal", "SIGHUP")
 SPEED = "backend.coreweave.cloud/speed.current"
+FLAVOR = "backend.coreweave.cloud/flavor"
 
 
 def lines(world: World, *words: str) -> list[str]:
@@ -63,6 +64,20 @@ def test_a_problem_begins_changes_and_ends() -> None:
     assert end.startswith("info rdma problem resolved subject=/")
 
 
+def test_a_held_label_is_logged_with_its_reason() -> None:
+    """After a minute; when the hold expires the reason is in both lines of the removal."""
+    world = World(IB).run(30)
+    world.at(0, HUP, do=lambda: world.remove(CLASS))
+    world.run(100)
+    text = "its source could not be read"
+    held = f'info label held key={FLAVOR} value=infiniband reason="source-failed: {text}"'
+    assert lines(world, "label held", FLAVOR) == [held]
+    world.run(600)
+    [expired, removed] = lines(world, FLAVOR)
+    assert expired.endswith(f'hold=600s reason="source-failed: {text}"')
+    assert removed.endswith(f'reason="not observed for 600 s: {text}"')
+
+
 def test_events_that_are_unavailable() -> None:
     """A line at the beginning and at the end."""
     world = World(IB)
@@ -94,6 +109,23 @@ def test_a_refused_label() -> None:
     world.api.trouble = lambda _request: None
     world.run(7200)
     assert lines(world, "label accepted again") == [f"info label accepted again key={SPEED}"]
+
+
+def test_labels_refused_with_different_statuses() -> None:
+    """Each line has the status of its own key."""
+    flavor = "backend.coreweave.cloud/flavor"
+
+    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+        labels = request.get("body", {}).get("metadata", {}).get("labels", {})
+        if SPEED in labels:
+            return {"status": 403, "message": f"not {SPEED}"}
+        return {"status": 422, "message": f"not {flavor}"} if flavor in labels else None
+
+    world = World(IB, api=Api(trouble=refuse)).run(50)
+    assert lines(world, "label refused") == [
+        f'warning label refused key={flavor} status=422 reason="not {flavor}"',
+        f'warning label refused key={SPEED} status=403 reason="not {SPEED}"',
+    ]
 
 
 def test_an_api_server_that_is_away() -> None:

@@ -1,0 +1,70 @@
+"""The front end: the Ethernet devices that carry a default route, and so are not the backend.
+
+/proc/net/route and /proc/net/ipv6_route name the netdevs of the default routes
+(`default_route_netdevs`); agent/sources/netdev.py follows them down the bonds, bridges and VLANs to
+the netdev of a port (`Netdev.default_route`); `front_end` decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.sysfs import parse as kernel
+from agent.sysfs.reader import TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from agent.model import RdmaPort
+    from agent.sources.interfaces import DevicePort
+    from agent.sysfs.reader import Reader
+
+    Routed = frozenset[str]  # netdevs of the default routes
+
+ROUTES = (
+    ("proc/net/route", kernel.ipv4_default_netdevs),
+    ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
+)
+
+
+def default_route_netdevs(reader: Reader) -> Routed | None:
+    """Read the netdevs of the default routes; None if a table exists and cannot be read."""
+    before = len(reader.problems)
+    found = _netdevs_of_tables(reader)
+    if any(problem.error for problem in reader.problems[before:]):
+        return None
+    return found - {"lo"}
+
+
+def _netdevs_of_tables(reader: Reader) -> Routed:
+    tables = (reader.value(path, parse, TABLE) for path, parse in ROUTES)
+    return frozenset().union(*filter(None, tables))
+
+
+def front_end(data_ports: Collection[DevicePort], previous: Collection[str] | None) -> set[str]:
+    """Return the names of the devices that carry a default route, if any other remains.
+
+    If every device carries one, the node has one network for everything, and none is the front end.
+    But if the set of devices is incomplete (`previous`, the interfaces that have labels, is given),
+    only the devices that had labels are taken for the backend. Example: of eth0 (default route) and
+    a backend NIC that cannot be read, eth0 remains the front end.
+    """
+    routed = _with_default_route(data_ports)
+    if any(one.device.name not in routed for one in data_ports):
+        return routed
+    if previous is None:
+        return set()
+    return {name for name in routed if not _had_labels(name, previous)}
+
+
+def _with_default_route(data_ports: Collection[DevicePort]) -> set[str]:
+    return {one.device.name for one in data_ports if _carries_default_route(one.port)}
+
+
+def _carries_default_route(port: RdmaPort) -> bool:
+    return any(netdev.default_route for netdev in (port.netdev, *port.legs) if netdev)
+
+
+def _had_labels(device: str, previous: Collection[str]) -> bool:
+    """Return True if the device, or one of its ports (`{device}-{port}`), had labels."""
+    return any(interface == device or interface.startswith(f"{device}-") for interface in previous)

@@ -1,0 +1,98 @@
+"""Conditions: states that last. A log line marks the beginning, each change, and the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from agent.kube.plan import ForeignField
+    from agent.kube.reconcile import Result
+    from agent.kube.session import Refusal
+    from agent.model import Problem
+    from agent.telemetry.log import Log, Value
+
+
+class Condition(NamedTuple):
+    """A state that lasts, by the message of its beginning and its subject."""
+
+    begin: str  # message
+    end: str  # message
+    fields: tuple[tuple[str, Value], ...]  # the first is the subject
+
+    @property
+    def identity(self) -> tuple[str, Value]:
+        """The part that stays as it is while the other fields change."""
+        return self.begin, self.fields[0][1]
+
+
+class ConditionLog:
+    """Logs the conditions that began, changed or ended."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._logged: dict[tuple[str, Value], Condition] = {}
+
+    def update(self, conditions: Iterable[Condition]) -> None:
+        """Take over all present conditions."""
+        before, self._logged = self._logged, {one.identity: one for one in conditions}
+        for identity, one in before.items():
+            if identity not in self._logged:
+                self._end(one)
+        for identity, one in self._logged.items():
+            if before.get(identity) != one:
+                self._log.warning(one.begin, **dict(one.fields))
+
+    def _end(self, condition: Condition) -> None:
+        self._log.info(condition.end, **dict(condition.fields[:1]))
+
+
+def of_problems(problems: Iterable[Problem]) -> list[Condition]:
+    """Return one condition per source and subject; several texts of one are joined."""
+    texts: dict[tuple[str, str], list[str]] = {}
+    for problem in problems:
+        text = f"{problem.error}: {problem.text}" if problem.error else problem.text
+        texts.setdefault((problem.source, problem.subject), []).append(text)
+    return [_problem(*subject, "; ".join(found)) for subject, found in texts.items()]
+
+
+def of_monitors(unavailable: Mapping[str, str]) -> list[Condition]:
+    """Return a condition for each event monitor that has a reason for being unavailable."""
+    return [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
+
+
+def of_result(result: Result) -> list[Condition]:
+    """Return the conditions of labels that the Node has not as planned."""
+    plan, outcome = result.plan, result.outcome
+    if plan is None:
+        return []
+    return [
+        *of_problems(plan.problems),
+        *(_refused(refusal) for refusal in (outcome.refused if outcome else ())),
+        *(_left_alone(foreign) for foreign in (outcome or plan).left_alone),
+    ]
+
+
+def _problem(source: str, subject: str, reason: str) -> Condition:
+    fields = (("subject", subject), ("reason", reason))
+    return Condition(f"{source} problem", f"{source} problem resolved", fields)
+
+
+def _unavailable(name: str, reason: str) -> Condition:
+    return Condition(
+        "events unavailable, polling instead",
+        "events available again",
+        (("monitor", name), ("reason", reason)),
+    )
+
+
+def _refused(refusal: Refusal) -> Condition:
+    fields = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
+    return Condition("label refused", "label accepted again", fields)
+
+
+def _left_alone(foreign: ForeignField) -> Condition:
+    owner = ", ".join(foreign.managers)
+    fields = (("key", foreign.key), ("owner", owner), ("value", foreign.value))
+    return Condition("label left to its owner", "label no longer left to its owner", fields)

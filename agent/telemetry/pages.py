@@ -1,0 +1,71 @@
+"""The pages of the metrics server: a WSGI application over the registry and the status.
+
+- One /metrics response is rendered at a time, so that many scrapers together take no more of the
+  interpreter from the loop than one.
+- A request takes no lock of the loop: it reads Status and the Metrics' immutable snapshot.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import make_wsgi_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from prometheus_client import CollectorRegistry
+
+    from agent.telemetry.status import Status
+
+    Environ = dict[str, Any]
+    Headers = list[tuple[str, str]]
+    Response = tuple[str, Headers, bytes]  # status line, headers, body
+
+PLAIN = ("Content-Type", "text/plain; charset=utf-8")
+
+
+class Pages:
+    """The WSGI application."""
+
+    def __init__(self, registry: CollectorRegistry, status: Status) -> None:
+        # Compression would add a third to the CPU time of a scrape (benchmarks/metrics_cost.py).
+        self._exposition = make_wsgi_app(registry, disable_compression=True)
+        self._rendering = threading.Lock()
+        self._probes = {"/healthz": status.health, "/readyz": status.readiness}
+
+    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
+        """Answer GET, and HEAD with the same headers."""
+        status, headers, body = self._response(environ)
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
+
+    def _response(self, environ: Environ) -> Response:
+        path = environ["PATH_INFO"]
+        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            return "405 Method Not Allowed", [PLAIN, ("Allow", "GET, HEAD")], b"GET or HEAD\n"
+        if path == "/metrics":
+            return self._metrics({**environ, "REQUEST_METHOD": "GET"})
+        if path in self._probes:
+            return _probe(*self._probes[path]())
+        return "404 Not Found", [PLAIN], b"/metrics, /healthz or /readyz\n"
+
+    def _metrics(self, environ: Environ) -> Response:
+        """Render the registry in the format that the client accepts."""
+        try:
+            return self._rendered(environ)
+        except Exception as error:  # noqa: BLE001 - a bug in one metric must not end the thread
+            text = f"cannot render the metrics: {type(error).__name__}\n"
+            return "500 Internal Server Error", [PLAIN], text.encode()
+
+    def _rendered(self, environ: Environ) -> Response:
+        head: list[tuple[str, Headers]] = []
+        with self._rendering:
+            chunks = self._exposition(environ, lambda *of: head.append(of))
+        return (*head[0], b"".join(chunks))
+
+
+def _probe(succeeded: bool, text: str) -> Response:
+    status = "200 OK" if succeeded else "503 Service Unavailable"
+    return status, [PLAIN], text.encode()
