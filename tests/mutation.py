@@ -35,7 +35,7 @@ UNITS = {
     "tests/unit/infiniband/test_node_description.py": ("agent/infiniband/node_description.py",),
     "tests/unit/infiniband/test_smp.py": ("agent/infiniband/smp.py",),
     "tests/unit/kube/test_annotation.py": ("agent/kube/annotation.py",),
-    "tests/unit/kube/test_apply.py": ("agent/kube/apply.py",),
+    "tests/unit/kube/test_apply.py": ("agent/kube/apply.py", "agent/kube/session.py"),
     "tests/unit/kube/test_managed_fields.py": ("agent/kube/managed_fields.py",),
     "tests/unit/kube/test_plan.py": ("agent/kube/plan.py",),
     "tests/unit/labels/test_*.py": ("agent/labels/*.py",),
@@ -43,7 +43,10 @@ UNITS = {
     "tests/unit/lldp/test_neighbors.py": ("agent/lldp/neighbors.py",),
     "tests/unit/nvml/test_decode.py": ("agent/nvml/decode.py",),
     "tests/unit/nvml/test_domain.py": ("agent/nvml/domain.py",),
-    "tests/unit/sources/test_backend*.py": ("agent/sources/backend.py",),
+    "tests/unit/sources/test_backend*.py": (
+        *("agent/sources/backend.py", "agent/sources/drops.py", "agent/sources/front_end.py"),
+        *("agent/sources/interfaces.py", "agent/sources/kinds.py", "agent/sources/smi.py"),
+    ),
     "tests/unit/sysfs/test_parse.py": ("agent/sysfs/parse.py",),
 }
 PYTEST = ("-p", "no:cacheprovider", "--hypothesis-seed=0")
