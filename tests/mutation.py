@@ -105,6 +105,7 @@ def prepare(tests: str, modules: Sequence[str]) -> Path:
     configuration = {
         "source_paths": ["agent"],
         "only_mutate": [*modules],
+        "do_not_mutate_patterns": [r"\bcast\("],
         "pytest_add_cli_args_test_selection": selected,
         "pytest_add_cli_args": [*PYTEST],
         "use_git_change_detection": False,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
+ACCELERATOR = "network.topology.nvidia.com/accelerator"
 NONE = Absent("no such port")
 OFF = Failed("switched off by --source")
 KINDS = ("device", "port-id", "port-name")
@@ -440,11 +441,21 @@ def test_a_held_label_has_the_reason_of_its_failure() -> None:
     assert set(stuck.held.values()) == {HoldReason.DEVICE_FAILED}
     gone = rendered([], IB_BEFORE | {f"{P}/flavor": "infiniband"}, unbound=("ibp0",), ib=seen())
     assert {gone.held[device], gone.held[leaves]} == {HoldReason.DEVICE_GONE}
+    assert f"{P}/neighbors.current.ibp1.device" not in gone.labels
+
+
+def test_a_domain() -> None:
+    """The value that all GPUs agree on is published, whatever was before."""
+    gpu = Gpu(0, state="completed", status="success", cluster_uuid="u", clique_id=1)
+    for before in ({}, {ACCELERATOR: "u.0"}):
+        found = rendered([], before, nvml=Seen((gpu, gpu)))
+        assert found.labels[ACCELERATOR] == "u.1"
+    assert ACCELERATOR not in rendered([], {ACCELERATOR: "u.0"}, nvml=NONE).labels
 
 
 def test_an_unknown_domain_has_its_reason() -> None:
     """GPUs that register, or a source that failed."""
-    before = {"network.topology.nvidia.com/accelerator": "u.1"}
+    before = {ACCELERATOR: "u.1"}
     registering = rendered([], before, nvml=Seen((Gpu(0, state="in-progress"),)))
     assert list(registering.held.values()) == [HoldReason.NO_DOMAIN]
     assert list(rendered([], before, nvml=OFF).held.values()) == [HoldReason.SOURCE_FAILED]
