@@ -55,6 +55,7 @@ class Failed:
 
     reason: str
     pending: bool = False  # a background query has not had its first answer yet: no problem
+    hold: HoldReason | None = None  # the reason of the holds; None: HoldReason.SOURCE_FAILED
 
 
 class Problem(NamedTuple):
@@ -134,6 +135,10 @@ class HoldReason(Reason):
 
     SOURCE_OFF = "source-off", "its source is switched off by --source"
     SOURCE_FAILED = "source-failed", "its source could not be read"
+    FRONT_END_UNKNOWN = (
+        "front-end-unknown",
+        "the default route of the host is not known, so the backend is not known either",
+    )
     DEVICE_FAILED = "device-failed", "an RDMA device could not be read"
     DEVICE_GONE = (
         "device-gone",
@@ -158,6 +163,7 @@ class Netdev:
     carrier_changes: int | None = None  # carrier_changes: number of carrier losses and gains
     # address and, of a bond member, bonding_slave/perm_hwaddr; in lower case, no duplicates
     addresses: tuple[str, ...] = ()
+    phys_port_name: str | None = None  # phys_port_name: "p0"; of a representor "pf0vf1"
 
 
 @dataclass(frozen=True, slots=True)

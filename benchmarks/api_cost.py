@@ -1,11 +1,11 @@
-"""What one request costs the API server, next to what a kubelet asks of it anyway. CPU
-milliseconds, one row each.
+"""Cost of the agent's requests to the API server in CPU milliseconds, beside those of a kubelet,
+one row each.
 
     python -m benchmarks.api_cost [REQUESTS]
 
-One at a time, so that the costs are the requests' own; what the server uses when nobody asks is
-measured before and taken off. The agent's rows are with its manifests in force: a Pod's own token,
-RBAC, the admission policy.
+Requests are sent one at a time, so that the costs are their own; the idle load of the server is
+measured before and subtracted. The agent's rows are measured with its manifests in force: a Pod's
+own token, RBAC, the admission policy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WATCH = (
 
 
 class Row(NamedTuple):
-    """Of one request."""
+    """The cost of one request."""
 
     server: float  # CPU ms
     etcd: float  # CPU ms
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 class Bench:
-    """A cluster with a few Nodes, and who asks."""
+    """A cluster with a few Nodes, and the clients."""
 
     def __init__(self, cluster: Cluster, rounds: int) -> None:
         self.cluster, self.rounds, self.meter = cluster, rounds, Meter(cluster)
@@ -78,7 +78,7 @@ class Bench:
         return self.meter.read().since(before)
 
     def measure(self, once: Callable[[int], object]) -> Row:
-        """Ask again and again."""
+        """Measure the mean cost of repeated requests."""
         once(-1)
         used = self._used(lambda: [once(number) for number in range(self.rounds)])
         server, etcd = (
@@ -89,12 +89,12 @@ class Bench:
         return Row(server * per, etcd * per, used.time * per, written, used.commits / self.rounds)
 
     def get(self, wire: Wire) -> Callable[[int], object]:
-        """The agent's look at its Node."""
+        """Send the agent's GET of its Node."""
         return lambda _number: get_node(wire.connect(self.member.token), self.member.name)
 
     def patch(self, wire: Wire, *, changes: bool = True) -> Callable[[int], object]:
-        """The agent's apply, with other labels each time, or with another time in the annotation
-        only.
+        """Send the agent's apply, with other labels each time, or with another time in the
+        annotation only.
         """
         kube = wire.connect(self.member.token)
         node = get_node(kube, self.member.name)
@@ -113,7 +113,7 @@ class Bench:
         return replace(self.member.told, time=1_800_000_000 + number)
 
     def lease(self) -> Callable[[int], object]:
-        """A kubelet's heartbeat."""
+        """Renew a kubelet's lease."""
         path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
         document = self.cluster.create(path, {"metadata": {"name": self.member.name}, "spec": {}})
 
@@ -127,7 +127,7 @@ class Bench:
         return once
 
     def status(self) -> Callable[[int], object]:
-        """A kubelet's report of its Node's status."""
+        """Update the Node's status as a kubelet does."""
 
         def once(number: int) -> None:
             time_ = f"2026-01-02T00:{number // 60 % 60:02}:{number % 60:02}Z"
@@ -151,7 +151,7 @@ class Bench:
 
 
 def with_speed(member: Member, speed: str) -> dict[str, str]:
-    """The labels with another speed."""
+    """Return the labels with another speed."""
     return {
         key: speed if key.endswith("speed.current") else value
         for key, value in member.labels.items()
@@ -159,8 +159,8 @@ def with_speed(member: Member, speed: str) -> dict[str, str]:
 
 
 class Watchers:
-    """Watch all Nodes as the parts of a control plane do, and count what comes, within the
-    block.
+    """Watch all Nodes as the parts of a control plane do, and count the bytes received,
+    within the block.
     """
 
     def __init__(self, cluster: Cluster, count: int) -> None:
@@ -200,7 +200,7 @@ class Watchers:
 
 
 def main() -> None:
-    """Print the rows."""
+    """Print the table."""
     if reason := missing():
         raise SystemExit(reason)
     rounds = int(sys.argv[1]) if sys.argv[1:] else 500
@@ -236,7 +236,7 @@ def main() -> None:
 
 
 def show(name: str, row: Row) -> None:
-    """Print one."""
+    """Print a row."""
     print(
         f"{name:44}{row.server:10.2f}{row.etcd:9.2f}{row.wall:9.1f}{row.written:9.1f}{row.commits:8.2f}",
         flush=True,

@@ -1,13 +1,12 @@
-"""What a process has cost so far: CPU seconds and resident memory, its children and their children
-included.
+"""CPU seconds and resident memory of a process, its descendants included.
 
 CPU is the kernel's own count. A process has a clock that counts its threads to the nanosecond,
-those that have ended included (clock_getcpuclockid(3)); children that were waited for stand in
-`stat` in ticks; those alive are asked themselves. So a helper that lived 20 ms is counted, and what
-is read is never what some sampling caught.
+those that have ended included (clock_getcpuclockid(3)); children that were waited for are in `stat`
+in ticks; running ones are read themselves. So a helper that ran for 20 ms is counted, and nothing
+is sampled.
 
-Memory is `smaps_rollup`: Rss is what `ps` says, Pss shares pages among those that have them mapped.
-Pss depends on what else runs; `distinct` does not.
+Memory is `smaps_rollup`: Rss is that of `ps`, Pss shares pages among the processes that have them
+mapped. Pss depends on other processes; `distinct` does not.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h: a process's clock is ~
 
 
 class Memory(NamedTuple):
-    """KiB."""
+    """Resident memory in KiB."""
 
     rss: int
     pss: int
 
 
 def family(pid: int) -> list[int]:
-    """The process and all that live below it."""
+    """Return the PIDs of the process and of its running descendants."""
     found = [pid]
     for parent in found:
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -43,11 +42,9 @@ def family(pid: int) -> list[int]:
 
 
 def cpu(pid: int) -> float:
-    """CPU seconds of the process and of all below it, living or dead."""
+    """Return the CPU seconds of the process and of its descendants, running or ended."""
     spent = 0.0
-    for one in reversed(
-        family(pid)
-    ):  # whoever has ended meanwhile stands in the account of its parent
+    for one in reversed(family(pid)):  # a process that has ended meanwhile is counted by its parent
         try:
             spent += own(one) + waited_for(one)
         except OSError:
@@ -57,20 +54,20 @@ def cpu(pid: int) -> float:
 
 
 def own(pid: int) -> float:
-    """CPU seconds of all threads that the process has or had."""
+    """Return the CPU seconds of all threads that the process has or had."""
     return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
 def waited_for(pid: int) -> float:
-    """CPU seconds of the children that the process has waited for (proc(5): stat, cutime and
-    cstime).
+    """Return the CPU seconds of the children that the process has waited for (proc(5): stat, cutime
+    and cstime).
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[13:15])) / TICKS
 
 
 def memory(pid: int) -> Memory:
-    """Resident memory of the process and of all below it."""
+    """Return the resident memory of the process and of its descendants."""
     sizes = [rollup(pid)]
     for one in family(pid)[1:]:
         with suppress(OSError):
@@ -79,8 +76,8 @@ def memory(pid: int) -> Memory:
 
 
 def distinct(pid: int) -> int:
-    """Resident KiB of the process and of all below it, where a page of a file that several of them
-    map counts once (proc(5): smaps).
+    """Return the resident KiB of the process and of its descendants; a page of a file that several
+    of them map counts once (proc(5): smaps).
     """
     anonymous, files = 0, {}
     for one in family(pid):
@@ -93,7 +90,7 @@ def distinct(pid: int) -> int:
 
 
 def mappings(pid: int) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
-    """Offset, device and inode of each mapping, and its sizes in KiB."""
+    """Yield offset, device and inode of each mapping, and its sizes in KiB."""
     mapping: tuple[str, ...] = ()
     size: dict[str, int] = {}
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
@@ -107,24 +104,22 @@ def mappings(pid: int) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
 
 
 def descriptors(pid: int) -> int:
-    """Open files."""
+    """Return the number of open files."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def threads(pid: int) -> int:
-    """Threads alive."""
+    """Return the number of running threads."""
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
 def load() -> str:
-    """How busy the machine is, for people: the load average of the last minute and the last
-    five.
-    """
+    """Return the load average of the last minute and the last five as text."""
     return "load average {:.2f} {:.2f}".format(*os.getloadavg()[:2])
 
 
 def rollup(pid: int) -> Memory:
-    """Resident memory of one process."""
+    """Return the resident memory of one process."""
     lines = (
         line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     )

@@ -1,10 +1,9 @@
-"""Eight ports that go down and come up every second: how many requests that makes, and what the
-Node says in the end.
+"""Eight ports that flap every second: the number of requests, and the Node's labels in the end.
 
-The far ends of real cables are set down and up, sixteen changes a second, each of a port that
-chance names: all at the same moment would look like no change to an agent that looks once a second.
-In the end all are up, which chance hardly ever has, and the Node has to say so and to go on saying
-so. An agent with its usual intervals may write once, and once more in each `--min-interval`.
+The far ends of real cables are set down and up, sixteen changes a second, each of a random port: if
+all changed at the same moment, an agent that observes once a second would see no change. In the end
+all are up, which is rare while they flap, and the Node's labels must be right and stay so. An agent
+with its usual intervals may write once, and once more in each `--min-interval`.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ INTERVAL = Settings().min_interval
 
 
 class Outcome(NamedTuple):
-    """What the flaps have come to."""
+    """The result of the flaps."""
 
     seconds: float
     changes: int  # of links
     patches: int
-    right: float  # seconds from the last change to the label that says so
+    right: float  # seconds from the last change to the right label
     cpu: float  # seconds, helpers included
 
     @property
     def allowed(self) -> int:
-        """The first, and one for each interval until the Node is right."""
+        """The number of permitted requests: the first, and one for each interval until the
+        Node is right.
+        """
         return 1 + int((self.seconds + self.right) / INTERVAL)
 
 
 class Flapping(Thread):
-    """Flaps within a thread of its own; `outcome` is there after join(), unless the Node never said
-    what is.
-    """
+    """Flaps in a thread of its own; after join() `outcome` is set, unless the labels were wrong."""
 
     def __init__(self, cluster: Cluster, folder: Path, agent: Agent, seconds: float) -> None:
         super().__init__(daemon=True)
@@ -59,7 +58,7 @@ class Flapping(Thread):
         self._cluster, self._folder, self._agent, self._seconds = cluster, folder, agent, seconds
 
     def run(self) -> None:
-        """Flap, and wait until the Node says what is."""
+        """Flap, and wait until the labels are right."""
         wait_for(lambda: self._says(PORTS))
         time.sleep(INTERVAL)
         began, before, since = time.monotonic(), cost.cpu(self._agent.process.pid), time.time()
@@ -90,4 +89,4 @@ class Flapping(Thread):
         labels = (
             self._cluster.request("GET", f"/api/v1/nodes/{NODE}").body["metadata"].get("labels", {})
         )
-        return bool(labels.get(SPEED) == f"{ports * 10}G")  # a veth says 10 Gb/s
+        return bool(labels.get(SPEED) == f"{ports * 10}G")  # a veth reports 10 Gb/s

@@ -1,17 +1,16 @@
-"""What it costs while nothing happens, beside what does the same job today, in the same minutes on
-the same machine.
+"""Cost of an idle agent, beside comparable programs, in the same minutes on the same machine.
 
     everything   16 ports of both fabrics, GPUs: twice the ports of a node, eight a source
     no GPU, IB   8 Ethernet ports with LLDP
-    the same, resync 60 s     what an hourly PATCH costs, and that there is no other request
+    the same, resync 60 s     the cost of an hourly PATCH, and the absence of other requests
     node_exporter             Debian's, usual collectors, over the sysfs of `everything` and /proc
     lldpd                     Debian's, on 8 Ethernet ports of its own
 
-Every switch port speaks every 30 s; /metrics is scraped once a minute, node_exporter's and the
-agents' alike. The first two agents have their resync put off, so what a minute costs is not a
-matter of luck; the PATCH is added to the hour. The clock starts when all have applied their labels.
-What a living helper's forks took the kernel tells in hundredths of a second: in five minutes the
-GPUs' five are none or one (benchmarks/nvml_poll.py has them).
+Every switch port sends a frame every 30 s; /metrics is scraped once a minute, node_exporter's and
+the agents' alike. The first two agents have their resync put off, so that the cost of a minute does
+not depend on chance; the PATCH is added to the hour. The clock starts when all have applied their
+labels. The kernel counts the forks of a running helper in hundredths of a second: in five minutes
+the five queries of the GPUs count as none or one (benchmarks/nvml_poll.py measures them).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ EVERYTHING, NARROW, RESYNCED = "everything", "no GPU, no IB", "resync 60 s"
 
 @dataclass(slots=True)
 class Subject:
-    """A program whose cost is taken; `port` is where it serves metrics."""
+    """A measured program; `port` is that of its metrics."""
 
     name: str
     pid: int
@@ -63,13 +62,13 @@ class Subject:
     distinct: int = 0  # KiB, a page that several of its processes map counted once
 
     def scrape(self) -> None:
-        """As Prometheus does it."""
+        """Scrape /metrics as Prometheus does."""
         if self.port:
             self.namespace.call(get, f"http://127.0.0.1:{self.port}/metrics")
 
 
 def get(url: str) -> bytes:
-    """The body of a plain request."""
+    """Return the body of a GET."""
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
         url, timeout=10
     ) as answer:
@@ -77,7 +76,9 @@ def get(url: str) -> bytes:
 
 
 def agents(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> list[Subject]:
-    """Three agents on one network, each with a Node of its own, when all have spoken."""
+    """Run three agents on one network, each with a Node of its own, until all have applied
+    labels.
+    """
     wide = ethernet(rack.netdevs) | infiniband() | gpu()
     kinds = {
         EVERYTHING: (wide, ("--backend-device", "*", "--resync", NEVER)),
@@ -101,12 +102,12 @@ def _labelled(cluster: Cluster, name: str) -> bool:
 
 
 def node(name: str) -> str:
-    """The Node of an agent."""
+    """Return the Node of an agent."""
     return name.replace(", ", "-").replace(" ", "-").lower()
 
 
 def today(stack: ExitStack, rack: Rack) -> list[Subject]:
-    """What runs on nodes now."""
+    """Run node_exporter and lldpd."""
     lldpd = stack.enter_context(Lldpd(rack.node))
     lldpd.configure("lldp", "tx-interval", str(SPEAK))
     sys = lay(ethernet(rack.netdevs) | infiniband() | gpu(), rack.folder / "today")
@@ -121,7 +122,7 @@ def today(stack: ExitStack, rack: Rack) -> list[Subject]:
 
 @contextmanager
 def exporting(rack: Rack, sys: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A node_exporter within the block."""
+    """Run a node_exporter within the block."""
     flags = (f"--path.sysfs={sys}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=error")
     process = subprocess.Popen(rack.node.command(EXPORTER, *flags), stderr=subprocess.DEVNULL)
     try:
@@ -139,9 +140,9 @@ def _answers(namespace: Namespace, port: int) -> bool:
 
 
 def quiet(racks: tuple[Rack, ...]) -> None:
-    """Switches speak at their usual pace from now on; what the start has stirred up settles.
+    """Let switches send at their usual interval, and wait until the agents are idle.
 
-    The first frame of the new pace is news, for its TTL is another.
+    The first frame of the new interval is a change, since its TTL is another.
     """
     for rack in racks:
         rack.leaf.lldpd.configure("lldp", "tx-interval", str(SPEAK))
@@ -149,7 +150,7 @@ def quiet(racks: tuple[Rack, ...]) -> None:
 
 
 def measure(subjects: list[Subject], seconds: float) -> None:
-    """Let them be, and take down what they have cost."""
+    """Wait, and return the costs."""
     before = [(cost.cpu(subject.pid), cost.own(subject.pid)) for subject in subjects]
     began = time.monotonic()
     for scrapes in range(1, int(seconds / SCRAPE) + 1):
@@ -165,7 +166,7 @@ def measure(subjects: list[Subject], seconds: float) -> None:
 
 
 def settled(pid: int) -> tuple[int, int]:
-    """Rss and distinct KiB, the least of some seconds: without a helper that happens to live."""
+    """Return Rss and distinct KiB, the minimum over some seconds: without a short-lived helper."""
     found = []
     for _ in range(LOOKS):
         found.append((cost.memory(pid).rss, cost.distinct(pid)))
@@ -174,5 +175,5 @@ def settled(pid: int) -> tuple[int, int]:
 
 
 def asked(folder: Path, name: str, since: float) -> int:
-    """How many requests the API server has had from an agent since."""
+    """Return the number of requests from an agent since then."""
     return sum(one.node == node(name) and one.began >= since for one in requests(folder))

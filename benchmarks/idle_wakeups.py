@@ -1,11 +1,11 @@
-"""What it costs to wait for nothing: `python -m benchmarks.idle_wakeups [SECONDS]`, from the
-repository, as root.
+"""Cost of waiting for events on an idle node: `python -m benchmarks.idle_wakeups [SECONDS]`, from
+the repository, as root.
 
-Each way to wait runs in a process of its own, all at the same time, over a node on which nothing
-happens; CPU time is scaled to an hour, memory is what the process has more than one that has
-imported its sockets only. The sweep reads real sysfs files (of the loopback device, whose driver
-costs nothing) for 8 ports every 2 s. IPRoute is how pyroute2 would be used; it is left out where it
-is not installed. Then, what a thousand link messages and uevents of others cost.
+Each way to wait runs in a process of its own, all at the same time, over a node without changes;
+CPU time is scaled to an hour, memory is the difference to a process that has only imported its
+sockets. The sweep reads real sysfs files (of the loopback device, whose driver costs nothing) for 8
+ports every 2 s. IPRoute is how pyroute2 would be used; it is left out where it is not installed.
+Then, the cost of a thousand link messages and uevents of other netdevs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STORM = 50  # veth pairs made and deleted
 
 
 def tree(root: Path) -> str:
-    """A class of eight devices whose files are links to real sysfs attributes."""
+    """Make a class of eight devices whose files are links to real sysfs attributes."""
     for device, number in PORTS:
         folder = root / "class/infiniband" / device / "ports" / str(number)
         folder.mkdir(parents=True)
@@ -64,7 +64,7 @@ def sweep() -> Wait:
 
 
 def iproute() -> Wait:
-    """Wait for pyroute2."""
+    """Wait with pyroute2."""
     from pyroute2 import IPRoute  # type: ignore[import-untyped]
 
     messages = IPRoute()
@@ -85,14 +85,12 @@ WAYS: dict[str, Callable[[], Wait]] = {
 
 
 def memory() -> int:
-    """Resident memory of this process in bytes."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def measure(way: str, seconds: float) -> None:
-    """Wait in one way, and print what it took: CPU seconds, from the end of its start on, and
-    bytes.
-    """
+    """Wait in one way, and print CPU seconds after the start, and bytes."""
     before = memory()
     wait = WAYS[way]()
     start = time.process_time()
@@ -101,7 +99,7 @@ def measure(way: str, seconds: float) -> None:
 
 
 def storm(name: str, monitor: LinkMonitor | UeventMonitor) -> None:
-    """Print what it costs to pass over messages about others."""
+    """Print the cost of discarding messages about other netdevs."""
     lines = "link add pod0 type veth peer name pod1\nlink delete pod0\n"
     spent = 0.0
     for _ in range(STORM):
@@ -115,7 +113,7 @@ def storm(name: str, monitor: LinkMonitor | UeventMonitor) -> None:
 
 
 def main(seconds: float) -> None:
-    """All ways side by side."""
+    """Run all ways side by side."""
     names = [
         name for name in WAYS if importlib.util.find_spec("pyroute2") or "pyroute2" not in name
     ]

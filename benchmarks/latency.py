@@ -1,12 +1,13 @@
-"""From a link that goes down to the label that says so, as a client sees it who watches the Nodes.
+"""Time from a link that goes down to the changed label, as a client that watches the Nodes measures
+it.
 
     Ethernet     the far end of a real cable is set down; the kernel's link message wakes the agent
     InfiniBand   a port's `state` is rewritten; the sweep of port states, every 2 s, finds it
 
-What is in between is told by others: the link message by a socket of our own beside the agent's,
-the request by the API server's audit log, the look by the agent's metrics. The child is what is
-left: an interpreter, the official client and its TLS. The two kinds take turns, with a random
-pause, so that neither sees the same moment of a sweep again and again.
+The stages in between are measured independently: the link message by a socket beside the agent's,
+the request by the API server's audit log, the observation by the agent's metrics. The child is the
+rest: an interpreter, the official client and its TLS. The two kinds take turns, with a random
+pause, so that neither always meets the same moment of a sweep.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 SPEED = "backend.coreweave.cloud/speed.current"
 PATIENCE = 30.0  # seconds
-# A link that has come up is looked at again when its switch speaks, a second later; then any moment
-# of a sweep.
+# A link that has come up is observed again at its switch's next frame, a second later; then at a
+# random time within a sweep's interval.
 PAUSE = 1.5, 1.5 + SWEEP  # seconds
 SETTLED = 5.0  # seconds
 FLAGS = ("--min-interval", "0s", "--resync", "720h")  # each change is a first one
@@ -57,13 +58,13 @@ class Change(NamedTuple):
     what: str
     node: str
     began: float
-    woken: float | None  # when the link message was heard
+    woken: float | None  # arrival of the link message
     looked: float  # seconds that the look took
     seen: float  # the new label
 
 
 class Witness(Thread):
-    """Watches the Nodes and notes when which speed was said."""
+    """Watches the Nodes and records the time of each speed label."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(daemon=True)
@@ -77,7 +78,7 @@ class Witness(Thread):
         )
 
     def run(self) -> None:
-        """Note what comes."""
+        """Record the events of the watch."""
         with suppress(OSError, http.client.HTTPException), self._connection.getresponse() as stream:
             for line in stream:
                 metadata = json.loads(line)["object"]["metadata"]
@@ -89,7 +90,7 @@ class Witness(Thread):
                     self._news.notify_all()
 
     def saw(self, node: str, speed: str) -> float:
-        """When the Node said this speed: the last word, waited for."""
+        """Return the time at which the Node last got this speed; waits for it."""
         with self._news:
             if not self._news.wait_for(
                 lambda: self._said.get(node, ("", 0.0))[0] == speed, PATIENCE
@@ -110,24 +111,24 @@ class Fabric:
     links: LinkMonitor | None = None
 
     def set(self, *, up: bool) -> None:
-        """Its first link goes down or comes up."""
+        """Take its first link down or up."""
         if self.links:
             self.agent.ethernet(0, up=up)
         else:
             self.agent.infiniband(0, up=up)
 
     def speed(self, *, up: bool) -> str:
-        """What the label says then."""
+        """Return the expected label."""
         return f"{self.gbps * (PORTS - (not up))}G"
 
     def looked(self) -> float:
-        """Seconds that the last look took."""
+        """Return the seconds of the last observation."""
         text = self.namespace.call(get, f"http://127.0.0.1:{self.port}/metrics").decode()
         return sum(map(float, DURATION.findall(text)))
 
 
 def fabrics(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> tuple[Fabric, Fabric]:
-    """The two agents."""
+    """Run the two agents."""
     ports = rack.node.call(free_ports, 2)
     trees = {"wired": ethernet(rack.netdevs), "swept": infiniband()}
     wired, swept = (
@@ -139,7 +140,7 @@ def fabrics(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> tup
     links = rack.node.call(LinkMonitor, set(rack.netdevs))
     stack.callback(links.close)
     return (
-        Fabric("Ethernet", wired, 10, ports[0], rack.node, links),  # a veth says 10 Gb/s
+        Fabric("Ethernet", wired, 10, ports[0], rack.node, links),  # a veth reports 10 Gb/s
         Fabric("InfiniBand", swept, 400, ports[1], rack.node),
     )
 
@@ -147,7 +148,7 @@ def fabrics(stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay) -> tup
 def measure(
     stack: ExitStack, cluster: Cluster, rack: Rack, relay: Relay, rounds: int
 ) -> list[Change]:
-    """All changes."""
+    """Measure all changes."""
     witness = Witness(cluster)
     witness.start()
     both = fabrics(stack, cluster, rack, relay)
@@ -176,7 +177,7 @@ def change(one: Fabric, witness: Witness, *, up: bool) -> Change:
 
 
 def stages(changes: list[Change], log: list[Request]) -> dict[str, float]:
-    """The medians of what the time went into, milliseconds."""
+    """Return the medians of the stages in milliseconds."""
     rows = []
     for one in changes:
         told = [
@@ -195,7 +196,7 @@ def stages(changes: list[Change], log: list[Request]) -> dict[str, float]:
 
 
 def p99(values: list[float]) -> float:
-    """What one in a hundred exceeds."""
+    """Return the 99th percentile."""
     return (
         statistics.quantiles(values, n=100, method="inclusive")[98]
         if len(values) > 1

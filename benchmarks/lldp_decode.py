@@ -1,14 +1,13 @@
-"""What it costs to decode an LLDP frame: `python -m benchmarks.lldp_decode [ROUNDS]`, from the
-repository.
+"""Cost of decoding an LLDP frame: `python -m benchmarks.lldp_decode [ROUNDS]`, from the repository.
 
-Ours beside scapy, pypacker and os-ken, as far as they are installed, over the frames of
-tests/support/lldp_frames.py. All take turns in one run, so that whatever else the machine does hits
-all of them. What is timed is each decoder's usual way from a frame to the values of the mandatory
-TLVs and the System Name; ours goes on to checked text of all TLVs. Below 50 times as fast as scapy
-something has gone wrong.
+The agent's decoder beside scapy, pypacker and os-ken, where they are installed, over the frames of
+tests/support/lldp_frames.py. All take turns in one run, so that the load of the machine affects all
+alike. Measured is each decoder's usual way from a frame to the values of the mandatory TLVs and the
+System Name; the agent's goes on to checked text of all TLVs. Less than 50 times the speed of scapy
+is a failure.
 
-The last row is what a repeated frame costs, which is nearly all of them: a compare with the one
-before.
+The last row is the cost of a repeated frame, which is nearly every frame: a comparison with the
+previous one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ HEADER = 14  # octets of an untagged Ethernet header, which os-ken's decoder doe
 
 
 def scapy() -> Callable[[bytes], object]:
-    """Its layers are dissected when the packet is made, and found by type."""
+    """Decode with scapy, which dissects the layers when the packet is made."""
     from scapy.contrib import lldp
     from scapy.layers.l2 import Ether
 
@@ -48,7 +47,7 @@ def scapy() -> Callable[[bytes], object]:
 
 
 def pypacker() -> Callable[[bytes], object]:
-    """Its layers are dissected when they are asked for, and lie in the order of the frame."""
+    """Decode with pypacker, which dissects on access; its TLVs are in the order of the frame."""
     from pypacker.layer12 import ethernet, lldp
 
     def values(frame: bytes) -> object:
@@ -60,8 +59,8 @@ def pypacker() -> Callable[[bytes], object]:
 
 
 def os_ken() -> Callable[[bytes], object]:
-    """Its parser takes what is behind the Ethernet header, and its TLVs lie in the order of the
-    frame.
+    """Decode with os-ken, which parses after the Ethernet header; its TLVs are in the order
+    of the frame.
     """
     from os_ken.lib.packet import lldp
 
@@ -74,7 +73,7 @@ def os_ken() -> Callable[[bytes], object]:
 
 
 def repeated() -> Callable[[bytes], object]:
-    """A compare with an equal frame that is another object."""
+    """Compare with an equal frame that is another object."""
     before = {case.data: bytes(bytearray(case.data)) for case in VENDORS}
     return lambda frame: frame == before[frame]
 
@@ -82,7 +81,7 @@ def repeated() -> Callable[[bytes], object]:
 def installed(
     *decoders: Callable[[], Callable[[bytes], object]],
 ) -> dict[str, Callable[[bytes], object]]:
-    """The decoders that can be imported, by name."""
+    """Return the decoders that can be imported, by name."""
     found = {}
     for decoder in decoders:
         try:
@@ -93,7 +92,7 @@ def installed(
 
 
 def measure(decoders: dict[str, Callable[[bytes], object]], rounds: int) -> dict[str, float]:
-    """Median microseconds a frame, by decoder; they take turns."""
+    """Return the median microseconds a frame, by decoder; they take turns."""
     times: dict[str, list[float]] = {name: [] for name in decoders}
     for _ in range(rounds):
         for name, work in decoders.items():
@@ -105,7 +104,7 @@ def measure(decoders: dict[str, Callable[[bytes], object]], rounds: int) -> dict
 
 
 def main(rounds: int) -> int:
-    """Print the table; 1 when ours is slower than it was."""
+    """Print the table; return 1 if the agent's decoder is slower than FLOOR permits."""
     results = measure({"bwagent": decode} | installed(scapy, pypacker, os_ken, repeated), rounds)
     ours = results["bwagent"]
     print(f"{len(VENDORS)} frames{'':8}{'us a frame':>12}{'against ours':>14}")

@@ -1,10 +1,9 @@
-"""What listening costs: eight sockets while nothing comes, and while switches repeat themselves.
-Prints medians.
+"""Cost of LLDP reception: eight sockets without traffic, and with repeated frames. Prints medians.
 
     python -m benchmarks.lldp_listen        as root: it makes and removes eight veth pairs
 
-A switch sends every 30 s, so eight ports hear 960 frames an hour, nearly all of them the one
-before.
+A switch sends every 30 s, so eight ports receive 960 frames an hour, nearly all of them
+repetitions.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ FRAME = VENDORS[0].data
 
 @contextmanager
 def cables() -> Iterator[list[str]]:
-    """Eight veth pairs, both ends up; the far ends are called like the near ones with a p
-    behind.
+    """Make eight veth pairs with both ends up; a far end has the near one's name with a p
+    appended.
     """
     names = [f"bwl{number}" for number in range(PORTS)]
     try:
@@ -51,15 +50,15 @@ def cables() -> Iterator[list[str]]:
 
 
 def quiet(listener: Listener) -> float:
-    """CPU-seconds of a wait in which nothing comes."""
+    """Return the CPU-seconds of a wait without frames."""
     start = time.process_time()
     listener.receive(QUIET)
     return time.process_time() - start
 
 
 def repeated(listener: Listener, names: list[str], frame: bytes) -> float:
-    """CPU-seconds for one frame of each switch that says what it said before: received, compared,
-    noted.
+    """Return the CPU-seconds for one repeated frame of each switch: received, compared,
+    recorded.
     """
     table, taken = NeighborTable(), []
     switches = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) for _ in names]
@@ -89,7 +88,7 @@ def main() -> int:
         idle = quiet(listener)
         one_round = repeated(listener, names, FRAME)
         listener.close()
-    print(f"{PORTS} sockets, nothing comes     {idle / QUIET * 3600:8.3f} CPU-seconds an hour")
+    print(f"{PORTS} sockets, no frames         {idle / QUIET * 3600:8.3f} CPU-seconds an hour")
     print(f"{PORTS} unchanged frames           {one_round * 1e6:8.0f} us of CPU")
     print(f"unchanged frames at 30 s      {one_round / PORTS * AN_HOUR:8.3f} CPU-seconds an hour")
     return 0

@@ -1,10 +1,10 @@
-"""The cost of metrics and logs with 16 ports: `python -m benchmarks.metrics_cost [ROUNDS]`,
-from the repository.
+"""The cost of metrics and logs with 16 ports: `python -m benchmarks.metrics_cost [ROUNDS]`, from
+the repository.
 
-Memory: resident KB that an import adds to a process that has the agent's other modules already,
-each in a process of its own, medians; and what the agent's own server has grown by after scrapes
-and after a flood of connections. CPU: of one rendering, and of whole scrapes over a socket, client
-included. At one scrape in 15 s an hour has 240; the whole agent may take 1.5 CPU-seconds of it.
+Memory: resident KB that an import adds to a process with the agent's other modules, each in a
+process of its own, medians; and the growth of the agent's server by scrapes and by a flood of
+connections. CPU: of one rendering, and of whole scrapes over a socket, client included. At one
+scrape in 15 s an hour has 240; the whole agent may take 1.5 CPU-seconds of it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ print(resident() - before)
 
 
 def node() -> Observation:
-    """Sixteen RoCE ports with a neighbour each, and eight GPUs."""
+    """Return an observation of sixteen RoCE ports with a neighbor each, and eight GPUs."""
     devices = tuple(eth(f"mlx5_{number}", number) for number in range(PORTS))
     told = LldpNeighbor(
         "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "Ethernet1/1", 5, 120
@@ -88,7 +88,7 @@ def node() -> Observation:
 
 
 def added_kb(modules: str, rounds: int) -> float:
-    """Resident KB that importing these adds."""
+    """Return the resident KB that importing these modules adds."""
     code = PROBE.format(base=BASE, more=modules)
     runs = (
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
@@ -98,7 +98,7 @@ def added_kb(modules: str, rounds: int) -> float:
 
 
 def cpu_ms(work: Callable[[], object], times: int = 200) -> float:
-    """CPU milliseconds of this process for one call."""
+    """Return the CPU milliseconds of this process for one call."""
     work()
     start = time.process_time()
     for _ in range(times):
@@ -107,14 +107,14 @@ def cpu_ms(work: Callable[[], object], times: int = 200) -> float:
 
 
 def resident_kb() -> int:
-    """Resident KB of this process."""
+    """Return the resident KB of this process."""
     gc.collect()
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4
 
 
 def scrape(server: Server) -> int:
-    """Scrape once, as Prometheus does; the number of bytes."""
+    """Scrape once, as Prometheus does; return the number of bytes."""
     with closing(http.client.HTTPConnection(*server.address)) as connection:
         connection.request("GET", "/metrics")
         return len(connection.getresponse().read())
@@ -129,7 +129,7 @@ def flood(server: Server) -> None:
 
 
 def main(rounds: int) -> int:
-    """Print the tables; 1 when over the budget."""
+    """Print the tables; return 1 if a budget is exceeded."""
     memory = {name: added_kb(modules, rounds) for name, modules in IMPORTS.items()}
     for name, kb in memory.items():
         print(f"{name:24}{kb:8.0f} KB resident")

@@ -1,11 +1,11 @@
-"""What a change of a label costs, side by side in one run: by the agent's child, and by kubectl.
-Prints medians.
+"""Cost of a label change, side by side in one run: by the agent's child, and by kubectl. Prints
+medians.
 
     python benchmarks/node_patch.py
 
 On a real API server (tests/support/kube/build.sh), on a Node with as many images as a kubelet
-reports. The child finds the server as in a Pod. Wall and CPU are of the process that asks; bytes
-are those on the wire, TLS and its handshake included; requests are as kubectl logs them.
+reports. The child finds the server as in a Pod. Wall and CPU are those of the client; bytes are
+those on the wire, TLS and its handshake included; requests are counted in kubectl's log.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ speeds = itertools.cycle(["3200G", "2800G"])
 
 @dataclass(slots=True)
 class Wire:
-    """A forwarder before the API server that counts what goes through."""
+    """A forwarder to the API server that counts bytes."""
 
     up: int = 0
     down: int = 0
 
     def listen(self, target: int) -> int:
-        """Forward to a port of this host; the port to connect to."""
+        """Forward to a port of this host; return the port to connect to."""
         listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, args=(listener, target), daemon=True).start()
         return int(listener.getsockname()[1])
@@ -80,7 +80,7 @@ class Wire:
 
 
 def desired() -> Desired:
-    """The labels of a node with eight rails; the speed is another each time."""
+    """Return the labels of a node with eight rails; the speed is another each time."""
     ends = {"device": "L90.1.3", "port-id": "17", "port-name": "Ethernet1-1"}
     labels = {
         f"{PREFIX}/neighbors.current.ibp{n}.{end}": text
@@ -95,7 +95,7 @@ def desired() -> Desired:
 
 
 def a_node(cluster: Cluster) -> None:
-    """A Node with a kubelet's status on it."""
+    """Create a Node with a kubelet's status."""
     cluster.node("bench", labels={f"site.example/label-{n}": "x" * 20 for n in range(20)})
     names = [f"registry.example/team-{n}/image@sha256:{n:064x}" for n in range(IMAGES)]
     images = [
@@ -108,7 +108,7 @@ def a_node(cluster: Cluster) -> None:
 
 
 def kubeconfig(cluster: Cluster, port: int) -> str:
-    """The admin's, by way of the forwarder."""
+    """Write the admin's kubeconfig, with the forwarder's address."""
     path = cluster.kubeconfig()
     config = json.loads(path.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
@@ -117,7 +117,7 @@ def kubeconfig(cluster: Cluster, port: int) -> str:
 
 
 def kubectl(config: str, home: Path, *arguments: str, stdin: str = "") -> str:
-    """Run kubectl with a cache that stays; its log."""
+    """Run kubectl with a persistent cache; return its log."""
     command = [program("kubectl"), "--kubeconfig", config, *arguments]
     environment = {"HOME": str(home), "PATH": os.defpath}
     done = subprocess.run(
@@ -127,8 +127,8 @@ def kubectl(config: str, home: Path, *arguments: str, stdin: str = "") -> str:
 
 
 def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
-    """What is compared, by name: each changes the Node once, and gives the number of its
-    requests.
+    """Return the compared ways by name: each changes the Node once, and returns the number
+    of requests.
     """
     kube = connect(service_account=pod)
     known = get_node(kube, "bench")
@@ -165,7 +165,7 @@ def _requests(log: str) -> int:
 
 
 def measure(change: Callable[[], int], wire: Wire) -> tuple[float, ...]:
-    """Wall ms, CPU ms, requests, bytes up, bytes down."""
+    """Return wall ms, CPU ms, requests, bytes up, bytes down."""
     wire.up = wire.down = 0
     cpu, start = _cpu(), time.perf_counter()
     requests = change()
@@ -180,7 +180,7 @@ def _cpu() -> float:
 
 
 def main() -> None:
-    """Print a row for each way; they take turns, so that all see the same machine."""
+    """Print a row for each way; they take turns, so that the machine's load is the same for all."""
     if reason := missing():
         raise SystemExit(reason)
     with Cluster() as cluster:

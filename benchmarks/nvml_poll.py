@@ -1,13 +1,13 @@
 """CPU time and memory of one query of the GPUs: `python -m benchmarks.nvml_poll [ROUNDS [POLLS]]`,
 from the repository.
 
-Over a stand-in libnvidia-ml with eight GPUs that answers at once, so that only our own share is
-measured; nvmlInit of a real driver comes on top of every row alike. The ways take turns in one run.
-CPU is that of the child and of starting it, from getrusage(), and for the fork server the mean,
-since the kernel counts its forks in hundredths of a second; an hour has 60 queries, and the whole
-agent may take 1.5 CPU-seconds of it.
+Over a stand-in libnvidia-ml with eight GPUs that answers at once, so that only the agent's share is
+measured; nvmlInit of a real driver adds the same to every row. The ways take turns in one run. CPU
+is that of the child and of starting it, from getrusage(), and for the fork server the mean, since
+the kernel counts its forks in hundredths of a second; an hour has 60 queries, and the whole agent
+may take 1.5 CPU-seconds of it.
 
-Then POLLS queries are made in both ways of the agent, and its memory must be what it was before.
+Then POLLS queries are made in both ways of the agent, and its memory must not have grown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 GPUS = 8
 BUDGET_MS = 1500 / 60  # CPU a look, were it the agent's only work
-LEAK_KB = 256  # an allocator's noise over a thousand looks
+LEAK_KB = 256  # noise of the allocator over a thousand queries
 FORK, CHILD, LATE = "run: a fork of the server", "probe: a helper process", "a fork that imports it"
 
 ROOT = str(Path(agent.__file__).parents[1])
@@ -50,32 +50,32 @@ os._exit(main.serve_forks(["nvml", "10"]))
 
 
 def by_fork(*code: str) -> ForkServer:
-    """The way of `run`: a fork server, with other code if some is given."""
+    """Query as `run` does: by a fork server, with other code if some is given."""
     if not code:
         return ForkServer("nvml", 10)
     return ForkServer("nvml", 10, lambda *_: [sys.executable, "-I", "-S", "-c", *code])
 
 
 def by_child() -> Callable[[], object]:
-    """The way of `probe`: a helper process for each query."""
+    """Query as `probe` does: by a helper process for each query."""
     return partial(HelperProcesses().call, "nvml", {}, 10)
 
 
 def interpreter(*arguments: str) -> Callable[[], object]:
-    """An interpreter with that command line."""
+    """Return the command line of an interpreter with these arguments."""
     return lambda: subprocess.run(
         [sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL
     )
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of its children that have ended, to the microsecond."""
+    """Return the CPU time of this process and of its ended children, to the microsecond."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
 def measure(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, float]]:
-    """Median wall and mean CPU milliseconds, by way."""
+    """Return median wall and mean CPU milliseconds, by way."""
     wall: dict[str, list[float]] = {name: [] for name in ways}
     used = dict.fromkeys(ways, 0.0)
     for work in ways.values():
@@ -91,17 +91,17 @@ def measure(ways: dict[str, Callable[[], object]], rounds: int) -> dict[str, tup
 
 
 def helpers_seconds() -> float:
-    """CPU time of the children that live, and of what they have waited for, to the hundredth."""
+    """Return the CPU time of the running children and of their ended ones, to the hundredth."""
     return sum(cost.cpu(pid) for pid in cost.family(os.getpid())[1:])
 
 
 def resident_kb() -> int:
-    """Resident memory of this process (proc(5), statm)."""
+    """Return the resident memory of this process (proc(5), statm)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
 
 
 def growth(work: Callable[[], object], polls: int) -> tuple[int, int]:
-    """Resident KB before and after so many looks; the first few may warm up what stays."""
+    """Return resident KB before and after so many queries; the first few may fill caches."""
     for _ in range(10):
         work()
     before = resident_kb()
@@ -112,7 +112,9 @@ def growth(work: Callable[[], object], polls: int) -> tuple[int, int]:
 
 @contextmanager
 def stand_in() -> Iterator[str]:
-    """The stand-in with its plan, found by path and by the dynamic loader of every child."""
+    """Install the stand-in with its plan, found by path and by the dynamic loader of every
+    child.
+    """
     with tempfile.TemporaryDirectory() as folder:
         library, plan = stand_in_nvml.build(Path(folder)), Path(folder) / "plan"
         plan.write_text(stand_in_nvml.tray(gpus=GPUS))
@@ -121,7 +123,7 @@ def stand_in() -> Iterator[str]:
 
 
 def main(rounds: int, polls: int) -> int:
-    """Print the table; 1 if the agent's way exceeds the budget, or either way leaks."""
+    """Print the table; return 1 if the agent's way exceeds the budget, or either way leaks."""
     with stand_in():
         server, child = by_fork(), by_child()
         grown = {
@@ -144,7 +146,7 @@ def main(rounds: int, polls: int) -> int:
     print("resident KB of the fork server, and of the one without nvidia-ml-py:", *resident)
     for name, (before, after) in grown.items():
         print(
-            f"memory of the parent before and after {polls} looks by {name}: "
+            f"memory of the parent before and after {polls} queries by {name}: "
             f"{before} KB, {after} KB"
         )
     leaks = max(after - before for before, after in grown.values())

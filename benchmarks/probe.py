@@ -1,5 +1,4 @@
-"""What a probe costs, side by side in one run: a cold start, and reading 16 HCAs warm. Prints
-medians.
+"""Cost of a probe, side by side in one run: a cold start, and reading 16 HCAs warm. Prints medians.
 
     python -m benchmarks.probe
 
@@ -56,7 +55,7 @@ FUNCTION = {
 
 
 def machine(top: Path) -> Path:
-    """A snapshot of a node with 16 InfiniBand HCAs, laid out as the kernel does."""
+    """Write a snapshot of a node with 16 InfiniBand HCAs, laid out as the kernel does."""
     (top / "proc/net").mkdir(parents=True)
     (top / "proc/net/route").write_text("Iface\tDestination\tGateway\n")
     classes = top / "sys/class/infiniband"
@@ -78,7 +77,7 @@ def machine(top: Path) -> Path:
 
 
 def medians(runs: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The median of each in milliseconds; the runs take turns, so that all see the same machine."""
+    """Return the median of each in milliseconds; the runs take turns under the same load."""
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(ROUNDS):
         for name, run in runs.items():
@@ -87,7 +86,7 @@ def medians(runs: dict[str, Callable[[], float]]) -> dict[str, float]:
 
 
 def wall(*command: str) -> Callable[[], float]:
-    """Seconds that a program takes."""
+    """Return the seconds that a program takes."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -98,7 +97,7 @@ def wall(*command: str) -> Callable[[], float]:
 
 
 def reading(host: Host) -> float:
-    """CPU-seconds of all our threads to read every device of the RDMA class again."""
+    """Return the CPU-seconds of all threads for one more read of every device of the RDMA class."""
     host.readers.refresh()
     start = time.process_time()
     outcome = rdma.read(host)
@@ -108,8 +107,8 @@ def reading(host: Host) -> float:
 
 
 def exporter(top: Path) -> float | None:
-    """CPU milliseconds of node_exporter for one scrape of its infiniband collector, less a scrape
-    of nothing.
+    """Return node_exporter's CPU milliseconds for one scrape of its infiniband collector, less an
+    empty scrape.
     """
     binary = shutil.which("prometheus-node-exporter")
     if not binary:

@@ -55,7 +55,7 @@ AS_POD = ("sh", "-c", _MOUNTS)
 
 
 def ethernet(names: Sequence[str]) -> Entries:
-    """RoCE devices over these netdevs, whose own files are the kernel's."""
+    """Return RoCE devices over these netdevs, whose own files are the kernel's."""
     entries: Entries = {f"{NET}/lo": None}
     for number, name in enumerate(names):
         address = f"0000:{0x10 + number:02x}:00.0"
@@ -69,7 +69,7 @@ def ethernet(names: Sequence[str]) -> Entries:
 
 
 def infiniband() -> Entries:
-    """Eight HCAs with a port each."""
+    """Return eight HCAs with a port each."""
     entries: Entries = {f"{NET}/lo": None}
     for number in range(PORTS):
         entries |= hca(f"ibp{number}", f"0000:{0x80 + number:02x}:00.0")
@@ -77,7 +77,7 @@ def infiniband() -> Entries:
 
 
 def gpu() -> Entries:
-    """An NVIDIA GPU on the bus."""
+    """Return an NVIDIA GPU on the bus."""
     address = "0000:c0:00.0"
     home = f"{HOME}/{address}"
     link = f"../../../devices/pci0000:00/{address}"
@@ -85,12 +85,12 @@ def gpu() -> Entries:
 
 
 def missing() -> str | None:
-    """Why there can be no such node here."""
+    """Return the reason why there can be no such node here; None if there can."""
     return switch.missing() or stand_in_nvml.missing() or programs.missing()
 
 
 def set_link(netdev: str, *, up: bool) -> None:
-    """Set a netdev of this thread's namespace up or down; no process is started for it."""
+    """Set a netdev of this thread's namespace up or down, without starting a process."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         name = netdev.encode()
         _, flags = _IFREQ.unpack(fcntl.ioctl(sock, SIOCGIFFLAGS, _IFREQ.pack(name, 0)))
@@ -110,17 +110,17 @@ class Agent:
     leaf: Namespace
 
     def set(self, device: str, file: str, text: str) -> None:
-        """Change an attribute of a port, be its device in the class or not."""
+        """Change an attribute of a port, whether its device is in the class or not."""
         [home] = self.sys.parent.glob(f"{HOME}/*/infiniband/{device}")
         rewrite(home / "ports/1" / file, f"{text}\n".encode())
 
     def infiniband(self, number: int, *, up: bool) -> None:
-        """A port goes down or comes up."""
+        """Take a port down or up."""
         self.set(f"ibp{number}", "state", UP if up else DOWN)
 
     def ethernet(self, number: int, *, up: bool) -> None:
-        """A cable is pulled or plugged at its far end; RoCE's own state follows the link in the
-        driver.
+        """Pull or plug a cable at its far end; the RoCE port's state follows the link as in
+        a driver.
         """
         self.set(f"mlx5_{number}", "state", UP if up else DOWN)
         self.leaf.call(set_link, f"port{number}", up=up)
@@ -128,7 +128,7 @@ class Agent:
 
 @dataclass(slots=True)
 class Rack:
-    """A node's network, the leaf that it is plugged into, and the fabric; a context manager."""
+    """A node's network, its leaf, and the fabric; a context manager."""
 
     node: Namespace = field(default_factory=Namespace)
     leaf: Leaf = field(default_factory=lambda: Leaf("leaf1"))
@@ -137,7 +137,7 @@ class Rack:
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
-        """Plug everything in."""
+        """Plug in all cables."""
         with ExitStack() as stack:
             self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rack-")))
             for part in (self.node, self.leaf):
@@ -151,11 +151,11 @@ class Rack:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Unplug it."""
+        """Unplug all cables."""
         self._stack.close()
 
     def gpus(self, plan: str) -> None:
-        """What the GPUs say from now on."""
+        """Set the answer of the GPUs from now on."""
         place = self.folder / "nvml/next"
         place.write_text(plan)
         place.rename(self.folder / "nvml/plan")

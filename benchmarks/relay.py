@@ -1,11 +1,11 @@
-"""The API server from within a network namespace: a relay, and what the API server itself noted of
-each request.
+"""The API server from within a network namespace: a relay, and the requests in the API server's
+audit log.
 
 A socket stays in the namespace that it was opened in. So the listener is opened in the agent's
-namespace and the rest is done out here, where the API server is. A relay that is `cut` hangs up on
-everybody: an API server that is away.
+namespace and the rest runs outside, where the API server is. A relay that is `cut` closes all
+connections, as if the API server were down.
 
-Requests are counted and timed by the API server's own audit log, in which the agent is told by its
+Requests are counted and timed by the API server's own audit log, which identifies the agent by its
 user agent.
 """
 
@@ -40,7 +40,7 @@ AGENT = "bwagent"
 
 
 def audited(folder: Path) -> tuple[str, ...]:
-    """The flags with which an API server keeps an audit log of Nodes in this folder."""
+    """Return the flags with which an API server writes an audit log of Nodes into this folder."""
     policy = folder / "audit-policy.json"
     policy.write_text(json.dumps(POLICY))
     return f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}"
@@ -58,7 +58,7 @@ class Request:
 
 
 def requests(folder: Path) -> Iterator[Request]:
-    """What the agents have asked so far, oldest first."""
+    """Return the agents' requests so far, oldest first."""
     with (folder / "audit.log").open() as log:
         for line in log:
             with suppress(ValueError):  # the last line may be half written
@@ -83,8 +83,8 @@ def _request(event: dict[str, Any]) -> Request:
 
 
 def account(cluster: Cluster, folder: Path, port: int) -> dict[str, str]:
-    """Write what a Pod finds of its service account, with the admin's token; the environment that
-    goes with it.
+    """Write the files of a Pod's service account, with the admin's token; return the
+    environment.
     """
     folder.mkdir()
     (folder / "token").write_text(cluster.admin)
@@ -93,7 +93,7 @@ def account(cluster: Cluster, folder: Path, port: int) -> dict[str, str]:
 
 
 class Relay:
-    """A way from a namespace's 127.0.0.1 to the API server."""
+    """A forwarder from a namespace's 127.0.0.1 to the API server."""
 
     def __init__(self, namespace: Namespace, cluster: Cluster) -> None:
         self.cut = False
@@ -103,7 +103,7 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def account(self, folder: Path) -> dict[str, str]:
-        """As `account`, by way of this relay."""
+        """Do the same as `account`, with the address of this relay."""
         return account(self._cluster, folder, self._listener.getsockname()[1])
 
     def _accept(self) -> None:

@@ -1,18 +1,18 @@
-"""What `bwagent run` costs, beside what does its job today.
+"""Cost of `bwagent run`, beside comparable programs.
 
 From the repository, as root:
 
     python -m benchmarks.resident [--minutes 10] [--rounds 60] [--only idle|latency]
 
-Two parts, one after the other: ten minutes in which nothing happens to some agents
-(benchmarks/idle.py) while another one's ports flap in a namespace of their own
-(benchmarks/flaps.py), then links that go down and up (benchmarks/latency.py). The API server is a
-real one. Exits 1 where a documented budget is missed.
+Two parts, one after the other: ten minutes in which some agents are idle (benchmarks/idle.py) while
+another one's ports flap in a namespace of their own (benchmarks/flaps.py), then links that go down
+and up (benchmarks/latency.py). The API server is a real one. Exits 1 if a documented budget is
+missed.
 
 "RSS" is the sum of a subject's processes; "once" counts a page of a file that several of them map
-once, as the memory controller of their container does. The budget is of the latter.
+once, as the memory controller of their container does. The budget is for the latter.
 
-Figures of GPU Feature Discovery and of the NFD worker are given, not measured here.
+Figures of GPU Feature Discovery and of the NFD worker are quoted, not measured here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GIVEN = {
 
 @dataclass(slots=True)
 class Bench:
-    """The machine room, and what was missed in it."""
+    """The folder, the cluster, and the missed budgets."""
 
     stack: ExitStack
     folder: Path
@@ -55,18 +55,18 @@ class Bench:
     missed: list[str] = field(default_factory=list)
 
     def rack(self) -> tuple[Rack, Relay]:
-        """Another node with its way to the API server."""
+        """Make another node with its way to the API server."""
         rack = self.stack.enter_context(Rack())
         return rack, Relay(rack.node, self.cluster)
 
     def check(self, what: str, value: float, most: float) -> None:
-        """Note a budget that is missed."""
+        """Record a missed budget."""
         if value > most:
             self.missed.append(f"{what}: {value:.2f}, allowed {most:.2f}")
 
 
 def nothing_happens(bench: Bench, seconds: float) -> None:
-    """The first part."""
+    """Run the first part: idle agents, and one whose ports flap."""
     (ours, relay), (theirs, _), (shaky, way) = bench.rack(), bench.rack(), bench.rack()
     subjects = idle.agents(bench.stack, bench.cluster, ours, relay) + idle.today(
         bench.stack, theirs
@@ -90,18 +90,18 @@ def nothing_happens(bench: Bench, seconds: float) -> None:
 def print_idle(
     bench: Bench, subjects: dict[str, Subject], asked: dict[str, int], seconds: float
 ) -> None:
-    """The table, and the requests."""
+    """Print the table, and the requests."""
     patch = (
         (subjects[RESYNCED].cpu - subjects[NARROW].cpu) * seconds / 3600 / max(asked[RESYNCED], 1)
     )
-    print(f"\nnothing happens for {seconds / 60:g} minutes; {cost.load()}")
+    print(f"\nidle for {seconds / 60:g} minutes; {cost.load()}")
     print(f"{'':22}{'RSS MB':>8}{'once':>8}{'CPU-s an hour':>15}{'helpers':>9}{'with a PATCH':>14}")
     for name, one in subjects.items():
         more = f"{one.cpu + patch:14.2f}" if name in (EVERYTHING, NARROW) else ""
         sizes = f"{one.rss / MB:8.1f}{one.distinct / MB:8.1f}"
         print(f"{name:22}{sizes}{one.cpu:15.2f}{one.helpers:9.2f}{more}")
     for name, (size, cpu) in GIVEN.items():
-        print(f"{name:22}{size:8}{'':8}{cpu:15.2f}  given, not measured")
+        print(f"{name:22}{size:8}{'':8}{cpu:15.2f}  quoted, not measured")
     resyncs = (
         f"{asked[EVERYTHING]} and {asked[NARROW]} with no resync due, "
         f"{asked[RESYNCED]} with one in {RESYNC:g} s"
@@ -118,7 +118,7 @@ def print_idle(
 
 
 def print_flaps(bench: Bench, outcome: flaps.Outcome | None) -> None:
-    """What the flaps came to."""
+    """Print the result of the flaps."""
     if outcome is None:
         bench.missed.append("the Node of a flapping node: never right")
         return
@@ -139,7 +139,7 @@ def print_flaps(bench: Bench, outcome: flaps.Outcome | None) -> None:
 
 
 def links_change(bench: Bench, rounds: int) -> None:
-    """The second part."""
+    """Run the second part: links that go down and up."""
     rack, relay = bench.rack()
     began = time.monotonic()
     found = latency.measure(bench.stack, bench.cluster, rack, relay, rounds)
@@ -166,9 +166,9 @@ def links_change(bench: Bench, rounds: int) -> None:
 
 
 def main() -> int:
-    """Both parts; 1 where a budget was missed."""
+    """Run both parts; return 1 if a budget was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.resident")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long nothing happens")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes without changes")
     parser.add_argument("--rounds", type=int, default=60, help="links that go down and up")
     parser.add_argument("--only", choices=("idle", "latency"))
     arguments = parser.parse_args()

@@ -1,24 +1,23 @@
-"""Thousands of agents and one API server: what it is asked, and how long until every label is
-right.
+"""Thousands of agents and one API server: its load, and the time until every label is right.
 
     python -m benchmarks.scale [--agents 5000] [--within 60] [--real]
                                [--inflight READS,WRITES] [PHASE...]
 
-The API server and its etcd are real, with the agent's manifests in force; so is each agent's pacer,
-its back-off and its requests, over a connection of their own, with a token of the Pod on its Node
-(tests/support/kube/fleet.py says what is played). The generator, the API server and etcd share this
-machine, and the last line of each phase says how much of it each of them had: a phase in which
-nothing was idle tells of the machine, not of the agents.
+The API server and its etcd are real, with the agent's manifests in force; so are each agent's
+schedule, back-off and requests, over a connection of its own, with a token of the Pod on its Node
+(tests/support/kube/fleet.py lists the simulated parts). The generator, the API server and etcd
+share this machine, and the last line of each phase has the share of each: a phase without idle time
+measures the machine, not the agents.
 
     power-on   all start at random moments of one minute; always the first
     leaf       a leaf switch reboots: 32 ports of 32 nodes go down, lose their neighbors, come up
     herd       all nodes change in the same moment
-    refused    the same while the API server is away for ten minutes (connections are refused);
+    refused    the same while the API server is down for ten minutes (connections are refused);
                then it starts
-    frozen     it is stopped for ten minutes: connections are made and nothing answers; the leaf
-               reboots meanwhile
+    frozen     it is stopped for ten minutes: connections are accepted and never answered; the
+               leaf reboots meanwhile
 
-While the API server is away, time runs FAST times faster, unless --real; afterwards, it does not.
+While the API server is down, time runs FAST times faster, unless --real; afterwards, it does not.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ GRACE, BOOT, SWEEP = (
     30.0,
     90.0,
     2.0,
-)  # seconds: a neighbour outlives its link; a switch boots; links come up before it
+)  # seconds: a neighbor outlives its link; a switch boots; links come up before it
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
 
 
 @dataclass
 class Scene:
-    """Everybody."""
+    """The agents, their Nodes and the API server."""
 
     cluster: Cluster
     clock: Clock
@@ -76,11 +75,11 @@ class Scene:
     # What nodes show.
 
     def change(self, agents: Iterable[Agent], speed: str, *, neighbor: bool = True) -> None:
-        """Their speed, and whether the rail's neighbour is seen."""
+        """Change the speed of these agents' nodes, and whether the rail's neighbor is there."""
         self.fleet.change(agents, lambda agent: _labels(agent, speed, neighbor=neighbor))
 
     def leaf(self) -> None:
-        """A leaf goes down and comes back."""
+        """Reboot a leaf."""
         below = self.agents[:LEAF]
         self.change(below, "2800G")
         self.fleet.at(GRACE, lambda: self.change(below, "2800G", neighbor=False))
@@ -90,27 +89,27 @@ class Scene:
     # What happens.
 
     def run_leaf(self) -> None:
-        """The API server is there, and a leaf is not."""
+        """Reboot a leaf while the API server runs."""
         with Phase("leaf: down to up and known", self):
             self.leaf()
             self.fleet.run(BOOT + SWEEP + 1)
             self.fleet.run_until_right(LIMIT)
 
     def run_herd(self) -> None:
-        """Everybody wants something at once."""
+        """Change all nodes at the same moment."""
         with Phase("herd: all change at once", self):
             self.change(self.agents, "400G")
             self.fleet.run_until_right(LIMIT)
 
     def run_refused(self) -> None:
-        """Nobody listens, and everybody has something to say."""
+        """Change all nodes while connections are refused."""
         self.cluster.stop_server()
         self._away("refused: away", lambda: self.change(self.agents, "800G"))
         self.cluster.start_server()
         self._back("refused: it starts", new=True)
 
     def run_frozen(self) -> None:
-        """Nobody answers those who have something to say."""
+        """Reboot a leaf while the API server is stopped."""
         os.kill(self.cluster.server.pid, signal.SIGSTOP)
         try:
             self._away("frozen: away", self.leaf)
@@ -126,7 +125,7 @@ class Scene:
             self._go(1.0)
 
     def _go(self, rate: float) -> None:
-        """Let time, and the patience with the API server, run at this rate."""
+        """Run the clock, and the timeout of requests, at this rate."""
         self.clock.go(rate)
         self.wire.timeout = TIMEOUT / rate
 
@@ -137,7 +136,7 @@ class Scene:
 
 
 class Phase:
-    """What was asked and used within the block, printed at its end."""
+    """The requests and resources used within the block, printed at its end."""
 
     def __init__(self, name: str, scene: Scene, *, serving: bool = True, new: bool = False) -> None:
         self.name, self.scene, self.new = name, scene, new
@@ -165,7 +164,7 @@ class Phase:
 
 
 def _labels(agent: Agent, speed: str, *, neighbor: bool) -> Mapping[str, str]:
-    """The labels of a node with this speed, with or without the rail's neighbour."""
+    """Return the labels of a node with this speed, with or without the rail's neighbor."""
     labels = {
         key: speed if key.endswith("speed.current") else value for key, value in agent.whole.items()
     }
@@ -177,7 +176,7 @@ def _labels(agent: Agent, speed: str, *, neighbor: bool) -> Mapping[str, str]:
 
 
 def describe(results: Mapping[tuple[str, int | str], int]) -> str:
-    """Requests by what came of them."""
+    """Return the numbers of requests by result."""
     names = {"get": "GET", "apply": "PATCH"}
     return ", ".join(
         f"{count} {names[operation]} {result}"
@@ -186,7 +185,7 @@ def describe(results: Mapping[tuple[str, int | str], int]) -> str:
 
 
 def per_second(asked: list[Asked], began: float, took: float) -> str:
-    """The peak, and a picture of the peaks over time."""
+    """Return the peak, and the peaks over time as a bar chart."""
     counts = Counter(int(one.at - began) for one in asked)
     writes = Counter(int(one.at - began) for one in asked if one.operation == "apply")
     step = max(int(took / WIDTH) + 1, 1)
@@ -204,7 +203,7 @@ def per_second(asked: list[Asked], began: float, took: float) -> str:
 
 
 def latency(asked: list[Asked]) -> str:
-    """Of the requests that were answered."""
+    """Return the latency of the answered requests."""
     times = sorted(one.took * 1000 for one in asked if isinstance(one.result, int))
     if len(times) < 2:
         return "none answered"
@@ -213,7 +212,7 @@ def latency(asked: list[Asked]) -> str:
 
 
 def used(reading: Reading) -> str:
-    """The machine, and what the API server has become."""
+    """Return the use of the machine, and the API server's CPU and memory."""
     cores = {name: reading.share(name) for name in ("server", "etcd", "own", "machine")}
     others = cores["machine"] - cores["server"] - cores["etcd"] - cores["own"]
     return (
@@ -235,7 +234,7 @@ PHASES: dict[str, Callable[[Scene], None]] = {
 
 
 def arguments() -> argparse.Namespace:
-    """What is to be run."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale")
     parser.add_argument("--agents", type=int, default=5000)
     parser.add_argument("--within", type=float, default=60.0, help="seconds in which they start")
@@ -253,7 +252,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Set the scene, and play."""
+    """Run the phases."""
     if reason := missing():
         raise SystemExit(reason)
     asked, flags = arguments(), []

@@ -1,6 +1,4 @@
-"""What an API server and its etcd use: CPU, memory, bytes, as the kernel and their own metrics
-count it.
-"""
+"""CPU, memory and bytes of an API server and its etcd, by the kernel and their own metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ MIB = 1 << 20
 
 
 class Reading(NamedTuple):
-    """Counters, but for what is said to be a gauge."""
+    """Counters; gauges are marked."""
 
     time: float  # seconds
     server: float  # CPU seconds
@@ -35,25 +33,25 @@ class Reading(NamedTuple):
     rejected: float  # 429 by API priority and fairness
 
     def since(self, before: Reading) -> Reading:
-        """What was used between two readings; gauges as they are now."""
+        """Return the difference of two readings; gauges are the present values."""
         gauges = {"resident", "resident_etcd", "stored"}
         pairs = zip(self._fields, self, before, strict=True)
         return Reading(*(now if name in gauges else now - then for name, now, then in pairs))
 
     def share(self, name: str) -> float:
-        """Cores that were busy with it."""
+        """Return the number of busy cores."""
         return float(getattr(self, name)) / self.time
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Reads them."""
+    """Reads the counters."""
 
     cluster: Cluster
 
     def read(self, *, new: bool = False) -> Reading:
-        """The counters now; `new`: as they are for an API server that has only been started, and
-        cannot be asked.
+        """Return the present counters; `new`: those of an API server that was just started and does
+        not answer yet.
         """
         server, etcd = self.cluster.server.pid, self.cluster.etcd.pid
         store = _scrape(self.cluster)
@@ -79,13 +77,13 @@ class Meter:
 
 
 def cpu(pid: int) -> float:
-    """CPU seconds of a process (proc(5): stat)."""
+    """Return the CPU seconds of a process (proc(5): stat)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / TICKS
 
 
 def resident(pid: int, field: str = "VmRSS") -> float:
-    """MiB of a process."""
+    """Return the resident MiB of a process."""
     return next(
         int(line.split()[1]) / 1024
         for line in _lines(f"/proc/{pid}/status")
@@ -94,7 +92,7 @@ def resident(pid: int, field: str = "VmRSS") -> float:
 
 
 def _machine() -> float:
-    """CPU seconds that were not idle, of all cores."""
+    """Return the CPU seconds that were not idle, of all cores."""
     user, nice, system, _idle, _iowait, irq, softirq, *_ = map(
         int, _lines("/proc/stat")[0].split()[1:]
     )
@@ -112,7 +110,7 @@ def _scrape(cluster: Cluster) -> str:
 
 
 def _sum(text: str, name: str) -> float:
-    """A metric, all its labels together."""
+    """Return the sum of a metric over all its labels."""
     return sum(
         float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)
     )

@@ -1,10 +1,10 @@
-"""What a round of SMPs costs: `python -m benchmarks.smp_round [ROUNDS]`, from the repository.
+"""Cost of a round of SMPs: `python -m benchmarks.smp_round [ROUNDS]`, from the repository.
 
-Over a stand-in libibumad whose ports answer at once, so that what is measured is ours: a fabric's
-own microseconds come on top. A port is asked two things, one after the other; the ports are asked
-all at the same time, in one child. The child with no port is its start and its JSON, with ctypes
-imported but no library loaded; what stands above it is the round. The ways take turns in one run,
-and CPU is that of the child and of starting it, from getrusage().
+Over a stand-in libibumad whose ports answer at once, so that the agent's share is measured: a
+fabric's own microseconds are added to it. A port gets two requests, one after the other; the ports
+are queried all at the same time, in one child. The child without ports is its start and its JSON,
+with ctypes imported but no library loaded; the difference to it is the round. The ways take turns
+in one run, and CPU is that of the child and of starting it, from getrusage().
 
 A round over eight ports may take 50 ms more than the child with none.
 """
@@ -33,14 +33,14 @@ QUESTIONS = 2  # NodeInfo, NodeDescription
 
 
 def child(library: str, ports: int) -> Callable[[], dict[str, Any]]:
-    """The agent's way to ask that many ports; what is not answered would be cheaper, or dearer, and
-    is refused.
+    """Return a query of that many ports as the agent makes it; an unanswered port raises, since its
+    cost differs.
     """
     asked = [(f"mlx5_{number}", 1) for number in range(ports)]
     work = partial(HelperProcesses().call, "smp", {"ports": asked, "library": library}, 10)
     for port in (answer := work()["ports"]):
         if port["error"] or [one["error"] for one in port["exchanges"]] != [None] * QUESTIONS:
-            raise SystemExit(f"{port['device']} of the stand-in left a question unanswered")
+            raise SystemExit(f"{port['device']} of the stand-in left a query unanswered")
     if len(answer) != ports:
         raise SystemExit(f"{len(answer)} ports in the answer about {ports}")
     return work
@@ -48,7 +48,7 @@ def child(library: str, ports: int) -> Callable[[], dict[str, Any]]:
 
 @contextmanager
 def built() -> Iterator[str]:
-    """The stand-in, without faults and without its log."""
+    """Build the stand-in, without faults and without its log."""
     if reason := stand_in.missing():
         raise SystemExit(reason)
     for variable in ("STAND_IN", "STAND_IN_LOG"):
@@ -58,7 +58,7 @@ def built() -> Iterator[str]:
 
 
 def main(rounds: int) -> int:
-    """Print the table; 1 when eight ports are over the goal."""
+    """Print the table; return 1 if eight ports exceed the goal."""
     none, some, many = (f"smp child, {ports} ports" for ports in (0, PORTS, MANY))
     with built() as library:
         ways: dict[str, Callable[[], object]] = {

@@ -1,15 +1,15 @@
-"""Does it stay flat? `python -m benchmarks.soak [--hours H] [--seed S]`, from the repository, as
-root.
+"""Soak test of memory, descriptors and threads: `python -m benchmarks.soak [--hours H] [--seed S]`,
+from the repository, as root.
 
-One `bwagent run` with everything on (benchmarks/rack.py) under constant trouble
-(benchmarks/trouble.py), two strikes a second, its own intervals shortened so that an hour has what
-a quiet month has not: a request every 3 s at most, NVML asked every 5 s, ports swept every 0.5 s, a
+One `bwagent run` with all sources (benchmarks/rack.py) under constant faults
+(benchmarks/faults.py), two a second, its intervals shortened so that an hour has more events than
+a quiet month: a request every 3 s at most, NVML queried every 5 s, ports swept every 0.5 s, a
 resync every 30 s, holds of 20 s, /metrics scraped every 15 s.
 
-Printed are medians of each quarter. After each one all is mended, the Node has to say so, and the
-agent is looked at in peace: how many files it has open then is no matter of luck. The first quarter
-is the warm-up; from the second to the last one it may grow by 1 MB of the medians, NVML's standing
-helper by a quarter of one, and in peace it may grow by no descriptor and no thread.
+Printed are medians of each quarter. After each one all faults are repaired, the Node's labels must
+become right, and the idle agent is measured: its open files then do not depend on chance. The first
+quarter is the warm-up; from the second to the last one the median may grow by 1 MB, that of NVML's
+fork server by a quarter of one, and the idle agent by no descriptor and no thread.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks import cost
+from benchmarks.faults import PREFIX, Trouble
 from benchmarks.rack import Rack, ethernet, gpu, infiniband, missing
 from benchmarks.relay import Relay, audited, requests
-from benchmarks.trouble import PREFIX, Trouble
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import free_ports
 
@@ -42,10 +42,10 @@ STRIKE, SAMPLE = 0.5, 15.0  # seconds
 GROWTH = {
     "RSS KB": 1024.0,
     "RSS KB of NVML's helper": 256.0,
-    "descriptors in peace": 0.0,
-    "threads in peace": 0.0,
+    "descriptors, idle": 0.0,
+    "threads, idle": 0.0,
 }
-PEACE = 20  # samples, half a second apart: a helper that lives just then has descriptors, too
+PEACE = 20  # samples, half a second apart: a running helper has descriptors, too
 MENDED = 90.0  # seconds
 FLAGS = (
     *(
@@ -62,11 +62,11 @@ FLAGS = (
     ),
     *("--backend-device", "*"),
 )
-SPEED = f"{8 * 400 + 8 * 10}G"  # a veth says 10 Gb/s
+SPEED = f"{8 * 400 + 8 * 10}G"  # a veth reports 10 Gb/s
 
 
 class Sample(NamedTuple):
-    """One look at the agent from outside."""
+    """One measurement of the agent's process."""
 
     rss: int
     pss: int
@@ -76,14 +76,12 @@ class Sample(NamedTuple):
 
 
 def sample(pid: int) -> Sample:
-    """What it has now; of the agent and the helper that stands by, without one that happens to
-    live.
-    """
+    """Measure the agent and its fork server, without short-lived helpers."""
     return Sample(*cost.rollup(pid), standing(pid), cost.descriptors(pid), cost.threads(pid))
 
 
 def standing(pid: int) -> int:
-    """Resident KB of the helper that stays, its forks not counted; 0 where there is none."""
+    """Return the resident KB of the fork server without its forks; 0 if there is none."""
     for one in cost.family(pid)[1:]:  # parents first
         with suppress(OSError):
             if b"stand_by" in Path(f"/proc/{one}/cmdline").read_bytes():
@@ -92,7 +90,7 @@ def standing(pid: int) -> int:
 
 
 def scrape(rack: Rack, port: int) -> int:
-    """The length of /metrics; 0 where nobody answers."""
+    """Return the length of /metrics; 0 if the connection fails."""
     address = f"http://127.0.0.1:{port}/metrics"
     try:
         return len(rack.node.call(_get, address))
@@ -108,7 +106,7 @@ def _get(address: str) -> bytes:
 
 
 def samples(trouble: Trouble, metrics: int, seconds: float) -> Iterator[Sample]:
-    """Strike until time is up, and look at the agent now and then."""
+    """Inject faults until the time is over, and measure the agent at intervals."""
     end, due = time.monotonic() + seconds, 0.0
     while (now := time.monotonic()) < end:
         if trouble.agent.process.poll() is not None:
@@ -122,7 +120,7 @@ def samples(trouble: Trouble, metrics: int, seconds: float) -> Iterator[Sample]:
 
 
 def row(name: str, taken: list[Sample]) -> str:
-    """The medians."""
+    """Return a row of medians."""
     rss, pss, helper, files, threads = (
         statistics.median(column) for column in zip(*taken, strict=True)
     )
@@ -130,7 +128,7 @@ def row(name: str, taken: list[Sample]) -> str:
 
 
 def in_peace(pid: int) -> Sample:
-    """The least that it has for some seconds."""
+    """Return the minimum over some seconds."""
     taken = []
     for _ in range(PEACE):
         taken.append(sample(pid))
@@ -139,7 +137,7 @@ def in_peace(pid: int) -> Sample:
 
 
 def growth(second: list[Sample], last: list[Sample]) -> dict[str, float]:
-    """By how much it has grown; each quarter's last sample is the one in peace."""
+    """Return the growth; each quarter's last sample is that of the idle agent."""
     sizes = (
         statistics.median(of(one) for one in last[:-1])
         - statistics.median(of(one) for one in second[:-1])
@@ -150,7 +148,7 @@ def growth(second: list[Sample], last: list[Sample]) -> dict[str, float]:
 
 
 def mended(cluster: Cluster, trouble: Trouble) -> float:
-    """Seconds until the Node says that all is well; infinity where it never does."""
+    """Return the seconds until the Node's labels are right; infinity if they never are."""
     trouble.mend()
     began = time.monotonic()
     while time.monotonic() - began < MENDED:
@@ -167,7 +165,7 @@ def mended(cluster: Cluster, trouble: Trouble) -> float:
 
 
 def soak(hours: float, seed: int, stack: ExitStack) -> int:
-    """Print a line for each quarter, and what happened; 1 where a bound is passed."""
+    """Print a line for each quarter, and the faults; return 1 if a bound is exceeded."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
     cluster = stack.enter_context(Cluster(*audited(folder)))
     rack = stack.enter_context(Rack())
@@ -189,11 +187,11 @@ def soak(hours: float, seed: int, stack: ExitStack) -> int:
         print(row(name, quarters[-1]), flush=True)
         well = max(well, mended(cluster, trouble))
         quarters[-1].append(in_peace(agent.process.pid))
-        print(row("    in peace", quarters[-1][-1:]), flush=True)
+        print(row("    idle", quarters[-1][-1:]), flush=True)
     size, log = scrape(rack, port), agent.log.read_text()
     grown = growth(quarters[1], quarters[3])
     tell(trouble, log, [one.code for one in requests(folder)])
-    print(f"/metrics has {size} bytes; mended after {well:.1f} s at most (limit {MENDED:.0f})")
+    print(f"/metrics has {size} bytes; repaired after {well:.1f} s at most (limit {MENDED:.0f})")
     print(
         "grown since the second quarter: "
         + ", ".join(f"{name} {by:+.0f}" for name, by in grown.items())
@@ -208,7 +206,7 @@ def soak(hours: float, seed: int, stack: ExitStack) -> int:
 
 
 def tell(trouble: Trouble, log: str, codes: list[int]) -> None:
-    """Print what has happened."""
+    """Print the faults and requests."""
     print(", ".join(f"{count} x {name}" for name, count in sorted(trouble.count.items())))
     counted = ", ".join(f"{codes.count(code)} x {code}" for code in sorted(set(codes)))
     print(f"{len(codes)} requests came through to the API server: {counted}")
@@ -217,7 +215,7 @@ def tell(trouble: Trouble, log: str, codes: list[int]) -> None:
 
 
 def main() -> int:
-    """Soak."""
+    """Run the soak test."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -8,7 +8,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Tests assert no times; how busy a machine is says nothing about what is tested on it.
+# Tests assert no times: the load of the machine is no property of the code under test.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 

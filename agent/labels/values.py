@@ -129,7 +129,7 @@ def unread(observation: Observation) -> HoldReason | None:
     Ports of a device that was read may still have unread facts.
     """
     if isinstance(observation.rdma, Failed):
-        return HoldReason.SOURCE_FAILED
+        return _hold_of_failed(observation.rdma)
     if _failed_devices(observation):
         return HoldReason.DEVICE_FAILED
     return HoldReason.DEVICE_GONE if observation.unbound else None
@@ -170,7 +170,7 @@ def _of_failed_sources(observation: Observation) -> Values:
     LLDP failed those of mlx5_1 are held, with LLDP switched off those of both.
     """
     if isinstance(observation.rdma, Failed):
-        yield Value(None, hold=HoldReason.SOURCE_FAILED)
+        yield Value(None, hold=_hold_of_failed(observation.rdma))
     for source, link_layer in NEIGHBOR_SOURCES:
         if failure := _failure(observation, source):
             yield from _of_failed_source(observation, failure, link_layer)
@@ -190,8 +190,12 @@ def _failure(observation: Observation, source: str) -> HoldReason | None:
     """Return the reason why a source was not read; None if it saw something or nothing."""
     if source in observation.off:
         return HoldReason.SOURCE_OFF
-    failed = isinstance(getattr(observation, source), Failed)
-    return HoldReason.SOURCE_FAILED if failed else None
+    outcome = getattr(observation, source)
+    return _hold_of_failed(outcome) if isinstance(outcome, Failed) else None
+
+
+def _hold_of_failed(outcome: Failed) -> HoldReason:
+    return outcome.hold or HoldReason.SOURCE_FAILED
 
 
 def _hold_of(link: Link) -> HoldReason:

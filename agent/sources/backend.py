@@ -15,7 +15,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from agent.sources.drops import dropped, no_netdev_beside_siblings
+from agent.sources.drops import DATALESS, dropped, first_reason
 from agent.sources.front_end import front_end
 from agent.sources.interfaces import device_ports, port_roles
 from agent.sources.kinds import of_other_kinds
@@ -65,12 +65,12 @@ def _backend_reason(one: DevicePort, *, is_named: bool) -> str:
 
 
 def _not_named(devices: Devices, globs: Sequence[str]) -> Reasons:
-    """Return the ports of the devices that no glob matches, and the planes without data."""
+    """Return the ports of the devices that no glob matches, and the ports without data."""
     reasons = {}
     for one in device_ports(devices):
         if not _is_named(one.device, globs):
             reasons[one.key] = "not named by --backend-device"
-        elif reason := no_netdev_beside_siblings(one.device, one.port, devices):
+        elif reason := first_reason(DATALESS, one, devices):
             reasons[one.key] = reason
     return reasons
 
@@ -84,10 +84,20 @@ def _ignored(
 ) -> Reasons:
     """Return the ports that are not the backend, by the rules of this module."""
     drops = dropped(devices)
-    data_ports = [one for one in device_ports(devices) if one.key not in drops]
+    data_ports = _data_ports(devices, drops)
     if infiniband_unbound or any(map(_is_infiniband, data_ports)):
         return {**drops, **_beside_infiniband(data_ports)}
     return {**drops, **_ethernet_ignored(data_ports, previous)}
+
+
+def ethernet_data_ports(devices: Devices) -> DataPorts:
+    """Return the data ports of a node without InfiniBand ports; none of any other node."""
+    data_ports = _data_ports(devices, dropped(devices))
+    return [] if any(map(_is_infiniband, data_ports)) else data_ports
+
+
+def _data_ports(devices: Devices, drops: Reasons) -> DataPorts:
+    return [one for one in device_ports(devices) if one.key not in drops]
 
 
 def _is_infiniband(one: DevicePort) -> bool:

@@ -49,7 +49,7 @@ def port_roles(
     """
     reason = ignored.get(one.key)
     name = _name(one, ignored)
-    for leg in _legs(one, devices):
+    for leg in legs(one, devices):
         yield PortRole(
             interface=f"{name}-{leg.name}" if leg else name,
             device=one.device,
@@ -70,15 +70,15 @@ def _name(one: DevicePort, ignored: Reasons) -> str:
     return f"{device}-{one.port.number}"
 
 
-def _legs(one: DevicePort, devices: Iterable[RdmaDevice]) -> Sequence[Netdev | None]:
+def legs(one: DevicePort, devices: Iterable[RdmaDevice]) -> Sequence[Netdev | None]:
     """Return the legs of a bonded port in natural order; (None,) for any other port.
 
     A bond whose members are RDMA devices of their own does not make any of them a bonded device.
     """
-    legs = one.port.legs
-    if not legs or any(_has_a_leg(other, one) for other in devices):
+    members = one.port.legs
+    if not members or any(_has_a_leg(other, one) for other in devices):
         return (None,)
-    return sorted(legs, key=lambda leg: natural(leg.name))
+    return sorted(members, key=lambda leg: natural(leg.name))
 
 
 def _has_a_leg(other: RdmaDevice, one: DevicePort) -> bool:

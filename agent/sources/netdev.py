@@ -9,6 +9,7 @@ Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bondi
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from agent.model import Netdev
@@ -16,7 +17,7 @@ from agent.sysfs import parse as kernel
 from agent.sysfs.reader import UNSET
 
 if TYPE_CHECKING:
-    from agent.sources.front_end import Routed
+    from agent.sources.routes import Routed
     from agent.sysfs.reader import Reader
 
     ByPort = dict[int, str | None]  # by port number
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 NET = "sys/class/net"
 PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
+# The phys_port_name of a VF, SF or PF representor; that of an uplink is "p0"
+# (Documentation/networking/devlink/devlink-port.rst, net/devlink/port.c).
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+|hpf)?", re.ASCII)
 
 
 def port_netdevs(
@@ -63,6 +67,11 @@ def read_netdev(
     members = _legs(reader, device, name)
     legs = tuple(_read_facts(reader, member, routed) for member in members)
     return _read_facts(reader, name, routed), legs
+
+
+def is_representor(phys_port_name: str | None) -> bool:
+    """Return True for the netdev of a port of the embedded switch that is not its uplink."""
+    return bool(_REPRESENTOR.fullmatch(phys_port_name or ""))
 
 
 def _legs(reader: Reader, device: str, name: str) -> list[str]:
@@ -105,9 +114,25 @@ def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
 
 
 def _by_number(reader: Reader, base: str, netdevs: list[str]) -> dict[int, str]:
-    """Return the netdevs by their port number; of several with the same one the first."""
+    """Return the netdevs by their port number; of several with the same one the first.
+
+    Representors have the port number of their uplink, so they come last.
+    """
     folder = f"{base}/device/net"
-    return {_port_number(reader, f"{folder}/{name}"): name for name in reversed(netdevs)}
+    ordered = _uplinks_first(reader, folder, netdevs) if len(netdevs) > 1 else netdevs
+    return {_port_number(reader, f"{folder}/{name}"): name for name in reversed(ordered)}
+
+
+def _uplinks_first(reader: Reader, folder: str, netdevs: list[str]) -> list[str]:
+    """Return the netdevs in their order, but representors after all others."""
+    return sorted(
+        netdevs, key=lambda name: is_representor(_phys_port_name(reader, f"{folder}/{name}"))
+    )
+
+
+def _phys_port_name(reader: Reader, path: str) -> str | None:
+    """Read `phys_port_name`; EOPNOTSUPP for most netdevs, EINVAL for one that is being removed."""
+    return reader.text(f"{path}/phys_port_name", quiet=UNSET)
 
 
 def _port_number(reader: Reader, path: str) -> int:
@@ -143,6 +168,7 @@ def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
         carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
         addresses=_addresses(reader, path, is_member=is_member),
+        phys_port_name=_phys_port_name(reader, path),
     )
 
 

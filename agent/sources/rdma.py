@@ -15,10 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
-from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
-from agent.sources.front_end import default_route_netdevs
+from agent.model import Absent, Failed, HoldReason, Problem, RdmaDevice, Reading, Seen
+from agent.sources.backend import ethernet_data_ports
 from agent.sources.pci import infiniband_controllers
 from agent.sources.rdma_device import CLASS, read_device
+from agent.sources.routes import namespace_fault, read_default_routes
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.model import PortRole
-    from agent.sources.front_end import Routed
     from agent.sources.rdma_device import Constants
+    from agent.sources.routes import DefaultRoutes, Routed
     from agent.sysfs.reader import Root
 
     Devices = tuple[RdmaDevice, ...]
@@ -43,28 +44,37 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
         names = reader.names(CLASS)
         if not names:
             return _read_no_devices(host, reader, names)
-        routed = default_route_netdevs(reader)
+        routes = read_default_routes(reader)
+        readings = _read_devices(host, names, routes.netdevs)
+        devices = tuple(device for device, _ in readings)
+        outcome = _front_end_unknown(host, reader, devices, routes) or _outcome(devices)
     except Unavailable as error:
         return Reading(Failed(str(error)), tuple(reader.problems))
-    readings = _read_devices(host, names, routed or frozenset())
     problems = [problem for _, more in readings for problem in more]
-    outcome = _outcome(tuple(device for device, _ in readings), routed)
     return Reading(outcome, (*reader.problems, *problems))
 
 
-def _outcome(devices: Devices, routed: Routed | None) -> Seen[Devices] | Failed:
-    """Return the devices, or Failed if the backend cannot be chosen among them."""
-    if routed is None and _is_ethernet_only(devices):
-        return Failed("the routing tables cannot be read, so the front end is unknown")
+def _outcome(devices: Devices) -> Seen[Devices] | Failed:
+    """Return the devices, or Failed if none of them can be read."""
     if not any(map(_has_facts, devices)):
         return Failed(f"no device in /{CLASS} can be read")
     return Seen(devices)
 
 
-def _is_ethernet_only(devices: Devices) -> bool:
-    """Return True if there are Ethernet ports and no InfiniBand ports."""
-    link_layers = {port.link_layer for device in devices for port in device.ports}
-    return "Ethernet" in link_layers and "InfiniBand" not in link_layers
+def _front_end_unknown(
+    host: Host, reader: Reader, devices: Devices, routes: DefaultRoutes
+) -> Failed | None:
+    """Return Failed if the backend depends on the front end, and the front end is not known.
+
+    It does on a node without InfiniBand, unless --backend-device names the backend.
+    """
+    data_ports = () if host.backend else ethernet_data_ports(devices)
+    if not data_ports:
+        return None
+    reader.problems += routes.hints
+    fault = routes.failure or namespace_fault(reader, data_ports, routes.netdevs)
+    reason = HoldReason.FRONT_END_UNKNOWN
+    return Failed(f"{reason}: {fault}", hold=reason) if fault else None
 
 
 def _has_facts(device: RdmaDevice) -> bool:

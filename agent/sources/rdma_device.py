@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.model import RdmaPort
-    from agent.sources.front_end import Routed
     from agent.sources.rdma_port import LinkLayers
+    from agent.sources.routes import Routed
     from agent.sysfs.reader import Reader
 
     Constants = dict[tuple[str, str], Any]  # by PCI address and attribute

@@ -132,6 +132,14 @@ class Reader:
         """Read a file and parse its text."""
         return self.parsed(path, self.text(path, limit, quiet=quiet), parse)
 
+    def table(self, path: str, parse: Callable[[str], T]) -> T | None:
+        """Read a procfs table and parse it; of one that is too long, the lines at its beginning."""
+        data = self.data(path, TABLE)
+        if data is None:
+            return None
+        whole = data if len(data) < TABLE else data[: data.rfind(b"\n") + 1]
+        return self.parsed(path, whole.decode("utf-8", "replace"), parse)
+
     def parsed(self, path: str, text: str | None, parse: Callable[[str], T]) -> T | None:
         """Parse a text that was read from `path`; report Malformed."""
         if text is None:

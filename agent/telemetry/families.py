@@ -67,7 +67,7 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
     Metric("bwagent_port_flaps_total", COUNTER,
            "Observed changes of the port from ACTIVE to another state.",
            PORT, lambda now: by_key(now.flaps_of_backend())),
-    Metric("bwagent_neighbor_last_heard_timestamp_seconds", GAUGE,
+    Metric("bwagent_neighbor_last_seen_timestamp_seconds", GAUGE,
            "Time of the last frame or SMP answer from a neighbor of the port.",
            PORT, lambda now: by_key(now.last_frame_at.items())),
     Metric("bwagent_source_duration_seconds", GAUGE,

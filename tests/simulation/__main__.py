@@ -1,5 +1,5 @@
-"""`python -m tests.simulation --scenarios 10000`: many seeds, counted; a failing one tells its
-story.
+"""`python -m tests.simulation --scenarios 10000`: run many seeds, count the outcomes, and print the
+timeline of each seed that fails.
 """
 
 from __future__ import annotations

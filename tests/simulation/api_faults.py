@@ -1,4 +1,4 @@
-"""What happens on the way to the API server, in it, and by the hands of others."""
+"""Faults of the API server and of the way to it, and writes by other managers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from agent.errors import Unavailable
 from tests.simulation.apiserver import Reply, status
 from tests.simulation.hardware import link_flap
 from tests.simulation.names import ACC, ANNOTATION, IB, P
+from tests.simulation.request_rate import RESYNC
 from tests.simulation.sensors import _break, lasting
-from tests.simulation.tempo import RESYNC
 from tests.simulation.world import AN_HOUR
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ FORBIDDEN = (
 
 
 def _done_but(error: bytes) -> Answer:
-    """It is done, and the answer is lost."""
+    """Return an answer that performs the request and loses the response."""
 
     def answer(world: World, request: Mapping[str, Any]) -> Reply:
         world.api.answer(request)
@@ -72,7 +72,7 @@ ANSWERS: dict[str, Answer] = {
 def _disturb(
     world: World, seconds: float, answer: Callable[[Mapping[str, Any]], Reply | None]
 ) -> float:
-    """This answers for a while, where it does."""
+    """Let `answer` reply instead of the API server for a while; None passes the request on."""
     world.troubles.append(answer)
     world.api.trouble = world.first_trouble
     world.judge.trouble(world.time, begins=True)
@@ -86,7 +86,7 @@ def _disturb(
 
 
 def refuses(world: World, rng: Random) -> float:
-    """The same answer to everything."""
+    """Give the same error to every request."""
     name, seconds = rng.choice(sorted(ANSWERS)), rng.choice([5.0, 60.0, 400.0, 1300.0])
     world.note(f"API: {name} for {seconds} s")
     world.at(0.1, partial(link_flap, world, rng))
@@ -96,16 +96,14 @@ def refuses(world: World, rng: Random) -> float:
 
 
 def _all_refused(world: World, seconds: float) -> None:
-    """A denial that names nothing may be about any key, each of which is left in peace for an
-    hour.
-    """
+    """Excuse all keys: the agent retries a key only an hour after a denial that names none."""
     world.judge.excuse(world.time + seconds + REFUSED, lambda _key: True)
-    world.judge.tempo.spare += 4
+    world.judge.rate.spare += 4
     world.needs(REFUSED + 1500.0)
 
 
 def flaky(world: World, rng: Random) -> float:
-    """Now this, now that, and sometimes it works."""
+    """Give random errors, and pass some requests on."""
     seconds = rng.choice([60.0, 600.0])
     world.note(f"API: flaky for {seconds} s")
     _all_refused(world, seconds)
@@ -119,13 +117,13 @@ def flaky(world: World, rng: Random) -> float:
 
 
 def dead_for_an_hour(world: World, _rng: Random) -> float:
-    """Nothing answers."""
+    """Refuse connections for an hour."""
     world.note("API: dead for an hour")
     return _disturb(world, 3600.0, lambda request: ANSWERS["unreachable"](world, request))
 
 
 def slow(world: World, rng: Random) -> float:
-    """Every request takes its time."""
+    """Delay every response."""
     seconds = lasting(rng)
     world.note(f"API: slow for {seconds} s")
     world.slow["api"] = rng.choice([3.0, 24.0])
@@ -140,7 +138,7 @@ def slow(world: World, rng: Random) -> float:
 
 
 def helper_dies(world: World, rng: Random) -> float:
-    """The child that asks is killed."""
+    """Kill the helper process that sends the requests."""
     seconds = lasting(rng)
     world.note(f"API helper: killed for {seconds} s")
     _break(world, seconds, ("api",), lambda: Unavailable("helper kube: killed by SIGKILL"))
@@ -148,7 +146,7 @@ def helper_dies(world: World, rng: Random) -> float:
 
 
 def webhook_denies(world: World, rng: Random) -> float:
-    """A key, or a whole domain, may not be changed; the words name it, or do not."""
+    """Deny changes of a key or of a whole domain; the message may or may not name it."""
     seconds, named = lasting(rng), rng.random() < 0.6
     present = sorted(key for kind, key in world.api.fields if kind == "labels" and world.ours(key))
     target = rng.choice([*(present or [f"{P}/flavor"]), f"{P}/", f"{IB}/", ACC, ANNOTATION])
@@ -167,7 +165,7 @@ def webhook_denies(world: World, rng: Random) -> float:
     # Unnamed, one key takes its family with it.
     family = target.partition("/")[0]
     world.judge.excuse(world.time + seconds + REFUSED, lambda key: key.startswith(family))
-    world.judge.tempo.spare += seconds / RESYNC + 4
+    world.judge.rate.spare += seconds / RESYNC + 4
     world.needs(REFUSED + 1000.0)
 
     def end() -> None:
@@ -193,20 +191,20 @@ def _meddle(world: World, rng: Random) -> None:
 
 
 def others_write(world: World, rng: Random) -> float:
-    """Somebody changes or removes labels of ours."""
+    """Change or remove labels of the agent as another manager."""
     _meddle(world, rng)
     return 0.0
 
 
 def others_race(world: World, rng: Random) -> float:
-    """The same, a moment before the agent's next request."""
+    """Do the same immediately before the agent's next request."""
     world.note("somebody waits for the agent's next request")
     world.api.race = partial(_meddle, world, rng)
     return 0.0
 
 
 def others_hold_accelerator(world: World, rng: Random) -> float:
-    """Another manager says where the GPUs are, and takes it back later."""
+    """Set the accelerator's key as another manager, and remove it later."""
     seconds, value = lasting(rng), rng.choice([world.node.gpus.identity, "elsewhere.1"])
     if world.api.others(("labels", ACC)):
         return 0.0
@@ -227,7 +225,7 @@ def others_hold_accelerator(world: World, rng: Random) -> float:
 
 
 def expected_half_changes(world: World, rng: Random) -> float:
-    """The site's own labels below our prefix."""
+    """Change the site's own labels below the agent's prefix."""
     changes: dict[Key, str | None] = {
         ("labels", f"{P}/speed.expected"): rng.choice(["3200G", "400G", None]),
         ("labels", f"{P}/neighbors.expected.mlx5_0.device"): rng.choice(["leaf-1", None]),
@@ -240,7 +238,7 @@ def expected_half_changes(world: World, rng: Random) -> float:
 
 
 def node_recreated(world: World, rng: Random) -> float:
-    """Deleted, and made anew at once or later."""
+    """Delete the Node, and create it again at once or later."""
     seconds = rng.choice([0.0, 20.0, 300.0])
     world.needs(AN_HOUR)
     world.note(f"the Node is deleted, and anew in {seconds} s")

@@ -1,11 +1,12 @@
-"""A stand-in for the API server with the semantics of server-side apply, over HTTP's own words:
-status and bytes.
+"""A test double of the API server with the semantics of server-side apply (KEP-555,
+structured-merge-diff), at the level of HTTP status and body.
 
-The law of this module: it knows nothing of the agent but its manager's name, and does what the real
-one does (KEP-555, structured-merge-diff): a field is owned by managers; an apply owns exactly what
-it carries, gives up the rest, and conflicts where another manager says otherwise, unless it is
-forced; an update takes what it changes. `trouble` stands before it like a network, a load balancer
-or a webhook; `race` is what somebody else does a moment earlier.
+A field is owned by managers. An apply owns exactly the fields that it carries, gives up all others,
+and conflicts where another manager owns a field with another value, unless it is forced. An update
+takes the fields that it changes. `trouble` may answer before the server, like a network, a load
+balancer or a webhook; `race` runs once before the next apply.
+
+Invariant: of the agent, this module has the manager's name only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MANAGER = "bwagent"
 
 
 class Reply(NamedTuple):
-    """What comes back over the wire."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -43,7 +44,7 @@ class Write(NamedTuple):
 def status(
     code: int, message: str, reason: str = "", retry: int | None = None, **details: Any
 ) -> Reply:
-    """A meta/v1 Status."""
+    """Return a meta/v1 Status."""
     document = {
         "kind": "Status",
         "status": "Failure",
@@ -59,7 +60,7 @@ def status(
 
 @dataclass
 class ApiServer:
-    """One Node."""
+    """An API server with one Node."""
 
     now: Callable[[], float]
     fields: dict[Key, str] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class ApiServer:
     race: Callable[[], None] | None = None
     denies: Callable[[Key], str | None] = lambda _key: (
         None
-    )  # a webhook's words about a change of this field
+    )  # message of a webhook that denies a change of this field
     on_write: Callable[[Write], None] = lambda _write: None
     requests: int = 0
 
@@ -85,13 +86,13 @@ class ApiServer:
         return self.trouble(request) or self.answer(request)
 
     def answer(self, request: Mapping[str, Any]) -> Reply:
-        """Do it, whatever the trouble."""
+        """Perform a request without regard to `trouble`."""
         if request["operation"] == "get":
             return self._node() if self.exists else status(404, 'nodes "n1" not found', "NotFound")
         return self._apply(request["body"]["metadata"], force=request["force"])
 
     def update(self, manager: str, changes: Mapping[Key, str | None]) -> None:
-        """Somebody sets and removes fields without server-side apply."""
+        """Set and remove fields as another manager, without server-side apply."""
         mine = self.owners.setdefault((manager, "Update"), set())
         for key, value in changes.items():
             if self.fields.get(key) == value:
@@ -105,7 +106,7 @@ class ApiServer:
                 mine.add(key)
 
     def recreate(self) -> None:
-        """The Node is made anew, with nothing on it."""
+        """Create the Node again, without labels or annotations."""
         self.uid += 1
         self.exists = True
         self.fields, self.owners = {}, {}
@@ -114,7 +115,7 @@ class ApiServer:
         return self.owners.get((MANAGER, "Apply"), set())
 
     def others(self, key: Key) -> list[str]:
-        """The other managers of a field."""
+        """Return the other managers of a field."""
         return [
             manager
             for (manager, _), keys in self.owners.items()

@@ -1,8 +1,8 @@
-"""The label contract as the oracle knows it: what a node's true state allows each label. Nothing is
-the agent's.
+"""The label contract: the values of each label that a node's true state permits. Shares no code
+with the agent.
 
-Where it leaves something open, or nobody can have noticed yet, more than one outcome is right;
-which is said here.
+Several outcomes are right where the contract leaves a choice, or while the agent cannot have
+noticed a change yet.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import math
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from tests.simulation.hearing import GRACE, Hearing
 from tests.simulation.names import gigabits, label, natural
+from tests.simulation.neighbors import GRACE, Hearing
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO
 from tests.simulation.outcome import ABSENT, AWAY, FAILED, NONE, NOTHING, Outcome, joined, seen
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from tests.simulation.names import Value, Values
     from tests.simulation.node import Hca, Node
 
-ASKED = 20.0  # seconds until a switch must have been asked by SMPs after its port has come up
-UNTOLD = 310.0  # seconds until it is noticed that a port can be seen again
-AGAIN = 1.2 * 3600.0  # seconds after which a switch that nothing is heard of was asked again
-RETRIED = 40.0  # and at the latest so long after trouble with that, and as long as the trouble took
+ASKED = 20.0  # seconds until a switch must have been queried after its port has come up
+UNTOLD = 310.0  # seconds until a port that can be read again must have been noticed
+AGAIN = 1.2 * 3600.0  # seconds after which a switch was queried again without any event
+RETRIED = 40.0  # and at most this long after a failed query, plus the duration of the failure
 
 
 class Truth:
-    """What a node's state means for its labels; told whenever something has changed."""
+    """The permitted values of a node's labels; `outcomes` must be called after every change."""
 
     def __init__(self, node: Node, hearing: Hearing) -> None:
         self._node, self._hearing = node, hearing
@@ -39,21 +39,21 @@ class Truth:
         self._peers: dict[str, Value] = {}  # of InfiniBand ports: who was there
         self._renamed: dict[
             str, tuple[Values, float]
-        ] = {}  # whom they may be taken for, and until when
+        ] = {}  # the names before a rename, and until when they are permitted
         self._blurred: dict[
             str, float
-        ] = {}  # ports that went down unsaid: until when nobody knows how long they were
-        self._unknown: set[str] = set()  # functions without a driver of which the Node said nothing
+        ] = {}  # ports that went down without an event: until when the duration is unknown
+        self._unknown: set[str] = set()  # functions without a driver, not in the annotation
         self._promoted = (
             False  # the front end was all there was, and not everything has been seen since
         )
-        self._last: Values = NOTHING  # what the GPUs said when they could be asked
+        self._last: Values = NOTHING  # the last answer of the GPUs
         self._trouble: dict[
             str, tuple[float, float]
-        ] = {}  # with asking a switch: since, and when it is over
+        ] = {}  # with querying a switch: since, and when it is over
 
     def outcomes(self, now: float) -> dict[str, Outcome]:
-        """By unit."""
+        """Return the outcome of each unit."""
         self._note(now)
         neighbors = {hca.name: self._neighbor(hca, now) for hca in self._node.hcas}
         present = [
@@ -82,7 +82,7 @@ class Truth:
         return found
 
     def next_change(self, now: float) -> float:
-        """When an outcome changes by itself."""
+        """Return the time at which an outcome next changes without an event."""
         moments = [since + GRACE for since in self._down.values()] + [*self._asked_by.values()]
         moments += [*self._blurred.values()]
         moments += [until for _, until in (*self._trouble.values(), *self._renamed.values())]
@@ -133,9 +133,7 @@ class Truth:
             self._trouble[hca.pci] = (since, now + (now - since) + RETRIED)
 
     def _note_name(self, hca: Hca, now: float) -> None:
-        """A switch that was renamed is called as before until it is asked again; at the latest
-        after AGAIN.
-        """
+        """Permit a renamed switch's old name until the next query, at most for AGAIN seconds."""
         name = label((hca.peer.device, hca.peer.port, None))
         was = self._peers.get(hca.pci, name)
         self._peers[hca.pci] = name
@@ -146,22 +144,25 @@ class Truth:
             self._renamed[hca.pci] = earlier | {was}, now + AGAIN
 
     def blur(self, until: float) -> None:
-        """No wake-up tells of the links that are down now, nor that they come back meanwhile."""
+        """Record that no event reports the links that are down now, or their return before
+        `until`.
+        """
         self._blurred |= {hca.pci: until for hca in self._node.hcas if not hca.up}
 
     def born(self) -> None:
-        """Whoever looks now has not seen when links went down."""
+        """Forget since when links are down: a new agent has not seen it."""
         self._down.clear()
 
     def begin(self, known: Collection[str]) -> None:
-        """An agent begins, and the Node tells it of these PCI functions."""
+        """Start a new agent, which read these PCI functions from the Node's annotation."""
         self._unknown = {
             hca.pci for hca in self._node.hcas if hca.where == UNBOUND and hca.pci not in known
         }
 
     def _neighbor(self, hca: Hca, now: float) -> Outcome:
         if hca.where == GONE:
-            # An empty class beside a function without its driver says nothing of anybody.
+            # An empty class beside a function without its driver is no evidence of a device's
+            # absence.
             empty = not any(other.shown for other in self._node.all())
             return _gone(sure=not (self._node.busless or self._node.unseen or empty))
         if self._node.unseen or hca.sick or hca.where == UNBOUND:
@@ -172,18 +173,18 @@ class Truth:
         return outcome.murky() if hca.murky else outcome
 
     def _front(self, front: Hca, now: float) -> Outcome:
-        """All others are truly gone, so it is all there is."""
+        """Return the outcome of the front-end NIC while it is the only RDMA device."""
         outcome = self._neighbor(front, now)
         hidden = any(
             hca.where != GONE for hca in self._node.hcas
-        )  # those that came back, sick: it is what it was
+        )  # devices that are back but unreadable keep the state unchanged
         if hidden:
             return Outcome(outcome.now | NONE, held=True, later=outcome.later | NONE)
         return outcome.murky() if self._node.busless else outcome
 
     def _infiniband(self, hca: Hca, now: float) -> Outcome:
         if not hca.up and now < self._trouble.get(hca.pci, (0.0, 0.0))[1]:
-            return ABSENT.murky()  # whoever cannot ask at all says nothing of any port
+            return ABSENT.murky()  # a failed query is no evidence about any port
         if not hca.up:
             return Outcome(held=True) if now < self._down.get(hca.pci, now) + GRACE else ABSENT
         peer = hca.peer
@@ -248,7 +249,7 @@ class Truth:
                 totals |= {gigabits(self._node.front.counted)}
             return Outcome(
                 held=True, later=totals | NONE
-            )  # the class may look as if nobody could be looked into
+            )  # the class may appear to have no readable device
         if hidden:
             return Outcome(held=True, later=totals)
         return seen(gigabits(total)).murky(totals) if doubtful else seen(gigabits(total))
@@ -256,7 +257,7 @@ class Truth:
     def _accelerator(self) -> Outcome:
         if (
             self._node.blind or self._node.busless
-        ):  # and nobody asks; the last answer may come to honour again
+        ):  # NVML is not queried; the last answer may become valid again
             return (Outcome(self._last) if self._last else FAILED).murky()
         found = self._gpus()
         self._last = found.now or self._last

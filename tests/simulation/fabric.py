@@ -1,5 +1,5 @@
-"""What answers at the far ends: switches by LLDP and by SMPs, GPUs by NVML, as bytes and as the
-helpers tell it.
+"""Answers of the far ends as bytes and as the helpers' records: switches by LLDP and SMP, GPUs by
+NVML.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BRIDGE = 4
 
 
 def frame(peer: Peer, *, ttl: int | None = None) -> bytes:
-    """What the switch sends every 30 s; TTL 0 is its goodbye."""
+    """Return an LLDP frame of the switch; TTL 0 is the shutdown frame."""
     chassis, port = b"\x04" + peer.mac, b"\x05" + peer.port.encode()
     lldpdu = identity(chassis, port, peer.ttl if ttl is None else ttl) + tlv(
         5, peer.device.encode()
@@ -30,7 +30,7 @@ def frame(peer: Peer, *, ttl: int | None = None) -> bytes:
 
 
 class Stranger(NamedTuple):
-    """A frame of a flood, and who its sender says he is where it is well-formed."""
+    """A frame of a flood, with its sender's identity if it is well-formed."""
 
     data: bytes
     source: bytes
@@ -39,8 +39,8 @@ class Stranger(NamedTuple):
 
 
 def hostile(rng: Random, number: int) -> Stranger:
-    """The `number`-th frame of a flood; most are malformed, none has the source address of a
-    switch.
+    """Return the `number`-th frame of a flood; most are malformed, none has a switch's source
+    address.
     """
     source, ttl = struct.pack(">HI", 0x0600, number), rng.choice([1, 60, 120])
     good = identity(b"\x04" + source, b"\x05evil%d" % number, ttl) + tlv(5, b"evil-%d" % number)

@@ -1,6 +1,4 @@
-"""What happens to cables, switches, devices and GPUs: the truth itself changes, and wake-ups tell
-of it.
-"""
+"""Faults of cables, switches, devices and GPUs: the true state changes, and events report it."""
 
 from __future__ import annotations
 
@@ -23,27 +21,27 @@ if TYPE_CHECKING:
 
 
 def wakes(hca: Hca) -> tuple[Event, ...]:
-    """What tells of a change of a port."""
+    """Return the events that report a change of a port."""
     return (
         (Event("port", f"{hca.name}/1"),) if hca.infiniband else (Event("link", hca.netdev or ""),)
     )
 
 
 def pick(world: World, rng: Random, fit: Callable[[Hca], bool] = lambda _hca: True) -> Hca | None:
-    """A backend device to which nothing happens yet."""
+    """Pick a backend device without a fault in progress, or None."""
     free = [hca for hca in world.node.hcas if hca.where == HERE and not hca.busy and fit(hca)]
     return rng.choice(free) if free else None
 
 
 def new_peer(rng: Random) -> Peer:
-    """A switch of its own."""
+    """Return a random switch port."""
     number = rng.randrange(1, 1 << 16)
     port = str(rng.randrange(1, 65))
     return Peer(f"leaf-{number}", port, None, b"\x02\x5e" + number.to_bytes(4, "big"))
 
 
 def peer_of(hca: Hca, rng: Random) -> Peer:
-    """The same, as it calls its ports in this fabric."""
+    """Return a random switch port, named as in the HCA's kind of fabric."""
     peer = new_peer(rng)
     return (
         peer
@@ -58,7 +56,7 @@ def _down(world: World, hca: Hca, by: int) -> None:
 
 
 def link_flap(world: World, rng: Random) -> float:
-    """A link goes down and comes back."""
+    """Take a link down, and up again."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     seconds = rng.choice([0.5, 3.0, 20.0, 29.0, 31.0, 60.0, 400.0])
@@ -69,7 +67,7 @@ def link_flap(world: World, rng: Random) -> float:
 
 
 def link_flaps(world: World, rng: Random) -> float:
-    """One flaps for minutes."""
+    """Flap one link for minutes."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     count, every = rng.randrange(5, 60), rng.choice([0.3, 1.0, 4.0])
@@ -81,7 +79,7 @@ def link_flaps(world: World, rng: Random) -> float:
 
 
 def cable_moved(world: World, rng: Random) -> float:
-    """It hangs on another leaf afterwards."""
+    """Move a cable to another leaf."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     seconds, peer = rng.choice([2.0, 10.0, 45.0]), peer_of(hca, rng)
@@ -98,8 +96,8 @@ def cable_moved(world: World, rng: Random) -> float:
 
 
 def subnet_not_ready(world: World, rng: Random) -> float:
-    """The subnet manager has not come to an InfiniBand port: INIT counts nothing, and has a
-    neighbour.
+    """Set an InfiniBand port to INIT, as without a subnet manager: it adds no speed but has a
+    neighbor.
     """
     hca = pick(world, rng, lambda hca: hca.infiniband)
     if hca is None:
@@ -123,7 +121,7 @@ def _move(world: World, hca: Hca, where: str) -> None:
 
 
 def device_removed(world: World, rng: Random) -> float:
-    """With its PCI function; it comes back."""
+    """Remove a device with its PCI function for a while."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     seconds = rng.choice([1.0, 30.0, 700.0])
@@ -134,7 +132,7 @@ def device_removed(world: World, rng: Random) -> float:
 
 
 def device_renamed(world: World, rng: Random) -> float:
-    """Bound anew under another name."""
+    """Rebind a device under another name."""
     if (hca := pick(world, rng, lambda hca: not hca.sick and not hca.murky)) is None:
         return 0.0
     seconds = rng.choice([0.0, 1.0, 20.0])
@@ -158,7 +156,7 @@ def device_renamed(world: World, rng: Random) -> float:
 
 
 def driver_reloads(world: World, rng: Random) -> float:
-    """The device is gone, its PCI function is not; for one, or for all."""
+    """Unbind the driver of one device, or of all; the PCI functions stay."""
     seconds = rng.choice([2.0, 30.0, 590.0, 700.0, 1500.0])
     hcas = [hca for hca in world.node.hcas if hca.where == HERE and not hca.busy]
     some = hcas if rng.random() < 0.3 else hcas[:1]
@@ -170,7 +168,7 @@ def driver_reloads(world: World, rng: Random) -> float:
 
 
 def device_vanishes(world: World, rng: Random) -> float:
-    """While it is looked into: listed, and not there any more a moment later."""
+    """Remove a device between the listing and the reading of its files."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     seconds, after = rng.choice([5.0, 60.0]), rng.randrange(25)
@@ -192,7 +190,7 @@ def device_vanishes(world: World, rng: Random) -> float:
 
 
 def netdev_lent(world: World, rng: Random) -> float:
-    """To a pod, for longer than any hold."""
+    """Move a netdev to a pod's namespace, possibly for longer than any hold."""
     hca = pick(world, rng, lambda hca: not hca.infiniband)
     if hca is None:
         return 0.0
@@ -204,7 +202,7 @@ def netdev_lent(world: World, rng: Random) -> float:
 
 
 def fabric_state(world: World, rng: Random) -> float:
-    """The GPUs register, or do not, or disagree."""
+    """Change the GPUs' fabric state: registration, status, domain, or one GPU of another clique."""
     gpus = world.node.gpus
     before = replace(gpus)
     seconds = rng.choice([30.0, 200.0, 590.0, 900.0])

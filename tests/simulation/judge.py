@@ -1,12 +1,12 @@
-"""Holds what an agent does against the oracle, writes the timeline, and counts.
+"""Checks an agent's writes against the oracle, records the timeline, and counts.
 
-The law of this module: a violation is one line with its moment. Nothing is forgiven because it
-looks harmless; what the contract forgives is written down here as an excuse with an end:
+Invariant: a violation is one line with its time. Exceptions of the contract are excuses with an
+end:
 
-    drift       what others did to our labels stands until the agent's next request
-    refused     a key that a webhook denies stays as it is, until an hour after the denial
-    theirs      the accelerator's key stays with another manager who says something else
-    trouble     while the API server cannot be told, labels may be old; afterwards they may not
+    drift       labels that others changed stay until the agent's next request
+    refused     a key that a webhook denies stays as it is until an hour after the denial
+    foreign     the accelerator's key stays with another manager that set another value
+    trouble     while the API server cannot be reached, labels may be old
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.names import ACC, ANNOTATION, TABLE, keys, twins, value, values
 from tests.simulation.oracle import TOLD
-from tests.simulation.tempo import RESYNC, Attempt, Tempo
+from tests.simulation.request_rate import RESYNC, Attempt, RequestRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ STILL = 1300.0  # seconds after the last change, in which all that may end by it
 
 
 class _Question(NamedTuple):
-    """Whether a unit is as it may be."""
+    """A check of one unit's labels."""
 
     now: float
     unit: str
@@ -41,27 +41,27 @@ class _Question(NamedTuple):
 
 
 class Judge:
-    """Sees everything, and says what was wrong."""
+    """Records violations of the contract."""
 
     def __init__(self, oracle: Oracle, api: ApiServer) -> None:
         self.violations: list[str] = []
         self.timeline: deque[str] = deque(maxlen=MOST_TOLD)
         self.counts: Counter[str] = Counter()
-        self.tempo = Tempo(self.fault)
+        self.rate = RequestRate(self.fault)
         self.is_memory_short = False
         self.denying = 0  # webhooks
         self._oracle, self._api = oracle, api
         self._attempt: Attempt | None = None
-        self._clear = math.inf  # since when the agent can tell the Node things
+        self._clear = math.inf  # since when the agent can reach the API server
         self._went_well = False
         self._troubles = 0
         self._seeded = False
         self._drift: set[str] = set()
         self._excuses: list[tuple[float, Callable[[str], bool]]] = []
-        self._stirred = 0.0  # when somebody last wrote, or an excuse ended
+        self._stirred = 0.0  # time of the last write, or of an excuse's end
         self._said: set[tuple[str, str]] = set()
 
-    # What scenarios say.
+    # Calls of the scenarios.
 
     def note(self, now: float, text: str) -> None:
         self.timeline.append(f"{now:10.1f}  {text}")
@@ -71,39 +71,39 @@ class Judge:
         self.note(now, f"WRONG: {text}")
 
     def drifted(self, some: Iterable[str]) -> None:
-        """Others have changed these labels."""
+        """Record that others have changed these labels."""
         self._drift |= set(some)
 
     def excuse(self, until: float, concerns: Callable[[str], bool]) -> None:
-        """These keys may be old until then."""
+        """Permit these keys to be old until then."""
         self._excuses.append((until, concerns))
 
     def trouble(self, now: float, *, begins: bool) -> None:
-        """The way to the API server is disturbed from now on, or is not any more."""
+        """Record that the way to the API server is disturbed, or is not any more."""
         self._troubles += 1 if begins else -1
         if begins:
             self._clear = math.inf
         elif self._went_well and not self._troubles:
             self._clear = now + 2 * TOLD
 
-    # What the world tells.
+    # Calls of the world.
 
     def attempt(self, now: float) -> Attempt:
         self._attempt = Attempt(now)
         return self._attempt
 
     def answered(self, now: float, request: Mapping[str, Any], told: Mapping[str, Any]) -> None:
-        """The agent has had an answer."""
+        """Record a response that the agent received."""
         self.counts[f"{request['operation']} {told.get('error') or told.get('status')}"] += 1
         if self._attempt is None:
             return
         status = None if told.get("error") else told.get("status")
         self._attempt.statuses.append(status)
         if request["operation"] == "apply":
-            self.tempo.apply(now, self._attempt)
+            self.rate.apply(now, self._attempt)
         elif status == 200 and not self._seeded:
             self._seeded = True
-            self.tempo.begin(now)
+            self.rate.begin(now)
             fields = {key: value for (kind, key), value in self._api.fields.items()
                       if kind == "labels" and (kind, key) in self._api.ours()}  # fmt: skip
             on_node = {unit: values(unit, fields) for unit in self._oracle.timelines}
@@ -111,14 +111,14 @@ class Judge:
             self._oracle.begin(now, on_node, {row["pci"] for row in told.get("interfaces", ())})
 
     def unanswered(self) -> None:
-        """The agent could not even ask."""
+        """Record that a request of the agent was not sent."""
         self.counts["not asked"] += 1
         self._went_well, self._clear = False, math.inf
         if self._attempt:
             self._attempt.statuses.append(None)
 
     def ended(self, now: float, attempt: Attempt | None) -> None:
-        """An attempt is over."""
+        """Record the end of an attempt."""
         if attempt is None:
             return
         self.counts["attempts"] += 1
@@ -126,19 +126,19 @@ class Judge:
         self._went_well = refused or not attempt.failed
         if not self._went_well:
             self._clear = math.inf
-            self.tempo.spare += 1
-        elif self._seeded and not self._troubles and now > self.tempo.born:
+            self.rate.spare += 1
+        elif self._seeded and not self._troubles and now > self.rate.born:
             self._clear = min(self._clear, now)
 
     def killed(self, now: float) -> None:
-        """The agent is dead."""
-        self.counts["idle writes"] += self.tempo.end(now)
+        """Record that the agent was killed."""
+        self.counts["idle writes"] += self.rate.end(now)
         self.counts["kills"] += 1
         self._seeded, self._attempt = False, None
         self._clear, self._went_well = math.inf, False
 
     def line(self, now: float, line: str) -> None:
-        """The agent has logged something."""
+        """Check a log line."""
         self.counts["log lines"] += 1
         self.timeline.append(f"{now:10.1f}    | {line.rstrip()}")
         if not line.endswith("\n") or line.count("\n") != 1 or not line[:-1].isprintable():
@@ -147,7 +147,7 @@ class Judge:
             self.fault(now, f"a traceback: {line!r}")
 
     def written(self, write: Write) -> None:
-        """The agent's apply was accepted."""
+        """Check an accepted apply of the agent."""
         now = self._stirred = write.time
         self.counts["writes"] += 1
         changed = {
@@ -166,11 +166,11 @@ class Judge:
         start = self._attempt.start if self._attempt else now
         for unit, timeline in self._oracle.timelines.items():
             self._judge(_Question(now, unit, timeline.may_write(start), "written"), labels, names)
-        self.tempo.written(write, labels_changed=bool(names))
+        self.rate.written(write, labels_changed=bool(names))
         self._drift -= {key for kind, key in self._api.ours() if kind == "labels"}
 
     def look(self, now: float) -> None:
-        """Hold what stands on the Node against what may."""
+        """Check the labels on the Node."""
         if (
             now - TOLD < self._clear
             or not self._seeded
@@ -183,9 +183,9 @@ class Judge:
             self._judge(_Question(now, unit, timeline.may_stand(now), "standing"), labels)
 
     def finish(self, now: float) -> None:
-        """All is quiet: the Node says what is."""
+        """Check the labels on the Node after all faults are over."""
         self._oracle.advance(now)
-        self.counts["idle writes"] += self.tempo.end(now)
+        self.counts["idle writes"] += self.rate.end(now)
         if math.isinf(self._clear):
             self.fault(now, "the agent does not speak to the API server any more")
         self._drift.clear()
@@ -196,13 +196,13 @@ class Judge:
         for key in sorted(key for key in labels if TABLE.fullmatch(key) and key not in known):
             self.fault(now, f"{key}={labels[key]} is about nothing in this node")
 
-    # How it judges.
+    # The checks.
 
     def _judge(
         self, question: _Question, labels: Mapping[str, str], changed: set[str] | None = None
     ) -> None:
-        """One unit: its labels in family P, and their twins in IB; of what was written, only what
-        has changed.
+        """Check a unit's labels in family P and their twins in IB; of a write, those that
+        changed.
         """
         own, others = keys(question.unit), [key for key in twins(question.unit) if key]
         concerned = {key for key in (*own, *others) if changed is None or key in changed}
@@ -238,13 +238,13 @@ class Judge:
         held = ("labels", key)
         theirs = bool(self._api.others(held))
         if theirs and (key == ACC or (None in question.allowed and held not in self._api.ours())):
-            return True  # what others took from us, and we do not want, is theirs
+            return True  # another manager's field that the agent does not want is left alone
         return key in self._drift or any(
             until > question.now and concerns(key) for until, concerns in self._excuses
         )
 
     def _whose(self, now: float, key: Key, write: Write) -> None:
-        """What the agent changes is in the table, and no accelerator of somebody else."""
+        """Check that a changed key is in the table, and is no other manager's accelerator."""
         kind, name = key
         if not (TABLE.fullmatch(name) if kind == "labels" else name == ANNOTATION):
             self.fault(now, f"a foreign {kind[:-1]} was touched: {name}")

@@ -1,5 +1,5 @@
-"""Keys and values of the label contract, by the contract's own words. Nothing here is the
-agent's.
+"""Keys and values of the label contract, as its text defines them. Shares no code with the
+agent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.simulation.hearing import Identity
+    from tests.simulation.neighbors import Identity
 
 P, IB, ACC = (
     "backend.coreweave.cloud",
@@ -29,7 +29,7 @@ Values = frozenset[Value]
 
 
 def encode(raw: str) -> str | None:
-    """A label value, by the contract's own words; None for no label."""
+    """Return a label value as the contract's text defines it; None for no label."""
     data = raw.encode()
     if len(data) > 63:
         state = 14695981039346656037
@@ -41,12 +41,14 @@ def encode(raw: str) -> str | None:
 
 
 def label(identity: Identity) -> Value:
-    """A neighbour's three labels."""
+    """Return the values of a neighbor's three labels."""
     return tuple(encode(part) if part else None for part in identity)
 
 
 def keys(unit: str) -> tuple[str, ...]:
-    """The keys of a unit in family P (or the accelerator's), one for each part of its value."""
+    """Return the keys of a unit in family P (or the accelerator's), one for each part of
+    its value.
+    """
     kind, _, name = unit.partition(" ")
     if kind == "neighbor":
         return tuple(
@@ -60,7 +62,7 @@ def keys(unit: str) -> tuple[str, ...]:
 
 
 def twins(unit: str) -> tuple[str | None, ...]:
-    """The same in family IB."""
+    """Return the keys of a unit in family IB."""
     kind, _, name = unit.partition(" ")
     if kind == "neighbor":
         return (
@@ -84,7 +86,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def values(unit: str, labels: Mapping[str, str]) -> Values:
-    """What both families say of a unit; others may have taken one of them."""
+    """Return the unit's values in both families; another manager may have changed one of them."""
     own, others = keys(unit), twins(unit)
     if not own:
         return frozenset({value(tuple(key for key in others if key), labels)})

@@ -1,8 +1,7 @@
-"""The simulated node as it truly is: what its devices do, and which of them can be looked into.
+"""The true state of the simulated node: its devices, and the faults that hide them.
 
-The law of this module: it knows nothing of the agent. The stand-ins of the doors are made of it
-(sysfs.py, world.py), and so is the oracle's judgement; whatever happens in a scenario happens here
-first.
+Invariant: this module has nothing of the agent. The simulated I/O (sysfs.py, world.py) and the
+oracle both read it, and a scenario changes it first.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ ZERO = "0" * 32
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the far end of a cable, in raw words: what becomes labels."""
+    """The far end of a cable, with raw names."""
 
     device: str
     port: str
@@ -26,7 +25,7 @@ class Peer:
 
 @dataclass(slots=True)
 class Hca:
-    """One port of one PCI function, under the name that it has now."""
+    """One port of one PCI function, under its present name."""
 
     name: str
     pci: str
@@ -40,8 +39,8 @@ class Hca:
     downs: int = 0  # reasons why its link is down
     sick: int = 0  # faults that hide all of it
     murky: int = 0  # faults that hide a part of it
-    silent: int = 0  # faults that keep its switch from speaking, or from answering
-    busy: bool = False  # something that takes its time is happening to it
+    silent: int = 0  # faults that stop its switch's LLDP frames or SMP replies
+    busy: bool = False  # a fault of some duration is in progress
 
     @property
     def up(self) -> bool:
@@ -49,12 +48,12 @@ class Hca:
 
     @property
     def shown(self) -> bool:
-        """Its folder stands in the class."""
+        """True if the class lists the device."""
         return self.where in (HERE, LENT)
 
     @property
     def counted(self) -> int:
-        """What it adds to the node's speed."""
+        """The rate that the port adds to the node's speed, in Gb/s."""
         return self.gbps if self.up and self.state == "ACTIVE" else 0
 
 
@@ -81,17 +80,17 @@ class Gpus:
 
 @dataclass(slots=True)
 class Node:
-    """A machine."""
+    """The machine."""
 
     hcas: list[Hca]
     gpus: Gpus
     boot: int = 1
     blind: int = 0  # faults that hide the whole tree
     busless: int = 0  # faults that hide the PCI bus
-    classless: int = 0  # faults that hide the RDMA devices
-    smp_trouble: int = 0  # faults that keep all questions from being asked
+    classless: int = 0  # faults that hide the RDMA class
+    smp_trouble: int = 0  # faults that prevent SMP queries
     front: Hca | None = None  # the NIC with the default route, which is no backend
-    names: set[str] = field(default_factory=set)  # all that interfaces were ever called
+    names: set[str] = field(default_factory=set)  # all names that interfaces ever had
 
     def __post_init__(self) -> None:
         self.names |= {hca.name for hca in self.hcas}
@@ -102,9 +101,9 @@ class Node:
 
     @property
     def unseen(self) -> bool:
-        """Nothing can be said of any RDMA device."""
+        """True if no RDMA device can be read."""
         return bool(self.blind or self.classless)
 
     def all(self) -> list[Hca]:
-        """The front end, too."""
+        """Return all devices, the front-end NIC included."""
         return [*self.hcas, *([self.front] if self.front else [])]

@@ -1,13 +1,13 @@
-"""The oracle: which values each label may have, at each moment, and what it must not have any more.
+"""The oracle: the values that each label may have at each moment.
 
-It keeps the timeline of every label's outcomes (contract.py) and answers with sets. A value may be
-*written* when some moment that the agent may still have been looking at allows it; it may *stand*
-on the Node when it could be written a little while ago. So the two ways to be wrong are told apart:
-a label that was never true, and one that is true no more.
+It keeps the timeline of every label's outcomes (contract.py) and returns sets of values. A value
+may be *written* if it was right at some moment that the agent may still have been observing; it may
+*stand* on the Node if it could be written a short while ago. This distinguishes two errors: a label
+that was never true, and one that is outdated.
 
-How late a look may be: PROMPT where a wake-up told of the change, BLIND where none did (looks that
-nobody asks for), ASKED_ABOUT for the GPUs. How long a label outlives what can be seen: HOLD, from
-the first look that may have failed.
+Observation is late by at most PROMPT after an event, BLIND without one (periodic observations), and
+ASKED_ABOUT for the GPUs. A label outlives its source's failure by HOLD, from the first observation
+that may have failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation.contract import Truth
-from tests.simulation.hearing import Hearing
+from tests.simulation.neighbors import Hearing
 from tests.simulation.outcome import FAILED, NONE, Outcome
 
 if TYPE_CHECKING:
@@ -29,16 +29,14 @@ if TYPE_CHECKING:
 
 HOLD = 600.0
 PROMPT, BLIND, ASKED_ABOUT = 6.0, 310.0, 105.0  # seconds
-LONGEST = 1000.0  # seconds that wake-ups may stay away
-UNEASY = 33.0  # seconds; what can be seen for so long after it could not be was looked at
-TOLD = 16.0  # seconds from a look to the Node: min-interval, and a request
+LONGEST = 1000.0  # seconds that events may stay away
+UNEASY = 33.0  # seconds; a source that was readable this long between two failures was observed
+TOLD = 16.0  # seconds from an observation to the Node: min-interval, and a request
 
 
 @dataclass(slots=True)
 class Entry:
-    """From this moment on the outcome was this, which a look at `since + slack` has seen at the
-    latest.
-    """
+    """An outcome from `since` on; an observation at `since + slack` or later has it."""
 
     since: float
     outcome: Outcome
@@ -48,13 +46,13 @@ class Entry:
 
 @dataclass(slots=True)
 class Timeline:
-    """One label's outcomes; `life` is when the agent began with what the Node said."""
+    """The outcomes of one label; `life` is the start of the agent, with the Node's values."""
 
     entries: list[Entry] = field(default_factory=list)
     life: float = -math.inf
 
     def add(self, since: float, outcome: Outcome, slack: float) -> None:
-        """The outcome is another from now on."""
+        """Add an outcome that is right from `since` on."""
         if not self.entries or self.entries[-1].outcome != outcome:
             slack = max(
                 [slack, *(entry.since + entry.slack - since for entry in self.entries[-3:])]
@@ -62,14 +60,14 @@ class Timeline:
             self.entries.append(Entry(since, outcome, slack, self.may_write(since)))
 
     def begin(self, now: float, values: Values) -> None:
-        """An agent begins, and finds one of these on the Node."""
+        """Start a new agent, which found one of these values on the Node."""
         outcome = self.entries[-1].outcome if self.entries else FAILED
         self.life = now
         self.entries = [Entry(now, FAILED, 0.0, values)]
         self.add(now, outcome, PROMPT)
 
     def may_write(self, now: float) -> Values:
-        """What an agent may publish at this moment."""
+        """Return the values that an agent may publish at this moment."""
         found: set[Value] = set() if self.entries else {None}
         for index in range(
             bisect_right(self.entries, now, key=lambda entry: entry.since) - 1, -1, -1
@@ -83,7 +81,7 @@ class Timeline:
         return frozenset(found)
 
     def may_stand(self, now: float, told: float = TOLD) -> Values:
-        """What may be on the Node: whatever could be written a short while ago."""
+        """Return the values that may be on the Node: those written a short while ago."""
         moments = [
             now - told,
             now,
@@ -101,7 +99,7 @@ class Timeline:
         return found
 
     def _latest_start(self, index: int, now: float) -> float:
-        """When the hold that runs may have begun at the latest."""
+        """Return the latest possible start of the current hold."""
         entry = self.entries[index]
         if entry.outcome.now or entry.outcome.endless:
             return now
@@ -114,8 +112,8 @@ class Timeline:
         return max(first.since + max(first.slack, PROMPT), self.life)
 
     def _earliest_start(self, index: int) -> float:
-        """When it may have begun at the earliest: behind the last stretch in which a look must have
-        seen the label.
+        """Return its earliest possible start: the end of the last period in which an observation
+        must have seen the label.
         """
         end = self.entries[index].since
         for at in range(index, -1, -1):
@@ -126,7 +124,7 @@ class Timeline:
         return self.life
 
     def prune(self, before: float) -> None:
-        """Forget what nobody will ask for."""
+        """Drop entries that no later query needs."""
         keep = max(bisect_right(self.entries, before, key=lambda entry: entry.since) - 1, 0)
         while keep > 0 and self.entries[keep].outcome.held:
             keep -= 1
@@ -134,38 +132,38 @@ class Timeline:
 
 
 class Oracle:
-    """Knows a node, is told what happens, and is asked."""
+    """The permitted values of a node's labels over time."""
 
     def __init__(self, node: Node) -> None:
         self.hearing = Hearing()
         self.timelines: dict[str, Timeline] = {}
         self._truth, self._node = Truth(node, self.hearing), node
         self._known_until = 0.0
-        self._late = 0.0  # until then a look may not know yet what has happened
-        self.changed = 0.0  # when an outcome was last another
+        self._late = 0.0  # until then an observation may not contain the last change
+        self.changed = 0.0  # time of the last change of an outcome
 
     def note(self, now: float, slack: float) -> None:
-        """Something has changed, which the agent may learn of so late."""
+        """Record a change of the node that the agent notices within `slack` seconds."""
         self.advance(now)
         if slack <= LONGEST:
             self._late = max(self._late, now + slack)
         self._take(now, slack)
 
     def blur(self, until: float) -> None:
-        """No wake-up comes."""
+        """Record that no events arrive until then."""
         self._truth.blur(until)
 
     def advance(self, now: float) -> None:
-        """Let time pass, with what ends by itself."""
+        """Let time pass, including changes that need no event."""
         while (moment := self._truth.next_change(self._known_until)) <= now:
             self._take(moment, max(PROMPT, self._late - moment))
         self._known_until = now
 
     def begin(self, now: float, on_node: Mapping[str, Values], known: Collection[str]) -> None:
-        """An agent has read the Node.
+        """Start a new agent that has read the Node.
 
-        `on_node` is what it found there of its own, by unit (two, if half of it was); `known` the
-        PCI functions.
+        `on_node` has its labels found there, by unit (two values if half of it was there); `known`
+        is the PCI functions of the annotation.
         """
         self.advance(now)
         self._truth.begin(known)
@@ -174,13 +172,13 @@ class Oracle:
             timeline.begin(now, on_node.get(unit, NONE))
 
     def born(self, now: float) -> None:
-        """The agent is a new one: it has heard nothing, and seen no link go down."""
+        """Drop what the previous agent observed: LLDP frames, and times of links that went down."""
         self.hearing.ears.clear()
         self._truth.born()
         self.note(now, PROMPT)
 
     def settled(self) -> dict[str, Values]:
-        """What each label is when nothing has happened for long."""
+        """Return the final values of all labels."""
         return {unit: timeline.entries[-1].outcome.now for unit, timeline in self.timelines.items()}
 
     def _take(self, now: float, slack: float) -> None:

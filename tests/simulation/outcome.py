@@ -1,10 +1,10 @@
-"""What a true state says of one label at one moment, in the contract's three words. Nothing is the
-agent's.
+"""The outcome of a true state for one label at one moment. Shares no code with the agent.
 
-seen     `now` has its value (several, where the contract leaves it open), or None, where there
-truly is none failed   `held`: whatever was published stays, for a hold (`endless`: without an end);
-`later` is right after that murky    both: some of it can be seen and some cannot, and either
-reading is right
+seen     `now` has its value (several, where the contract permits a choice), or None if there
+         is truly none
+failed   `held`: the published value stays for a hold (`endless`: forever); `later` is right
+         after that
+murky    both: some of it can be read and some cannot, and either result is right
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOTHING: Values = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What may be published."""
+    """The values that may be published."""
 
     now: Values = NOTHING
     held: bool = False
@@ -34,7 +34,7 @@ class Outcome:
     endless: bool = False
 
     def murky(self, later: Values = NONE) -> Outcome:
-        """The same, and it may be that it cannot be seen."""
+        """Return the same outcome, where a failed observation is right too."""
         return Outcome(self.now, held=True, later=self.later | later, endless=self.endless)
 
 
@@ -50,7 +50,7 @@ def seen(*values: Value) -> Outcome:
 
 
 def joined(outcomes: list[Outcome], part: int, *, distinct: bool) -> Outcome:
-    """IB/leaves.current and IB/ports.current out of all neighbours."""
+    """Return the outcome of IB/leaves.current or IB/ports.current from those of all neighbors."""
     certain = all(not outcome.held for outcome in outcomes)
     choices = [_choices(outcome, part) for outcome in outcomes]
     joins = frozenset(_join(chosen, distinct=distinct) for chosen in product(*choices))
@@ -63,7 +63,7 @@ def joined(outcomes: list[Outcome], part: int, *, distinct: bool) -> Outcome:
 
 
 def _choices(outcome: Outcome, part: int) -> list[str | None]:
-    """What a port may add: raw names here have nothing to encode."""
+    """Return the parts that a port may add; raw names in the simulation need no encoding."""
     found = [value[part] if isinstance(value, tuple) else None for value in outcome.now]
     return [*found, None] if outcome.held or not found else found
 

@@ -1,4 +1,4 @@
-"""What happens to the agent's own process, its log, and its clocks."""
+"""Faults of the agent's own process, its log, and its clocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def disk_full(world: World, rng: Random) -> float:
-    """No log line can be written."""
+    """Block the log's pipe."""
     seconds = lasting(rng)
     world.note(f"the log is full for {seconds} s")
 
@@ -28,7 +28,7 @@ def disk_full(world: World, rng: Random) -> float:
 
 
 def wall_clock_jumps(world: World, rng: Random) -> float:
-    """By hours, and back."""
+    """Set the wall clock by hours, and back."""
     offset, seconds = rng.choice([-86400.0, -7200.0, 3600.0, 86400.0, 1e9]), lasting(rng)
     world.note(f"the clock on the wall jumps by {offset:g} s for {seconds} s")
 
@@ -41,23 +41,23 @@ def wall_clock_jumps(world: World, rng: Random) -> float:
 
 
 def suspended(world: World, rng: Random) -> float:
-    """The machine sleeps for hours."""
+    """Suspend the machine for hours."""
     seconds = rng.choice([100.0, 3600.0, 30000.0])
     world.note(f"suspended for {seconds} s")
     world.suspend(seconds)
-    world.judge.tempo.spare += 1
+    world.judge.rate.spare += 1
     return 0.0
 
 
 def hangup(world: World, _rng: Random) -> float:
-    """SIGHUP."""
+    """Send SIGHUP."""
     world.note("SIGHUP")
     world.wake(Event("signal", "SIGHUP"))
     return 0.0
 
 
 def killed(world: World, rng: Random) -> float:
-    """As `kill -9`, and started again."""
+    """Kill the agent as `kill -9` does, and start it again."""
     world.rest = rng.choice([0.5, 5.0, 60.0])
     world.note(f"kill -9, back in {world.rest} s")
     world.at(0.0, world.kill)
@@ -65,7 +65,7 @@ def killed(world: World, rng: Random) -> float:
 
 
 def crash_loop(world: World, rng: Random) -> float:
-    """Killed again and again."""
+    """Kill it several times in a row."""
     count, every = rng.randrange(2, 8), rng.choice([7.0, 40.0, 300.0])
     for number in range(count):
         world.at(number * every, partial(killed, world, rng))
@@ -73,7 +73,7 @@ def crash_loop(world: World, rng: Random) -> float:
 
 
 def rebooted(world: World, rng: Random) -> float:
-    """The machine boots anew, with the same hardware."""
+    """Reboot the machine with the same hardware."""
     world.node.boot += 1
     world.note(f"reboot {world.node.boot}")
     world.changed(Event("resync", "boot"))

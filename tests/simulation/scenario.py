@@ -1,4 +1,4 @@
-"""One scenario: out of a seed a machine, what happens to it, and what came of it."""
+"""One scenario: a machine and its faults, drawn from a seed, and the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.catalogue import draw
+from tests.simulation.catalog import draw
 from tests.simulation.hardware import new_peer, peer_of
 from tests.simulation.node import Gpus, Hca, Node
 from tests.simulation.switches import speaks
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
 
-    from tests.simulation.catalogue import Fault
-    from tests.simulation.doors import Variant
+    from tests.simulation.assembly import Variant
+    from tests.simulation.catalog import Fault
 
 SPEAKS = 30.0  # seconds between two frames of a switch
 MOST_TOLD = 400  # lines of a timeline that are shown
@@ -26,7 +26,7 @@ MOST_TOLD = 400  # lines of a timeline that are shown
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a seed."""
+    """The result of a seed."""
 
     seed: int
     violations: tuple[str, ...]
@@ -35,7 +35,9 @@ class Report:
     seconds: float  # simulated
 
     def told(self) -> str:
-        """For the person who has to find out why."""
+        """Return the violations, the last lines of the timeline, and the command that
+        repeats them.
+        """
         lines = [
             *self.violations[:10],
             "",
@@ -51,7 +53,7 @@ class Report:
 
 
 def machine(rng: random.Random) -> Node:
-    """A node with InfiniBand, with RoCE, or with neither."""
+    """Draw a node with InfiniBand, with RoCE, or with neither."""
     infiniband, count = rng.random() < 0.5, rng.choice([0, 1, 2, 2, 3, 4, 8])
     gbps = rng.choice([100, 200, 400])
     hcas = [_hca(rng, number, gbps, infiniband=infiniband) for number in range(count)]
@@ -72,7 +74,7 @@ def _hca(rng: random.Random, number: int, gbps: int, *, infiniband: bool) -> Hca
 
 
 def run(seed: int, variant: Variant | None = None, faults: Sequence[Fault] = ()) -> Report:
-    """Run it; `faults` instead of those that the seed draws."""
+    """Run a scenario; `faults` replace those that the seed draws."""
     rng = random.Random(seed)  # noqa: S311 - a simulation
     world = World(machine(rng), seed, variant)
     span = rng.choice([300.0, 900.0, 3600.0])
@@ -83,7 +85,7 @@ def run(seed: int, variant: Variant | None = None, faults: Sequence[Fault] = ())
 def play(
     world: World, seed: int, rng: random.Random, drawn: Sequence[Fault], span: float
 ) -> Report:
-    """Let these faults begin some time within `span` seconds, and see how it ends."""
+    """Start these faults at random times within `span` seconds, and return the report."""
     for number, fault in enumerate(drawn):
         world.at(
             rng.uniform(20.0, span),
@@ -109,7 +111,7 @@ def _begin(world: World, fault: Fault, rng: random.Random) -> None:
 
 
 def _tick(world: World) -> None:
-    """All switches speak."""
+    """Send an LLDP frame from every switch."""
     for hca in world.node.all():
         if speaks(hca):
             world.speak(hca)
@@ -117,7 +119,7 @@ def _tick(world: World) -> None:
 
 
 def _conclude(world: World) -> None:
-    """Wait until no fault is left, then for the quiet, then see what the Node says."""
+    """Wait until no fault is active, then for the quiet period, then check the Node."""
     if world.active:
         world.at(30.0, partial(_conclude, world))
         return

@@ -1,5 +1,5 @@
-"""What happens to the agent's senses and to the agent: the truth stays, and cannot be seen, or is
-told late.
+"""Faults of the agent's reads, queries and events: the true state stays, and is hidden or reported
+late.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def lasting(rng: Random) -> float:
 
 
 def _lay(world: World, seconds: float, fault: Fault, count: Callable[[int], None]) -> float:
-    """A fault lies over the tree for a while; `count` has the node know."""
+    """Add a fault of the tree for a while; `count` marks it in the node."""
 
     def begin() -> None:
         world.sysfs.faults.append(fault)
@@ -106,7 +106,7 @@ def _attribute(hca: Hca, rng: Random) -> str:
 
 
 def attribute_fails(world: World, rng: Random) -> float:
-    """One file of one device."""
+    """Let reads of one file of one device fail."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     path, number, seconds = _attribute(hca, rng), rng.choice(ERRNOS), lasting(rng)
@@ -115,18 +115,18 @@ def attribute_fails(world: World, rng: Random) -> float:
 
 
 def attribute_is_garbage(world: World, rng: Random) -> float:
-    """One file says what no kernel says."""
+    """Replace the content of one file by text that no kernel writes."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     path, text, seconds = _attribute(hca, rng), rng.choice(GARBAGE), lasting(rng)
     if path.endswith(FREE_TEXT):
-        text = b"\0\xff\n"  # any other would be as good as the right one
+        text = b"\0\xff\n"  # any other text would be a valid value
     world.note(f"{path}: {text[:20]!r} for {seconds} s")
     return _lay(world, seconds, Fault(path, text), partial(_blur, hca))
 
 
 def device_fails(world: World, rng: Random) -> float:
-    """Everything of one device."""
+    """Let all reads of one device fail."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     number, seconds = rng.choice(ERRNOS), lasting(rng)
@@ -135,7 +135,7 @@ def device_fails(world: World, rng: Random) -> float:
 
 
 def device_blocks(world: World, rng: Random) -> float:
-    """Its reads do not come back."""
+    """Let reads of one device block."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     paths = ["", "/ports/1/state", "/ports/1/rate", *(["/device/vpd"] if hca.infiniband else [])]
@@ -147,7 +147,7 @@ def device_blocks(world: World, rng: Random) -> float:
 
 
 def class_fails(world: World, rng: Random) -> float:
-    """The class, the bus, the routes or the boot ID cannot be read."""
+    """Let reads of the class, the bus, the routes or the boot ID fail."""
     path, number, seconds = (
         rng.choice([CLASS, BUS, "proc", BOOT_ID]),
         rng.choice(ERRNOS),
@@ -170,7 +170,7 @@ def class_fails(world: World, rng: Random) -> float:
 def _break(
     world: World, seconds: float, kinds: tuple[str, ...], error: Callable[[], Exception]
 ) -> None:
-    """The helpers of these kinds fail for a while; the first of several reasons is told."""
+    """Let the helpers of these kinds fail for a while; the first of several errors is raised."""
     for kind in kinds:
         world.helper_errors[kind].append(error)
         world.trouble_with(kind, 1)
@@ -184,7 +184,7 @@ def _break(
 
 
 def out_of_descriptors(world: World, rng: Random) -> float:
-    """EMFILE: no file and no child can be opened."""
+    """EMFILE: no file can be opened and no child started."""
     seconds = lasting(rng)
     world.note(f"EMFILE for {seconds} s")
     _break(
@@ -194,7 +194,7 @@ def out_of_descriptors(world: World, rng: Random) -> float:
 
 
 def out_of_memory(world: World, rng: Random) -> float:
-    """MemoryError out of a source."""
+    """Raise MemoryError in a source."""
     seconds = lasting(rng)
     world.note(f"MemoryError for {seconds} s")
     world.judge.is_memory_short = True
@@ -203,7 +203,7 @@ def out_of_memory(world: World, rng: Random) -> float:
 
 
 def out_of_threads(world: World, rng: Random) -> float:
-    """Nothing can be asked aside."""
+    """Refuse new threads: no background work can be done."""
     seconds = lasting(rng)
     world.note(f"no threads for {seconds} s")
     world.threadless += 1
@@ -220,7 +220,7 @@ def out_of_threads(world: World, rng: Random) -> float:
 
 
 def nvml_fails(world: World, rng: Random) -> float:
-    """It hangs, crashes, has no driver, or talks nonsense."""
+    """Let NVML hang, crash, miss its driver, or return malformed data."""
     seconds, how = lasting(rng), rng.choice(["hang", "crash", "unloaded", "nonsense"])
     world.note(f"NVML: {how} for {seconds} s")
     gpus = world.node.gpus
@@ -243,7 +243,7 @@ def nvml_fails(world: World, rng: Random) -> float:
 
 
 def smp_fails(world: World, rng: Random) -> float:
-    """The helper is killed, or nobody may ask."""
+    """Kill the SMP helper, or deny its queries."""
     seconds, words = (
         lasting(rng),
         rng.choice(["killed by SIGKILL", "no answer within 10 s", "ended with status 1"]),
@@ -266,7 +266,7 @@ def _mute(world: World, seconds: float) -> float:
 
 
 def ears_die(world: World, rng: Random) -> float:
-    """No wake-up comes for a while."""
+    """Close the event monitors for a while."""
     seconds = lasting(rng)
     world.note(f"no wake-ups for {seconds} s")
     world.deafness["links"] = "it is simulated"
@@ -275,14 +275,14 @@ def ears_die(world: World, rng: Random) -> float:
 
 
 def messages_lost(world: World, rng: Random) -> float:
-    """ENOBUFS: some were missed, and that is told."""
+    """Lose messages for a while, with ENOBUFS."""
     seconds = rng.choice([0.2, 2.0, 10.0])
     world.note(f"ENOBUFS, messages of {seconds} s are lost")
     return _mute(world, seconds)
 
 
 def sockets_die(world: World, rng: Random) -> float:
-    """The LLDP sockets are of no use any more, once."""
+    """Break the LLDP sockets once."""
     world.note("the LLDP sockets die")
     world.listener_error = OSError(
         rng.choice([errno.ENETDOWN, errno.ENOBUFS, errno.EBADF]), "it is simulated"

@@ -1,4 +1,4 @@
-"""What switches and strangers say, and do not say, at the far ends of the cables."""
+"""Faults of switches and unknown senders at the far ends of the cables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def switch_renamed(world: World, rng: Random) -> float:
-    """By its operator, without any event."""
+    """Rename a switch, without any event."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     world.needs(AN_HOUR)
@@ -35,7 +35,7 @@ def _silence(world: World, hca: Hca, by: int) -> None:
 
 
 def switch_silent(world: World, rng: Random) -> float:
-    """It speaks no LLDP, or answers no SMPs."""
+    """Stop the LLDP frames or SMP replies of a switch."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     seconds = rng.choice([40.0, 130.0, 200.0, 900.0, 2000.0])
@@ -47,7 +47,7 @@ def switch_silent(world: World, rng: Random) -> float:
 
 
 def switch_says_goodbye(world: World, rng: Random) -> float:
-    """TTL 0, then silence."""
+    """Send a shutdown frame (TTL 0), then nothing for a while."""
     hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up and not hca.silent)
     if hca is None:
         return 0.0
@@ -60,7 +60,7 @@ def switch_says_goodbye(world: World, rng: Random) -> float:
 
 
 def odd_ttl(world: World, rng: Random) -> float:
-    """A very short or the longest time to live, from now on."""
+    """Set a very short or the longest TTL from now on."""
     if hca := pick(world, rng):
         hca.peer = replace(hca.peer, ttl=rng.choice([3, 40, 65535]))
         world.note(f"{hca.name}: TTL {hca.peer.ttl}")
@@ -68,7 +68,7 @@ def odd_ttl(world: World, rng: Random) -> float:
 
 
 def odd_frame(world: World, rng: Random) -> float:
-    """The switch contradicts itself once: SONiC sends a MAC address as its port first."""
+    """Send one contradicting frame, as SONiC does: it first sends a MAC address as its port ID."""
     hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
     if hca is None:
         return 0.0
@@ -78,7 +78,9 @@ def odd_frame(world: World, rng: Random) -> float:
 
 
 def second_neighbor(world: World, rng: Random) -> float:
-    """A BMC or a dumb switch lets another one be heard for a while."""
+    """Send frames of a second neighbor for a while, as through a BMC or a switch that forwards
+    LLDP.
+    """
     hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
     if hca is None:
         return 0.0
@@ -91,7 +93,7 @@ def second_neighbor(world: World, rng: Random) -> float:
 
 
 def flood(world: World, rng: Random) -> float:
-    """Frames of thousands that nobody knows, good ones and malformed ones."""
+    """Send thousands of frames of unknown senders, well-formed and malformed."""
     hca = pick(world, rng, lambda hca: not hca.infiniband and hca.up)
     if hca is None or hca.netdev is None:
         return 0.0
@@ -112,5 +114,5 @@ def flood(world: World, rng: Random) -> float:
 
 
 def speaks(hca: Hca) -> bool:
-    """Its switch can be heard by LLDP."""
+    """True if the switch's LLDP frames arrive."""
     return not hca.infiniband and hca.up and hca.where == HERE and not hca.silent

@@ -1,9 +1,9 @@
-"""The stand-in of the kernel's files: the tree that a node shows, and the faults that lie over it.
+"""A test double of the kernel's files: the tree that a node shows, and the faults on it.
 
-The law of this module: a fault is a state and not a number of calls, wherever that is possible, so
-that the order in which threads read does not matter. A read that blocks takes its time off the
-simulated clock and fails as the agent's own deadline makes it fail; the next ones fail at once,
-since agent/sysfs/worker.py does not wait for a device twice.
+Invariant: a fault is a state and not a number of calls, where possible, so that the order in which
+threads read does not matter. A read that blocks advances the simulated clock and fails with
+ETIMEDOUT at the agent's deadline; later ones fail at once, since agent/sysfs/worker.py does not
+wait for a device twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCKED = 1.0  # seconds, after which the agent waits no longer
 
 
 def tree(node: Node) -> dict[str, Entry]:
-    """Every path that the agent may ask for."""
+    """Return every path that the agent may read."""
     found: dict[str, Entry] = {
         BOOT_ID: b"%08x-40be-49e6-8717-defbd7b4b902\n" % node.boot,
         "proc/net/route": _routes(node),
@@ -123,13 +123,11 @@ def _netdev(hca: Hca) -> dict[str, Entry]:
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """What is wrong at and below a path: an errno, a text that stands there instead, "blocks", or
-    "memory".
-    """
+    """A fault at and below a path: an errno, replacement text, "blocks", or "memory"."""
 
     path: str
     what: int | bytes | str
-    after: int = 0  # reads that still pass: a device vanishes while it is looked into
+    after: int = 0  # reads that still succeed, for a device that vanishes during an observation
     met: int = 0
 
     def is_below(self, path: str) -> bool:
@@ -146,7 +144,7 @@ class Sysfs:
         self._entries: dict[str, Entry] = tree(node)
 
     def changed(self) -> None:
-        """The node is not what it was."""
+        """Rebuild the tree from the node."""
         self._entries = tree(self._node)
 
     def read(self, path: str, limit: int) -> bytes:
@@ -167,7 +165,7 @@ class Sysfs:
     def link(self, path: str) -> str:
         try:
             self._meet(path)
-        except OSError as error:  # EINVAL would say that something else than a link stands there
+        except OSError as error:  # EINVAL would mean that the path is no link
             number = errno.EIO if error.errno == errno.EINVAL else error.errno or errno.EIO
             raise OSError(number, os.strerror(number), path) from error
         found = self._entry(path)
@@ -181,7 +179,9 @@ class Sysfs:
         return self._entries[path]
 
     def _meet(self, path: str) -> bytes | None:
-        """What the faults make of a path: an error, a text to be read instead, or nothing."""
+        """Apply the first fault of a path: raise its error, or return its text; None without a
+        fault.
+        """
         for fault in self.faults:
             if fault.is_below(path):
                 fault.met += 1

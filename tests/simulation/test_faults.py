@@ -1,6 +1,6 @@
-"""Many seeds: whatever goes wrong, no label is, and the agent lives.
+"""Random faults by seed: no label is wrong, and the agent keeps running.
 
-`BWAGENT_FAULTS=10000 pytest tests/simulation/test_faults.py` runs more of them; so does `python -m
+`BWAGENT_FAULTS=10000 pytest tests/simulation/test_faults.py` runs more seeds; so does `python -m
 tests.simulation`.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import catalogue
+from tests.simulation import catalog
 from tests.simulation.scenario import run
 
 SHORT, CHUNK = 60, 10
@@ -22,10 +22,10 @@ INDEPENDENT = (
     "oracle",
     "contract",
     "outcome",
-    "hearing",
+    "neighbors",
     "names",
     "judge",
-    "tempo",
+    "request_rate",
     "node",
     "apiserver",
     "sysfs",
@@ -34,8 +34,8 @@ INDEPENDENT = (
 
 @pytest.mark.parametrize("first", range(0, SCENARIOS, CHUNK))
 def test_no_fault_makes_a_label_wrong(first: int) -> None:
-    """No label wrong, lost early or somebody else's, no traceback, no request too many, and all
-    right in the end.
+    """No label is wrong, lost early or another manager's; no traceback, no excess request; all
+    labels are right in the end.
     """
     failed = [
         report
@@ -45,15 +45,15 @@ def test_no_fault_makes_a_label_wrong(first: int) -> None:
     assert not failed, "\n\n".join(report.told() for report in failed)
 
 
-@pytest.mark.parametrize("fault", catalogue.FAULTS, ids=lambda fault: fault.__name__)
-def test_each_fault_alone(fault: catalogue.Fault) -> None:
-    """On one machine, so that none of the catalogue is left to chance."""
+@pytest.mark.parametrize("fault", catalog.FAULTS, ids=lambda fault: fault.__name__)
+def test_each_fault_alone(fault: catalog.Fault) -> None:
+    """Each fault of the catalog runs on one machine, so that none depends on chance."""
     report = run(7, faults=[fault])
     assert not report.violations, report.told()
 
 
 def test_a_seed_is_a_whole_story() -> None:
-    """The same again, to the last line of the log."""
+    """A seed repeats its scenario to the last line of the log."""
     first, second = run(3), run(3)
     assert first.timeline == second.timeline
     assert first.counts == second.counts
@@ -61,7 +61,7 @@ def test_a_seed_is_a_whole_story() -> None:
 
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_the_oracle_shares_no_code_with_the_agent(name: str) -> None:
-    """Neither directly nor by way of another test's helpers."""
+    """The oracle's modules import neither the agent nor a helper that does."""
     tree = ast.parse((HERE / f"{name}.py").read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {

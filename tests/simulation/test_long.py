@@ -1,6 +1,6 @@
-"""One agent for long, with a fault every hour: what it holds on to does not grow.
+"""Long runs of one agent with a fault every hour: its memory and descriptors do not grow.
 
-`BWAGENT_FAULTS_DAYS=28 pytest tests/simulation/test_long.py` lets it live for four weeks.
+`BWAGENT_FAULTS_DAYS=28 pytest tests/simulation/test_long.py` simulates four weeks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.simulation import catalogue, process, sensors
+from tests.simulation import catalog, process, sensors
 from tests.simulation.scenario import machine, play
 from tests.simulation.world import World
 
@@ -26,14 +26,14 @@ SEEDS = {"RoCE": 6, "InfiniBand": 3}
 
 
 class Mark(NamedTuple):
-    """What the process holds."""
+    """Resources of the process."""
 
     allocated: int  # bytes by the agent's code
     descriptors: int
 
 
 def mark() -> Mark:
-    """Now, after everything that can be let go was."""
+    """Measure the resources after a garbage collection."""
     gc.collect()
     snapshot = tracemalloc.take_snapshot().filter_traces(
         [tracemalloc.Filter(inclusive=True, filename_pattern="*/agent/*")]
@@ -44,7 +44,7 @@ def mark() -> Mark:
 
 @pytest.mark.parametrize("fabric", SEEDS)
 def test_nothing_grows(fabric: str) -> None:
-    """Memory and descriptors at the quarters of a long life are those of the first one."""
+    """Memory and descriptors at the later quarters of a run are those of the first one."""
     rng = random.Random(SEEDS[fabric])  # noqa: S311 - a simulation
     node = machine(rng)
     assert node.infiniband == (fabric == "InfiniBand")
@@ -52,7 +52,7 @@ def test_nothing_grows(fabric: str) -> None:
     world = World(replace(node, hcas=node.hcas[:3]), 0)
     marks: list[Mark] = []
     deadly = (process.killed, process.crash_loop, process.rebooted, sensors.out_of_memory)
-    drawn = [fault for _ in range(int(DAYS * 24)) if (fault := catalogue.draw(rng)) not in deadly]
+    drawn = [fault for _ in range(int(DAYS * 24)) if (fault := catalog.draw(rng)) not in deadly]
     for quarter in range(1, 5):
         world.at(SPAN * quarter / 4, lambda: marks.append(mark()))
     tracemalloc.start(1)
@@ -67,7 +67,7 @@ def test_nothing_grows(fabric: str) -> None:
 
 
 def test_the_marks_can_tell() -> None:
-    """What the agent's code allocates and keeps is seen."""
+    """Memory that the agent's code allocates and keeps is measured."""
     from agent.lldp.neighbors import NeighborTable
 
     tracemalloc.start(1)

@@ -1,5 +1,5 @@
-"""The oracle can fail: agents that are wrong in one respect are caught within a few seeds, and the
-right one is not.
+"""Mutation tests of the oracle: agents that are wrong in one respect are caught within a few seeds,
+and the right one is not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from agent.daemon.schedule import Settings
 from tests.simulation import api_faults, hardware, sensors, switches
 from tests.simulation.apiserver import MANAGER
-from tests.simulation.doors import Variant
+from tests.simulation.assembly import Variant
 from tests.simulation.names import P
 from tests.simulation.scenario import run
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.events.event import Event
-    from tests.simulation.catalogue import Fault
+    from tests.simulation.catalog import Fault
     from tests.simulation.world import World
 
 SEEDS = 12
@@ -28,7 +28,7 @@ FOREVER = 1e9
 
 
 class Mutant(NamedTuple):
-    """An agent that is wrong, what happens to it, and what is said of it then."""
+    """A wrong agent, the faults that it meets, and the violation expected."""
 
     variant: Variant
     faults: tuple[Fault, ...]
@@ -36,7 +36,7 @@ class Mutant(NamedTuple):
 
 
 def _labels(request: Mapping[str, Any], **changes: str | None) -> dict[str, Any]:
-    """The apply request with other labels; None: without."""
+    """Return the apply request with other labels; None removes one."""
     if request["operation"] != "apply":
         return dict(request)
     metadata = request["body"]["metadata"]
@@ -57,7 +57,7 @@ def _adopts(_world: World, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _takes(world: World, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """By force, also what another says of the accelerator."""
+    """Return the request with the accelerator's key, forced."""
     return _labels(
         request, **{"network.topology.nvidia.com/accelerator": world.node.gpus.identity}
     ) | {"force": True}
@@ -133,7 +133,9 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_caught(name: str) -> None:
-    """Within a few seeds, for what is wrong with it; and nothing is said of the agent as it is."""
+    """A mutant is caught within a few seeds by the expected violation; the unchanged agent has
+    none.
+    """
     mutant = MUTANTS[name]
     for seed in range(SEEDS):
         report = run(seed, mutant.variant, mutant.faults)
@@ -145,5 +147,5 @@ def test_a_mutant_is_caught(name: str) -> None:
 
 
 def test_the_stand_in_speaks_of_our_manager() -> None:
-    """Its name is the only word about the agent that it knows."""
+    """The test double of the API server uses the agent's manager name."""
     assert MANAGER == "bwagent"

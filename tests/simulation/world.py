@@ -1,10 +1,9 @@
-"""An agent in simulated time between stand-ins of all its doors, and the oracle that watches it.
+"""An agent in simulated time between test doubles of all its I/O, with the oracle that checks it.
 
-The law of this module: nobody sleeps. Time is a queue of things that happen; the agent's wait is
-where they do. What the agent does is the real loop (doors.py puts it together); a `kill -9` is an
-exception out of its wait.
+Invariant: nothing sleeps. Time is a queue of events, which run during the agent's wait. The agent
+is the real loop (assembly.py assembles it); a `kill -9` is an exception raised from its wait.
 
-Suspension stops this module's time and lets the clock of the agent's door run on.
+Suspension stops this module's time and lets the agent's boot-time clock run on.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from agent.events.event import Event
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric
 from tests.simulation.apiserver import ApiServer
-from tests.simulation.doors import SPEED, Scraped, Served, Variant, assemble
-from tests.simulation.hearing import Said
+from tests.simulation.assembly import SPEED, Scraped, Served, Variant, assemble
 from tests.simulation.judge import Judge
+from tests.simulation.neighbors import Said
 from tests.simulation.node import HERE
 from tests.simulation.oracle import ASKED_ABOUT, BLIND, PROMPT, Oracle
 from tests.simulation.sysfs import Sysfs
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
     from tests.simulation.fabric import Stranger
     from tests.simulation.node import Hca, Node, Peer
 
-QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; and an hourly request more
-METRICS_EVERY = 8  # seeds: rendering takes a third of their time
+QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; one hourly request more
+METRICS_EVERY = 8  # seeds: rendering takes a third of the run time
 
 
 class Killed(Exception):  # noqa: N818 - it is no error
-    """The agent is no more."""
+    """The agent was killed."""
 
 
 class Finished(Exception):  # noqa: N818 - nor is this
@@ -65,7 +64,7 @@ class World:
         self.threadless = 0
         self.log_full = 0
         self.rest = 0.0  # seconds until a killed agent is started again
-        self.quiet = QUIET  # seconds without faults at the end, after which all must be right
+        self.quiet = QUIET  # seconds without faults at the end, after which labels must be right
         self.active = 0  # faults that are not over yet
         self.troubles: list[Callable[[Mapping[str, Any]], Reply | None]] = []
         self.listener_error: Exception | None = None
@@ -90,18 +89,18 @@ class World:
         self.clock = AwakeClock(lambda: self.time + self.suspended)
         self.oracle.note(0.0, PROMPT)
 
-    # What scenarios do.
+    # Calls of the scenarios.
 
     def at(self, after: float, do: Callable[[], object]) -> None:
-        """It happens so many seconds from now."""
+        """Call `do` in so many seconds."""
         heapq.heappush(self._events, (self.time + max(after, 0.0), next(self._numbers), do))
 
     def note(self, text: str) -> None:
-        """A line of the timeline."""
+        """Add a line to the timeline."""
         self.judge.note(self.time, text)
 
     def changed(self, *wakes: Event, slack: float = PROMPT) -> None:
-        """The node is not what it was, and these wake-ups tell of it, where they are heard."""
+        """Record a change of the node, reported by these events unless a fault suppresses them."""
         self.sysfs.changed()
         if self.muffled:
             slack = max(slack, BLIND, self.muffled_until - self.time + 2 * PROMPT)
@@ -111,33 +110,34 @@ class World:
             self._wakes |= set(wakes)
 
     def wake(self, *wakes: Event) -> None:
-        """Wake-ups alone; of frames, that the sockets have something to say."""
+        """Deliver events alone; of kind "frames": the sockets are readable."""
         self._wakes |= set(wakes)
 
     def notify(self) -> None:
-        """A result of background work is there."""
+        """Deliver the event of finished background work."""
         self._wakes.add(Event("results", ""))
 
     def deliver(self, netdev: str, *frames: bytes) -> None:
-        """Frames come in."""
+        """Deliver frames to a netdev."""
         if netdev in self.watched:
             self.frames += [(netdev, data) for data in frames]
             self._wakes.add(Event("frames", ""))
 
     def speak(self, hca: Hca, peer: Peer | None = None, *, ttl: int | None = None) -> None:
-        """A switch says who it is, if it can be heard."""
+        """Send an LLDP frame of a switch, if its link is up and watched."""
         peer = peer or hca.peer
         if hca.netdev in self.watched and hca.up and hca.where == HERE:
             self.deliver(hca.netdev, fabric.frame(peer, ttl=ttl))
             identity = peer.device, peer.port, peer.port_name
             said = Said(peer.mac, identity, peer.ttl if ttl is None else ttl, sure=not self.flooded)
-            # What was hidden is a repetition to who did not forget it, and so no reason to look.
+            # A frame after a hidden period may be a repetition to the agent, which causes no
+            # observation.
             slack = BLIND if self.oracle.hearing.ear(hca.netdev).forgotten else PROMPT
             if self.oracle.hearing.frame(hca.netdev, self.time, said):
                 self.oracle.note(self.time, slack)
 
     def hear_strangers(self, netdev: str, frames: list[Stranger]) -> None:
-        """A flood."""
+        """Deliver a flood of frames of unknown senders."""
         if netdev not in self.watched:
             return
         self.deliver(netdev, *(one.data for one in frames))
@@ -149,22 +149,22 @@ class World:
         self.oracle.note(self.time, PROMPT)
 
     def suspend(self, seconds: float) -> None:
-        """Sleep; the agent's own wait ends when it would have (a poll's timeout does not count this
-        time).
+        """Suspend the machine; the agent's current wait ends as if it had not slept (a poll's
+        timeout does not count suspended time).
         """
         self.suspended += seconds
         self._slept = True
 
     def needs(self, quiet: float) -> None:
-        """What has happened takes so long to be mended."""
+        """Extend the quiet period at the end to at least this."""
         self.quiet = max(self.quiet, quiet)
 
     def trouble_with(self, kind: str, by: int) -> None:
-        """A helper fails, or does no more."""
+        """Begin or end a failure of a helper."""
         if kind == "api":
             self.judge.trouble(self.time, begins=by > 0)
         elif kind == "smp":
-            self.needs(AN_HOUR)  # who could not be asked is asked later and later
+            self.needs(AN_HOUR)  # the interval between queries grows with each failure
             self.node.smp_trouble += by
             self.oracle.note(self.time, BLIND)
         else:
@@ -172,21 +172,19 @@ class World:
             self.oracle.note(self.time, ASKED_ABOUT)
 
     def first_trouble(self, request: Mapping[str, Any]) -> Reply | None:
-        """What stands before the API server answers."""
+        """Return the first reply of a fault that answers instead of the API server."""
         return next(filter(None, (trouble(request) for trouble in self.troubles)), None)
 
     def ours(self, key: str) -> bool:
-        """A label that the agent has on the Node."""
+        """True if the agent owns this label on the Node."""
         return ("labels", key) in self.api.ours()
 
     def kill(self) -> None:
-        """As `kill -9` does; a request that is under way may have got through."""
+        """Kill the agent as `kill -9` does; a pending request may still be performed."""
         raise Killed
 
     def run(self) -> None:
-        """Let the agent live until somebody says that it is over (`finish`), however often it is
-        killed.
-        """
+        """Run agents one after another, each until it is killed, until `finish` is called."""
         with suppress(Finished):
             while True:
                 with suppress(Killed):
@@ -196,7 +194,7 @@ class World:
                 self.oracle.born(self.time)
 
     def finish(self) -> None:
-        """It is over."""
+        """End the scenario."""
         self.judge.finish(self.time)
         raise Finished
 
@@ -218,7 +216,7 @@ class World:
     def _die(self) -> None:
         for work in list(self.underway):
             if self.rng.random() < 0.5:
-                work()  # its answer finds nobody
+                work()  # its answer is not read
         self.underway.clear()
         self.frames.clear()
         self.watched.clear()
@@ -227,23 +225,23 @@ class World:
         self.judge.killed(self.time)
 
     def _lie(self, until: float) -> None:
-        """Nobody lives until then."""
+        """Let time pass without an agent."""
         while self._events and self._events[0][0] <= until:
             with suppress(Killed):
                 self._happen()
         self.time = max(self.time, until)
         self._wakes.clear()
 
-    # Its doors.
+    # The agent's monitors.
 
     def wait(self, timeout: float) -> set[Event]:
-        """The agent sleeps until something happens or time is up."""
+        """Let time pass until an event arrives or the timeout is over."""
         end = self.time + max(timeout, 0.001)
         while (self._slept or not self._wakes) and self._events and self._events[0][0] <= end:
             self._happen()
         self.time = self.time if self._wakes and not self._slept else max(end, self.time)
         self._slept = False
-        # What happened while the agent was busy looking.
+        # Events during the agent's observation.
         while self._events and self._events[0][0] <= self.time:
             self._happen()
         wakes, self._wakes = self.variant.wakes(self._wakes), set()
@@ -257,7 +255,7 @@ class World:
         event()
 
     def watch(self, netdevs: Iterable[str]) -> None:
-        """What the wake-ups are wanted of."""
+        """Accept the list of netdevs to watch."""
 
     @property
     def unavailable(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Server:
-    """The keys of manager `bwagent`, those of others, and the keys that must not change."""
+    """The keys of manager `bwagent`, those of other managers, and the keys that are refused."""
 
     ours: dict[str, str] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)

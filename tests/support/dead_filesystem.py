@@ -1,10 +1,10 @@
-"""A filesystem that never answers, like that of an NFS server that is gone: a process that looks up
-a file there sleeps uninterruptibly.
+"""A filesystem that never answers, as of an NFS server that is gone: a process that looks up a file
+on it sleeps uninterruptibly.
 
-It is a FUSE mount (include/uapi/linux/fuse.h) whose daemon answers FUSE_INIT and takes, but never
-answers, the requests that follow. When the daemon ends, the kernel ends the connection and with it
-every wait; so the daemon is a process of its own, and ends after MAX_LIFETIME whatever becomes of
-the test.
+It is a FUSE mount (include/uapi/linux/fuse.h) whose daemon answers FUSE_INIT and reads, but never
+answers, the requests that follow. When the daemon ends, the kernel closes the connection and every
+wait returns; so the daemon is a process of its own, and ends after MAX_LIFETIME even if the test
+was killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INIT = struct.Struct("=IIIIHHIIHHI28x")
 
 
 def missing() -> str | None:
-    """The reason that a FUSE mount is not possible here, if so."""
+    """Return the reason why a FUSE mount is not possible here; None if it is."""
     return (
         None if os.geteuid() == 0 and DEVICE.exists() else "a FUSE mount needs root and /dev/fuse"
     )

@@ -56,7 +56,7 @@ def port(number: int = 1, **facts: Any) -> RdmaPort:
 
 
 def eth(name: str, bus: int, *ports: RdmaPort, **facts: Any) -> RdmaDevice:
-    """The same on Ethernet."""
+    """A plain port of the same device on Ethernet."""
     return ib(name, bus, *(ports or (port(netdev=netdev(f"eth{bus}")),)), **facts)
 
 

@@ -1,9 +1,9 @@
-"""A real InfiniBand fabric without the hardware: ibsim plays the switches, ibsim-run puts a program
-on a host.
+"""A simulated InfiniBand fabric: ibsim simulates the switches, ibsim-run starts a program on a
+host.
 
-A netlist is ibsim's own notation or a dump of `ibnetdiscover`, so that a fabric seen somewhere can
-be rebuilt with its GUIDs and descriptions. ibsim-run preloads the libc calls by which libibumad
-reaches the kernel.
+A netlist is ibsim's own notation or a dump of `ibnetdiscover`, so that a real fabric can be rebuilt
+with its GUIDs and descriptions. ibsim-run preloads the libc calls by which libibumad reaches the
+kernel.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fabric:
         self._log = folder / "ibsim.log"
         self._netlist = folder / "netlist"
         self._netlist.write_text(netlist)
-        # ibsim listens on abstract sockets, which the whole machine shares.
+        # ibsim binds abstract sockets, which all processes of the machine share.
         self._socket = f"bwagent-{os.getpid()}-{folder.name}"
 
     def __enter__(self) -> Self:
@@ -65,7 +65,7 @@ class Fabric:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill ibsim, whatever happened."""
+        """Kill ibsim."""
         self._ibsim.kill()
         self._ibsim.wait(TIMEOUT)
         if self._ibsim.stdin:

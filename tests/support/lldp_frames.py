@@ -1,5 +1,5 @@
-"""LLDP frames in the shapes that vendors send, with what they mean; names and addresses are made
-up.
+"""LLDP frames in the shapes that vendors send, with their decoded values; names and
+addresses are made up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ END = b"\0\0"
 
 
 class Case(NamedTuple):
-    """A frame and what it means."""
+    """A frame and its decoded values."""
 
     name: str
     data: bytes
@@ -260,7 +260,7 @@ TAGGED = tuple(
 
 
 def named(octets: bytes, text: str) -> Case:
-    """A switch with a name that a switch should not have."""
+    """Return a frame of a switch with a name that a switch should not have."""
     lldpdu = identity(b"\x04" + MAC, b"\x05swp1") + tlv(5, octets) + END
     return _case(text, lldpdu, port_id="swp1", system_name=text)
 

@@ -1,4 +1,4 @@
-"""Tests run over real parts; a host may lack one, the project's own CI may not."""
+"""Skipping of tests whose real parts a host lacks; the project's own CI must have them all."""
 
 from __future__ import annotations
 

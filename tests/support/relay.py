@@ -1,7 +1,7 @@
 """A TCP port of this host, reachable from a network namespace that has no way out.
 
-The listening socket is made inside, whoever uses it; what connects to it is passed on from outside.
-Nothing is looked at, so TLS ends where it ends without a relay.
+The listening socket is created inside the namespace; its connections are forwarded from outside.
+The relay forwards bytes, so TLS ends at the same peer as without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HERE = "127.0.0.1"
 
 @contextmanager
 def relayed(namespace: Namespace, port: int) -> Iterator[None]:
-    """127.0.0.1:port of the host is 127.0.0.1:port in the namespace, too."""
+    """Forward 127.0.0.1:port of the namespace to 127.0.0.1:port of the host."""
     listener = namespace.call(socket.create_server, (HERE, port))
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
     thread = threading.Thread(

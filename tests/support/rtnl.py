@@ -1,4 +1,4 @@
-"""The kernel's rtnl lock, held by a process of its own for as long as a test wants.
+"""The kernel's rtnl lock, held by a process of its own for as long as a test needs it.
 
 An ethtool request lies across two pages, the second of which faults into userfaultfd (man 2
 userfaultfd). dev_ethtool (net/ethtool/ioctl.c) reads the command from the first page, takes the
@@ -34,7 +34,7 @@ _SIOCETHTOOL, _GSTRINGS = 0x8946, 0x1B  # include/uapi/linux/sockios.h, ethtool.
 
 
 def missing() -> str | None:
-    """The part that is not there to hold the lock."""
+    """Return the missing part that holding the lock needs; None if there is none."""
     if os.uname().machine not in _SYS_USERFAULTFD:
         return "userfaultfd: unknown architecture"
     try:

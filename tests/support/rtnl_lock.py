@@ -5,7 +5,7 @@ lock (net/ethtool/ioctl.c, ethtool_get_link). Here the second half of the answer
 is registered with userfaultfd(2), so that the request sleeps until the descriptor is closed.
 
 The lock is the whole machine's, not a network namespace's: hold it briefly. The holder is a process
-that releases it after MAX_HOLD seconds, whatever becomes of the test.
+that releases it after MAX_HOLD seconds even if the test was killed.
 """
 
 from __future__ import annotations

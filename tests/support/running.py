@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tests.support.kernel_tree import Entries
 
-EPOCH = 1_800_000_000.0  # what the clock on the wall says at the start
+EPOCH = 1_800_000_000.0  # the wall clock at the start
 BOOT: Entries = {"proc/sys/kernel/random/boot_id": b"5f0492e8\n", f"{NET}/lo": None}
 
 

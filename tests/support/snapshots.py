@@ -106,7 +106,7 @@ def tar(path: Path, content: Iterable[Member], form: Literal[0, 1, 2] = tarfile.
 
 
 def compressed(data: bytes, form: str) -> bytes:
-    """As gzip or zstd writes it."""
+    """Compress data with gzip or zstd."""
     if form == "gz":
         import gzip
 
@@ -128,8 +128,8 @@ def packed(snapshot: Mapping[str, bytes | str | None]) -> bytes:
 
 
 def report(snapshot: str, excluded: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The report on a snapshot, in this process, without the words that there is no PCI bus in
-    small ones.
+    """Return the report on a snapshot, made in this process, without the problem of a
+    missing PCI bus.
     """
     found = document(observe(replay(snapshot, excluded)), Choices((), excluded, Naming()))
     return found | {
@@ -143,7 +143,9 @@ def text(snapshot: str, excluded: tuple[str, ...] = ()) -> str:
 
 
 def bwagent(*arguments: str, **options: Any) -> Finished:
-    """Run the program; bounded in time and memory, so that a bomb shows as a failure."""
+    """Run the program with limits of time and memory, so that a decompression bomb fails
+    the test.
+    """
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(REPOSITORY),
@@ -165,7 +167,7 @@ def bwagent(*arguments: str, **options: Any) -> Finished:
 
 
 def complaint(finished: Finished, code: int = 1) -> str:
-    """The one line that the program said when it ended with `code` and gave nothing."""
+    """Return the one line of standard error of a run that ended with `code` and printed nothing."""
     lines = finished.stderr.decode().splitlines()
     assert (finished.returncode, len(lines), finished.stdout or b"") == (code, 1, b""), finished
     assert lines[0].startswith("bwagent")

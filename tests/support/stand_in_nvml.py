@@ -50,9 +50,9 @@ def tray(*lines: str, gpus: int = 4) -> str:
 
 
 def given(plan: str, version: int = 3) -> list[dict[str, Any]]:
-    """The GPUs of a plan without faults, as agent.nvml.library.query has to return them.
+    """Return the GPUs of a plan without faults, as agent.nvml.library.query returns them.
 
-    `version` is that of the newest structure that the library knows.
+    `version` is the newest version of the structure in the library.
     """
     lines = [line.split() for line in plan.splitlines() if line.startswith("gpu ")]
     return [_given(index, words, version) for index, (_, *words) in enumerate(lines)]

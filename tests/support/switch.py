@@ -1,7 +1,7 @@
 """Switches that send LLDP: network namespaces, veth cables between them, and lldpd inside
 (https://lldpd.github.io).
 
-Every name carries the process id, so that parallel runs do not meet, and everything is taken down
+Every name contains the process ID, so that parallel runs do not collide, and everything is removed
 on exit.
 """
 
@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 
 def missing() -> str | None:
-    """What there is not that namespaces with lldpd need."""
+    """Return what this host lacks for namespaces with lldpd; None if it lacks nothing."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     absent = [program for program in ("ip", "lldpd", "lldpcli") if not shutil.which(program)]
@@ -45,7 +45,7 @@ def missing() -> str | None:
 
 
 class Namespace(AbstractContextManager["Namespace"]):
-    """A network namespace, and a thread that lives in it."""
+    """A network namespace, and a thread that runs in it."""
 
     def __init__(self) -> None:
         self.name = f"bw{os.getpid()}-{next(_numbers)}"
@@ -70,27 +70,29 @@ class Namespace(AbstractContextManager["Namespace"]):
         _run("ip", "netns", "delete", self.name)
 
     def ip(self, *words: str) -> str:
-        """`ip` in here."""
+        """Run `ip` in the namespace."""
         return _run("ip", "-n", self.name, *words)
 
     def is_up(self, netdev: str) -> bool:
-        """Whether a netdev can send and receive."""
+        """True if a netdev can send and receive."""
         [link] = json.loads(self.ip("-j", "link", "show", netdev))
         return bool(link["operstate"] == "UP")
 
     def plugged(self) -> None:
-        """A cable has been plugged in here."""
+        """Handle a new cable."""
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in here; a socket that it opens stays in here, whoever uses it."""
+        """Call a function in the namespace; a socket that it opens stays there, also when
+        used elsewhere.
+        """
         return self._thread.submit(function, *args, **kwargs).result()
 
     def command(self, *words: str) -> list[str]:
-        """A command line that runs in here."""
+        """Return a command line that runs in the namespace."""
         return ["ip", "netns", "exec", self.name, *words]
 
     def send(self, netdev: str, *frames: bytes) -> None:
-        """Put frames on the wire, octet for octet."""
+        """Send frames, octet for octet."""
         self.call(_send, netdev, frames)
 
     def _move_in(self) -> None:
@@ -101,7 +103,7 @@ class Namespace(AbstractContextManager["Namespace"]):
 
 
 class Lldpd(AbstractContextManager["Lldpd"]):
-    """An lldpd in a namespace, sending once a second; with `-r` it only listens."""
+    """An lldpd in a namespace, sending once a second; with `-r` it only receives."""
 
     def __init__(self, namespace: Namespace, *options: str) -> None:
         self._command = namespace.command("lldpd", "-d", *options)
@@ -129,12 +131,12 @@ class Lldpd(AbstractContextManager["Lldpd"]):
 
     @property
     def pid(self) -> int:
-        """Of the daemon that started the other, unprivileged one."""
+        """The PID of the daemon that started the other, unprivileged one."""
         assert self._process
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it takes orders."""
+        """Start it, and wait until lldpcli can connect."""
         # A new one each time: the old daemon may still answer orders while it goes.
         self._socket = f"{self._folder.name}/{next(_numbers)}"
         log = Path(f"{self._socket}.log")
@@ -155,17 +157,17 @@ class Lldpd(AbstractContextManager["Lldpd"]):
         self._cli("pause").check_returncode()
 
     def configure(self, *words: str) -> None:
-        """`lldpcli configure`."""
+        """Run `lldpcli configure`."""
         self._cli("configure", *words).check_returncode()
 
     def update(self) -> None:
-        """Have it look at its ports now: it misses one that comes while it starts, and looks again
+        """Scan its ports now: it misses one that comes while it starts, and scans again
         every 30 s.
         """
         self._cli("update").check_returncode()
 
     def neighbors(self) -> list[dict[str, Any]]:
-        """Its neighbors by `lldpcli -f json0`: an item for each."""
+        """Return its neighbors by `lldpcli -f json0`, an item for each."""
         told = json.loads(self._cli("-f", "json0", "show", "neighbors", "details").stdout)
         return [item for part in told["lldp"] for item in part.get("interface", [])]
 
@@ -201,16 +203,16 @@ class Leaf(Namespace):
         self._stack.__exit__(kind, error, trace)
 
     def plugged(self) -> None:
-        """Have the switch find its new port."""
+        """Scan for the new port."""
         self.lldpd.update()
 
     def rename(self, hostname: str) -> None:
-        """Give the switch another System Name."""
+        """Change the switch's System Name."""
         self.lldpd.configure("system", "hostname", hostname)
 
 
 def cable(one: Namespace, port: str, other: Namespace, netdev: str) -> None:
-    """Plug a cable between a port here and a netdev there."""
+    """Plug a cable between a port of this namespace and a netdev of another."""
     _run(
         "ip",
         "link",
@@ -241,7 +243,7 @@ def bring_up(one: Namespace, port: str, other: Namespace, netdev: str) -> None:
 
 
 def wait_for(happened: Callable[[], T]) -> T:
-    """What `happened` returns as soon as that is true; fails when it has not come true in time."""
+    """Return the result of `happened` as soon as it is true; fail if it is not in time."""
     end = time.monotonic() + PATIENCE
     while not (result := happened()):
         assert time.monotonic() < end, "waited in vain"

@@ -42,7 +42,7 @@ def pcap(frames: Iterable[bytes]) -> bytes:
 
 
 def tshark(folder: Path, frames: list[bytes]) -> list[dict[str, list[str]]]:
-    """What tshark reads out of frames: values by field name, for each frame; one run, since it
+    """Decode frames with tshark: values by field name, for each frame; one run for all, since it
     starts slowly.
     """
     require(None if shutil.which("tshark") else "tshark is not installed: apt-get install tshark")
@@ -56,7 +56,7 @@ def tshark(folder: Path, frames: list[bytes]) -> list[dict[str, list[str]]]:
 
 
 def as_ours(name: str, values: list[str]) -> object:
-    """A field as we give it, from tshark's texts."""
+    """Return a field in our form, from tshark's texts."""
     if not values or not values[0]:
         return None
     if name in {"ttl", "chassis_subtype", "port_id_subtype", "capabilities"}:
@@ -65,7 +65,7 @@ def as_ours(name: str, values: list[str]) -> object:
 
 
 def check_against_tshark(folder: Path, frames: list[bytes]) -> None:
-    """Hold every field of every frame against tshark's."""
+    """Compare every field of every frame with tshark's."""
     read = tshark(folder, frames)
     assert len(read) == len(frames)
     for frame, layers in zip(frames, read, strict=True):

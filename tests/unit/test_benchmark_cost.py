@@ -29,7 +29,7 @@ def ended(work: str) -> str:
 
 
 def living(work: str) -> str:
-    """A helper that has done this and lives on."""
+    """Start a helper that does this and keeps running."""
     start = f"subprocess.Popen([sys.executable, '-c', {work + WAIT!r}], stdout=subprocess.PIPE)"
     return f"import subprocess, sys\nhelper = {start}\nhelper.stdout.readline()\n"
 
@@ -52,13 +52,13 @@ def having(done: str) -> Iterator[int]:
 
 @pytest.mark.parametrize("by", [ended, living, threaded])
 def test_what_helpers_and_threads_have_spent_is_counted(by: Callable[[str], str]) -> None:
-    """A helper that was waited for, one that lives yet, and a thread that has ended."""
+    """A helper that was waited for, one that is running, and a thread that has ended."""
     with having(by(BURN)) as pid:
         assert cost.cpu(pid) >= SPENT
 
 
 def test_memory_is_that_of_the_process_and_of_all_below_it() -> None:
-    """A block that is written to is resident, be it a helper's."""
+    """A block that is written to is resident, in the process or in a helper."""
     with having("") as pid:
         before = cost.memory(pid).rss
     for done in (LARGE, living(LARGE)):

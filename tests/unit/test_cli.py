@@ -1,4 +1,4 @@
-"""The command line as a shell sees it: exit codes, errors of one line, and no traceback."""
+"""The command line run as by a shell: exit codes, errors of one line, and no traceback."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_every_flag_is_a_variable() -> None:
 
 
 def test_an_empty_variable_turns_the_family_off() -> None:
-    """As the empty flag does."""
+    """An empty variable is the same as an empty flag."""
     assert b"ib.coreweave" not in bwagent(*PROBE, "--ib-label-prefix", "").stdout
     assert b"ib.coreweave" not in bwagent(*PROBE, env={"BWAGENT_PROBE_IB_LABEL_PREFIX": ""}).stdout
 
@@ -177,7 +177,7 @@ def test_a_closed_pipe_is_no_traceback(output: str) -> None:
     ],
 )
 def test_a_full_disk_under_stdout_is_one_line(arguments: tuple[str, ...]) -> None:
-    """With exit code 1, since the output is missing."""
+    """The exit code is 1, since the output is missing."""
     with Path("/dev/full").open("wb") as full:
         line = complaint(bwagent(*arguments, stdout=full))
     assert line == "bwagent: cannot write the output: No space left on device"

@@ -47,7 +47,7 @@ def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_errors_follow_the_order_of_the_command_line() -> None:
-    """What was typed first is reported first, and what was not typed last."""
+    """Errors are reported in the order of the arguments."""
     with pytest.raises(click.UsageError) as caught:
         parsed("--resync", "x", "--hold", "y")
     message = caught.value.format_message()

@@ -1,7 +1,7 @@
 """The image, built from the Containerfile and run, without a registry.
 
-The base is a Debian 12 of mmdebstrap's, with the Python that it has. Everything built stays in a
-store of its own in the cache, so that a second build only repeats what changed.
+The base is a Debian 12 built by mmdebstrap, with its Python. All layers stay in a store of their
+own in the cache, so that a second build only repeats what changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENGINE = (
 
 
 def missing() -> str | None:
-    """Why no image can be built and run here."""
+    """Return the reason why no image can be built and run here; None if it can."""
     absent = [program for program in PROGRAMS if not shutil.which(program)]
     if absent:
         return f"{', '.join(absent)} not installed (tests/apt-packages.txt)"
@@ -44,7 +44,7 @@ def missing() -> str | None:
 
 
 class Image:
-    """The built image; `run` is a container of it that is gone afterwards."""
+    """The built image; `run` starts a container of it and removes it afterwards."""
 
     def __init__(self) -> None:
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -61,11 +61,11 @@ class Image:
         self._build(*build, *mounts, "-t", TAG, str(ROOT))
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """What `bwagent ARGUMENTS` does in a container; for the options see `_privileges`."""
+        """Run `bwagent ARGUMENTS` in a container; for the options see `_privileges`."""
         return self._run([TAG, *arguments], **options)
 
     def python(self, code: str, **options: Any) -> str:
-        """What a program prints that the image's Python runs where bwagent would be run."""
+        """Return the output of a program that the image's Python runs in place of bwagent."""
         entry = [
             "/usr/bin/python3",
             "-IS",
@@ -77,7 +77,7 @@ class Image:
         return done.stdout
 
     def inspect(self) -> dict[str, Any]:
-        """What podman knows of the image."""
+        """Return podman's description of the image."""
         (known,) = json.loads(_do("podman", "image", "inspect", TAG).stdout)
         return dict(known)
 
@@ -90,7 +90,9 @@ class Image:
         return _do("podman", "run", *_privileges(**options), *what, check=False)
 
     def _base(self) -> str:
-        """The local base's name; built when the recipe changed, which its name tells."""
+        """Return the local base's name, which has the recipe's hash; build it if the recipe
+        changed.
+        """
         recipe = " ".join(BASE)
         name = f"localhost/bwagent-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
         if _do("buildah", "images", "-q", name, check=False).returncode:
@@ -107,7 +109,9 @@ class Image:
 def _privileges(
     user: str = "", add: str = "", mounts: Mapping[Path, str] | None = None
 ) -> list[str]:
-    """Nothing writable and every capability dropped, but `add`; `mounts` are read-only."""
+    """Return the flags of a read-only root without capabilities but `add`; `mounts` are
+    read-only.
+    """
     options = ["--rm", "--network=host", "--read-only", "--read-only-tmpfs=false", "--cap-drop=ALL"]
     options += [f"--user={user}"] if user else []
     options += [f"--cap-add={add}"] if add else []

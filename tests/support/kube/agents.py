@@ -1,9 +1,8 @@
-"""Who holds a token of the agent, the Nodes it wants to change, and an API server with the
-manifests in it.
+"""Accounts and tokens of the agent, its Nodes, and an API server with the manifests applied.
 
-Two accounts stand for the agent. The real one has the ClusterRole of the manifests, and what it is
-allowed shows that RBAC and the policy let the agent work. The mighty one is bound to cluster-admin:
-what it is refused, the policy refuses by itself.
+Two accounts stand for the agent. The real one has the ClusterRole of the manifests: what it is
+allowed, RBAC and the policy allow together. The other one is bound to cluster-admin: what it is
+refused, the policy alone refuses.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _names = (f"node-{number}" for number in itertools.count())
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Whoever holds a token, and the Node that it wants to change."""
+    """A token, and the Node that its owner changes."""
 
     cluster: Cluster
     node: str
@@ -39,19 +38,19 @@ class Agent:
         return f"/api/v1/nodes/{self.node}"
 
     def merge(self, body: object, subresource: str = "") -> Answer:
-        """A merge patch."""
+        """Send a merge patch."""
         return self.cluster.request(
             "PATCH", self.path + subresource, body, kind=MERGE, token=self.token
         )
 
     def edit(self, operation: object, subresource: str = "") -> Answer:
-        """A JSON patch of one operation."""
+        """Send a JSON patch of one operation."""
         return self.cluster.request(
             "PATCH", self.path + subresource, [operation], kind=JSON_PATCH, token=self.token
         )
 
     def apply(self, metadata: dict[str, Any], **fields: object) -> Answer:
-        """Server-side apply as manager `bwagent`."""
+        """Apply server-side as manager `bwagent`."""
         body = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -62,17 +61,17 @@ class Agent:
         return self.cluster.request("PATCH", path, body, kind=APPLY, token=self.token)
 
     def labels(self) -> dict[str, str]:
-        """The labels that the Node carries now."""
+        """Return the labels of the Node."""
         return dict(self.cluster.request("GET", self.path).body["metadata"].get("labels", {}))
 
 
 def denied(answer: Answer) -> bool:
-    """The policy of the manifests refused it, and not something else."""
+    """True if the policy of the manifests refused the request, for no other reason."""
     return answer.status == 422 and "ValidatingAdmissionPolicy 'bwagent'" in answer.message
 
 
 def a_node(cluster: Cluster) -> str:
-    """Create a Node with something of everybody's on it."""
+    """Create a Node with fields of several managers."""
     return str(
         cluster.node(
             next(_names),
@@ -85,8 +84,8 @@ def a_node(cluster: Cluster) -> str:
 
 
 def install(cluster: Cluster, overlay: str) -> None:
-    """Apply an overlay, add an account that RBAC allows everything, and wait until the policy is in
-    force.
+    """Apply an overlay, add an account with all permissions of RBAC, and wait until the policy is
+    in force.
     """
     cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / overlay))
     cluster.kubectl("create", "namespace", "mighty")
@@ -106,6 +105,6 @@ def install(cluster: Cluster, overlay: str) -> None:
 
 
 def an_agent(cluster: Cluster, namespace: str) -> Agent:
-    """An agent with a token of its Pod, on a Node of its own."""
+    """Return an agent with a token of its Pod, on a Node of its own."""
     node = a_node(cluster)
     return Agent(cluster, node, cluster.token_for_pod_on(node, "bwagent", namespace))

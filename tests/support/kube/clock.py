@@ -1,7 +1,7 @@
 """A clock that may run faster than the real one.
 
-The law of this module: back-off, holds and pauses follow it, and the API server does not. So what
-is measured of the API server while it answers is measured at a rate of 1.
+Back-off, holds and pauses follow it, and the API server does not; so the API server is measured
+only at a rate of 1.
 """
 
 from __future__ import annotations

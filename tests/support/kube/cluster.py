@@ -1,18 +1,18 @@
-"""A real Kubernetes API server for tests: etcd and kube-apiserver, up in seconds, gone with the
-process that asked.
+"""A real Kubernetes API server for tests: etcd and kube-apiserver, started in seconds, and ended
+with the process that started them.
 
-A `Cluster` is a control plane without machines. What is decided by the API server is the real
-thing: RBAC, admission policies, server-side apply and its field ownership, bound service-account
-tokens. What a kubelet, a scheduler or a controller would do does not happen: a Node is an object
-that a test creates, a Pod stays where its nodeName puts it.
+A `Cluster` is a control plane without machines. The API server's decisions are real: RBAC,
+admission policies, server-side apply and its field ownership, bound service-account tokens. There
+is no kubelet, scheduler or controller: a Node is an object that a test creates, a Pod stays where
+its nodeName puts it.
 
-    folder/etcd, folder/certificates, folder/*.log     gone after the block
-    admin        system:masters, by a static token, over TLS like everyone else
+    folder/etcd, folder/certificates, folder/*.log     removed after the block
+    admin        system:masters, by a static token, over TLS like all clients
     a Pod's      token_for_pod_on(node): signed by the API server, bound to a Pod there, with the
                  node-name claim
 
-None of its programs outlives the block, nor the process or thread that started it, even one that
-was killed.
+None of its programs outlives the block, nor the process or thread that started it, even if that was
+killed.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ JSON_PATCH = "application/json-patch+json"
 
 
 class KubectlError(Exception):
-    """What kubectl wrote on standard error when it refused."""
+    """An error of kubectl: its standard error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server said: the HTTP status, and the object or the Status that came with it."""
+    """A response of the API server: the HTTP status, and the object or Status in its body."""
 
     status: int
     body: dict[str, Any]
 
     @property
     def message(self) -> str:
-        """The reason of a refusal, in the server's words; empty when there is none."""
+        """The message of a refusal; empty if there is none."""
         return str(self.body.get("message", ""))
 
 
@@ -95,7 +95,7 @@ class Cluster:
         return self.folder / "service-accounts.key"
 
     def __enter__(self) -> Self:
-        """Start etcd and the API server, and wait until it says that it is ready."""
+        """Start etcd and the API server, and wait until /readyz succeeds."""
         if reason := missing():
             raise ClusterError(reason)
         with ExitStack() as stack:
@@ -110,7 +110,7 @@ class Cluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Kill both, and remove all that they wrote."""
+        """Kill both, and remove all their files."""
         self._stop.close()
 
     def _start(self, stack: ExitStack) -> None:
@@ -138,7 +138,7 @@ class Cluster:
             time.sleep(0.05)
 
     def stop_server(self) -> None:
-        """Kill the API server: connections are refused from now on; etcd keeps what there is."""
+        """Kill the API server: connections are refused from now on; etcd keeps the data."""
         self.server.kill()
         self.server.wait()
 
@@ -195,7 +195,7 @@ class Cluster:
                 return Answer(refusal.code, _object(refusal.read()))
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
-        """What a watch tells the admin, event by event, until the server ends it; give it a
+        """Yield the events of a watch by the admin until the server ends it; pass a
         `timeoutSeconds`.
         """
         headers = {"Authorization": f"Bearer {self.admin}"}
@@ -211,9 +211,9 @@ class Cluster:
         )
 
     def kubeconfig(self, token: str | None = None, host: str | None = None) -> Path:
-        """A kubeconfig file for the owner of this token; the admin's when None.
+        """Write a kubeconfig file for the owner of this token; the admin's when None.
 
-        `host` is where the API server is for whoever cannot reach its loopback by that name.
+        `host` is the API server's address for a client that cannot reach this host's loopback.
         """
         path = self.folder / f"{secrets.token_hex(4)}.kubeconfig"
         server = {"server": self.url, "certificate-authority": str(self.ca)}
@@ -234,8 +234,8 @@ class Cluster:
         return path
 
     def kubectl(self, *arguments: str, stdin: str = "", token: str | None = None) -> str:
-        """What kubectl prints, asked by the owner of this token; raises KubectlError when it
-        refuses.
+        """Return kubectl's output, run as the owner of this token; raises KubectlError if
+        it fails.
         """
         command = [program("kubectl"), "--kubeconfig", str(self.kubeconfig(token)), *arguments]
         done = subprocess.run(
@@ -251,23 +251,21 @@ class Cluster:
         return done.stdout
 
     def create(self, path: str, body: object) -> dict[str, Any]:
-        """POST as the admin; the object as the server keeps it."""
+        """POST as the admin; return the object as stored."""
         answer = self.request("POST", path, body)
         if answer.status != 201:
             raise ClusterError(f"POST {path}: {answer.message}")
         return answer.body
 
     def node(self, name: str, **metadata: object) -> dict[str, Any]:
-        """Create a Node, with these labels, annotations and the like; the object as the server
-        keeps it.
-        """
+        """Create a Node with these labels, annotations and other fields; return it as stored."""
         return self.create("/api/v1/nodes", {"metadata": {"name": name, **metadata}})
 
     def token_for_pod_on(self, node: str | None, service_account: str, namespace: str) -> str:
-        """A service-account token bound to a Pod on this Node; bound to nothing when None, as for
-        use from outside.
+        """Return a service-account token bound to a Pod on this Node; unbound when None, as for use
+        from outside.
 
-        The namespace and the account must be there; the Pod is made for the token.
+        The namespace and the account must exist; the Pod is created for the token.
         """
         spec: dict[str, Any] = {"audiences": [ISSUER], "expirationSeconds": 3600}
         if node is not None:
@@ -304,15 +302,15 @@ def _etcd(client: int, peer: int) -> list[str]:
 
 
 def _sign_with(key: Path) -> None:
-    """Make the key of the service accounts' tokens, in SEC 1's form: out of PKCS 8 no public half
-    is read.
+    """Write the key of the service accounts' tokens in SEC 1 form: no public key is read
+    from PKCS 8.
     """
     command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)]
     subprocess.run(command, check=True, capture_output=True)
 
 
 def _object(reply: bytes) -> dict[str, Any]:
-    """Return the JSON object of a reply; /readyz and the like say a word instead."""
+    """Return the JSON object of a reply; text, as of /readyz, becomes its `message`."""
     try:
         value = json.loads(reply)
     except ValueError:

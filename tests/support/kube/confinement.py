@@ -1,5 +1,4 @@
-"""What the kernel says of a container that a kubelet started: its processes, what they may do, what
-they may use.
+"""The processes, privileges and memory of a container as the kernel reports them.
 
 The kubelet gives a container a cgroup of its own below k8s.io (machine.py); cgroup v1 and v2 have
 other names for the same numbers (Documentation/admin-guide/cgroup-v1/memory.rst, cgroup-v2.rst).
@@ -15,7 +14,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Memory(NamedTuple):
-    """Bytes that a container may have and has had at most, and how often it wanted more."""
+    """Memory of a container in bytes: the limit and the peak, and how often the limit was hit."""
 
     limit: int
     peak: int
@@ -30,23 +29,23 @@ class Container:
 
     @property
     def cgroup(self) -> Path:
-        """Where its memory is accounted for."""
+        """Return the path of its memory cgroup."""
         first = CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
         return first / "k8s.io" / self.name
 
     def processes(self) -> list[int]:
-        """The processes in it, by the host's numbers."""
+        """Return its processes, by the host's PIDs."""
         return [int(line) for line in (self.cgroup / "cgroup.procs").read_text().split()]
 
     def first(self) -> int:
-        """Its process 1, by the host's number."""
+        """Return its process 1, by the host's PID."""
         (found,) = (
             pid for pid in self.processes() if status(pid).get("NSpid", "").split()[-1:] == ["1"]
         )
         return found
 
     def memory(self) -> Memory:
-        """Page cache and the kernel's own share included."""
+        """Return its memory, page cache and kernel memory included."""
         if (self.cgroup / "memory.failcnt").exists():
             names = ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.failcnt")
             return Memory(*(int((self.cgroup / name).read_text()) for name in names))
@@ -60,7 +59,7 @@ class Container:
 
 
 def status(pid: int) -> dict[str, str]:
-    """/proc/PID/status; empty when the process has gone."""
+    """Return /proc/PID/status; empty if the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -69,7 +68,7 @@ def status(pid: int) -> dict[str, str]:
 
 
 def root_is_read_only(pid: int) -> bool:
-    """Whether a process could not even write to its root (proc(5), mountinfo)."""
+    """True if a process's root is mounted read-only (proc(5), mountinfo)."""
     mounts = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
     (options,) = (mount[5] for mount in mounts if mount[4] == "/")
     return "ro" in options.split(",")

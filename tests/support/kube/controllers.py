@@ -1,8 +1,8 @@
-"""What decides about Pods, beside a Cluster: the scheduler and those controllers that a test names.
+"""The scheduler and the controllers that a test names, beside a Cluster.
 
-There are still no machines. A Node that `ready_node` makes says by itself that it is healthy, and
-nobody ever asks it again: the node-lifecycle controller takes away the taint that every new Node
-gets, and has an hour's patience.
+There are still no machines. A Node of `ready_node` is created with a Ready condition that is never
+renewed: the node-lifecycle controller removes the taint of every new Node, and its grace period is
+an hour.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ NEW = "node.kubernetes.io/not-ready"  # the taint that the API server gives ever
 
 @contextmanager
 def controllers(cluster: Cluster, *more: str) -> Iterator[None]:
-    """Run the scheduler, and the controllers that every Pod needs and these, until the end of the
-    block.
+    """Run the scheduler, the controllers that every Pod needs, and these, until the end of
+    the block.
     """
     folder, kubeconfig = cluster.folder, f"--kubeconfig={cluster.kubeconfig()}"
     common = [kubeconfig, "--leader-elect=false", "--secure-port=0"]
@@ -58,8 +58,8 @@ def _controllers(cluster: Cluster, more: Sequence[str]) -> list[str]:
 
 
 def eventually(cluster: Cluster, what: str, look: Callable[[], T | None]) -> T:
-    """What `look` returns as soon as that is true; raises ClusterError when it has not come true in
-    time.
+    """Return the result of `look` as soon as it is true; raises ClusterError if it is not
+    in time.
     """
     deadline = time.monotonic() + PATIENCE
     while not (found := look()):
@@ -72,9 +72,7 @@ def eventually(cluster: Cluster, what: str, look: Callable[[], T | None]) -> T:
 def ready_node(
     cluster: Cluster, name: str, *taints: tuple[str, str], labels: Mapping[str, str] | None = None
 ) -> None:
-    """Make a Node that is healthy, with room for Pods, these labels and these taints (key,
-    effect).
-    """
+    """Create a healthy Node with room for Pods, these labels and these taints (key, effect)."""
     spec = {"taints": [{"key": key, "effect": effect} for key, effect in taints]}
     metadata = {"name": name, "labels": {"kubernetes.io/os": "linux", **(labels or {})}}
     cluster.create("/api/v1/nodes", {"metadata": metadata, "spec": spec})
@@ -83,7 +81,7 @@ def ready_node(
 
 
 def taints_of(cluster: Cluster, node: str) -> list[dict[str, Any]]:
-    """The taints that a Node has now."""
+    """Return the taints of a Node."""
     return list(cluster.request("GET", f"/api/v1/nodes/{node}").body["spec"].get("taints", []))
 
 

@@ -1,14 +1,14 @@
-"""Thousands of agents in one process: what they see is made up, when and what they say is the
-agent's own code.
+"""Thousands of agents in one process: their observations are simulated, their requests and timing
+are the agent's own code.
 
     real        the schedule, with its jitter and back-off; the plan, the negotiation, the
                 annotation (agent/kube/reconcile.py)
-    played      the looks, which find what the simulation says; the helpers, which answer at once
-    the wire    tests/support/kube/wire.py, to whatever API server there is
+    simulated   the observations; the helpers, which answer at once
+    the wire    tests/support/kube/wire.py, to any API server
 
-The law of this module: one thread has all agents, as each agent's loop has its own state, and
-requests are made aside. An agent turns when the pacer said so, a thing happens to it, or its answer
-has come, as in agent/daemon/loop.py.
+Invariant: one thread runs all agents, each with the state of its own loop; requests run in
+background threads. An agent turns when its schedule is due, an event happens, or a response
+arrives, as in agent/daemon/loop.py.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 KEYS = keys_of(Naming())
 STACK = 256 * 1024  # bytes; there is a thread for each request under way
 MOST_ASIDE = 6000  # threads
-EPOCH = 1_800_000_000.0  # what the clock on the wall says when the simulation begins
+EPOCH = 1_800_000_000.0  # the wall clock at the start of the simulation
 
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """One agent, and what its node would show it."""
+    """One agent, and the state that its node has."""
 
     speaker: Reconciler
     pacer: Schedule
@@ -58,30 +58,30 @@ class Agent:
     node: Node | None = None
     seeded: bool = False
     seen: tuple[Mapping[str, str], Annotation] | None = None  # by the last look
-    speaking: object = None  # what the attempt under way says
-    said: object = None  # what the Node says
+    speaking: object = None  # content of the attempt under way
+    said: object = None  # content of the Node
     due: float = 0.0
 
     @property
     def right(self) -> bool:
-        """The Node says what is so."""
+        """True if the Node has the present labels."""
         return self.said == _state(self.labels, self.told)
 
 
 def _state(labels: Mapping[str, str], told: Annotation) -> tuple[object, ...]:
-    """As agent/daemon/observer.py has it: all but the time."""
+    """Return the state as in agent/daemon/observer.py, without the time."""
     return tuple(labels.items()), told.boot_id, told.interfaces
 
 
 def _age(node: Node, now: float) -> float:
-    """Seconds since the labels were last true, by the annotation; 0 where there is none yet."""
+    """Return the seconds since the annotation's time; 0 without an annotation."""
     told, _ = annotation_of(state_of(node), KEYS)
     return EPOCH + now - told.time if told and told.time else 0.0
 
 
 @dataclass
 class Tally:
-    """What became of the attempts."""
+    """Counts of the attempts' results."""
 
     attempts: int = 0
     failures: dict[str, int] = field(default_factory=dict)  # by kind
@@ -95,7 +95,7 @@ class Fleet:
         self, wire: Wire, clock: Clock, settings: Settings | None = None, seed: int = 0
     ) -> None:
         self.tally = Tally()
-        self.wrong: set[Agent] = set()  # agents whose Nodes do not say what is so
+        self.wrong: set[Agent] = set()  # agents whose Nodes are outdated
         self._wire, self.clock, self._settings = wire, clock, settings or Settings()
         self._random = random.Random(seed)  # noqa: S311 - a simulation
         self._coming: list[tuple[float, int, Callable[[], None]]] = []
@@ -120,7 +120,9 @@ class Fleet:
     # What happens to them.
 
     def power_on(self, members: Iterable[Member], within: float) -> list[Agent]:
-        """Start an agent on each of these Nodes, at random moments of the next `within` seconds."""
+        """Start an agent on each of these Nodes, at random times within the next `within`
+        seconds.
+        """
         return [
             self._start(member, self.clock() + within * self._random.random()) for member in members
         ]
@@ -139,7 +141,7 @@ class Fleet:
         return agent
 
     def change(self, agents: Iterable[Agent], become: Callable[[Agent], Mapping[str, str]]) -> None:
-        """Now their nodes show something else, and a wake-up tells them."""
+        """Change the state of these agents' nodes, and deliver an event to each."""
         for agent in agents:
             agent.labels = become(agent)
             self._judge(agent)
@@ -147,7 +149,7 @@ class Fleet:
             self._wake(agent, self.clock())
 
     def at(self, after: float, happens: Callable[[], None]) -> None:
-        """Let something happen after so many seconds."""
+        """Call a function after so many seconds."""
         self._schedule(self.clock() + after, happens)
 
     def _schedule(self, at: float, happens: Callable[[], None]) -> None:
@@ -156,13 +158,13 @@ class Fleet:
     # Time passes.
 
     def run(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let so many seconds pass."""
         end = self.clock() + seconds
         while self.clock() < end:
             self._turn(end)
 
     def run_until_right(self, limit: float) -> float:
-        """Let time pass until every Node says what is so, or the limit has come; the seconds."""
+        """Let time pass until every Node is right, or the limit is over; return the seconds."""
         began = self.clock()
         while self.wrong and self.clock() - began < limit:
             self._turn(began + limit)
@@ -183,7 +185,7 @@ class Fleet:
         self._schedule(at, partial(self._act, agent, at))
 
     def _act(self, agent: Agent, due: float) -> None:
-        """What the loop of one agent does between two waits."""
+        """Do the work of one agent's loop between two waits."""
         if agent.due != due:
             return  # it was called for another moment since
         now = self.clock()
@@ -221,7 +223,7 @@ class Fleet:
         try:
             result = agent.speaker.reconcile(agent.node, desired, always=resync)
             self._answers.put((agent, result))
-        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to
+        except BaseException as error:  # noqa: BLE001 - nothing catches an exception of a thread
             self._answers.put((agent, error))
 
     def _answered(self, agent: Agent, attempt: Result | BaseException) -> None:

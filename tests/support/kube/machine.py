@@ -1,15 +1,14 @@
-"""A real machine of a Cluster: a kubelet with its containerd, in namespaces that take all of it
-away again.
+"""A real machine of a Cluster: a kubelet with its containerd, in namespaces that are removed as a
+whole.
 
-Both want fixed places and leave mounts, shims and containers behind when they are killed. So they
-get a mount namespace and a process namespace of their own: whoever kills its process 1 ends every
-container, and the last process takes the mounts along. What is left then is a folder, and empty
-cgroups: what a machine that loses its power finds on its disk, so that a `reboot` is the same
-twice.
+Both need fixed paths and leave mounts, shims and containers behind when they are killed. So they
+run in a mount namespace and a PID namespace of their own: killing its process 1 ends every
+container, and the last process releases the mounts. A folder and empty cgroups are left, as on the
+disk of a machine after a power loss; so `reboot` can be repeated.
 
 The network is the host's, as it is for the agent's Pods, with an address that no other machine has:
-the agent's port is a fixed one. There is no CNI and no kube-proxy: Pods are told where the API
-server is.
+the agent's port is a fixed one. There is no CNI and no kube-proxy: the API server's address is set
+in the Pods.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 ADDRESSES = (
     IPv4Address("198.18.0.0"),
     1 << 17,
-)  # for tests of devices (RFC 2544), so that nobody lives there
+)  # for benchmarks of devices (RFC 2544), so that it is not in use
 CONTAINERD = """
 version = 2
 root = "{folder}/containerd"
@@ -64,7 +63,7 @@ NETWORK = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "loopback
 
 
 def missing() -> str | None:
-    """Why no kubelet can run the image here."""
+    """Return the reason why no kubelet can run the image here; None if it can."""
     absent = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
     if absent:
         return f"{', '.join(absent)} not installed (tests/apt-packages.txt)"
@@ -89,7 +88,7 @@ def _forbidden() -> str | None:
 
 
 class Machine:
-    """A Node of the cluster, with the built image under the name `agent_image`; it is on within the
+    """A Node of the cluster, with the built image under the name `agent_image`; it runs within the
     block.
 
     `folder` holds pods/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
@@ -127,7 +126,7 @@ class Machine:
         self._house.close()
 
     def power_on(self) -> subprocess.Popen[bytes]:
-        """Start containerd and the kubelet; their process 1."""
+        """Start containerd and the kubelet; return their process 1."""
         unshared = [
             "--mount",
             "--pid",
@@ -148,13 +147,13 @@ class Machine:
         return process
 
     def power_off(self) -> None:
-        """Kill all that runs, at once; what a real machine has in its memory is gone."""
+        """Kill all processes at once, as a power loss does."""
         self._power.close()
         _forget(self.folder)
 
     def forget_images(self) -> None:
-        """Have the kernel read the images anew when they are used: who used them first was charged
-        for their pages.
+        """Drop the images' pages from the page cache: their memory is charged to the first
+        container that reads them.
         """
         snapshots = self.folder / "containerd/io.containerd.snapshotter.v1.overlayfs/snapshots"
         # os.walk() passes over what goes away meanwhile: containerd tidies up after a Pod when it
@@ -171,7 +170,7 @@ class Machine:
 
 @contextmanager
 def _address() -> Iterator[str]:
-    """An address of this host that is the machine's alone."""
+    """Return an address of this host for the machine alone."""
     first, count = ADDRESSES
     name, address = f"bwm{os.getpid()}", str(first + os.getpid() % count)
     _ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
@@ -188,7 +187,7 @@ def _ip(*words: str) -> None:
 
 
 def _furnish(folder: Path, agent_image: str) -> None:
-    """Write what the two are configured by, and the images that they have instead of a registry."""
+    """Write the configuration of both, and the images that replace a registry."""
     for name in ("images", "cni", "pods"):
         (folder / name).mkdir(parents=True)
     (folder / "cni/10-none.conflist").write_text(json.dumps(NETWORK))
@@ -198,7 +197,7 @@ def _furnish(folder: Path, agent_image: str) -> None:
 
 
 def _save_images(folder: Path, agent_image: str) -> None:
-    """Write the two images as archives; that of a Pod's first process is a busybox that sleeps."""
+    """Write the two images as archives; the pause image is a busybox that sleeps."""
     image.Image()
     context = folder / "pause"
     context.mkdir()
@@ -286,8 +285,8 @@ def _ready(cluster: Cluster, node: str, process: subprocess.Popen[bytes]) -> boo
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill process 1 of the namespace; the kernel kills the others, and unshare ends when they are
-    all gone.
+    """Kill process 1 of the namespace; the kernel kills the others, and unshare ends after
+    the last one.
     """
     with suppress(FileNotFoundError, ProcessLookupError):  # it ended by itself
         for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
@@ -296,7 +295,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Remove the empty cgroups that killed containers leave behind, in all hierarchies."""
+    """Remove the empty cgroups of killed containers from all hierarchies."""
     tasks = (folder / "containerd/io.containerd.runtime.v2.task/k8s.io").glob("*")
     tops = [path for path in (CGROUPS / "k8s.io", *CGROUPS.glob("*/k8s.io")) if path.is_dir()]
     for cgroup in [top / task.name for task in tasks for top in tops]:
@@ -307,7 +306,7 @@ def _forget(folder: Path) -> None:
 
 
 def _remove(cgroup: Path) -> None:
-    """Remove a cgroup; it is busy for a moment after its last process."""
+    """Remove a cgroup, which is busy for a moment after its last process."""
     deadline = time.monotonic() + 10
     while cgroup.exists():
         with suppress(OSError):

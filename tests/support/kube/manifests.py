@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 def rendered(overlay: str) -> str:
-    """What `kubectl kustomize` makes of an overlay, with warnings as errors."""
+    """Return the output of `kubectl kustomize` for an overlay; a warning is an error."""
     command = [program("kubectl"), "kustomize", str(MANIFESTS / "overlays" / overlay)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     if done.stderr:
@@ -29,18 +29,18 @@ def rendered(overlay: str) -> str:
 
 @cache
 def objects(overlay: str) -> tuple[Object, ...]:
-    """The objects of an overlay."""
+    """Return the objects of an overlay."""
     return tuple(yaml.safe_load_all(rendered(overlay)))
 
 
 def the(kind: str, overlay: str) -> Object:
-    """The only object of this kind in an overlay."""
+    """Return the only object of this kind in an overlay."""
     (found,) = (each for each in objects(overlay) if each["kind"] == kind)
     return found
 
 
 def pod(overlay: str) -> Object:
-    """The Pod that the overlay's DaemonSet would make."""
+    """Return the Pod that the overlay's DaemonSet creates."""
     template = the("DaemonSet", overlay)["spec"]["template"]
     return {
         "apiVersion": "v1",
@@ -51,5 +51,5 @@ def pod(overlay: str) -> Object:
 
 
 def settings(overlay: str) -> dict[str, str]:
-    """The overlay's settings: flags as environment variables."""
+    """Return the overlay's settings: flags as environment variables."""
     return dict(the("ConfigMap", overlay)["data"])

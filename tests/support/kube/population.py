@@ -1,4 +1,4 @@
-"""Many Nodes at once, as kubelets report them, each with a Pod of the agent on it and that Pod's
+"""Many Nodes at once, as kubelets report them, each with a Pod of the agent and that Pod's
 token.
 """
 
@@ -29,7 +29,7 @@ NAMESPACE = ACCOUNT = "bwagent"
 
 
 class Member(NamedTuple):
-    """A Node, who may speak for it, and what there is to be said."""
+    """A Node, the token of its Pod, and its labels and annotation."""
 
     name: str
     token: str
@@ -38,7 +38,7 @@ class Member(NamedTuple):
 
 
 def populate(cluster: Cluster, count: int, prefix: str) -> list[Member]:
-    """Make so many Nodes with their Pods; the manifests are there already."""
+    """Create so many Nodes with their Pods; the manifests are applied already."""
     with (
         closing(Wire(cluster.url, cluster.ca, Clock(), kept=True)) as wire,
         ThreadPoolExecutor(THREADS) as pool,
@@ -49,7 +49,7 @@ def populate(cluster: Cluster, count: int, prefix: str) -> list[Member]:
 
 
 def _maker(cluster: Cluster, wire: Wire) -> Callable[[str], Member]:
-    """What makes one of them."""
+    """Return a function that creates one of them."""
 
     def create(path: str, body: object) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}
@@ -71,18 +71,18 @@ def _maker(cluster: Cluster, wire: Wire) -> Callable[[str], Member]:
 
 
 def labels() -> dict[str, str]:
-    """The labels of a machine with eight rails."""
+    """Return the labels of a machine with eight rails."""
     lines = (MACHINE / "expected.labels").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def addresses() -> tuple[tuple[str, str], ...]:
-    """The annotation's interfaces."""
+    """Return the annotation's interfaces."""
     return tuple((f"ibp{number}", f"0000:{0x18 + number:02x}:00.0") for number in range(8))
 
 
 def node(name: str) -> dict[str, Any]:
-    """A Node with what a kubelet and a site put on it, and a label to find it by."""
+    """Return a Node with fields of a kubelet and a site, and a label that selects it."""
     site = {f"site.example/label-{number}": "x" * 20 for number in range(20)}
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, "scale": "", **site}}
     return {

@@ -1,5 +1,5 @@
-"""The programs of a control plane: where they are, and running one so that it cannot be left
-behind.
+"""The programs of a control plane: their paths, and running one so that it never outlives
+its test.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TOOLS = {"openssl": "openssl", "setpriv": "util-linux"}
 
 
 class ClusterError(Exception):
-    """The cluster, not what was asked of it, failed; the message ends with what its programs last
-    said.
+    """A failure of the cluster, not of a request; the message ends with the last lines of
+    its logs.
     """
 
 
 def missing(*programs: str) -> str | None:
-    """Say which part of a control plane is not on this host; None when a Cluster can start.
+    """Return the part of a control plane that this host lacks; None when a Cluster can start.
 
-    `programs` are those wanted beyond etcd, kube-apiserver and kubectl.
+    `programs` are those needed beyond etcd, kube-apiserver and kubectl.
     """
     for name in (*CONTROL_PLANE, *programs):
         if _find(name) is None:
@@ -50,9 +50,7 @@ def missing(*programs: str) -> str | None:
 
 
 def program(name: str) -> str:
-    """Return the path of one of the programs: that in KUBEBUILDER_ASSETS, else that which build.sh
-    made.
-    """
+    """Return the path of a program: that in KUBEBUILDER_ASSETS, else the one that build.sh made."""
     path = _find(name)
     if path is None:
         raise ClusterError(missing(name))
@@ -67,16 +65,14 @@ def _find(name: str) -> Path | None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return what the programs see: no proxy, no kubeconfig and no cloud of whoever runs the
-    tests.
+    """Return the environment of the programs, without the user's proxy, kubeconfig and
+    cloud settings.
     """
     return {"HOME": str(home), "PATH": os.environ.get("PATH", os.defpath)}
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on; all are held until the last is found, so that no two are
-    the same.
-    """
+    """Return free ports; all are held until the last is found, so that no two are equal."""
     with ExitStack() as stack:
         sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
@@ -88,10 +84,9 @@ def free_ports(count: int) -> list[int]:
 def running(
     name: str, arguments: Sequence[str], folder: Path, at: str | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program with its log in the folder; by the end of the block it is dead and reaped,
-    come what may.
+    """Start a program with its log in the folder; kill and reap it at the end of the block.
 
-    `at` is its path where it is none of the cluster's own.
+    `at` is its path if it is none of the cluster's own.
     """
     command = ["setpriv", "--pdeathsig", "KILL", "--", at or program(name), *arguments]
     with (folder / f"{name}.log").open("wb") as log:

@@ -1,13 +1,12 @@
-"""A RoCE node whose cables lead to leaves that lldpd plays, the agent on it, and its Node on a real
-API server.
+"""A RoCE node cabled to leaves that lldpd simulates, its agent, and its Node on a real API server.
 
-The node is a network namespace. Its netdevs are real, and so is what /sys says of them there; the
-RDMA devices in front of them are laid out as files. The API server is outside, and only a relay
-leads to it.
+The node is a network namespace. Its netdevs are real, and so are their files in its /sys; the RDMA
+devices on top of them are laid out as files. The API server is outside, and only a relay leads to
+it.
 
-Its address comes up when the agent runs already. Each port is for one story. A neighbour that is
-gone counts for 30 seconds more, so three are sent away as soon as all are there, and
-tests/system/kube/test_who_is_gone.py looks after them when others have had their time.
+Its address comes up after the agent has started. Each port belongs to one test. A neighbor that is
+gone counts for 30 seconds more, so three are removed as soon as all are there, and
+tests/system/kube/test_ttl_expiry.py checks them after the tests of the others.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ ADDRESS = "192.0.2.1"
 
 
 def roce(number: int) -> Entries:
-    """An RDMA device before a netdev, as the kernel shows it."""
+    """Return an RDMA device on a netdev, as files."""
     netdev = {f"{HOME}/{function(number)}/net/eth{number}": f"/{NET}/eth{number}"}
     return hca(f"mlx5_{number}", function(number), "Ethernet") | netdev
 
 
 def function(number: int) -> str:
-    """The address of its PCI function."""
+    """Return the address of its PCI function."""
     return f"0000:{number + 0x18:02x}:00.0"
 
 
 def tree() -> Entries:
-    """One for each port; the netdevs are those of whoever looks."""
+    """Return one device for each port; the netdevs are those of the reading namespace."""
     entries: Entries = {NET: f"/{NET}"}
     for number in PORTS:
         entries |= roce(number)
@@ -55,7 +54,7 @@ def tree() -> Entries:
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """The node, its leaves and the agent, and when the departures began."""
+    """The node, its leaves, the agent, and the time of the removals."""
 
     node: Namespace
     leaves: tuple[Leaf, ...]
@@ -63,31 +62,31 @@ class Rack:
     departed: float  # seconds since the epoch
 
     def far_end(self, number: int) -> tuple[str | None, str | None]:
-        """Leaf and port that the labels name for a port of the node."""
+        """Return the leaf and port in the labels of a port of the node."""
         labels = self.agent.neighbors(f"mlx5_{number}")
         return labels.get("device"), labels.get("port-name")
 
     def until(
         self, number: int, device: str | None, port: str | None, limit: float = LIMIT
     ) -> None:
-        """Wait until they name these."""
+        """Wait until the labels have these."""
         self.agent.until(lambda: self.far_end(number) == (device, port), limit)
 
     def missing(self, number: int) -> list[str]:
-        """Why a port has no neighbour, by the metrics."""
+        """Return the reason for a missing neighbor of a port, by the metrics."""
         return self.agent.metrics().holds(
             "bwagent_neighbor_missing", "reason", interface=f"mlx5_{number}"
         )
 
     def told(self, number: int) -> list[dict[str, str]]:
-        """The neighbours that the metrics name for a port of the node."""
+        """Return the neighbors of a port in the metrics."""
         series = self.agent.metrics().series("bwagent_neighbor_info", interface=f"mlx5_{number}")
         return [labels for labels, _ in series]
 
 
 @contextmanager
 def cabled(cluster: Cluster, folder: Path) -> Iterator[Rack]:
-    """Cable the node, start the agent, wait for all neighbours, and send three of them away."""
+    """Cable the node, start the agent, wait for all neighbors, and remove three of them."""
     cluster.node("rack")
     with ExitStack() as stack:
         node = stack.enter_context(Namespace())
@@ -115,7 +114,9 @@ def cabled(cluster: Cluster, folder: Path) -> Iterator[Rack]:
 
 
 def send_away(node: Namespace, leaf1: Leaf, leaf2: Leaf, leaf3: Leaf) -> float:
-    """One cable to another leaf, one leaf off, one silent, one link down; since when."""
+    """Move one cable to another leaf, stop one leaf, silence one, take one link down;
+    return the time.
+    """
     leaf2.ip("link", "set", f"swp{MOVED}", "address", "02:00:00:00:00:77", "netns", leaf1.name)
     bring_up(leaf1, f"swp{MOVED}", node, f"eth{MOVED}")
     departed = time.time()

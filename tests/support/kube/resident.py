@@ -1,7 +1,7 @@
-"""`bwagent run` as a process: its Node on a real API server, its log, and what it tells Prometheus.
+"""`bwagent run` as a process: its Node on a real API server, its log, and its metrics.
 
-A command before it, variables around it, a network namespace that its metrics are asked from: that
-is all in which the agents of these tests differ.
+The agents of these tests differ in a command prefix, environment variables, and the network
+namespace in which their metrics are scraped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ QUICK = ("--port-interval", "0.2", "--min-interval", "0.2", "--gpu-interval", "1
 
 
 class Scrape:
-    """What /metrics said."""
+    """The content of /metrics."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -50,7 +50,7 @@ class Scrape:
         ]
 
     def series(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
-        """The labels and values of all series of this name that have these labels."""
+        """Return the labels and values of all series of this name that have these labels."""
         return [
             (one.labels, one.value)
             for one in self._samples
@@ -58,19 +58,19 @@ class Scrape:
         ]
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The value of the only series of this name that has these labels; None where there is
-        none.
+        """Return the value of the only series of this name that has these labels; None
+        without one.
         """
         found = self.series(name, **labels)
         assert len(found) <= 1, found
         return found[0][1] if found else None
 
     def holds(self, name: str, word: str, **labels: str) -> list[str]:
-        """The values of the label `word` in the series that are 1."""
+        """Return the values of the label `word` in the series that are 1."""
         return [found[word] for found, value in self.series(name, **labels) if value == 1]
 
     def lint(self) -> None:
-        """Prometheus' own linter has no complaint."""
+        """Check the exposition with Prometheus' own linter."""
         require(
             None if shutil.which("promtool") else "promtool is missing (Debian package prometheus)"
         )
@@ -110,11 +110,11 @@ class Agent:
             )
 
     def __enter__(self) -> Self:
-        """It runs within the block."""
+        """Start it."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Kill it; no traceback, whatever happened."""
+        """Kill it, and check its log for a traceback."""
         self.process.kill()
         self.process.wait()
         assert kind or "Traceback" not in self.log.read_text()
@@ -130,7 +130,7 @@ class Agent:
         return found
 
     def labels(self) -> dict[str, str]:
-        """Those of ours, without their prefix."""
+        """Return the agent's labels, without their prefix."""
         return {
             key.removeprefix(f"{P}/"): value
             for key, value in self.metadata().get("labels", {}).items()
@@ -138,7 +138,7 @@ class Agent:
         }
 
     def neighbors(self, interface: str) -> dict[str, str]:
-        """What the labels say of the far end of this interface, by the last word of their keys."""
+        """Return the neighbor labels of this interface, by the last word of their keys."""
         start = f"neighbors.current.{interface}."
         return {
             key.removeprefix(start): value
@@ -147,26 +147,26 @@ class Agent:
         }
 
     def accelerator(self) -> str | None:
-        """The NVLink domain that the Node says."""
+        """Return the NVLink domain in the Node's labels."""
         return self.metadata().get("labels", {}).get(ACCELERATOR)
 
     def version(self) -> str:
         return str(self.metadata()["resourceVersion"])
 
     def metrics(self) -> Scrape:
-        """What Prometheus would be told now."""
+        """Scrape /metrics."""
         return Scrape(self._fetch(self._url))
 
     def helpers(self, verb: str) -> list[int]:
-        """The process ids of its helpers of this kind."""
+        """Return the PIDs of its helpers of this kind."""
         return [pid for pid in _children(self._proc()) if verb in _words(pid)]
 
     def forks(self, verb: str) -> list[int]:
-        """The process ids of what helpers of this kind have forked."""
+        """Return the PIDs of the forks of its helpers of this kind."""
         return [fork for pid in self.helpers(verb) for fork in _children(Path(f"/proc/{pid}"))]
 
     def until(self, wanted: Callable[[], object], limit: float = LIMIT) -> None:
-        """Wait for it; the log is what the failure shows."""
+        """Wait for a condition; a failure shows the log."""
         deadline = time.monotonic() + limit
         while not wanted():
             assert self.process.poll() is None, self.log.read_text()
@@ -174,15 +174,15 @@ class Agent:
             time.sleep(0.05)
 
     def speaks(self, speed: str) -> None:
-        """Wait for this speed."""
+        """Wait for this value of the speed label."""
         self.until(lambda: self.labels().get("speed.current") == speed)
 
     def says(self, text: str, limit: float = LIMIT) -> None:
-        """Wait for this in the log."""
+        """Wait for this text in the log."""
         self.until(lambda: text in self.log.read_text(), limit)
 
     def look(self) -> None:
-        """Have it look again."""
+        """Cause an observation."""
         self.process.send_signal(signal.SIGHUP)
 
     def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
@@ -190,7 +190,7 @@ class Agent:
         return self.process.wait(LIMIT)
 
     def _story(self) -> str:
-        """What a test that waited in vain shows."""
+        """Return the text of a failed wait: the labels, the log, and /metrics."""
         return f"{self.metadata().get('labels')}\n{self.log.read_text()}\n{self._fetch(self._url)}"
 
     def _proc(self) -> Path:
@@ -198,7 +198,7 @@ class Agent:
 
 
 def get(url: str) -> str:
-    """The text behind a URL of this host; "" while nobody serves it."""
+    """Return the body behind a URL of this host; "" if the connection fails."""
     try:
         with urllib.request.urlopen(url, timeout=LIMIT) as reply:  # noqa: S310 - our own server
             return str(reply.read().decode())
@@ -207,14 +207,14 @@ def get(url: str) -> str:
 
 
 def _children(process: Path) -> list[int]:
-    """The process ids of a process's children."""
+    """Return the PIDs of a process's children."""
     return [
         int(pid) for task in process.glob("task/*/children") for pid in task.read_text().split()
     ]
 
 
 def _words(pid: int) -> list[str]:
-    """The command line of a process; empty where it is gone."""
+    """Return the command line of a process; empty if it is gone."""
     try:
         return Path("/proc", str(pid), "cmdline").read_text().split("\0")
     except OSError:

@@ -1,8 +1,8 @@
-"""What became of an object since a moment, as the API server remembers it.
+"""The history of an object since a moment, by the API server.
 
-Nobody has to watch meanwhile: a watch that begins at a resourceVersion of the past tells everything
-since then, in order, a change and its undoing included. etcd forgets after five minutes, and the
-watch says so.
+It needs no watcher meanwhile: a watch that begins at an old resourceVersion returns every change
+since then, in order, a change and its reversal included. etcd forgets after five minutes, and the
+watch fails with that.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Timeline:
         self._began = self._now()
 
     def versions(self) -> list[Object]:
-        """The object as it was at the beginning, and after each change; the last one may be its
-        last words.
+        """Return the object as it was at the beginning, and after each change; the last one may be
+        the deleted object.
         """
         query = f"watch=true&timeoutSeconds=1&resourceVersion={_version(self._began)}"
         told = self._cluster.kubectl(
@@ -39,8 +39,8 @@ class Timeline:
         return [self._began, *(event["object"] for event in events)]
 
     def label_changes(self) -> list[str]:
-        """Every change of a label, in order and in words."""
-        now = self._now()  # the object, not its history, says how far that has to reach
+        """Return every change of a label as text, in order."""
+        now = self._now()  # the resourceVersion of the object, up to which the history must reach
         versions = self.versions()
         assert int(_version(versions[-1])) >= int(_version(now)), "the watch was cut short"
         return [

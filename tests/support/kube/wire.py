@@ -1,12 +1,12 @@
 """Requests of the agent without its child process: thousands of agents send from one process.
 
-Method, path, headers and body come from agent/kube/client.py, and so does the reading of the
-response, so the API server sees the same requests. A connection is made for each, TLS handshake
+Method, path, headers and body come from agent/kube/client.py, and so does the parsing of the
+response, so the API server receives the same requests. A connection is made for each, TLS handshake
 included, as the child does. Only the child is missing: it costs its node 0.25 CPU-seconds and the
 API server nothing.
 
-`kept` connections stay open, one for each thread: for setting up a test, and to measure what a
-handshake costs.
+`kept` connections stay open, one for each thread: for setting up a test, and to measure the cost of
+a handshake.
 """
 
 from __future__ import annotations

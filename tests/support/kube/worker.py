@@ -1,10 +1,10 @@
-"""A machine that runs the agent's DaemonSet, and a switch to hear.
+"""A machine that runs the agent's DaemonSet, and an LLDP switch.
 
-An overlay is rolled out as its README tells a user: from an overlay of one's own that names it.
-What that adds is what a cluster would give: the address of the API server, where there is no
-kube-proxy, and RDMA devices, which this host has not. They are a small sysfs with one RoCE device;
-its netdev is real, and a real lldpd at its other end the switch. Three waits are shorter: between
-two requests, between two questions whether it is ready, and until that is believed.
+An overlay is rolled out as its README describes: through an overlay of the user's that refers to
+it. That adds what a cluster would provide: the address of the API server, since there is no
+kube-proxy, and RDMA devices, which this host lacks. They are a small sysfs with one RoCE device;
+its netdev is real, and a real lldpd at its other end is the switch. Three intervals are shorter:
+between two requests, between two readiness probes, and until a probe's result counts.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ NEIGHBOR = {
 
 
 def missing() -> str | None:
-    """Why there can be no such machine here."""
+    """Return the reason why there can be no such machine here; None if there can."""
     return switch.missing() or no_programs(*PROGRAMS) or no_machine()
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """The machine, its cluster, and `devices`, the folder that its agents see as /machine;
+    """The machine, its cluster, and `devices`, the folder mounted into its agents as /machine;
     /machine/sys is a sysfs.
     """
 
@@ -77,8 +77,8 @@ class Worker:
     mighty: Agent
 
     def roll_out(self, overlay: str, **more: str) -> str:
-        """Roll an overlay out to a Node without labels, with more settings; the prefix of its
-        labels.
+        """Roll out an overlay, with further settings, to a Node without labels; return the
+        labels' prefix.
         """
         self.remove()
         self._overlay(overlay, more)
@@ -90,17 +90,17 @@ class Worker:
         return prefix
 
     def remove(self) -> None:
-        """Delete the DaemonSet, and wait until its Pod has gone."""
+        """Delete the DaemonSet, and wait until its Pod is gone."""
         self.cluster.request("DELETE", f"{DAEMON_SETS}/bwagent")
         self.until("the agents have gone", lambda: not self._pods())
 
     @property
     def overlay(self) -> Path:
-        """The overlay that was rolled out last."""
+        """Return the overlay that was rolled out last."""
         return self.devices.parent / "overlay"
 
     def until(self, what: str, look: Callable[[], object]) -> None:
-        """Wait for it; in vain, say what the agents said."""
+        """Wait for a condition; a failure shows the agents' logs."""
         try:
             eventually(self.cluster, what, look)
         except Exception as error:
@@ -108,12 +108,12 @@ class Worker:
             raise
 
     def pod(self) -> Object:
-        """The Pod of the DaemonSet; none that is going."""
+        """Return the Pod of the DaemonSet, unless it is being deleted."""
         pods = [pod for pod in self._pods() if "deletionTimestamp" not in pod["metadata"]]
         return pods[0] if pods else {"metadata": {}, "status": {}}
 
     def state(self) -> Object:
-        """What the kubelet says of the agent's container; empty before it says anything."""
+        """Return the kubelet's status of the agent's container; empty before the first."""
         states: list[Object] = self.pod()["status"].get("containerStatuses", [])
         return states[0] if states else {}
 
@@ -121,14 +121,14 @@ class Worker:
         return bool(self.state().get("ready"))
 
     def container(self) -> Container:
-        """The agent's container, as it is now; it may have done its work before the kubelet tells
-        of it.
+        """Return the agent's running container, which may have finished its work before the kubelet
+        reports it.
         """
         self.until("the kubelet tells of the container", lambda: self.state().get("containerID"))
         return Container(str(self.state()["containerID"]).removeprefix("containerd://"))
 
     def page(self, path: str) -> tuple[int, str]:
-        """What the agent serves to a scraper or a kubelet, at the port that the manifests name."""
+        """Return a page of the agent's HTTP server, at the port in the manifests."""
         (port,) = (each["containerPort"] for each in pod("sysfs")["spec"]["containers"][0]["ports"])
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -141,7 +141,7 @@ class Worker:
                 return refusal.code, refusal.read().decode()
 
     def labels(self, prefix: str) -> dict[str, str]:
-        """The Node's labels below a prefix."""
+        """Return the Node's labels below a prefix."""
         found = self.node()["metadata"]["labels"]
         return {
             key.removeprefix(prefix): value
@@ -153,11 +153,11 @@ class Worker:
         return self.cluster.request("GET", f"/api/v1/nodes/{NODE}").body
 
     def timeline(self) -> Timeline:
-        """The Node's, from now on."""
+        """Return the Node's timeline, from now on."""
         return Timeline(self.cluster, "/api/v1/nodes", NODE)
 
     def log(self) -> str:
-        """What the agents said that are still there, those that were started first first."""
+        """Return the logs of the agents that are still there, oldest first."""
         logs = sorted(
             self.machine.folder.glob("pods/bwagent_*/bwagent/*.log"),
             key=lambda log: log.stat().st_mtime,
@@ -167,7 +167,7 @@ class Worker:
         )
 
     def _pods(self) -> list[Object]:
-        """Those of the DaemonSet; `agents.py` makes others, which run nowhere."""
+        """Return the Pods of the DaemonSet; `agents.py` creates others, which never run."""
         pods: list[Object] = self.cluster.request(
             "GET", f"{PODS}?fieldSelector=spec.nodeName={NODE}"
         ).body["items"]
@@ -190,7 +190,7 @@ class Worker:
 
 
 def _machine(devices: Path) -> Object:
-    """The patch that shows the agent this folder, and the kubelet the agent sooner."""
+    """Return the patch that mounts this folder into the agent and shortens the intervals."""
     mount = {"name": "machine", "mountPath": "/machine", "readOnly": True}
     volume = {"name": "machine", "hostPath": {"path": str(devices), "type": "Directory"}}
     container = {"name": "bwagent", "volumeMounts": [mount], "readinessProbe": {"periodSeconds": 1}}
@@ -200,7 +200,7 @@ def _machine(devices: Path) -> Object:
 
 
 def in_force(mighty: Agent, prefix: str) -> bool:
-    """The policy lets an agent change a label below this prefix, and no other one."""
+    """True if the policy lets an agent change a label below this prefix, and no other one."""
     good, bad = (
         {"metadata": {"labels": {key: os.urandom(4).hex()}}}
         for key in (f"{prefix}flavor", "foreign")
@@ -210,8 +210,8 @@ def in_force(mighty: Agent, prefix: str) -> bool:
 
 @contextmanager
 def worker(folder: Path) -> Iterator[Worker]:
-    """The machine, in a cluster of its own, with the manifests' objects in it; nothing is labelled
-    yet.
+    """Start the machine in a cluster of its own with the manifests applied; nothing is
+    labeled yet.
     """
     devices = folder / "machine"
     for name, text in SYSFS.items():
@@ -230,7 +230,7 @@ def worker(folder: Path) -> Iterator[Worker]:
 
 @contextmanager
 def _leaf() -> Iterator[switch.Leaf]:
-    """A switch at the other end of a netdev of this host."""
+    """Start a switch at the other end of a netdev of this host."""
     with switch.Leaf(LEAF) as leaf:
         leaf.ip(
             "link", "add", PORT, "type", "veth", "peer", "name", NETDEV, "netns", str(os.getpid())

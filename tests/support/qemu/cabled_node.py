@@ -8,11 +8,11 @@ tests.support.qemu.cabled_node`.
                           `--------- swp2   leaf-2
     rxe_bond0 eth3 ----------------- swp3   leaf-1
             `-eth4 ----------------- swp3   leaf-2
-    rxe5 eth5 ---------------------- port   says nothing until it is told to
+    rxe5 eth5 ---------------------- port   sends nothing until it is started
     rxe6 eth6 -- pulled out -------- swp6   leaf-1
 
-A look leaves NAME.json, what bwagent reports; NAME.terminal, what it had to say meanwhile; and
-NAME.lldpd, what an lldpd on the node has heard by then.
+Each probe leaves NAME.json, the report of bwagent; NAME.terminal, its standard error; and
+NAME.lldpd, the neighbors of an lldpd on the node.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 BWAGENT = (sys.executable, "-m", "agent.cli")
 PROBE = (*BWAGENT, "probe", "--dry-run", "-o", "json")
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
-ENOUGH = "4"  # seconds in which every leaf has spoken several times
+ENOUGH = "4"  # seconds in which every leaf has sent several frames
 LATE = ethernet(identity(b"\x04" + MAC, b"\x05port") + tlv(5, b"leaf-3") + END)
 
 
 class Node(Namespace):
-    """The machine's own network, under a name for cables to be plugged into."""
+    """The machine's own network, as a Namespace that cables can be plugged into."""
 
     def __enter__(self) -> Self:
         run("ip", "netns", "attach", self.name, str(os.getpid()))
@@ -51,7 +51,7 @@ class Node(Namespace):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave it as it is: the machine goes down."""
+        """Do nothing: the machine is powered off."""
 
     def command(self, *words: str) -> list[str]:
         return list(words)
@@ -65,28 +65,28 @@ class Terminal:
         self.said = b""
 
     def start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-        """Start a command with its standard error here."""
+        """Start a command with its standard error on the terminal."""
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._its)
         os.close(self._its)
         return process
 
     def wait_for(self, text: bytes) -> None:
-        """Read on until this has been said."""
+        """Read until this text has appeared."""
         while text not in self.said:
             self.said += os.read(self._ours, 4096)
 
     def rest(self) -> bytes:
-        """All that was said, when the other end is closed."""
+        """Return all output after the other end is closed."""
         try:
             while piece := os.read(self._ours, 4096):
                 self.said += piece
-        except OSError:  # EIO: nobody is left at the other end
+        except OSError:  # EIO: the other end is closed
             pass
         return self.said
 
 
 class Tour:
-    """The node, its switches, and what was seen."""
+    """The node, its switches, and the recorded results."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.node, self.silent, self.dumb = Node(), Namespace(), Namespace()
@@ -123,7 +123,7 @@ class Tour:
         self.leaf2.plugged()
 
     def _join(self) -> None:
-        """Make the dumb switch out of its ports, and the bond out of its legs."""
+        """Make the forwarding bridge out of its ports, and the bond out of its legs."""
         run("modprobe", "bridge")
         run("modprobe", "bonding", "max_bonds=0")
         self.dumb.ip(
@@ -154,7 +154,7 @@ class Tour:
         )  # so it is the one of rxe2
 
     def look(self, name: str, *words: str, start: tuple[str, ...] = ()) -> None:
-        """Probe, with these flags or from that command line."""
+        """Probe with these flags or from that command line."""
         with (
             Path(f"{name}.terminal").open("wb") as terminal,
             Path(f"{name}.json").open("wb") as report,
@@ -165,12 +165,12 @@ class Tour:
             )
 
     def note_second(self, name: str) -> None:
-        """Keep what the lldpd on the node has heard."""
+        """Record the neighbors of the lldpd on the node."""
         Path(f"{name}.lldpd").write_text(json.dumps(self.second.neighbors()))
 
     def look_at_changes(self, name: str) -> None:
-        """Probe with all its patience; while it waits for eth5 a switch leaves, another gets a new
-        name.
+        """Probe with a long --wait; while it waits for eth5 one switch shuts down and
+        another is renamed.
         """
         terminal = Terminal()
         process = terminal.start(PROBE)
@@ -186,7 +186,7 @@ class Tour:
         self.note_second(name)
 
     def await_names(self, names: set[str]) -> None:
-        """Wait until the lldpd on the node knows these switches and no others."""
+        """Wait until the lldpd on the node has exactly these switches."""
         wait_for(
             lambda: (
                 {item["chassis"][0]["name"][0]["value"] for item in self.second.neighbors()}
@@ -195,8 +195,8 @@ class Tour:
         )
 
     def replace(self) -> None:
-        """Delete a netdev, its RDMA device with it, and make both again; take out the cable that
-        nobody speaks on.
+        """Delete a netdev with its RDMA device, and create both again; unplug the cable of the
+        silent port.
         """
         run("ip", "link", "delete", "eth0")
         run("ip", "link", "delete", "eth5")
@@ -205,17 +205,17 @@ class Tour:
 
 
 def add_rdma(device: str, netdev: str) -> None:
-    """Make a soft-RoCE device."""
+    """Create a soft-RoCE device."""
     run("rdma", "link", "add", device, "type", "rxe", "netdev", netdev)
 
 
 def run(*words: str) -> None:
-    """Do a command, or fail."""
+    """Run a command; raise if it fails."""
     subprocess.run(words, check=True, timeout=PATIENCE)
 
 
 def main() -> None:
-    """Take the tour."""
+    """Take all steps."""
     Path("/run/lldpd").mkdir(exist_ok=True)  # where lldpd locks itself in
     with ExitStack() as stack:
         tour = Tour(stack)

@@ -1,12 +1,11 @@
-"""Capture the machine in sysfs_fixtures/soft-roce: what a real kernel says of its software RDMA
-devices.
+"""Capture the machine in sysfs_fixtures/soft-roce: the software RDMA devices of a real kernel.
 
     python -m tests.support.qemu.capture_soft_roce sysfs_fixtures/soft-roce
 
 NODE lays out the same node at every boot: names, MAC addresses (and with them GUIDs and GIDs), and
-which cables are out. What differs is in meta.json (boot, time, versions) and in the use counts of
-ipv6_route. In a folder that exists, what a person wrote stays (README.md, expected.labels) and the
-rest is replaced.
+the cables that are unplugged. The differences are in meta.json (boot, time, versions) and in the
+use counts of ipv6_route. In an existing folder the files written by hand stay (README.md,
+expected.labels) and the rest is replaced.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tests.support.qemu.machine import Machine, MachineError, Result
 REPO = Path(__file__).resolve().parents[3]
 WRITTEN_BY_PEOPLE = frozenset({"README.md", "expected.labels"})
 
-# NO_WAIT is for agents that listen for LLDP: nobody speaks in there, and a boot need not wait for
+# NO_WAIT is for agents that receive LLDP: no switch sends any there, and a boot need not wait for
 # it.
 ENVIRONMENT = {
     "PYTHON": sys.executable,
@@ -34,7 +33,7 @@ ENVIRONMENT = {
 # Each returns once the kernel has noticed, which takes up to a second.
 WIRING = r"""
 set -eu
-modprobe bonding max_bonds=0 # or there is a bond0 that nobody asked for
+modprobe bonding max_bonds=0 # or the module creates a bond0
 ip netns add leaf
 
 cable() { # NETDEV NUMBER
@@ -116,7 +115,7 @@ def capture(work_dir: Path) -> Result:
 
 
 def replace(folder: Path, captured: Path) -> None:
-    """Put a capture in the place of an older one; what people wrote there stays."""
+    """Replace an older capture; its files written by hand stay."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         if old.name not in WRITTEN_BY_PEOPLE:
@@ -127,7 +126,7 @@ def replace(folder: Path, captured: Path) -> None:
 
 
 def main() -> None:
-    """Capture into the folder that the command line names; refuse one that holds no machine."""
+    """Capture into the folder on the command line; refuse one that holds no machine."""
     folder = Path(sys.argv[1])
     if folder.exists() and not (folder / "meta.json").exists():
         sys.exit(f"{folder}: exists and holds no capture")

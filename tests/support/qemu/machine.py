@@ -1,8 +1,8 @@
 r"""A real kernel with real RDMA devices, for tests on hosts that have neither: soft-RoCE in QEMU.
 
 A `Machine` boots Debian's 6.1 kernel without KVM in about four seconds, runs one script as root,
-and is gone. Inside, every path of the host is at its own place, the running Python and its
-virtualenv included, so a script can say `{sys.executable} -m agent.cli ...`:
+and is discarded. Inside, every path of the host is at its own place, the running Python and its
+virtualenv included, so a script can use `{sys.executable} -m agent.cli ...`:
 
     host's /   --9p, read-only-->  lower layer  \
     (memory)   --tmpfs---------->  upper layer  -+-->  /, writable, discarded at the end
@@ -10,13 +10,13 @@ virtualenv included, so a script can say `{sys.executable} -m agent.cli ...`:
     (memory)   --tmpfs------------------------------>  /run, /dev/shm
 
 Modules load by themselves when a link type is first asked for (`ip link add type bond`, `rdma link
-add ... type rxe`), and can be removed and loaded again with modprobe. There is no udev: nothing
-loads because a device is there.
+add ... type rxe`), and can be removed and loaded again with modprobe. There is no udev: no module
+loads because a device appears.
 
-Three ends are told apart: the script ended (a `Result`, whatever its exit status), the machine
-failed (`MachineError`: it did not boot, went down under the script, or the script outlasted its
-limit), a part is not installed (`missing()`). QEMU never outlives `run()`, nor the process or
-thread that called it, even one that was killed.
+There are three results: the script ended (a `Result` with any exit status), the machine failed
+(`MachineError`: it did not boot, crashed under the script, or the script exceeded its limit), a
+part is not installed (`missing()`). QEMU never outlives `run()`, nor the process or thread that
+called it, even if that was killed.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ USER_NETWORK = ("-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net
 
 
 class MachineError(Exception):
-    """The machine, not the script in it, failed; the message ends with what it last said."""
+    """A failure of the machine, not of the script in it; the message ends with the last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a script left behind, besides the files it wrote into its current folder."""
+    """The results of a script, besides the files it wrote into its current folder."""
 
     rc: int
     output: str
@@ -98,7 +98,7 @@ class Machine:
     ) -> Result:
         """Boot, run this bash script as root in work_dir, and return once the machine is off.
 
-        The script sees `env` and nothing else of this process's environment.
+        The script's environment is `env` alone, with nothing of this process's.
         """
         talk = self._prepare(script, env or {})
         started = talk / "started"
@@ -116,7 +116,7 @@ class Machine:
         return Result(int((talk / "status").read_text()), _text(talk / "output"))
 
     def _prepare(self, script: str, env: Mapping[str, str]) -> Path:
-        """Make the folder over which init.sh and this module talk, empty but for init's orders."""
+        """Make the folder shared by init.sh and this module, empty but for init's script."""
         talk = self.work_dir / ".machine"
         shutil.rmtree(talk, ignore_errors=True)
         talk.mkdir(parents=True)
@@ -166,7 +166,7 @@ class Machine:
 
 
 def missing(cache: Path = CACHE) -> str | None:
-    """Say which part of the emulated machine is not on this host; None when it can boot."""
+    """Return the part of the emulated machine that this host lacks; None when it can boot."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return "the emulated machine runs the host's programs, which must be for Linux on x86-64"
     for tool, package in TOOLS.items():
@@ -178,7 +178,7 @@ def missing(cache: Path = CACHE) -> str | None:
 
 
 def _tool(name: str) -> str | None:
-    """Find a program; depmod is where only root's PATH looks."""
+    """Find a program; depmod is only in root's PATH."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
@@ -259,9 +259,7 @@ def _found(tool: str) -> str:
 
 @contextmanager
 def _running(command: list[str], console: Path, *, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start QEMU with its console in a file; by the end of the block it is dead and reaped, come
-    what may.
-    """
+    """Start QEMU with its console in a file; kill and reap it at the end of the block."""
     with (
         console.open("wb") as out,
         subprocess.Popen(
@@ -275,7 +273,7 @@ def _running(command: list[str], console: Path, *, cwd: Path) -> Iterator[subpro
 
 
 def _within(seconds: float, happened: Callable[[], bool]) -> bool:
-    """Wait for something to happen; False when it has not within so many seconds."""
+    """Wait for a condition; return False if it is not true within so many seconds."""
     deadline = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > deadline:
@@ -285,7 +283,7 @@ def _within(seconds: float, happened: Callable[[], bool]) -> bool:
 
 
 def _error(talk: Path, what: str) -> MachineError:
-    """Tell what went wrong with the last lines of the script and of the console, the kernel's stack
+    """Return an error with the last lines of the script and of the console, the kernel's stack
     trace included.
     """
     tails = (f"--- {name}:\n{_tail(_text(talk / name), 100)}" for name in ("output", "console"))

@@ -1,9 +1,9 @@
-"""A node with cables to leaf switches and `bwagent run` on it, inside the emulated machine, at the
-orders of a test.
+"""A node with cables to leaf switches and `bwagent run`, inside the emulated machine, controlled by
+a test.
 
-    rxe0 p0 ------ swp1  leaf-1      and whatever else is plugged together
+    rxe0 p0 ------ swp1  leaf-1      and further cables
     rxe1 p1 ------ swp1  leaf-2
-         eth0 --- the host: the API server, and the test (tests/support/qemu/orders.py)
+         eth0 --- the host: the API server, and the test (tests/support/qemu/remote_calls.py)
 
 `python -m tests.support.qemu.running_node NODE KUBECONFIG`; each agent leaves agent-N.log.
 """
@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.qemu.cabled_node import BWAGENT, Node, add_rdma, run
-from tests.support.qemu.orders import obey
+from tests.support.qemu.remote_calls import obey
 from tests.support.switch import PATIENCE, Leaf, Namespace, bring_up, wait_for
 
 START = 200.0  # seconds that an agent may take until it is ready
@@ -32,7 +32,7 @@ WARM_UP = (sys.executable, "-c", "import agent.daemon.main, agent.kube.client, a
 
 
 class RunningNode:
-    """The node, its switches and its agent; what is public is what may be ordered."""
+    """The node, its switches and its agent; the public methods are the commands."""
 
     def __init__(self, stack: ExitStack, name: str, kubeconfig: str, logs: Path) -> None:
         self._command = (*RUN, "--node-name", name, "--kubeconfig", kubeconfig)
@@ -54,7 +54,7 @@ class RunningNode:
             )
 
     def ready(self) -> None:
-        """Wait until it says that its first observation was applied."""
+        """Wait for the log line of the first applied observation."""
         end = time.monotonic() + START
         while not _is_ready():
             assert self._living()
@@ -62,33 +62,33 @@ class RunningNode:
             time.sleep(0.3)
 
     def signal(self, name: str) -> None:
-        """Send it a signal."""
+        """Send a signal to the agent."""
         self._living().send_signal(signal.Signals[name])
 
     def end(self, name: str) -> tuple[int, float]:
-        """Have it end by a signal: its exit status, and the seconds that it took."""
+        """End the agent by a signal; return its exit status and the seconds it took."""
         began = time.monotonic()
         self.signal(name)
         return self._living().wait(PATIENCE), time.monotonic() - began
 
     def run(self, *words: str) -> None:
-        """Do a command."""
+        """Run a shell command."""
         run(*words)
 
     def pull(self, leaf: str, port: str) -> None:
-        """Take the light from a cable."""
+        """Take the carrier from a cable."""
         self._leaves[leaf].ip("link", "set", port, "down")
 
     def push(self, leaf: str, port: str, netdev: str) -> None:
-        """Give it back."""
+        """Give the carrier back."""
         bring_up(self._leaves[leaf], port, self._node, netdev)
 
     def rename(self, leaf: str, hostname: str) -> None:
-        """Give a switch another name."""
+        """Rename a switch."""
         self._leaves[leaf].rename(hostname)
 
     def move(self, leaf: str, port: str, other: str, its: str, netdev: str) -> None:
-        """Plug the far end of a cable into another switch."""
+        """Move the far end of a cable to another switch."""
         self._leaves[leaf].ip("link", "set", port, "netns", self._leaves[other].name, "name", its)
         self._leaves[other].ip(
             "link", "set", its, "address", "02:00:00:00:00:09"
@@ -96,8 +96,8 @@ class RunningNode:
         bring_up(self._leaves[other], its, self._node, netdev)
 
     def plug(self, *cables: list[str]) -> None:
-        """Make these cables (leaf, port there, netdev and RDMA device here) at once: one by one is
-        a second each.
+        """Plug in these cables (leaf, port there, netdev and RDMA device here) at once: one by one
+        takes a second each.
         """
         ends: list[tuple[Namespace, str]] = []
         for name, port, netdev, _ in cables:
@@ -124,7 +124,7 @@ class RunningNode:
             add_rdma(device, netdev)
 
     def add(self, device: str, netdev: str) -> None:
-        """Make an RDMA device over an interface."""
+        """Create an RDMA device over an interface."""
         add_rdma(device, netdev)
 
     def _living(self) -> subprocess.Popen[bytes]:
@@ -142,7 +142,7 @@ def _is_ready() -> bool:
 
 
 def main() -> None:
-    """Build it, and do what is ordered."""
+    """Build the node, and run commands."""
     Path("/run/lldpd").mkdir(exist_ok=True)  # where lldpd locks itself in
     name, kubeconfig = sys.argv[1:]
     with ExitStack() as stack:

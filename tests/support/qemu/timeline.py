@@ -1,9 +1,9 @@
-"""What a Node says over time, and whether that is what it should have said.
+"""The versions of a Node over time, and whether they are as expected.
 
-The law of this module: labels that are right in the end may have been wrong in between, and nobody
-who looks now and then would know. A watcher is told of every version of a Node, in order, so what
-is judged is the way that each fact has taken. A *fact* is what changes as one; of a neighbour that
-is its whole place, for a device from before and a port from after are a cable that never was:
+Labels that are right in the end may have been wrong in between, which sampling would miss. A watch
+returns every version of a Node, in order, so the check covers the values that each fact had. A
+*fact* changes as a whole; a neighbor with all its labels is one, since a device from before and a
+port from after are a cable that never existed:
 
     {"flavor": "roce", "speed.current": "30G", "rxe0": "leaf-1 swp1 swp1", "site.example/rack": "1"}
 """
@@ -37,14 +37,16 @@ NEIGHBOR = re.compile(rf"{re.escape(P)}/neighbors\.current\.(.+)\.({'|'.join(PAR
 class Version:
     """One version of the Node."""
 
-    at: float  # seconds since the timeline began, when we were told
+    at: float  # seconds since the timeline began, at the arrival of the event
     number: str  # its resourceVersion
     facts: Facts
     boot_id: str | None  # as the agent's annotation has it
 
 
 def facts_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """What the labels say; whatever is no neighbour's speaks for itself, without the prefix."""
+    """Return the facts of these labels; a label of no neighbor is a fact of its own,
+    without the prefix.
+    """
     found: dict[str, str] = {}
     for key, value in sorted(labels.items()):
         if neighbor := NEIGHBOR.fullmatch(key):
@@ -58,7 +60,7 @@ def facts_of(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def ways(versions: Iterable[Facts]) -> dict[str, list[Fact]]:
-    """The way of each fact through these versions, without those in which it stayed as it was."""
+    """Return the values of each fact through these versions, without repetitions."""
     every = list(versions)
     found: dict[str, list[Fact]] = {}
     for name in sorted({name for facts in every for name in facts}):
@@ -73,11 +75,11 @@ def faults(
     via: Mapping[str, Sequence[Fact]] | None = None,
     aside: Collection[str] = (),
 ) -> list[str]:
-    """What was wrong on the way from the first of these versions to what should be in the end;
-    empty: nothing.
+    """Return the errors between the first of these versions and the expected facts; empty if there
+    are none.
 
-    Each fact changes once, if at all, and straight to what it is to be. It may pass what `via` has
-    for it, in that order, each once, or leave it out. What stands in `aside` is judged elsewhere.
+    Each fact changes at most once, and directly to the expected value. It may pass the values that
+    `via` has for it, in that order, each at most once. Facts in `aside` are not checked.
     """
     found = []
     for name, way in ways([*versions, after]).items():
@@ -92,16 +94,15 @@ def faults(
 
 
 def _is_among(way: Iterable[Fact], allowed: Iterable[Fact]) -> bool:
-    """Whether all of the way comes in what is allowed, in that order."""
+    """True if all values are in the permitted ones, in that order."""
     left = iter(allowed)
     return all(step in left for step in way)
 
 
 class Timeline:
-    """Every version of one Node from now on, with notes of what was done meanwhile; within the
-    block it is kept.
+    """Every version of one Node within the block, with notes of the steps taken meanwhile.
 
-    `watch` is the seconds after which a watch begins anew, where the last one ended.
+    `watch` is the number of seconds after which a watch is restarted where the last one ended.
     """
 
     def __init__(self, cluster: Cluster, node: str, watch: int = 10) -> None:
@@ -123,19 +124,19 @@ class Timeline:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The Node's end is the timeline's."""
+        """End the timeline by deleting the Node."""
         self._cluster.request("DELETE", f"/api/v1/nodes/{self._node}")
         self._thread.join(2 * self._watch)
 
     def note(self, text: str) -> float:
-        """Write down what is done now; when that is."""
+        """Record a step; return the time."""
         at = time.monotonic() - self._began
         self._notes.append((at, text))
         return at
 
     def until(self, wanted: Callable[[Version], bool], limit: float) -> bool:
-        """Wait until the last version is as wanted; False when it has not been within so many
-        seconds.
+        """Wait until the last version is as wanted; return False if it is not within so
+        many seconds.
         """
         with self._news:
             return self._news.wait_for(
@@ -143,7 +144,7 @@ class Timeline:
             )
 
     def __str__(self) -> str:
-        """All that happened, a line each: what was done, and what changed on the Node."""
+        """Return all steps and changes of the Node, a line each."""
         lines = [(at, f"--- {text}") for at, text in self._notes]
         before: Facts = {}
         for version in list(self.versions):
@@ -154,7 +155,7 @@ class Timeline:
         )
 
     def _keep(self) -> None:
-        """Watch until the Node is gone: the body of a thread."""
+        """Watch until the Node is deleted: the body of a thread."""
         selector = quote(f"metadata.name={self._node}")
         path = f"/api/v1/nodes?watch=1&fieldSelector={selector}&timeoutSeconds={self._watch}"
         there = True

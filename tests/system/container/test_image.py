@@ -1,4 +1,4 @@
-"""The image, built and run with no more than its overlay would give it."""
+"""The image, built and run with exactly the privileges of its overlay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BIGGEST = (
 )
 EPERM = 1
 
-# Prints what a packet socket for LLDP says: 0 or an errno.
+# Prints the result of opening a packet socket for LLDP: 0 or an errno.
 LISTEN = """
 import socket
 try:
@@ -49,13 +49,13 @@ print(*[name for name, path in compiled.items() if path and not os.path.exists(p
 
 @pytest.fixture(scope="module")
 def image() -> Image:
-    """Build the image, or what changed of it."""
+    """Build the image, or its changed layers."""
     require(missing())
     return Image()
 
 
 def pinned() -> dict[str, str]:
-    """The image's dependencies and their versions."""
+    """Return the image's dependencies and their versions."""
     text = (ROOT / "manifests/image/requirements.txt").read_text()
     return dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
 
@@ -95,7 +95,7 @@ def test_size(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_metadata(image: Image) -> None:
-    """Labels say what is inside, nobody is root by default, and no shell starts the agent."""
+    """The image has its labels, a default user that is not root, and no shell before the agent."""
     known = image.inspect()
     assert known["Labels"]["org.opencontainers.image.version"] == __version__
     assert known["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
@@ -104,27 +104,27 @@ def test_metadata(image: Image) -> None:
 
 
 def test_version(image: Image) -> None:
-    """`bwagent --version` runs as nobody in particular, with no capability, on a read-only root."""
+    """`bwagent --version` runs as an arbitrary user, with no capability, on a read-only root."""
     done = image.run("--version")
     assert (done.stdout, done.stderr) == (f"bwagent {__version__}\n", "")
 
 
 def test_wrong_flag(image: Image) -> None:
-    """Exit codes and the one line about what is wrong come through."""
+    """Exit codes and the error line of a wrong flag are passed through."""
     done = image.run("probe", "--no-such-flag")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
 
 
 def test_replay(image: Image) -> None:
-    """A machine folder that is mounted in replays to the labels that it does outside."""
+    """A machine folder mounted into the container replays to the same labels as outside."""
     machine = ROOT / "sysfs_fixtures/dgx-h100"
     done = image.run("probe", "--replay", "/machine", "-o", "labels", mounts={machine: "/machine"})
     assert (done.stdout, done.stderr) == ((machine / "expected.labels").read_text(), "")
 
 
 def test_probe(image: Image) -> None:
-    """Root without any capability sees the host's devices under the host's name."""
+    """Root without any capability finds the host's devices, and the host's name."""
     done = image.run("probe", "--dry-run", "--no-wait", "-o", "json", user="0")
     assert not done.returncode, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
@@ -148,8 +148,8 @@ def test_lldp_sockets(image: Image, capability: str, result: int) -> None:
 
 
 def test_umad_library(image: Image) -> None:
-    """The image has libibumad with all that it needs, and in it every function that the agent
-    calls.
+    """The image has libibumad with its dependencies, and in it every function that the
+    agent calls.
     """
     assert (
         image.python("from agent.infiniband.umad import Umad; print(Umad().lib._name)")
@@ -158,8 +158,8 @@ def test_umad_library(image: Image) -> None:
 
 
 def test_wakeups(image: Image) -> None:
-    """Link messages and uevents are heard in the image: pyudev finds libudev, and nothing else is
-    missing.
+    """Link messages and uevents arrive in the image: pyudev finds libudev, and no library
+    is missing.
     """
     code = "from agent.events.monitor import Monitors; print(Monitors().unavailable)"
     assert image.python(code, user="0") == "{}\n"
@@ -205,7 +205,7 @@ print(*{name for folder in folders if os.path.exists(folder) for name in os.list
 
 
 def test_byte_compiled(image: Image) -> None:
-    """Nothing that the agent or its children import has to be compiled at run time."""
+    """All that the agent or its children import is byte-compiled."""
     assert image.python(UNCOMPILED) == "\n"
 
 

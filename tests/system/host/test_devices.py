@@ -39,7 +39,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def queries(library: str, helpers: HelperProcesses) -> DeviceQueries:
-    """As agent/live_host.py makes them, over the stand-in."""
+    """Return queries as agent/live_host.py makes them, over the stand-in."""
 
     def query(group: Group) -> dict[str, Any]:
         names = {device for device, _ in group}
@@ -101,7 +101,7 @@ def test_a_device_whose_open_blocks_takes_no_other_with_it(
 def test_a_process_in_an_uninterruptible_sleep_is_remembered(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not replaced while it lives; when it has ended, its device is queried again."""
+    """It is not replaced while it exists; after its end, its device is queried again."""
     monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
     monkeypatch.setenv("STAND_IN", "mlx5_1:blocks")
     started: list[subprocess.Popen[bytes]] = []

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from agent.events.monitor import Monitor
 
-RTNL_WAIT = 1.0  # seconds; whoever waits for the held lock takes longer
+RTNL_WAIT = 1.0  # seconds, less than a wait for the held lock takes
 QUIET = 0.3  # seconds without an event after which none is on its way
 ETH0 = Event("link", "eth0")
 
@@ -118,7 +118,9 @@ def test_changes_of_a_netdev_are_events(
 def test_a_netdev_moved_to_a_pod_and_back_is_two_events(
     node: Namespace, build: Callable[[set[str]], Monitor]
 ) -> None:
-    """What happens to it in the other namespace is none."""
+    """It causes one event when it leaves and one when it returns; changes in the other namespace
+    cause none.
+    """
     with Namespace() as pod, monitoring(node, "eth0", one=build) as monitors:
         node.ip("link", "set", "eth0", "netns", pod.name)
         awaited(node, monitors, ETH0)

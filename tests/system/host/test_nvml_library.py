@@ -109,7 +109,7 @@ OLDER = {
 
 @pytest.mark.parametrize("name", PLANS)
 def test_every_value_is_the_one_that_the_library_gave(ask: Ask, name: str) -> None:
-    """Numbers are the same, and all 16 bytes of the cluster UUID."""
+    """The values are those of the library, with all 16 bytes of the cluster UUID."""
     answer = ask(PLANS[name])
     gpus = given(PLANS[name])
     assert (answer["error"], answer["driver"]) == (None, "580.95.05")
@@ -118,7 +118,7 @@ def test_every_value_is_the_one_that_the_library_gave(ask: Ask, name: str) -> No
 
 @pytest.mark.parametrize("name", OLDER)
 def test_every_version_of_the_structure_is_read(ask: Ask, name: str) -> None:
-    """The fields are those of the newest structure that the driver knows."""
+    """The fields are those of the newest version of the structure that the driver supports."""
     line, without, version = OLDER[name]
     plan = tray(line, gpus=2)
     assert ask(plan, *without)["gpus"] == given(plan, version)
@@ -233,7 +233,7 @@ def test_what_is_not_needed_may_fail(ask: Ask, call: str) -> None:
 
 
 def test_padding_says_nothing(ask: Ask) -> None:
-    """The state is one byte; the three bytes behind it are padding."""
+    """The state is one byte; the three bytes of padding after it are ignored."""
     assert [one.state for one in decoded(ask(tray("dirty", gpus=1)))] == ["completed"]
 
 

@@ -1,4 +1,4 @@
-"""The LLDP listener over real packet sockets, with lldpd playing the switches, and as a second
+"""The LLDP listener over real packet sockets, with lldpd as the switches and as a second
 decoder.
 """
 
@@ -40,7 +40,7 @@ PORT_TYPES = {"mac": 3, "ip": 4, "ifname": 5, "local": 7}
 
 @pytest.fixture(scope="module", autouse=True)
 def parts() -> None:
-    """What all tests of this module need."""
+    """Skip without the real parts that all tests of this module need."""
     require(missing())
 
 
@@ -97,7 +97,7 @@ def receive(listener: Listener, wanted: Callable[[LldpNeighbor], bool]) -> LldpN
 
 
 def frames(listener: Listener, count: int = 0) -> list[bytes]:
-    """As many frames as should come in, and what else comes in a moment later."""
+    """Receive this many frames, and those that follow within a moment."""
     found: list[bytes] = []
     end = time.monotonic() + PATIENCE
     while len(found) < count and time.monotonic() < end:
@@ -193,8 +193,8 @@ def test_a_switch_shuts_down_and_comes_back_under_another_name(
 def test_a_link_that_goes_down_and_up_is_received_again(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """A link that is down is silent and no error, and its socket receives when it is back, without
-    another look.
+    """A link that is down is no error, and its socket receives when it is up again, without
+    another call.
     """
     node.call(listener.watch, ["eth0"])
     node.ip("link", "set", "eth0", "down")
@@ -219,8 +219,8 @@ def test_a_link_that_is_down_from_the_start_is_received_later(
 def test_a_netdev_made_again_is_received_again(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """A netdev that was deleted and made again under the same name gets a new socket at the next
-    look.
+    """A netdev that was deleted and created again under the same name gets a new socket at
+    the next call.
     """
     node.call(listener.watch, ["eth0"])
     node.ip("link", "delete", "eth0")
@@ -235,7 +235,7 @@ def test_a_netdev_made_again_is_received_again(
 def test_a_netdev_made_again_between_two_looks_is_received_again(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """Nor is the old socket kept when the netdev is back before anybody looked."""
+    """Nor is the old socket kept when the netdev is back before the next call."""
     node.call(listener.watch, ["eth0"])
     node.ip("link", "delete", "eth0")
     cable(peer, "wire0", node, "eth0")
@@ -261,7 +261,7 @@ def test_a_renamed_netdev_is_received_under_its_new_name(
 def test_a_netdev_lent_to_another_namespace_is_received_when_it_is_back(
     node: Namespace, peer: Namespace, listener: Listener, *, looked: bool
 ) -> None:
-    """It comes back with its old ifindex, and yet the old socket would never receive again."""
+    """It returns with its old ifindex, and the old socket would receive nothing."""
     node.call(listener.watch, ["eth0"])
     with Namespace() as pod:
         node.ip("link", "set", "eth0", "netns", pod.name)
@@ -277,8 +277,8 @@ def test_a_netdev_lent_to_another_namespace_is_received_when_it_is_back(
 def test_what_is_no_longer_watched_is_closed(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """A netdev that is left out of the next look has no socket any more; one that stays keeps its
-    own.
+    """A netdev that is left out of the next call has its socket closed; one that stays
+    keeps its own.
     """
     node.call(listener.watch, ["eth0", "lo"])
     kept = listener.filenos()
@@ -341,8 +341,8 @@ def test_a_tagged_frame_is_received(
 def test_two_tags_and_old_tags_are_received_on_all_ethertypes_only(
     node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener, tags: str
 ) -> None:
-    """A socket that is bound to LLDP's ethertype never sees these: behind the tag taken off there
-    is another.
+    """A socket bound to LLDP's ethertype never gets these: after the removed tag there is
+    another.
     """
     for listening in (listener, all_ethertypes):
         node.call(listening.watch, ["eth0"])
@@ -366,7 +366,7 @@ def test_nothing_but_lldp_passes_the_filter(
 def test_own_frames_are_not_received(
     node: Namespace, peer: Namespace, listener: Listener, all_ethertypes: Listener
 ) -> None:
-    """What an lldpd on this node sends goes out, and does not come in."""
+    """Frames that an lldpd on this node sends leave the node, and do not arrive."""
     assert peer.name
     for listening in (listener, all_ethertypes):
         node.call(listening.watch, ["eth0"])
@@ -394,8 +394,8 @@ def test_jumbo_frames_are_dropped(
 def test_a_flood_on_one_port_leaves_the_others_their_turn(
     node: Namespace, leaf: Leaf, peer: Namespace, listener: Listener
 ) -> None:
-    """However much a port sends, what is handed out at once is bounded, and the others are
-    heard.
+    """The number of frames returned at once is bounded for each port, and frames of other
+    ports arrive.
     """
     assert leaf.name
     node.call(listener.watch, ["eth0", "eth1"])
@@ -411,7 +411,7 @@ def test_a_flood_on_one_port_leaves_the_others_their_turn(
 def test_malformed_frames_come_through(
     node: Namespace, peer: Namespace, listener: Listener
 ) -> None:
-    """The listener does not judge content: a capture shows what was sent."""
+    """The listener does not check content: a capture has the frames as sent."""
     node.call(listener.watch, ["eth0"])
     peer.send("wire0", ethernet(b"\xff" * 100))
     [frame] = frames(listener, 1)

@@ -167,7 +167,9 @@ def netdev() -> Iterator[str]:
 
 
 def test_a_driver_reload_is_two_events(tree: Tree, netdev: str) -> None:
-    """Files of the real sysfs: current at each read, ENODEV once removed, then those anew."""
+    """Files of the real sysfs: current at each read, ENODEV after the removal, then those of the
+    new device.
+    """
     for name in FILES:
         tree.file("mlx5_0/1", name).unlink()
         tree.file("mlx5_0/1", name).symlink_to(f"/sys/class/net/{netdev}/flags")

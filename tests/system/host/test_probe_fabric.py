@@ -71,9 +71,7 @@ class Node:
 
 @pytest.fixture(scope="module")
 def two_leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """Play a fabric of two leaves and two hosts cabled back to back; no subnet manager runs in
-    it.
-    """
+    """Simulate two leaves and two hosts cabled back to back; no subnet manager runs."""
     require(missing())
     with Fabric(TWO_LEAVES, tmp_path_factory.mktemp("two-leaves")) as fabric:
         yield fabric
@@ -107,13 +105,13 @@ def told(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def queried(oracle: IbNeighbor) -> tuple[object, ...]:
-    """The same facts, as smpquery reads them."""
+    """Return the same facts, as smpquery reads them."""
     return oracle.node_type, oracle.node_guid, oracle.node_description, str(oracle.port)
 
 
 def test_a_managed_switch_becomes_labels(managed: Fabric, tmp_path: Path) -> None:
-    """Its name without the model, its port number, and the same under both prefixes; INIT counts no
-    speed.
+    """The labels have its name without the model and its port number under both prefixes; INIT adds
+    no speed.
     """
     report = booted(managed, MANAGED_HOST, tmp_path).probe()
     assert report["labels"] == {
@@ -172,7 +170,9 @@ def test_neighbours_need_no_subnet_manager(
 
 
 def test_a_pulled_cable_has_its_word(two_leaves: Fabric, tmp_path: Path) -> None:
-    """First the far end does not answer, then the kernel reports the link down; then it is back."""
+    """While a cable is out the reason is first a missing answer, then the link that is down; then
+    it is back.
+    """
     node = booted(two_leaves, "host1", tmp_path)
     two_leaves.console('Unlink "leaf1"[1]')
     unanswered = node.probe()

@@ -208,7 +208,7 @@ def test_what_a_helper_leaves_behind_ends_with_the_call() -> None:
 
 
 def test_a_credential_plugin_ends_with_the_timeout(tmp_path: Path) -> None:
-    """It is a grandchild, and waits for a person or a server of its own."""
+    """It is a grandchild, and waits for a person or for a server of its own."""
     plugin = f"echo $$ >{tmp_path}/pid; exec sleep 60"
     run = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -244,7 +244,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_temporary_files_go_with_the_helper(temporary: Path) -> None:
-    """They lie in a folder that nobody else may read, however the helper ends."""
+    """They are in a folder that no other user may read, and are removed however the helper ends."""
     text = """
 import os, tempfile, time
 name = tempfile.mkstemp()[1]
@@ -273,7 +273,7 @@ def test_inline_keys_of_a_kubeconfig_leave_no_file(temporary: Path, tmp_path: Pa
 def test_without_a_folder_for_temporary_files_a_helper_runs_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a read-only root file system without a mount on /tmp."""
+    """The root file system may be read-only, without a mount on /tmp."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     assert script("print({})").call("v", {}, 5) == {}
 
@@ -324,7 +324,7 @@ def test_a_flood_on_stderr_does_not_stop_the_answer() -> None:
 
 
 def test_a_payload_larger_than_a_pipe_arrives() -> None:
-    """Writing it blocks nobody: stdin is a file."""
+    """Writing it does not block: stdin is a file."""
     payload = {"x": "y" * 10**6}
     echo = script("import sys, json; print(json.dumps({'length': len(json.load(sys.stdin)['x'])}))")
     assert echo.call("v", payload, 10) == {"length": 10**6}

@@ -297,7 +297,7 @@ def test_a_flood_is_bounded(start: Start) -> None:
 
 
 def test_a_flood_of_scrapes_does_not_stop_the_loop(start: Start, gauge: Gauge) -> None:
-    """With sixteen scrapers, a thread that sleeps and works like the loop is late by little."""
+    """With sixteen scrapers, a thread that sleeps and works like the loop is hardly delayed."""
     gauge.text = "x" * 100_000
     server, stop = start(), threading.Event()
 
@@ -368,7 +368,7 @@ def test_closing_ends_the_thread_and_frees_the_port(
     ],
 )
 def test_addresses(text: str, address: tuple[str, int]) -> None:
-    """In the usual notation, and as Kubernetes' $(NODE_IP):PORT expands."""
+    """An address is accepted in the usual notations, and as Kubernetes' $(NODE_IP):PORT expands."""
     assert parse_address(text) == address
 
 
@@ -442,7 +442,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tls_client(certificates: Path, *, certified: bool) -> ssl.SSLContext:
-    """Return a client's context that trusts the CA."""
+    """Return a client's context with this CA."""
     context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
     if certified:
         context.load_cert_chain(certificates / "client.pem", certificates / "client.key")

@@ -35,7 +35,7 @@ ASK_INFO = smp.get(Attribute.NODE_INFO, 1, 1)
 
 @pytest.fixture(scope="module")
 def two_leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """Play a fabric of two leaves and two hosts cabled back to back."""
+    """Simulate a fabric of two leaves and two hosts cabled back to back."""
     require(missing())
     with Fabric(TWO_LEAVES, tmp_path_factory.mktemp("two-leaves")) as fabric:
         yield fabric
@@ -162,7 +162,7 @@ def test_a_request_is_answered(library: str) -> None:
 def test_a_reply_to_another_request_is_passed_over(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong transaction ID is discarded, and the wait goes on."""
+    """A reply with another transaction ID is discarded, and the wait continues."""
     monkeypatch.setenv("STAND_IN", "mlx5_0:wrong-tid")
     for one in queried(library).exchanges:
         assert one.reply

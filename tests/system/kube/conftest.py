@@ -37,8 +37,8 @@ def installed(cluster: Cluster) -> Cluster:
 
 @pytest.fixture(scope="package")
 def rack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rack]:
-    """A RoCE node in a rack, and the agent on it; what happens there takes its time, whoever is
-    tested meanwhile.
+    """A RoCE node in a rack with the agent on it; its changes take their time while other
+    tests run.
     """
     require(switch.missing())
     with cabled(cluster, tmp_path_factory.mktemp("rack")) as rack:
@@ -47,13 +47,13 @@ def rack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def agent(installed: Cluster) -> Agent:
-    """The agent as the manifests make it."""
+    """An agent with the account of the manifests."""
     return an_agent(installed, "bwagent")
 
 
 @pytest.fixture
 def mighty(installed: Cluster) -> Agent:
-    """An agent whom nothing but the policy hinders."""
+    """An agent with all permissions, restricted by the policy alone."""
     return an_agent(installed, "mighty")
 
 

@@ -125,7 +125,9 @@ def test_what_comes_back(applier: Applier) -> None:
 
 
 def test_others_stay(applier: Applier) -> None:
-    """Labels and annotations of others stay after every change, below the agent's prefix too."""
+    """Labels and annotations of other managers stay after every change, below the agent's
+    prefix too.
+    """
     applier.apply(ALL)
     applier.apply({FLAVOR: "roce"})
     assert applier.labels() == {FLAVOR: "roce", "site.example/rack": "1", EXPECTED: "3200G"}
@@ -214,7 +216,7 @@ def test_no_such_node(applier: Applier) -> None:
 
 
 def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
-    """A policy, on one Node, against changes of labels below a provider's domain; as a managed
+    """Add a policy for one Node against changes of labels below a provider's domain, as a managed
     service may have.
     """
     labels, before = "object.metadata.?labels.orValue({})", "oldObject.metadata.?labels.orValue({})"

@@ -46,7 +46,7 @@ def soon(happened: Callable[[], bool]) -> bool:
 
 
 def test_version(cluster: Cluster) -> None:
-    """The API server is of the version that go.mod pins, unless somebody brought their own."""
+    """The API server has the version that go.mod pins, unless the user provides another."""
     version = cluster.request("GET", "/version").body["gitVersion"]
     assert version == VERSION or "KUBEBUILDER_ASSETS" in os.environ
 
@@ -70,7 +70,7 @@ def test_token_names_its_node(cluster: Cluster) -> None:
 
 
 def test_refusals(cluster: Cluster) -> None:
-    """What the API server refuses is an answer, of kubectl an error in its words."""
+    """A refusal of the API server is an Answer; kubectl's raises an error with its message."""
     answer = cluster.request("GET", "/api/v1/nodes/nowhere")
     assert (answer.status, answer.message) == (404, 'nodes "nowhere" not found')
     assert cluster.request("GET", "/api/v1/nodes", token=cluster.admin[1:]).status == 401
@@ -91,7 +91,7 @@ def test_nothing_is_left() -> None:
 
 
 def test_killed_with_its_test(tmp_path: Path) -> None:
-    """A test run that is killed takes its cluster with it."""
+    """A test run that is killed ends its cluster too."""
     require(missing())
     start = [sys.executable, "-c", START]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -106,7 +106,7 @@ def test_killed_with_its_test(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The reason for a skip says what is missing and what would make it."""
+    """The reason for a skip names the missing program and the command that builds it."""
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     reason = missing("kube-nothing") or ""
     assert "kube-nothing" in reason or "etcd" in reason
@@ -130,7 +130,7 @@ def build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 
 def test_building_again(tmp_path: Path) -> None:
-    """What is built is not built again, and needs no Go."""
+    """A second build builds nothing, and needs no Go."""
     folder = tmp_path / "bwagent" / "kube" / VERSION
     folder.mkdir(parents=True)
     for name in programs.CONTROL_PLANE:
@@ -140,7 +140,7 @@ def test_building_again(tmp_path: Path) -> None:
 
 
 def test_building_without_go(tmp_path: Path) -> None:
-    """Without Go the build says so, names what is missing, and leaves nothing behind."""
+    """Without Go the build fails, names what is missing, and leaves nothing behind."""
     (tmp_path / "bin").mkdir()
     for name in ("awk", "dirname"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)

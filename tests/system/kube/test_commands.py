@@ -1,4 +1,4 @@
-"""`probe` and `cleanup` as they are typed, on a real API server."""
+"""`probe` and `cleanup` as command lines, on a real API server."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ def labels(cluster: Cluster, node: str) -> dict[str, str]:
 
 @pytest.fixture
 def probe(tmp_path: Path) -> tuple[str, ...]:
-    """A probe of a node without RDMA devices: one label, quickly."""
+    """Run a probe of a node without RDMA devices: one label, quickly."""
     return ("probe", "--no-wait", "--sysfs-root", str(a_node_without_rdma(tmp_path)), "--node-name")
 
 
 def test_probe_applies_and_says_so(cluster: Cluster, probe: tuple[str, ...]) -> None:
-    """First it is added, then all is up to date; the table comes before the difference."""
+    """The first run adds the label, the second finds it up to date; the table comes before
+    the difference.
+    """
     cluster.node("cmd-applies", labels={f"{PREFIX}/speed.expected": "3200G"})
     first, second = (
         bwagent(*probe, "cmd-applies", kubeconfig=cluster.kubeconfig()) for _ in range(2)
@@ -54,7 +56,9 @@ def test_probe_applies_and_says_so(cluster: Cluster, probe: tuple[str, ...]) -> 
 
 
 def test_a_difference_changes_nothing(cluster: Cluster, probe: tuple[str, ...]) -> None:
-    """`--dry-run --diff` says what would be added, beside JSON on standard error."""
+    """`--dry-run --diff` prints what would be added, to standard error beside JSON on
+    standard output.
+    """
     cluster.node("cmd-diff")
     done = bwagent(
         *probe, "cmd-diff", "--dry-run", "--diff", "-o", "json", kubeconfig=cluster.kubeconfig()
@@ -65,7 +69,7 @@ def test_a_difference_changes_nothing(cluster: Cluster, probe: tuple[str, ...]) 
 
 
 def test_cleanup_removes_what_is_ours(cluster: Cluster, probe: tuple[str, ...]) -> None:
-    """One Node, then nothing is left to remove; the site's own labels stay."""
+    """One Node is cleaned, then nothing is left to remove; the site's own labels stay."""
     cluster.node("cmd-clean", labels={f"{PREFIX}/rack": "r1"})
     bwagent(*probe, "cmd-clean", kubeconfig=cluster.kubeconfig())
     clean = ("cleanup", "--yes", "--node-name", "cmd-clean")
@@ -78,7 +82,7 @@ def test_cleanup_removes_what_is_ours(cluster: Cluster, probe: tuple[str, ...]) 
 
 
 def test_cleanup_of_all_nodes(cluster: Cluster, probe: tuple[str, ...]) -> None:
-    """Every Node that carries anything of ours, and no other."""
+    """Every Node with labels of the agent is cleaned, and no other one."""
     for name in ("cmd-all-1", "cmd-all-2", "cmd-all-3"):
         cluster.node(name)
     for name in ("cmd-all-1", "cmd-all-2"):
@@ -98,7 +102,9 @@ WRONG = {
 def test_what_cannot_be_reached_is_one_line(
     cluster: Cluster, probe: tuple[str, ...], node: str, kubeconfig: str, named: str
 ) -> None:
-    """It is found out before anything is observed, and names what is wrong."""
+    """An unreachable API server is reported before any observation, in one line that names
+    the cause.
+    """
     done = bwagent(*probe, node, kubeconfig=kubeconfig or cluster.kubeconfig())
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
@@ -106,7 +112,7 @@ def test_what_cannot_be_reached_is_one_line(
 
 
 def test_outside_a_pod_a_kubeconfig_is_needed(probe: tuple[str, ...]) -> None:
-    """Without one there is no API server to speak to."""
+    """Outside of a Pod and without a kubeconfig there is no API server to connect to."""
     command = [sys.executable, "-m", "agent.cli", *probe, "n1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

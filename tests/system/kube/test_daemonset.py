@@ -1,9 +1,7 @@
-"""The life of the DaemonSet on a real machine: rolled out, restarted, killed, without power,
-deleted (worker.py).
+"""The DaemonSet on a real machine (worker.py): rolled out, restarted, killed, rebooted, deleted.
 
-What all of it has in common: the Node's labels do not change. The API server is asked for
-everything that happened to the Node meanwhile, so a label that was away for a moment is found as
-one that is away for good.
+In all of these the Node's labels do not change. The API server is asked for every change of the
+Node meanwhile, so a label that was missing for a moment is found like one that is gone.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ OBSERVED = f"{P}observed"
 ANOTHER_BOOT = "0d0b1e55-0000-4000-8000-000000000000"
 MEBI = 1 << 20
 # Takes memory out of another process's cgroup until that one is killed. The kernel spares the
-# eater, since a kubelet tells it to kill a Pod's processes first (oom_score_adj).
+# eater, since a kubelet makes the kernel kill a Pod's processes first (oom_score_adj).
 EATER = """
 import os, sys
 victim, group, most = sys.argv[1:]
@@ -50,7 +48,7 @@ while len(eaten) < int(most) and open(f"/proc/{victim}/cmdline").read():
 
 @pytest.fixture
 def settled(worker: Worker) -> Iterator[Worker]:
-    """The machine with the overlay `lldp` rolled out, its agent ready, its labels all there; and no
+    """The machine with the overlay `lldp` rolled out, its agent ready, all labels set, no
     traceback.
     """
     if not is_well(worker):
@@ -69,7 +67,7 @@ def kubectl(worker: Worker, *words: str) -> None:
 
 
 def metrics(worker: Worker) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """What a scraper is told: labels and values by the samples' name."""
+    """Return the metrics: labels and values by the samples' name."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(worker.page("/metrics")[1]):
         for sample in family.samples:
@@ -78,7 +76,7 @@ def metrics(worker: Worker) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 
 def test_metrics_are_served(settled: Worker) -> None:
-    """Where the manifests say, and for what this agent sees."""
+    """Metrics are served at the port in the manifests, and have this agent's port."""
     sees_for_itself(settled)
     told = metrics(settled)
     ((neighbor, _),) = told["bwagent_neighbor_info"]
@@ -88,7 +86,7 @@ def test_metrics_are_served(settled: Worker) -> None:
 
 
 def test_a_restart_changes_no_label(settled: Worker) -> None:
-    """`kubectl rollout restart` comes to its end, and nothing happens to the labels."""
+    """`kubectl rollout restart` completes, and the labels do not change."""
     before, node = settled.pod()["metadata"]["name"], settled.timeline()
     ending = Timeline(settled.cluster, PODS, before)
     kubectl(settled, "rollout", "restart", "daemonset/bwagent")
@@ -100,21 +98,23 @@ def test_a_restart_changes_no_label(settled: Worker) -> None:
 
 
 def sees_for_itself(worker: Worker) -> None:
-    """Wait until no label is there only because it was there before."""
+    """Wait until no label is held."""
     worker.until("no label is held", lambda: metrics(worker)["bwagent_labels_held"] == [({}, 0)])
     assert worker.labels(P) == SPEED | NEIGHBOR
 
 
 def ending_of(last: Object) -> int:
-    """The exit code of a Pod's container: 0 where it ended by itself, 137 where its time ran out
-    and it was killed.
+    """Return the exit code of a Pod's container: 0 if it ended by itself, 137 if it was killed at
+    its grace period's end.
     """
     (state,) = last["status"]["containerStatuses"]
     return int(state["state"]["terminated"]["exitCode"])
 
 
 def test_out_of_memory(settled: Worker) -> None:
-    """Killed at the manifest's own limit, the agent is started again and ready; the labels stay."""
+    """The agent is killed at the manifest's memory limit, started again and ready; the
+    labels stay.
+    """
     node, before = settled.timeline(), settled.state()
     container = settled.container()
     assert container.memory().limit == 192 * MEBI
@@ -131,15 +131,13 @@ def test_out_of_memory(settled: Worker) -> None:
 
 
 def restarted(worker: Worker, before: Object) -> bool:
-    """The same Pod's container is another one, and ready."""
+    """Return True if the same Pod's container is another one, and ready."""
     now = worker.state()
     return bool(now.get("ready")) and now["restartCount"] > before["restartCount"]
 
 
 def test_a_reboot(settled: Worker) -> None:
-    """Without power and with it again: the labels stay, and the annotation tells that they were
-    verified since.
-    """
+    """The labels stay over a power loss and a boot, and the annotation has a time after it."""
     settled.machine.power_off()
     settled.machine.forget_images()
     speak_of_another_boot(settled)
@@ -155,9 +153,7 @@ def test_a_reboot(settled: Worker) -> None:
 
 
 def speak_of_another_boot(worker: Worker) -> None:
-    """Have the Node say what the agent would have said in an earlier boot, under the agent's
-    name.
-    """
+    """Write the annotation of an earlier boot, under the agent's manager name."""
     metadata = worker.node()["metadata"]
     this = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     told = metadata["annotations"][OBSERVED]
@@ -193,7 +189,7 @@ def test_deletion(settled: Worker) -> None:
 
 
 def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A busy agent with every source and all its children never comes near the manifest's limit."""
+    """A busy agent with every source and all its children stays far below the manifest's limit."""
     require(stand_in_nvml.missing())
     shutil.copytree(
         repository / "sysfs_fixtures/gb200-nvl72/sys", worker.devices / "gb200", symlinks=True
@@ -224,9 +220,7 @@ def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[
 
 
 def has_worked(worker: Worker) -> bool:
-    """Half a dozen requests were made, and the ports asked for; each call gives a reason to do more
-    of it.
-    """
+    """Return True after half a dozen requests and SMP queries; each call causes more of them."""
     os.kill(worker.container().first(), signal.SIGHUP)
     told = metrics(worker)
     asked = {labels["reason"] for labels, _ in told.get("bwagent_neighbor_missing", [])}

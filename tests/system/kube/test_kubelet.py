@@ -1,5 +1,5 @@
-"""The overlays on a real machine: kubelet and containerd start the built image as the manifests say
-(worker.py).
+"""The overlays on a real machine: kubelet and containerd run the built image by the
+manifests (worker.py).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 NET_RAW = 1 << 13  # include/uapi/linux/capability.h
 FILTERED = "2"  # seccomp(2), SECCOMP_MODE_FILTER
-CONFINED = {"sysfs": 0, "lldp": NET_RAW}  # the others are privileged, and say so
+CONFINED = {"sysfs": 0, "lldp": NET_RAW}  # the others are privileged
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_overlay_labels_its_node(worker: Worker, overlay: str) -> None:
-    """With the overlay's privileges the agent sees what the overlay promises; with its token it
-    labels its Node.
+    """With the overlay's privileges the agent finds the devices that the overlay promises; with its
+    token it labels its Node.
     """
     prefix = worker.roll_out(overlay)
     expected = SPEED if overlay == "sysfs" else SPEED | NEIGHBOR
@@ -35,9 +35,7 @@ def test_overlay_labels_its_node(worker: Worker, overlay: str) -> None:
 
 
 def privileges(agent: int, capabilities: int | None) -> None:
-    """A confined agent has these capabilities, can gain no others, and its root is not its to
-    change.
-    """
+    """A confined agent has these capabilities, can gain no others, and a read-only root."""
     held = status(agent)
     assert root_is_read_only(agent)
     if capabilities is not None:
@@ -46,8 +44,8 @@ def privileges(agent: int, capabilities: int | None) -> None:
 
 
 def test_a_missing_privilege_is_named(worker: Worker) -> None:
-    """Asked for neighbours without NET_RAW, the agent labels what it can, and says what is
-    missing.
+    """With neighbors but without NET_RAW, the agent labels all else, and names the missing
+    capability.
     """
     prefix = worker.roll_out("sysfs", BWAGENT_RUN_SOURCE="rdma lldp")
     worker.until("it says what is missing", lambda: "CAP_NET_RAW" in worker.log())
@@ -55,7 +53,7 @@ def test_a_missing_privilege_is_named(worker: Worker) -> None:
 
 
 def test_who_has_labelled_nothing_is_not_ready(worker: Worker) -> None:
-    """Without an API server the agent lives, is well, says what it lacks, and is not ready."""
+    """Without an API server the agent runs, is healthy, logs the reason, and is not ready."""
     (nobody,) = free_ports(1)
     worker.roll_out("sysfs", KUBERNETES_SERVICE_PORT=str(nobody))
     worker.until("it says so", lambda: f"{nobody}" in worker.log() and worker.state()["started"])
@@ -66,7 +64,7 @@ def test_who_has_labelled_nothing_is_not_ready(worker: Worker) -> None:
 
 
 def events(worker: Worker) -> str:
-    """What the kubelet says of the agent's Pod."""
+    """Return the events of the agent's Pod."""
     about = f"fieldSelector=involvedObject.name={worker.pod()['metadata']['name']}"
     found = worker.cluster.request("GET", f"/api/v1/namespaces/bwagent/events?{about}").body[
         "items"

@@ -1,4 +1,6 @@
-"""What the manifests say in comments and names, held to what they do; no cluster is needed."""
+"""The comments, names and settings of the manifests, compared with their content; no
+cluster is needed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ every_file = pytest.mark.parametrize(
 
 @pytest.fixture(params=OVERLAYS)
 def overlay(request: pytest.FixtureRequest) -> str:
-    """Each overlay, as kubectl renders it."""
+    """Return each overlay, as kubectl renders it."""
     require(missing())
     return str(request.param)
 
@@ -43,7 +45,7 @@ def flags() -> set[str]:
 
 
 def has_reason(lines: list[str], number: int) -> bool:
-    """A comment stands in the line, above it, above the item that it belongs to, or in the item's
+    """Return True if a comment is in the line, above it, above its item, or in the item's
     first lines.
     """
     start = next((n for n in range(number, 0, -1) if lines[n].lstrip().startswith("- ")), number)
@@ -61,16 +63,14 @@ def test_grants_have_reasons(file: Path) -> None:
 
 @every_file
 def test_settings_are_flags(file: Path) -> None:
-    """Every BWAGENT_RUN_* variable is a flag of `bwagent run`: a typo would be a setting that
-    nobody reads.
-    """
+    """Every BWAGENT_RUN_* variable is a flag of `bwagent run`: a misspelt one would be ignored."""
     names = {name.lower() for name in re.findall(r"BWAGENT_RUN_([A-Z_]+)", file.read_text())}
     assert names <= flags()
 
 
 @every_file
 def test_yaml_is_strict(file: Path) -> None:
-    """Every file is YAML of the 120 columns that the code has, but for what cannot be folded."""
+    """Every file is YAML with lines of at most 120 columns, except lines that cannot be folded."""
     assert all(isinstance(document, dict) for document in yaml.safe_load_all(file.read_text()))
     assert all(len(line) <= 120 or "allowlist" in line for line in file.read_text().splitlines())
 
@@ -132,8 +132,8 @@ def test_least_privilege(name: str, added: dict[str, list[str]]) -> None:
 
 
 def test_every_overlay(overlay: str) -> None:
-    """No overlay writes to its own image, sees the host's processes, or keeps a token for longer
-    than an hour.
+    """No overlay writes to its own image, shares the host's PID namespace, or has a token for
+    longer than an hour.
     """
     spec = pod(overlay)["spec"]
     assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"]

@@ -1,4 +1,4 @@
-"""What a token of the agent can do, said by a real API server with the real manifests in it."""
+"""Permissions of the agent's token, on a real API server with the real manifests."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_rows_of_the_table(agent: Agent) -> None:
 
 
 def test_the_annotation(agent: Agent) -> None:
-    """The agent says when it observed, and takes it back."""
+    """The agent writes its annotation, and removes it."""
     assert agent.apply({"annotations": {f"{P}/observed": "{}"}}).status == 200
     assert agent.merge({"metadata": {"annotations": {f"{P}/observed": None}}}).status == 200
 
@@ -180,8 +180,8 @@ def test_a_large_node(installed: Cluster) -> None:
 @both_ways
 @pytest.mark.parametrize("key", FOREIGN)
 def test_foreign_keys(mighty: Agent, key: str, label: Callable[..., Answer]) -> None:
-    """A label of the site, of Kubernetes or of anybody else is refused, and the refusal names
-    it.
+    """A label of the site, of Kubernetes or of another manager is refused, and the refusal
+    names it.
     """
     answer = label(mighty, key, "9")
     assert denied(answer)
@@ -200,19 +200,19 @@ def test_one_foreign_key_among_own(mighty: Agent) -> None:
 
 @pytest.mark.parametrize("key", FOREIGN_ANNOTATIONS)
 def test_foreign_annotations(mighty: Agent, key: str) -> None:
-    """Of the annotations there is one that the agent may write."""
+    """The agent may write one annotation only."""
     assert denied(mighty.apply({"annotations": {key: "mine"}}))
     assert denied(mighty.merge({"metadata": {"annotations": {key: "mine"}}}))
 
 
 @pytest.mark.parametrize("operation", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_elsewhere(mighty: Agent, operation: dict[str, Any]) -> None:
-    """Spec, status, taints, owners, finalizers and what others wrote stay as they are."""
+    """Spec, status, taints, owners, finalizers and other managers' fields stay as they are."""
     assert denied(mighty.edit(operation))
 
 
 def test_elsewhere_by_apply(mighty: Agent) -> None:
-    """Server-side apply with force takes nothing that belongs to others."""
+    """Server-side apply with force takes no field of another manager."""
     assert denied(mighty.apply({}, spec={"unschedulable": True}))
     assert denied(mighty.apply({}, spec={"taints": [{"key": "mine", "effect": "NoExecute"}]}))
     assert denied(mighty.apply({"finalizers": ["example.com/mine"]}))
@@ -230,7 +230,7 @@ def test_status(mighty: Agent) -> None:
 
 
 def test_update(mighty: Agent) -> None:
-    """PUT is held to the same rules as PATCH."""
+    """PUT is bound by the same rules as PATCH."""
     node = mighty.cluster.request("GET", mighty.path).body
     node["metadata"]["labels"][f"{P}/flavor"] = "roce"
     assert mighty.cluster.request("PUT", mighty.path, node, token=mighty.token).status == 200
@@ -240,7 +240,7 @@ def test_update(mighty: Agent) -> None:
 
 
 def test_create_and_delete(mighty: Agent) -> None:
-    """No Node is made or removed, not even the agent's own."""
+    """No Node is created or deleted, not even the agent's own."""
     ask = mighty.cluster.request
     assert denied(ask("POST", "/api/v1/nodes", {"metadata": {"name": "new"}}, token=mighty.token))
     assert denied(replace(mighty, node="new").apply({"labels": {f"{P}/flavor": "roce"}}))
@@ -257,8 +257,8 @@ def test_proxy(mighty: Agent) -> None:
 
 @both_ways
 def test_another_node(mighty: Agent, label: Callable[..., Answer]) -> None:
-    """A token is good for the Node that its Pod runs on, and the refusal of another says which that
-    is.
+    """A token is valid for the Node that its Pod runs on, and a refusal for another one
+    names that Node.
     """
     answer = label(replace(mighty, node=a_node(mighty.cluster)), f"{P}/flavor")
     assert denied(answer)
@@ -274,7 +274,7 @@ def test_a_token_without_a_node(mighty: Agent) -> None:
 
 
 def test_everybody_else(mighty: Agent) -> None:
-    """The policy is no business of administrators and kubelets."""
+    """The policy does not apply to administrators and kubelets."""
     kubectl = mighty.cluster.kubectl
     kubectl("taint", "node", mighty.node, "maintenance=1:NoSchedule")
     kubectl("label", "node", mighty.node, f"{P}/fabric=1")
@@ -308,15 +308,15 @@ def test_role(agent: Agent) -> None:
 
 
 def tokens(agent: Agent) -> tuple[str, str]:
-    """Return the agent's token, and that of an account that nobody gave anything."""
+    """Return the agent's token, and that of an account without any permission."""
     nobody = f"nobody-{agent.node}"
     agent.cluster.kubectl("-n", "bwagent", "create", "serviceaccount", nobody)
     return agent.token, agent.cluster.token_for_pod_on(None, nobody, "bwagent")
 
 
 def test_labels_of_a_tenants_own(tenant: Cluster) -> None:
-    """What an overlay names its labels is what its policy allows, and the provider's are foreign to
-    it.
+    """The policy of an overlay with its own label names allows those, and refuses the
+    provider's.
     """
     mighty = an_agent(tenant, "mighty")
     assert merge_label(mighty, "backend.example.com/flavor").status == 200

@@ -31,7 +31,9 @@ def two() -> Entries:
 
 
 def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
-    """Down, up, and the site's own labels stay; SIGTERM ends it at once and changes nothing."""
+    """A link goes down and up, and the site's own labels stay; SIGTERM ends the agent at once and
+    changes nothing.
+    """
     cluster.node("run-follows", labels={f"{P}/speed.expected": "800G"})
     with Agent(cluster, tmp_path, "run-follows", two) as agent:
         agent.speaks("800G")
@@ -50,7 +52,7 @@ def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entr
 
 
 def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
-    """Killed with -9 and started again: the Node is not even written to."""
+    """Killed with -9 and started again, the agent does not write to the Node."""
     cluster.node("run-restart")
     with Agent(cluster, tmp_path, "run-restart", two) as agent:
         agent.speaks("800G")
@@ -68,7 +70,7 @@ def test_a_driver_that_reloads_is_held_and_then_not(
     cluster: Cluster, tmp_path: Path, two: Entries
 ) -> None:
     """The device is gone, its function is on the bus: the speed stays for `--hold`; without the
-    function it goes.
+    function it is removed.
     """
     cluster.node("run-reload")
     with Agent(cluster, tmp_path, "run-reload", two, "--hold", "4") as agent:
@@ -91,7 +93,7 @@ def test_a_driver_that_reloads_is_held_and_then_not(
 def test_a_device_that_comes_back_in_time_was_never_gone(
     cluster: Cluster, tmp_path: Path, two: Entries
 ) -> None:
-    """Nothing is written in between; a rename changes the names in one go."""
+    """The Node is not written to in between; a rename changes all names in one request."""
     cluster.node("run-back")
     with Agent(cluster, tmp_path, "run-back", two) as agent:
         agent.speaks("800G")
@@ -113,7 +115,7 @@ def test_a_device_that_comes_back_in_time_was_never_gone(
 
 
 def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
-    """What somebody changed or removed is put right without any event."""
+    """A label that another manager changed or removed is restored without any event."""
     cluster.node("run-drift")
     with Agent(cluster, tmp_path, "run-drift", two, "--resync", "2") as agent:
         agent.speaks("800G")
@@ -126,7 +128,7 @@ def test_drift_is_repaired_by_the_resync(cluster: Cluster, tmp_path: Path, two: 
 
 
 def test_a_dry_run_says_what_it_would_do(cluster: Cluster, tmp_path: Path, two: Entries) -> None:
-    """Lines in the log, nothing on the Node."""
+    """Changes are logged, and the Node stays as it is."""
     cluster.node("run-dry")
     with Agent(cluster, tmp_path, "run-dry", two, "--dry-run", "--log-format", "json") as agent:
         agent.until(lambda: f"{P}/speed.current" in agent.log.read_text())
@@ -143,7 +145,7 @@ def test_a_dry_run_says_what_it_would_do(cluster: Cluster, tmp_path: Path, two: 
 def test_a_node_that_is_made_anew_is_labelled_anew(
     cluster: Cluster, tmp_path: Path, two: Entries
 ) -> None:
-    """The request for the old one fails, the Node is looked at, and then it is right."""
+    """The request for the old Node fails, the new one is read, and then it is right."""
     cluster.node("run-anew")
     with Agent(cluster, tmp_path, "run-anew", two) as agent:
         agent.speaks("800G")
@@ -157,7 +159,9 @@ def test_a_node_that_is_made_anew_is_labelled_anew(
 def test_an_api_server_that_is_away_is_waited_for(
     cluster: Cluster, tmp_path: Path, two: Entries
 ) -> None:
-    """Stopped, so that nothing answers: what changed meanwhile is told when it is back."""
+    """The API server is stopped, so that connections hang: changes meanwhile are applied
+    when it is back.
+    """
     cluster.node("run-away")
     with Agent(cluster, tmp_path, "run-away", two) as agent:
         agent.speaks("800G")
@@ -176,10 +180,14 @@ def test_an_api_server_that_is_away_is_waited_for(
 
 
 def test_what_a_pod_has_taken_comes_back_with_it(cluster: Cluster, tmp_path: Path) -> None:
-    """A RoCE device without its netdev keeps what it had."""
+    """A RoCE device without its netdev keeps its labels.
+
+    The backend is named, since the routes are not those of the tree's netdevs.
+    """
     cluster.node("run-lent")
+    named = ("--backend-device", "mlx5_0")
     tree = hca("mlx5_0", A, "Ethernet", {1: "eth9"}) | netdev("eth9", A)
-    with Agent(cluster, tmp_path, "run-lent", tree, "--hold", "1") as agent:
+    with Agent(cluster, tmp_path, "run-lent", tree, "--hold", "1", *named) as agent:
         agent.speaks("400G")
         remove(tmp_path, f"{NET}/eth9", f"{HOME}/{A}/net")
         agent.process.send_signal(signal.SIGHUP)
@@ -188,7 +196,7 @@ def test_what_a_pod_has_taken_comes_back_with_it(cluster: Cluster, tmp_path: Pat
 
 
 def test_every_wrong_setting_is_told_at_once() -> None:
-    """Flags, values and variables, in one line, with exit code 2."""
+    """Wrong flags, values and variables are reported in one line, with exit code 2."""
     wrong = {
         "BWAGENT_RUN_HOLDD": "1",
         "BWAGENT_RUN_RESYNC": "soon",

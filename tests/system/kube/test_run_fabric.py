@@ -1,8 +1,8 @@
-"""`bwagent run` on a host of an InfiniBand fabric that ibsim plays, from SMPs to the labels of a
-real Node.
+"""`bwagent run` on a host of an InfiniBand fabric that ibsim simulates, from SMPs to the labels of
+a real Node.
 
-ibsim gives the host a umad device and the wire behind it. What a kernel says of the HCA is laid out
-as files: the state of its port follows what a test does to the cable, as that of a real port would.
+ibsim gives the host a umad device and the wire behind it. The HCA's sysfs is laid out as files: the
+state of its port follows the test's cable changes, as that of a real port would.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Hca 1 "host"
 
 @pytest.fixture
 def fabric(tmp_path: Path) -> Iterator[Fabric]:
-    """Two leaves, and a host on the first; no subnet manager runs in it."""
+    """Start a fabric of two leaves, with a host on the first; no subnet manager runs in it."""
     require(missing())
     with Fabric(LEAVES, tmp_path) as fabric:
         yield fabric
@@ -48,7 +48,7 @@ def fabric(tmp_path: Path) -> Iterator[Fabric]:
 
 @contextmanager
 def on(fabric: Fabric, cluster: Cluster, folder: Path, node: str, *flags: str) -> Iterator[Agent]:
-    """The agent on that host, its first labels written."""
+    """Start the agent on that host, and wait for its first labels."""
     cluster.node(node)
     with Agent(cluster, folder, node, HCA, *flags, under=fabric.under("host")) as agent:
         connected(agent, "leaf1", "1")
@@ -56,37 +56,35 @@ def on(fabric: Fabric, cluster: Cluster, folder: Path, node: str, *flags: str) -
 
 
 def connected(agent: Agent, device: str, port: str) -> None:
-    """Wait until the labels say so."""
+    """Wait until the labels have this neighbor."""
     agent.until(lambda: agent.neighbors("ibsim0") == {"device": device, "port-id": port})
 
 
 def missing_word(agent: Agent) -> list[str]:
-    """Why there is no neighbour, by the metrics."""
+    """Return the reason for the missing neighbor, by the metrics."""
     return agent.metrics().holds("bwagent_neighbor_missing", "reason", **PORT)
 
 
 def held(agent: Agent) -> float | None:
-    """How many labels are held, by the metrics."""
+    """Return the number of held labels, by the metrics."""
     return agent.metrics().value("bwagent_labels_held")
 
 
 def source(agent: Agent) -> float | None:
-    """Whether the fabric could be asked, by the metrics."""
+    """Return the state of the InfiniBand source, by the metrics."""
     return agent.metrics().value("bwagent_source_success", source="ib")
 
 
 def asked_again(agent: Agent) -> int:
-    """Have it look, and wait for the helper that asks the switch (not before 5 s after the last);
-    its process.
-    """
+    """Cause a query, and wait for its helper (not before 5 s after the last); return its PID."""
     agent.look()
     agent.until(lambda: agent.helpers("smp"))
     return agent.helpers("smp")[0]
 
 
 def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """The helper that asks dies, the link goes down, and a port of another switch has the cable:
-    labels and metrics.
+    """The helper is killed, the link goes down, and a port of another switch has the cable: labels
+    and metrics.
     """
     with on(fabric, cluster, tmp_path, "fabric-moved") as agent:
         fabric.stop()
@@ -127,8 +125,8 @@ def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path)
 
 
 def test_a_switch_that_keeps_silent(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """One that drops every request has its labels held, and then not; it is asked when there is a
-    reason.
+    """A switch that drops every request has its labels held until the hold ends; an event
+    causes a query.
     """
     with on(fabric, cluster, tmp_path, "fabric-silent", "--hold", "3") as agent:
         fabric.console('Error "leaf1" 100')
@@ -145,8 +143,8 @@ def test_a_switch_that_keeps_silent(fabric: Fabric, cluster: Cluster, tmp_path: 
 
 @long
 def test_a_helper_that_hangs(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
-    """It is killed at its deadline, and asked for again; nothing is lost, and the loop turns all
-    the time.
+    """The helper is killed at its deadline, and another is started; no label is lost, and the loop
+    runs all the time.
     """
     with on(fabric, cluster, tmp_path, "fabric-hangs") as agent:
         fabric.stop()

@@ -1,4 +1,4 @@
-"""`bwagent run` on a RoCE node, each port of which has a story of its own
+"""`bwagent run` on a RoCE node, each port of which belongs to one test
 (tests/support/kube/rack.py).
 """
 
@@ -21,7 +21,7 @@ MAY_GROW = 8 << 20  # bytes of resident memory; a flood of these cost one MiB
 
 
 def test_metrics_come_with_their_address(rack: Rack) -> None:
-    """The node's address was not up at the start: the agent worked meanwhile, said so once, and
+    """The node's address was missing at the start: the agent worked meanwhile, logged it once, and
     serves now.
     """
     assert rack.agent.log.read_text().count(f"cannot serve metrics on {ADDRESS} port") == 1
@@ -32,13 +32,13 @@ def test_metrics_come_with_their_address(rack: Rack) -> None:
 
 
 def test_a_cable_that_is_moved(rack: Rack) -> None:
-    """The other leaf speaks on the port: two of its frames, and it is the neighbour."""
+    """The other leaf sends on the port: after two of its frames it is the neighbor."""
     rack.until(MOVED, "leaf1", f"swp{MOVED}")
 
 
 def test_a_netdev_that_is_made_anew(rack: Rack) -> None:
-    """Deleted, it leaves its labels as a lent one does; made again, its frames are heard on the new
-    index.
+    """A deleted netdev keeps its labels like a lent one; created again, its frames arrive on the
+    new index.
     """
     [leaf1, *_] = rack.leaves
     rack.node.ip("link", "delete", f"eth{REBUILT}")
@@ -52,10 +52,10 @@ def test_a_netdev_that_is_made_anew(rack: Rack) -> None:
 
 
 def test_a_hostile_neighbour(rack: Rack) -> None:
-    """Thousands of chassis, full of what breaks logs and parsers: the label stays true, memory,
-    series and log bounded.
+    """Frames of thousands of chassis with text that breaks logs and parsers: the label stays right;
+    memory, series and log are bounded.
 
-    Meanwhile the leaf is renamed, and all of its ports say so.
+    Meanwhile the leaf is renamed, and the labels of all of its ports change.
     """
     [leaf1, *_] = rack.leaves
     agent, interface = rack.agent, f"mlx5_{FLOODED}"
@@ -89,7 +89,7 @@ def test_a_hostile_neighbour(rack: Rack) -> None:
 
 
 def hostile(number: int) -> bytes:
-    """A frame of a neighbour that nobody has heard of, as long as may be, or cut short."""
+    """Return a frame of an unknown neighbor, as long as possible, or truncated."""
     source = f"02ff{number:08x}"
     name = f"evil-{number}\n\x1b[31m\u202e".encode() + b"\0\xff" * 100
     lldpdu = (

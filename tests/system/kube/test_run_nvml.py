@@ -1,5 +1,5 @@
-"""`bwagent run` beside GPUs that a stand-in libnvidia-ml plays: the accelerator label through a
-machine's life.
+"""`bwagent run` beside GPUs of a stand-in libnvidia-ml: the accelerator label over a
+machine's life cycle.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ IN_PROGRESS, COMPLETED = 2, 3
 
 
 class Driver:
-    """What is installed: a library, and what it will say; each is replaced in one go, as packages
-    do it.
-    """
+    """The installed library and its answers; each is replaced atomically, as packages do."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -49,21 +47,21 @@ class Driver:
         self.environment = {"STAND_IN_NVML": str(self._plan)}
 
     def says(self, plan: str) -> None:
-        """The next look finds this."""
+        """Set the answer of the next query."""
         self._put(self._plan, plan)
 
     def install(self, *without: str) -> None:
-        """A version of the library that lacks these functions."""
+        """Install a version of the library that lacks these functions."""
         Path(stand_in_nvml.build(self._folder / "new", *without)).replace(self.soname)
 
     def lead_to(self, place: Path) -> None:
-        """The library is a link to this place."""
+        """Replace the library by a link to this path."""
         new = self._folder / "link"
         new.symlink_to(place)
         new.replace(self.soname)
 
     def remove(self) -> None:
-        """No library any more."""
+        """Remove the library."""
         self.soname.unlink()
 
     @staticmethod
@@ -75,7 +73,7 @@ class Driver:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    """Nothing is installed yet."""
+    """Provide a machine without a driver."""
     require(stand_in_nvml.missing())
     return Driver(tmp_path_factory.mktemp("nvml") / "driver")
 
@@ -84,7 +82,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
 def agent(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, driver: Driver
 ) -> Iterator[Agent]:
-    """The agent on a node with a GPU on its bus; each test brings the driver that it wants."""
+    """The agent on a node with a GPU on its bus; each test installs its own driver."""
     cluster.node("tray")
     flags = ("--nvml-library", str(driver.soname))
     folder = tmp_path_factory.mktemp("tray")
@@ -93,19 +91,19 @@ def agent(
 
 
 def domain(agent: Agent, value: str | None) -> None:
-    """Wait until the Node says so, and hold the metrics to it."""
+    """Wait until the Node has this domain, and check the metrics."""
     agent.until(lambda: agent.accelerator() == value)
     assert agent.metrics().holds("bwagent_accelerator_info", "domain") == ([value] if value else [])
 
 
 def reason(agent: Agent, word: str) -> None:
-    """Wait until the metrics say why there is no domain."""
+    """Wait until the metrics have this reason for a missing domain."""
     agent.until(lambda: agent.metrics().holds("bwagent_accelerator_missing", "reason") == [word])
 
 
 def test_the_life_of_a_tray(driver: Driver, agent: Agent) -> None:
     """No driver, registering, registered, moved, registering again, a driver of another version,
-    unwell, well.
+    unhealthy, healthy.
     """
     reason(agent, "failed")
     agent.speaks("0G")
@@ -134,8 +132,8 @@ def test_the_life_of_a_tray(driver: Driver, agent: Agent) -> None:
 
 
 def test_what_goes_wrong_changes_nothing(driver: Driver, agent: Agent) -> None:
-    """The library crashes, is gone, and hangs until somebody kills the helper: the Node is not even
-    written to.
+    """The library crashes, is missing, and hangs until its helper is killed: the Node is
+    not written to.
     """
     driver.says(tray())
     driver.install()
@@ -159,9 +157,7 @@ def test_what_goes_wrong_changes_nothing(driver: Driver, agent: Agent) -> None:
 
 
 def hanging(agent: Agent) -> int:
-    """Wait for a fork that asks, see that it stays the only one though there are reasons to look;
-    its process.
-    """
+    """Wait for a fork that queries, check that events start no second one; return its PID."""
     agent.until(lambda: agent.forks("nvml"))
     found = agent.forks("nvml")
     agent.look()
@@ -172,8 +168,8 @@ def hanging(agent: Agent) -> int:
 
 @long
 def test_a_helper_that_cannot_be_killed(driver: Driver, agent: Agent, tmp_path: Path) -> None:
-    """Its library is on a filesystem that never answers: no second one while it is stuck, and then
-    all is well.
+    """Its library is on a filesystem that never answers: no second one starts while it is stuck;
+    afterwards the label is right.
     """
     require(dead_filesystem.missing())
     driver.says(tray())

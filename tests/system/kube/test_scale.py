@@ -1,4 +1,4 @@
-"""Many agents and one API server: what it is asked, and that every label is right in the end
+"""Many agents and one API server: its load, and every label right in the end
 (benchmarks/scale.py).
 """
 
@@ -43,14 +43,14 @@ SPEED = "backend.coreweave.cloud/speed.current"
 
 
 class Stage:
-    """An API server, and who asks it."""
+    """An API server and its agents."""
 
     def __init__(self, cluster: Cluster, fleet: Fleet, wire: Wire, agents: list[Agent]) -> None:
         self.cluster, self.fleet, self.wire, self.agents = cluster, fleet, wire, agents
 
     def until_right(self) -> Counter[str]:
-        """Let time pass until every Node is right; the requests since the last time, by what came
-        of them.
+        """Let time pass until every Node is right; return the requests since the last call,
+        by result.
         """
         self.fleet.run_until_right(LIMIT)
         assert self.fleet.wrong == set()
@@ -63,8 +63,8 @@ class Stage:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """The API server answers nobody within the block; time flies there, and goes on a little
-        slower.
+        """Stop the API server within the block; time runs fast there, and somewhat slower
+        afterwards.
         """
         os.kill(self.cluster.server.pid, signal.SIGSTOP)
         try:
@@ -77,7 +77,7 @@ class Stage:
             os.kill(self.cluster.server.pid, signal.SIGCONT)
 
     def on_the_nodes(self) -> Counter[frozenset[tuple[str, str]]]:
-        """What the API server says: sets of the agent's labels, and how many Nodes have them."""
+        """Return the sets of the agents' labels on the API server, and how many Nodes have each."""
         items = self.cluster.request("GET", "/api/v1/nodes?labelSelector=scale").body["items"]
         return Counter(
             frozenset(label for label in item["metadata"]["labels"].items() if label[0] in labels())
@@ -87,7 +87,7 @@ class Stage:
 
 @pytest.fixture
 def stage(installed: Cluster) -> Iterator[Stage]:
-    """So many agents that have just started."""
+    """Start so many agents."""
     clock = Clock()
     members = populate(installed, COUNT, "scale")
     wire = Wire(installed.url, installed.ca, clock)
@@ -97,7 +97,7 @@ def stage(installed: Cluster) -> Iterator[Stage]:
 
 
 def without_a_rail(agent: Agent) -> dict[str, str]:
-    """The labels of a node with a port down."""
+    """Return the labels of a node with a port down."""
     seen = {key: value for key, value in agent.whole.items() if ".ibp3." not in key}
     return seen | {SPEED: "2800G"}
 
@@ -134,7 +134,7 @@ def test_many_agents_are_hardly_felt_and_right_in_the_end(stage: Stage) -> None:
 
 
 class Recorder(BaseHTTPRequestHandler):
-    """Writes down what it is asked, and is busy."""
+    """An API server that records its requests, and answers 429."""
 
     asked: ClassVar[list[tuple[object, ...]]] = []
 
@@ -173,7 +173,7 @@ def recorder() -> Iterator[HTTPServer]:
 def test_the_requests_are_the_childs(
     recorder: HTTPServer, tmp_path: Path, operation: dict[str, Any]
 ) -> None:
-    """The stand-in for the agent's child sends the same request and reads the same reply."""
+    """The stand-in for the agent's child sends the same request and returns the same reply."""
     url = f"http://127.0.0.1:{recorder.server_port}"
     config = {
         "apiVersion": "v1",

@@ -1,5 +1,5 @@
-"""Where Pods go: the agent's own, past taints, and other people's, by the labels that the agent
-wrote.
+"""Scheduling of Pods: the agent's own, in spite of taints, and other Pods, by the agent's
+labels.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BROKEN = ("site.example/broken", "NoSchedule")
 
 @pytest.fixture(scope="module")
 def cloud() -> Iterator[Cluster]:
-    """A cluster that places Pods, with the overlay for CoreWeave applied, and its taints on Nodes
+    """Start a cluster with a scheduler, the overlay for CoreWeave, and its taints on Nodes
     of their own.
     """
     require(missing(*PROGRAMS))
@@ -52,9 +52,7 @@ def cloud() -> Iterator[Cluster]:
 
 
 def intolerant() -> Object:
-    """The overlay's DaemonSet without its tolerations, and without the port that only one of both
-    can have.
-    """
+    """Return the overlay's DaemonSet without its tolerations and without the host port."""
     made = the("DaemonSet", "coreweave")
     labels = {"app.kubernetes.io/name": "intolerant"}
     pod = {
@@ -71,9 +69,7 @@ def intolerant() -> Object:
 
 
 def placed(cluster: Cluster, daemon_set: str) -> set[str]:
-    """The Nodes of a DaemonSet's Pods, once it has a Pod for every Node that it wants, and each has
-    its Node.
-    """
+    """Return the Nodes of a DaemonSet's Pods, once each desired Pod has its Node."""
     pods = eventually(
         cluster, f"the Pods of {daemon_set} are placed", lambda: _settled(cluster, daemon_set)
     )
@@ -94,15 +90,15 @@ def _settled(cluster: Cluster, daemon_set: str) -> list[Object]:
 
 
 def test_the_agent_tolerates_the_clouds_taints(cloud: Cluster) -> None:
-    """The agent's Pods are on every GPU Node, whatever the cloud tainted it with, and on no
-    other.
+    """The agent's Pods are on every GPU Node with any of the cloud's taints, and on no
+    other Node.
     """
     assert placed(cloud, "bwagent") == {*TAINTS, "everything"}
 
 
 def test_without_tolerations_taints_keep_it_off(cloud: Cluster) -> None:
-    """The same DaemonSet without tolerations gets the Node with `is_gpu` only: that one forbids
-    nothing.
+    """The same DaemonSet without tolerations gets the Node with `is_gpu` only, whose taint
+    is soft.
     """
     cloud.create("/apis/apps/v1/namespaces/bwagent/daemonsets", intolerant())
     assert placed(cloud, "intolerant") == {"gpu"}
@@ -110,7 +106,7 @@ def test_without_tolerations_taints_keep_it_off(cloud: Cluster) -> None:
 
 def test_affinity_finds_what_the_agent_labelled(cloud: Cluster) -> None:
     """The example's Pod stays Pending while no Node fits, and goes to the one that a real probe
-    labelled 3200G.
+    labeled 3200G.
     """
     for name, site in {"slow": SITE, "fast": SITE, "elsewhere": None}.items():
         ready_node(cloud, name, labels=site)
@@ -128,7 +124,7 @@ def test_affinity_finds_what_the_agent_labelled(cloud: Cluster) -> None:
 
 
 def submit(cluster: Cluster) -> str:
-    """Create the Pod of examples/affinity.yaml; its name."""
+    """Create the Pod of examples/affinity.yaml; return its name."""
     account = "/api/v1/namespaces/default/serviceaccounts/default"
     eventually(
         cluster, "the account is there", lambda: cluster.request("GET", account).status == 200
@@ -142,7 +138,7 @@ def pod(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def refusal(cluster: Cluster, name: str) -> str | None:
-    """Why the scheduler found no Node for a Pod; None before it tried."""
+    """Return the scheduler's reason for not placing a Pod; None before its first attempt."""
     status = pod(cluster, name)["status"]
     assert status["phase"] == "Pending"
     return next(
@@ -156,7 +152,7 @@ def refusal(cluster: Cluster, name: str) -> str | None:
 
 
 def probe(cluster: Cluster, node: str, machine: str) -> None:
-    """Label a Node with what the agent sees of one of the machines."""
+    """Label a Node with the agent's labels for one of the machines."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""The timeline that the tests of the DaemonSet are judged by."""
+"""The timeline used by the tests of the DaemonSet."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NODES = "/api/v1/nodes"
 
 
 def test_what_was_undone_has_happened(cluster: Cluster) -> None:
-    """A label that went and came back is told twice; other changes, other Nodes and the time before
-    are not told.
+    """A label that was removed and restored appears as two changes; other changes, Nodes and
+    earlier times do not appear.
     """
     for name in ("timeline", "timeline-other"):
         cluster.node(name, labels={"a": "1"})
@@ -29,7 +29,7 @@ def test_what_was_undone_has_happened(cluster: Cluster) -> None:
 
 
 def test_the_last_words_of_what_is_gone(cluster: Cluster) -> None:
-    """An object that was deleted has a history, too, and its end is the last of it."""
+    """A deleted object has a history, too, which ends with its last version."""
     cluster.node("timeline-gone", labels={"a": "1"})
     timeline = Timeline(cluster, NODES, "timeline-gone")
     cluster.request(

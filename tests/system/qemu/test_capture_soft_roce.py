@@ -1,6 +1,4 @@
-"""A capture made on a real kernel and replayed elsewhere, and the machine folder that was made
-so.
-"""
+"""A capture made on a real kernel and replayed on this host, and the machine folder made by it."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ IN_THE_REPO = REPO / "sysfs_fixtures" / "soft-roce"
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Boot once and capture; the folder with what that boot left."""
+    """Boot once and capture; return the folder with the capture and the probe's report."""
     require(missing())
     folder = tmp_path_factory.mktemp("node")
     assert "Traceback" not in capture(folder).output
@@ -57,7 +55,7 @@ def test_meta_tells_the_truth(fresh: Path) -> None:
 
 
 def test_machine_in_the_repo_is_a_capture(fresh: Path) -> None:
-    """The folder still is what the kernel says; if not, `python -m
+    """The folder matches the kernel's files; if not, `python -m
     tests.support.qemu.capture_soft_roce` renews it.
     """
     now, then = probe(fresh / "captured"), probe(IN_THE_REPO)
@@ -65,14 +63,14 @@ def test_machine_in_the_repo_is_a_capture(fresh: Path) -> None:
 
 
 def test_machine_in_the_repo_names_its_boot() -> None:
-    """The notes beside the tree are of the same boot as the tree, and no hand has touched them."""
+    """The notes beside the tree are of the same boot as the tree, and were not edited by hand."""
     told = meta(IN_THE_REPO)
     assert told["agent"]
     assert told["boot_id"] == (IN_THE_REPO / "proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def test_renewed_folder_keeps_what_people_wrote(tmp_path: Path) -> None:
-    """README.md and expected.labels stay; of the old capture nothing does."""
+    """README.md and expected.labels stay; all else of the old capture is replaced."""
     _write(
         tmp_path / "machine", "README.md", "expected.labels", "meta.json", "sys/gone", by="a person"
     )

@@ -1,4 +1,4 @@
-"""The emulated machine, checked over as few boots as will do: each takes about four seconds."""
+"""The emulated machine, tested with as few boots as possible: each takes about four seconds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ exit 7
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """What one boot left to look at."""
+    """The results of one boot."""
 
     result: Result
     work_dir: Path
@@ -79,7 +79,7 @@ class Tour:
         return (self.work_dir / name).read_text()
 
     def states(self, name: str) -> dict[str, str]:
-        """Return the device's name and its port's state, from what grep -H said."""
+        """Return the device's name and its port's state, from the output of grep -H."""
         lines = (line.split(":", 1) for line in self.read(name).splitlines())
         return {Path(file).parts[4]: state for file, state in lines}
 
@@ -89,13 +89,13 @@ class Tour:
 
 @pytest.fixture(scope="module")
 def parts() -> None:
-    """Skip what boots a machine where none can boot."""
+    """Skip tests that boot a machine where none can boot."""
     require(missing())
 
 
 @pytest.fixture(scope="module")
 def tour(parts: None, tmp_path_factory: pytest.TempPathFactory) -> Tour:  # noqa: ARG001
-    """Boot once and do all that needs no boot of its own."""
+    """Boot once and run all steps that need no boot of their own."""
     work_dir, elsewhere = (
         tmp_path_factory.mktemp("tour"),
         tmp_path_factory.mktemp("elsewhere") / "file",
@@ -115,7 +115,7 @@ def tour(parts: None, tmp_path_factory: pytest.TempPathFactory) -> Tour:  # noqa
 
 
 def test_soft_roce_devices_on_a_veth_pair_are_active(tour: Tour) -> None:
-    """Two rxe devices show up in sysfs, ACTIVE, and rdma says the same of the same netdevs."""
+    """Two rxe devices are in sysfs, ACTIVE, and rdma reports the same for the same netdevs."""
     assert tour.states("up.states") == {"rxe0": "4: ACTIVE", "rxe1": "4: ACTIVE"}
     links = tour.links("up.json")
     assert {name: (link["state"], link["netdev"]) for name, link in links.items()} == {
@@ -131,7 +131,7 @@ def test_link_down_is_a_port_down(tour: Tour) -> None:
 
 
 def test_driver_can_be_removed_and_loaded_again(tour: Tour) -> None:
-    """The devices go with their module, as in a driver upgrade, and new ones come with it."""
+    """The devices are removed with their module, as in a driver upgrade, and come back with it."""
     assert tour.read("removed.txt") == ""
     assert tour.read("reloaded.txt") == "rxe2\n"
     assert "umad0\n" in tour.read("umad.txt")
@@ -143,8 +143,8 @@ def test_link_types_load_themselves(tour: Tour) -> None:
 
 
 def test_python_of_the_virtualenv_runs_inside(tour: Tour) -> None:
-    """The interpreter and its packages are where they are outside; the environment is only what was
-    handed in.
+    """The interpreter and its packages are at the same paths as outside; the environment is only
+    what was passed.
     """
     prefix, environment = tour.read("python.txt").split(" ", 1)
     assert prefix == sys.prefix
@@ -153,19 +153,19 @@ def test_python_of_the_virtualenv_runs_inside(tour: Tour) -> None:
 
 
 def test_host_loopback_is_within_reach(tour: Tour) -> None:
-    """With USER_NETWORK a script can talk to a server that the test runs."""
+    """With USER_NETWORK a script can connect to a server that the test runs."""
     assert tour.received == b"from inside"
 
 
 def test_host_is_not_written_outside_the_work_dir(tour: Tour) -> None:
-    """The script could write and read back, but nothing of it is on the host."""
+    """The script can write and read back, and nothing of it is on the host."""
     assert tour.result.output == "written\nand to standard error\n"
     assert not tour.elsewhere.exists()
 
 
 @pytest.mark.usefixtures("parts")
 def test_script_that_outlasts_its_limit(tmp_path: Path) -> None:
-    """The error has what the script said last, and the machine is gone."""
+    """The error has the script's last output, and the machine is gone."""
     with pytest.raises(MachineError, match=r"(?s)outlasted its 3 s.*so far so good"):
         Machine(tmp_path).run("echo so far so good; sleep 1000", timeout=3)
     assert not _processes_in(tmp_path)
@@ -173,9 +173,7 @@ def test_script_that_outlasts_its_limit(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("parts")
 def test_kernel_panic(tmp_path: Path) -> None:
-    """A machine that goes down under its script is no result, and the error has the kernel's
-    words.
-    """
+    """A machine that crashes under its script raises an error with the kernel's message."""
     with pytest.raises(
         MachineError, match=r"(?s)went down under its script.*Kernel panic - not syncing: sysrq"
     ):
@@ -185,7 +183,9 @@ def test_kernel_panic(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("parts")
 def test_boot_that_hangs(tmp_path: Path) -> None:
-    """A machine that does not come to its script in time is told from a script that takes long."""
+    """A machine that does not start its script in time has another error than a script that takes
+    too long.
+    """
     with pytest.raises(MachineError, match=r"did not boot within 0\.1 s"):
         Machine(tmp_path, boot_limit=0.1).run("true")
     assert not _processes_in(tmp_path)
@@ -193,7 +193,7 @@ def test_boot_that_hangs(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("parts")
 def test_machine_that_qemu_refuses(tmp_path: Path) -> None:
-    """What QEMU says about its arguments is in the error."""
+    """The error has QEMU's message about its arguments."""
     with pytest.raises(MachineError, match=r"(?s)went down as it booted.*no-such-device"):
         Machine(tmp_path, devices=("-device", "no-such-device")).run("true")
 
@@ -210,7 +210,7 @@ def test_dependencies_are_found_under_either_spelling() -> None:
 
 @pytest.mark.usefixtures("parts")
 def test_missing_kernel_is_said_in_words(tmp_path: Path) -> None:
-    """The reason to skip says what to run."""
+    """The reason to skip names the command that installs the kernel."""
     assert "fetch_kernel.sh" in (missing(cache=tmp_path) or "")
 
 

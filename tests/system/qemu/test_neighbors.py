@@ -1,7 +1,8 @@
-"""`probe` and `capture` on a node with real RDMA devices and real switches: one boot, the tour of
+"""`probe` and `capture` on a node with real RDMA devices and real switches: one boot, the steps of
 cabled_node.py.
 
-The oracle is an lldpd on the node, which hears the same frames and shares no code with us.
+The expected values come from an lldpd on the node, which receives the same frames and shares no
+code with the agent.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ P = "backend.coreweave.cloud"
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Boot once; the folder with what was seen."""
+    """Boot once; return the folder with the results."""
     require(missing() or switch.missing())
     require(
         None
@@ -47,7 +48,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look(tour: Path, name: str) -> dict[str, Any]:
-    """What bwagent reported."""
+    """Return bwagent's report."""
     return dict(json.loads((tour / f"{name}.json").read_text()))
 
 
@@ -94,8 +95,8 @@ DELETED = ("eth0", "leaf-8", "swp1")  # netdev, system name, port description
 
 @pytest.mark.parametrize(("name", "count"), [("cabled", 6), ("changes", 4), ("replaced", 6)])
 def test_both_decoders_agree(tour: Path, name: str, count: int) -> None:
-    """Who is behind each netdev, field by field: nobody is missing, and nobody is there who has
-    left.
+    """The neighbor of each netdev is the same, field by field; none is missing, and none that has
+    left is there.
     """
     said = {by_lldpd(item) for item in json.loads((tour / f"{name}.lldpd").read_text())}
     theirs = {row for row in said if (row[0], row[3], row[6]) != DELETED}
@@ -104,9 +105,7 @@ def test_both_decoders_agree(tour: Path, name: str, count: int) -> None:
 
 
 def test_rates_and_states(tour: Path) -> None:
-    """Each port counts what its cable carries; a silent switch takes nothing away, a pulled cable
-    does.
-    """
+    """Each port counts its link's rate; a silent switch takes nothing away, a pulled cable does."""
     ports = {
         row["interface"]: (row["state"], row["counted_gbps"])
         for row in look(tour, "cabled")["ports"]
@@ -118,8 +117,8 @@ def test_rates_and_states(tour: Path) -> None:
 
 
 def test_labels_name_two_leaves(tour: Path) -> None:
-    """Device, port ID and port name of each port with a neighbor, each leg of the bond on a switch
-    of its own.
+    """Each port with a neighbor has device, port ID and port name; the legs of the bond have a
+    switch each.
     """
     labels = {key: MAC.sub("MAC", value) for key, value in look(tour, "cabled")["labels"].items()}
     neighbors = {
@@ -138,8 +137,8 @@ def test_labels_name_two_leaves(tour: Path) -> None:
 
 
 def test_two_neighbors_are_never_one(tour: Path) -> None:
-    """Behind a dumb switch both leaves are kept and marked; the one with the capability bridge or
-    router is selected.
+    """Behind a switch that forwards LLDP both leaves are kept and marked; one with the capability
+    bridge or router is selected.
     """
     rows = [row for row in look(tour, "cabled")["neighbors"] if row["ambiguous"]]
     assert [(row["interface"], row["device"], row["selected"]) for row in rows] == [
@@ -170,8 +169,8 @@ def test_two_neighbors_are_never_one(tour: Path) -> None:
     ],
 )
 def test_every_blank_has_its_reason(tour: Path, name: str, expected: dict[str, str]) -> None:
-    """A far end that is silent, a cable that is out, a switch that shut down, a capability that
-    is missing.
+    """The reasons differ: a silent far end, an unplugged cable, a switch that shut down, a missing
+    capability.
     """
     assert reasons(look(tour, name)) == expected | {"rxe6": "link-down"}
 
@@ -194,7 +193,7 @@ def test_a_device_made_again_has_the_neighbor_of_its_new_cable(tour: Path) -> No
 
 
 def test_the_report_has_the_duration_of_the_wait(tour: Path) -> None:
-    """As long as --wait; no longer than until all have a neighbor; not at all; and nothing without
+    """It waits as long as --wait, at most until all ports have a neighbor, and not at all without
     reception.
     """
     hint = "a port's second neighbor may be missing (--wait 65)"
@@ -208,8 +207,8 @@ def test_the_report_has_the_duration_of_the_wait(tour: Path) -> None:
 
 
 def test_progress_is_for_terminals(tour: Path) -> None:
-    """There it names who is awaited and for how long yet, in one line that is wiped away; elsewhere
-    not a word.
+    """A terminal gets one line with the awaited ports and the time left, which is erased; other
+    outputs get nothing.
     """
     said = {name: (tour / f"{name}.terminal").read_bytes().decode() for name in LOOKS}
     words = said.pop("changes").split("\r")
@@ -220,8 +219,8 @@ def test_progress_is_for_terminals(tour: Path) -> None:
 
 
 def test_a_capture_replays_as_the_node_was(tour: Path) -> None:
-    """The whole report, on a host without any of it; only the age of the frames and the hint about
-    them differ.
+    """The whole report is the same on a host without the devices; only the age of the frames and
+    the hint about them differ.
     """
     command = [
         sys.executable,

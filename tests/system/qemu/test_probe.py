@@ -1,8 +1,7 @@
-"""`probe` on a real RDMA kernel: one boot, a tour of what happens to a node, a look after each
-step.
+"""`probe` on a real RDMA kernel: one boot, several changes of the node, a record after each.
 
-A look is what `probe` said and, asked in the same moment, rdma, ip and /sys/class/net, which share
-no code with us.
+A record is the report of `probe` and, read at the same moment, the output of rdma, ip and
+/sys/class/net, which share no code with the agent.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ look no-class
 
 cable eth0 00
 cable eth1 01
-ip link add eth2 address 02:00:00:00:01:02 type dummy # knows no speed
+ip link add eth2 address 02:00:00:00:01:02 type dummy # has no speed
 ip link set eth2 up
 for number in 0 1 2; do rdma link add "rxe$number" type rxe netdev "eth$number"; done
 look up
@@ -121,7 +120,7 @@ PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One step of the tour: the report, and what others say."""
+    """One step: the report, and the output of the other tools."""
 
     report: dict[str, Any]
     links: dict[str, dict[str, Any]]
@@ -141,7 +140,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """The files that one boot left."""
+    """The files of one boot."""
 
     folder: Path
 
@@ -178,13 +177,15 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
 
 @pytest.mark.parametrize("step", COUNTED)
 def test_what_counts(tour: Tour, step: str) -> None:
-    """Each interface is there under its name, in its role and with the rate that it adds."""
+    """Each interface is there with its name, its role and the rate that it adds."""
     assert tour.look(step).counted == COUNTED[step]
 
 
 @pytest.mark.parametrize("step", COUNTED)
 def test_labels_are_the_sum(tour: Tour, step: str) -> None:
-    """Speed is what counts, roce is said where there is a backend, and nothing else is written."""
+    """Speed is the sum of the ports that count, flavor is roce if there is a backend, and there are
+    no other labels.
+    """
     speed = sum(filter(None, COUNTED[step].values()))
     labels = {"backend.coreweave.cloud/speed.current": f"{speed:g}G"}
     flavor = {"backend.coreweave.cloud/flavor": "roce"} if COUNTED[step] else {}
@@ -206,8 +207,8 @@ def test_ports_are_what_rdma_says(tour: Tour, step: str) -> None:
 
 @pytest.mark.parametrize("step", COUNTED)
 def test_rates_are_what_the_netdev_says(tour: Tour, step: str) -> None:
-    """What counts has a carrier, and counts the netdev's speed, or its own rate where the netdev
-    knows none.
+    """A port that counts has a carrier, and adds the netdev's speed, or its own rate if the netdev
+    has none.
     """
     look = tour.look(step)
     for port in look.report["ports"]:
@@ -219,16 +220,14 @@ def test_rates_are_what_the_netdev_says(tour: Tour, step: str) -> None:
 
 @pytest.mark.parametrize("step", COUNTED)
 def test_nothing_else_is_said(tour: Tour, step: str) -> None:
-    """A healthy kernel is no reason for a word in the report or on standard error, a traceback
-    least of all.
-    """
+    """A healthy kernel causes no problem in the report, and nothing on standard error."""
     problems = tour.look(step).report["problems"]
     assert [problem["text"] for problem in problems] == PROBLEMS.get(step, [])
     assert tour.complaints(step) == ""
 
 
 def test_cable_out_is_told_from_switched_off(tour: Tour) -> None:
-    """Both are DOWN; the physical state tells who has to get up."""
+    """Both are DOWN; the physical state is Polling or Disabled."""
     ports = {port["interface"]: port["phys_state"] for port in tour.look("down").report["ports"]}
     assert ports == {"rxe0": "Polling", "rxe1": "Disabled", "rxe2": "LinkUp"}
 

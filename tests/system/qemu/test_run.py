@@ -1,16 +1,16 @@
-"""`bwagent run` on a node with a real RDMA kernel and real switches, labelling a Node of a real API
+"""`bwagent run` on a node with a real RDMA kernel and real switches, labeling a Node of a real API
 server.
 
 The node is the emulated machine, and its agent has the service-account token that a Pod there would
-have; the API server is outside. STEPS are what happens to the node and what its Node has to say
-then, written out by hand; a failure shows the timeline of all that it said on the way.
+have; the API server is outside. STEPS are the changes of the node and the labels expected after
+each, written out by hand; a failure shows the timeline of all changes of the Node.
 
-Soft-RoCE devices have no PCI function: one that is gone is gone for good, and its labels with it. A
-driver that reloads is told from that by a function of class InfiniBand on the bus, which QEMU makes
-out of a disk.
+Soft-RoCE devices have no PCI function: one that is removed is gone for good, and its labels with
+it. A driver that reloads differs from that by a function of class InfiniBand on the bus, which QEMU
+makes out of a disk.
 
-BWAGENT_KILLS=N kills the agent N times more, each in the middle of something; BWAGENT_SEED is the
-seed of all moments.
+BWAGENT_KILLS=N kills the agent N times more, each in the middle of a change; BWAGENT_SEED is the
+seed of all random times.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tests.support.kube import programs
 from tests.support.kube.agents import install
 from tests.support.kube.cluster import Cluster
 from tests.support.qemu.machine import missing
-from tests.support.qemu.orders import HOST
-from tests.support.qemu.story import Rest, Step, Story, without
+from tests.support.qemu.remote_calls import HOST
+from tests.support.qemu.scenario import Rest, Scenario, Step, without
 from tests.support.qemu.timeline import P, Timeline, faults
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.qemu.story import Order
+    from tests.support.qemu.scenario import Order
 
 NODE = "emulated"
-GRACE = 30.0  # seconds that a neighbour outlives its link
+GRACE = 30.0  # seconds that a neighbor outlives its link
 KILLS, SEED = int(os.environ.get("BWAGENT_KILLS", "0")), os.environ.get("BWAGENT_SEED", "1")
 
 SITE = {"site.example/rack": "7", "speed.expected": "30G"}
@@ -123,8 +123,8 @@ CABLES_THEN = (
 
 
 def amid(count: int) -> Iterator[Step]:
-    """More kills: amid a cable that goes dark and light again, and amid a switch that gets another
-    name.
+    """Return more kills: during a cable's loss of carrier and its return, and during a
+    switch's rename.
     """
     before = LIGHT
     for number in range(count):
@@ -155,8 +155,8 @@ EVERY = (*STEPS, *STEPS_THEN)
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """The whole story: two boots, of the same hardware."""
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+    """Run all steps: two boots, of the same hardware."""
     require(missing() or switch.missing() or programs.missing())
     with Cluster() as cluster:
         install(cluster, "sysfs")
@@ -166,52 +166,54 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         kubeconfig = cluster.kubeconfig(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"), HOST)
         with Timeline(cluster, NODE) as timeline:
             chance = random.Random(SEED)  # noqa: S311 - so that a moment comes again
-            story = Story(timeline, tmp_path_factory.mktemp("story"), chance, NODE, kubeconfig)
-            story.boot("the first boot", CABLES, STEPS)
-            story.boot("the second boot", CABLES_THEN, STEPS_THEN)
-            yield story
+            scenario = Scenario(
+                timeline, tmp_path_factory.mktemp("scenario"), chance, NODE, kubeconfig
+            )
+            scenario.boot("the first boot", CABLES, STEPS)
+            scenario.boot("the second boot", CABLES_THEN, STEPS_THEN)
+            yield scenario
 
 
 @pytest.mark.parametrize("step", EVERY, ids=[step.name for step in EVERY])
-def test_the_node_says_what_it_should(story: Story, step: Step) -> None:
-    """In the end of each step, and nothing else on the way there."""
-    versions = [version.facts for version in story.said[step.name]]
-    assert faults(versions, step.after, step.via, step.aside) == [], str(story)
+def test_the_node_says_what_it_should(scenario: Scenario, step: Step) -> None:
+    """The labels are as expected in the end of each step, with no other value on the way."""
+    versions = [version.facts for version in scenario.versions[step.name]]
+    assert faults(versions, step.after, step.via, step.aside) == [], str(scenario)
 
 
-def test_a_neighbour_outlives_its_link(story: Story) -> None:
-    """It is as it was for 30 seconds, and then no more."""
-    dark = story.began["a cable goes dark"]
-    later = [version for version in story.timeline.versions if version.at > dark]
+def test_a_neighbour_outlives_its_link(scenario: Scenario) -> None:
+    """It stays for 30 seconds, and is then removed."""
+    dark = scenario.began["a cable goes dark"]
+    later = [version for version in scenario.timeline.versions if version.at > dark]
     gone = next((version.at for version in later if "rxe1" not in version.facts), None)
-    assert gone, str(story)
-    assert gone - dark >= GRACE, str(story)
+    assert gone, str(scenario)
+    assert gone - dark >= GRACE, str(scenario)
     assert {version.facts["rxe1"] for version in later if version.at < gone} == {CABLED["rxe1"]}, (
-        str(story)
+        str(scenario)
     )
 
 
-def test_a_kill_alone_writes_nothing(story: Story) -> None:
-    """Not even the same labels once more, nor does a driver that is away."""
-    assert len(story.said["the driver is removed, and a kill"]) == 1, str(story)
+def test_a_kill_alone_writes_nothing(scenario: Scenario) -> None:
+    """The Node is not written to, not even with the same labels, nor while a driver is unloaded."""
+    assert len(scenario.versions["the driver is removed, and a kill"]) == 1, str(scenario)
 
 
-def test_it_stops_at_once(story: Story) -> None:
-    """At SIGTERM, with nothing to complain about."""
-    status, took = story.told["the agent is told to stop"]
-    assert status == 0, str(story)
-    assert took < 10, str(story)
+def test_it_stops_at_once(scenario: Scenario) -> None:
+    """It ends at SIGTERM without an error."""
+    status, took = scenario.results["the agent is told to stop"]
+    assert status == 0, str(scenario)
+    assert took < 10, str(scenario)
 
 
-def test_a_reboot_is_told_by_the_annotation(story: Story) -> None:
-    """The labels are those of before, and were seen in this boot."""
-    told = story.said["the node reboots"]
-    assert told[0].boot_id, str(story)
-    assert told[-1].boot_id not in {None, told[0].boot_id}, str(story)
+def test_a_reboot_is_told_by_the_annotation(scenario: Scenario) -> None:
+    """The labels are those of before the reboot, and the annotation has this boot's ID."""
+    told = scenario.versions["the node reboots"]
+    assert told[0].boot_id, str(scenario)
+    assert told[-1].boot_id not in {None, told[0].boot_id}, str(scenario)
 
 
-def test_no_agent_stumbled(story: Story) -> None:
-    """However it was killed, and whatever it came up to."""
-    logs = story.logs()
+def test_no_agent_stumbled(scenario: Scenario) -> None:
+    """No agent logs a traceback, after any kill and in any state."""
+    logs = scenario.logs()
     assert len(logs) == sum(("ready",) in step.orders for step in EVERY)
-    assert not any("Traceback" in log for log in logs.values()), str(story)
+    assert not any("Traceback" in log for log in logs.values()), str(scenario)

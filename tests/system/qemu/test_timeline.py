@@ -1,6 +1,4 @@
-"""What is seen of a Node's ways, and what counts as a wrong one: the judge of
-tests/system/qemu/test_run.py, judged.
-"""
+"""The checks of a Node's timeline that tests/system/qemu/test_run.py uses."""
 
 from __future__ import annotations
 
@@ -19,7 +17,9 @@ GONE = {"speed": "20G"}
 
 
 def test_a_neighbour_is_one_fact() -> None:
-    """Its three labels together; what it lacks shows, and other labels speak for themselves."""
+    """Its three labels change together; a missing one shows, and other labels are facts of
+    their own.
+    """
     labels = {
         f"{P}/neighbors.current.rxe0.port-id": "swp1",
         f"{P}/neighbors.current.rxe0.device": "leaf-1",
@@ -53,7 +53,7 @@ def test_a_neighbour_is_one_fact() -> None:
     ],
 )
 def test_the_straight_way_is_right(versions: list[dict[str, str]], after: dict[str, str]) -> None:
-    """Each fact from what it was to what it should be."""
+    """Each fact may go from its old value directly to the expected one."""
     assert faults(versions, after) == []
 
 
@@ -83,7 +83,7 @@ def test_the_straight_way_is_right(versions: list[dict[str, str]], after: dict[s
 def test_any_other_way_is_wrong(
     versions: list[dict[str, str]], after: dict[str, str], named: list[str]
 ) -> None:
-    """The facts that went astray are named, and only they."""
+    """The facts with another value on the way are named, and no other ones."""
     assert [fault.partition(":")[0] for fault in faults(versions, after)] == named
 
 
@@ -101,13 +101,13 @@ def test_a_detour_is_allowed_once_and_in_its_order() -> None:
 
 
 def test_what_is_set_aside_is_judged_elsewhere() -> None:
-    """And the rest is judged all the same."""
+    """And the other facts are checked all the same."""
     assert faults([UP, GONE], DOWN, aside=["rxe0"]) == []
     assert faults([UP, GONE], UP, aside=["rxe0"]) == ["speed: 30G -> 20G, and should be 30G -> 30G"]
 
 
 def test_no_version_is_missed() -> None:
-    """However short it lasted, and though one watch ended and another began."""
+    """A version is recorded however short it lasted, even between two watches."""
     require(missing())
     with Cluster() as cluster:
         cluster.node("n1", labels={f"{P}/speed": "0G"})

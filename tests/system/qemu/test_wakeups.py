@@ -23,7 +23,7 @@ ENVIRONMENT = {"PYTHON": sys.executable, "PYTHONPATH": str(REPO)}
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]:
-    """Boot once; the events of each step."""
+    """Boot once; return the events of each step."""
     require(missing())
     require(None if importlib.util.find_spec("pyudev") else "uevents need pyudev")
     folder = tmp_path_factory.mktemp("waking")

@@ -384,7 +384,7 @@ def test_a_refused_family_is_retried_after_a_minute_and_an_hour() -> None:
 
 
 def test_the_wall_clock_may_jump() -> None:
-    """By hours and years, both ways: nothing expires, nothing is written."""
+    """A jump by hours or years, in either direction, expires nothing and writes nothing."""
     world = World(ROCE, resync=100 * HOUR)
     for second in range(0, 1200, 30):
         world.at(second, do=lambda: world.hear("eth0", switch()))
@@ -425,7 +425,9 @@ def test_signals() -> None:
 
 
 def test_facts_of_a_late_device_are_observed_and_no_device_is_read_again() -> None:
-    """Or each late device would cause the next read, without end; an event reads all anew."""
+    """Otherwise each late device would cause the next read, without end; an event reads all
+    again.
+    """
     world = with_leaves(IB).run(60)
     looks, reads = len(world.looks), world.state_reads
     world.at(0.0, Event("results", "facts"))
@@ -467,7 +469,7 @@ def test_a_disabled_source_removes_its_labels() -> None:
 
 
 def test_disabled_nvml_removes_the_accelerator_label() -> None:
-    """At once: it is not held as that of a failed source."""
+    """It is removed at once, and not held as that of a failed source."""
     world = World(GPU_TREE)
     world.nvml = lambda: answer(GPU)
     world.run(60)
@@ -537,9 +539,9 @@ HAPPENINGS = st.lists(
 def test_whatever_happens_the_last_state_is_on_the_node(
     happenings: list[tuple[float, Any, tuple[str, str]]], away: float, long: float, kills: int
 ) -> None:
-    """Ports and devices come and go, the API server is away, the agent is killed.
+    """Ports and devices come and go, the API server is down, the agent is killed.
 
-    In the end the labels are those of an agent that starts anew.
+    In the end the labels are those of a newly started agent.
     """
     world = with_leaves(IB)
     for after, happen, (name, bdf) in happenings:

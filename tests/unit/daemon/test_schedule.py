@@ -37,7 +37,7 @@ LATENCY = 0.3  # seconds that a request takes
 
 @dataclass
 class World:
-    """A node that changes as a test wants, a Node that has what was applied last, and an agent."""
+    """A node that a test changes, a Node with the labels applied last, and an agent."""
 
     seed: int = 0
     settings: Settings = SETTINGS
@@ -322,7 +322,9 @@ def test_an_expiry_in_the_past_causes_no_loop() -> None:
 
 
 def test_results_are_observed_without_a_refresh() -> None:
-    """At once, at most ten a second, and neither a trigger nor the five minutes are put off."""
+    """They are observed at once, at most ten times a second; triggers and the periodic observation
+    are not delayed.
+    """
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
     pacer.apply_started(0.0)
     assert pacer.step(0.0)[1:3] == (True, True)

@@ -45,7 +45,7 @@ def errors(answer: dict[str, Any]) -> dict[str, str | None]:
 
 
 def test_one_process_queries_all_ports() -> None:
-    """As long as every device answers."""
+    """One process suffices while every device answers."""
     processes = Processes()
     answer = DeviceQueries(processes)(PORTS)
     assert [(entry["device"], entry["port"]) for entry in answer["ports"]] == PORTS
@@ -54,7 +54,7 @@ def test_one_process_queries_all_ports() -> None:
 
 
 def test_a_device_that_blocks_costs_its_own_ports() -> None:
-    """Its entries have no neighbor and the process's error; the others are as ever."""
+    """Its entries have no neighbor and the process's error; the others are unchanged."""
     ports = [*PORTS, ("mlx5_3", 2)]
     answer = DeviceQueries(Processes("mlx5_3"))(ports)
     assert errors(answer) == dict.fromkeys(dict(PORTS)) | {"mlx5_3": "no-answer"}
@@ -79,7 +79,7 @@ def test_it_is_left_out_of_the_next_round_until_it_answers() -> None:
 
 
 def test_a_bounded_number_of_processes_runs_at_a_time() -> None:
-    """With as many devices as there may be."""
+    """The limit holds with the largest number of devices."""
     processes = Processes("mlx5_0")
     processes.seconds = 0.01
     ports = [(f"mlx5_{number}", 1) for number in range(32)]
@@ -99,7 +99,7 @@ def test_when_all_fail_the_round_fails() -> None:
 
 
 def test_a_malformed_answer_is_a_failure() -> None:
-    """Of the devices that it is about."""
+    """It is a failure of the devices that were queried."""
 
     def query(group: tuple[tuple[str, int], ...]) -> dict[str, Any]:
         if ("mlx5_1", 1) in group:

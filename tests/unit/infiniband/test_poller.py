@@ -134,7 +134,7 @@ def test_a_device_that_fails_leaves_the_other_answers() -> None:
 
 
 def test_a_poll_that_fails_leaves_the_answers_of_other_ports() -> None:
-    """A new port whose helper dies does not take the neighbors of the others away."""
+    """A crashed helper of a new port does not remove the neighbors of the others."""
     fabric = Fabric()
     fabric.observe(("a", 1))
     fabric.poll(0.0)

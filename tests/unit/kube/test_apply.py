@@ -58,7 +58,7 @@ def test_get_with_an_expired_token() -> None:
 
 
 def test_helper_without_a_reply() -> None:
-    """A helper that dies or is late is a failure, with its message."""
+    """A helper that crashes or is late is a failure, with its message."""
     found = get_node(replies(Unavailable("helper kube: no answer within 25 s"))[1], "n1")
     text = "Node n1: request not made: helper kube: no answer within 25 s"
     assert found == Failure("helper", text)

@@ -111,7 +111,7 @@ def test_an_annotation_that_cannot_be_renewed() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 60000, "7", '{"schema":2}', "x" * 70000])
 def test_a_malformed_annotation(text: str) -> None:
-    """A malformed annotation is a problem, and is written anew."""
+    """A malformed annotation is a problem, and is written again."""
     found = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"})
     assert found.due
     assert [problem.subject for problem in found.problems] == [KEYS.annotation]

@@ -151,7 +151,7 @@ def observation(*links: Link) -> Observation:
 
 
 def test_a_link_that_goes_down_keeps_its_neighbor_for_30_s() -> None:
-    """Without interruption; a link that was up in between starts anew."""
+    """The time is that of one interruption; a link that was up in between restarts it."""
     grace, down, up = (
         LinkDownGrace(),
         observation(Link("ibp0", None, missing="link-down")),

@@ -362,7 +362,7 @@ def scapy_frames() -> list[bytes]:
 
 
 def scapy_fields(frame: bytes) -> dict[str, object]:
-    """What scapy reads out of a frame, by our field names."""
+    """Decode a frame with scapy; return the fields by the agent's names."""
     packet = Ether(frame)
     octets = {
         "port_description": (scapy.LLDPDUPortDescription, "description"),

@@ -115,7 +115,7 @@ def test_a_neighbor_stays_until_its_ttl_and_the_grace_are_over(grace: float, las
 
 
 def test_a_repeated_frame_keeps_its_neighbor_alive() -> None:
-    """Each frame starts the TTL anew, an unchanged one as well."""
+    """Each frame restarts the TTL, an unchanged one as well."""
     port = Port()
     for when in range(0, 600, 100):
         port.receive(when, leaf_frame())
@@ -743,7 +743,9 @@ def frame_of(event: Sent) -> bytes:
 
 
 def oracle(events: list[Event], now: float, grace: float, confirm: int) -> dict[str, str]:
-    """Who is there by then, and under which name; the whole past is searched each time."""
+    """Return the neighbors at that time and their identity; searches all earlier frames
+    each time.
+    """
     since = _emptied(events, now, grace)
     found = {}
     for source in SOURCES:
@@ -759,7 +761,7 @@ def oracle(events: list[Event], now: float, grace: float, confirm: int) -> dict[
 
 
 def _emptied(events: list[Event], now: float, grace: float) -> float:
-    """When a look last found the link down for too long."""
+    """Return the last time at which the link had been down for too long."""
     emptied = down = -1.0
     for when, event in [*events, (now, None)]:
         if event is None and down >= 0 and when - down >= grace:

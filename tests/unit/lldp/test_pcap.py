@@ -130,7 +130,7 @@ def test_frames_of_every_vendor_come_through(case: object) -> None:
 
 
 def test_other_traffic_is_left_out() -> None:
-    """Somebody's capture of a port holds more than LLDP; runts do no harm."""
+    """A capture file of a port has other frames than LLDP; runts do no harm."""
     others = [(WHEN, data) for data in (ARP, b"", b"\x88\xcc", LEAF[:13])]
     assert [frame.data for frame in read(pcap_file([*others, (WHEN, LEAF)]))] == [LEAF]
 
@@ -157,7 +157,7 @@ def test_packets_without_a_time() -> None:
 
 
 def test_blocks_that_nobody_knows_are_skipped() -> None:
-    """By their length, wherever they stand."""
+    """Blocks of unknown types are skipped by their length, at any position."""
     unknown = block(0x0BAD, b"whatever", "<")
     parts = [section("<"), unknown, interface("<"), unknown, enhanced((0, LEAF), "<"), unknown]
     assert len(read(b"".join(parts))) == 1
@@ -209,7 +209,7 @@ def test_a_file_that_was_cut_short_tells_what_came_before(
 
 
 def test_the_message_names_the_octet() -> None:
-    """Of the first record that is not whole."""
+    """It is the octet of the first truncated record."""
     data = pcap_file([(WHEN, LEAF), (WHEN, LEAF)])
     assert pcap.read(NETDEV, data[:-1])[1] == "breaks off at octet 100 of 175"
 
@@ -228,7 +228,7 @@ def test_the_message_names_the_octet() -> None:
     ],
 )
 def test_what_is_no_capture_file_is_refused(data: bytes) -> None:
-    """In words."""
+    """The error is one readable line."""
     with pytest.raises(Malformed, match="no pcap or pcapng file"):
         pcap.read(NETDEV, data)
 
@@ -257,7 +257,7 @@ def test_a_block_that_leads_nowhere_ends_the_file(length: int, order: str) -> No
 
 
 def test_a_record_of_four_gibibytes_ends_the_file() -> None:
-    """Its length is believed by nobody."""
+    """A record with an impossible length ends the file."""
     head = pcap_file([(WHEN, LEAF)])
     found, fault = pcap.read(NETDEV, head + struct.pack("<4I", 1, 1, 0xFFFFFFFF, 0xFFFFFFFF) + LEAF)
     assert len(found) == 1
@@ -276,7 +276,7 @@ def test_a_packet_of_an_interface_that_is_not_there_is_left_out() -> None:
 
 
 def test_a_block_that_scapy_cannot_follow_is_named() -> None:
-    """What stands behind it is lost, and said to be."""
+    """The frames after it are lost, and a problem reports that."""
     short = block(6, b"\0" * 8, "<")
     data = (
         section("<")

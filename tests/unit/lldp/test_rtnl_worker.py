@@ -51,7 +51,7 @@ def test_no_thread_is_started_before_the_first_call_nor_two_after_it() -> None:
 
 
 def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call is not queued, and its caller sees the error."""
+    """The call is not queued, and the error is raised."""
     done = threading.Event()
     worker = RtnlWorker()
     with monkeypatch.context() as patched:

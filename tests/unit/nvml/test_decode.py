@@ -121,14 +121,14 @@ def test_statuses_by_name(number: int, status: str) -> None:
     ],
 )
 def test_health_part_by_part(mask: int, name: str, value: str) -> None:
-    """One part set, and every other says not supported."""
+    """One part is set, and every other is not supported."""
     parts = dict(nvml.health(mask))
     assert parts.pop(name) == value
     assert set(parts.values()) == {"not-supported"}
 
 
 def test_a_uuid_keeps_its_zero_bytes() -> None:
-    """In front, inside, or nothing else."""
+    """Zero bytes at the start, inside, or everywhere are kept."""
     assert (
         nvml.cluster_uuid("00005af353bf49b5a436b66766c41300")
         == "00005af3-53bf-49b5-a436-b66766c41300"

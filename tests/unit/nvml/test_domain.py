@@ -226,7 +226,7 @@ def looks(
 
 
 def test_the_first_look_is_at_once() -> None:
-    """At any time of the clock."""
+    """The first query is due at any time of the clock."""
     assert Pace().due < 0.0
 
 

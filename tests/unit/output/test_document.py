@@ -77,6 +77,14 @@ def test_infiniband_hcas_of_several_boards_are_a_problem() -> None:
     ]
 
 
+def test_a_dark_backend_beside_another_kind_is_a_problem() -> None:
+    """Two NICs without a link are the backend, as they are more; a hint names the one with."""
+    dark = [plain(eth(f"mlx5_{bus}", bus, board_id="MT_2"), state="DOWN") for bus in (1, 2)]
+    assert problems(observed(*dark)) == []
+    (hint,) = problems(observed(*dark, eth("mlx5_9", 9)))
+    assert hint.startswith("backend: no port of MT4129 MT_2 is ACTIVE, but mlx5_9 of another kind")
+
+
 @pytest.mark.parametrize(
     ("device", "suspect"),
     [
@@ -107,7 +115,7 @@ def test_held_and_refused_labels_are_problems() -> None:
 
 
 def test_neighbors_keep_their_facts_unaltered() -> None:
-    """Escape sequences and all: whoever prints the document makes them printable."""
+    """Escape sequences stay in it: the printer of the document replaces them."""
     evil = LLDP_FACTS._replace(system_name="leaf\x1b[2J")
     roce = Link("mlx5_0", "eth0", (Neighbor("leaf\x1b[2J", "swp1", "swp1", evil, 1.5),))
     nic = eth("mlx5_0", 0, port(netdev=netdev("eth0")))

@@ -168,13 +168,13 @@ def test_long_cells_are_cut_in_the_middle() -> None:
 
 
 def test_a_long_label_continues_behind_its_equals_sign() -> None:
-    """It stays one word to copy."""
+    """The value stays one word, so that it can be copied."""
     lines = below("Labels", table(labels={"k" * 50: "v" * 60, "a": "b"}))
     assert lines == ["k" * 50 + "=", "v" * 60, "a=b"]
 
 
 def test_equal_problems_are_one_line() -> None:
-    """With the first subject, and how many more there are."""
+    """The line has the first subject and the number of the others."""
     problems: list[dict[str, Any]] = [
         {"source": "rdma", "subject": name, "error": "EIO", "text": "I/O error"} for name in "abc"
     ]
@@ -205,4 +205,6 @@ def test_the_nvlink_domain_is_a_line(accelerator: dict[str, Any], line: str | No
 def test_an_unread_class_is_the_headline() -> None:
     """Without a node name, too."""
     assert table(speed_gbps=None)[0] == "gpu-7: the RDMA devices could not be read"
+    unknown = {"subject": "rdma", "text": "front-end-unknown: why", "error": None}
+    assert table(speed_gbps=None, problems=[unknown])[0] == "gpu-7: the front end is not known"
     assert table(node=None)[0] == "This node: infiniband, 400G, 0 of 0 backend ports ACTIVE"

@@ -1,7 +1,7 @@
-"""What leaves the house: the same labels, and no name in it that leads back.
+"""Anonymized machines: the same labels, and no name or address of the original.
 
-The originals are collected here in ways of our own: whatever looks like an address in any file or
-name of a machine.
+The originals are collected independently of the code under test: everything that has the form of an
+address in any file or name of a machine.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def spellings(name: str) -> Iterator[bytes]:
 
 
 def unnamed(labels: dict[str, str]) -> dict[str, str]:
-    """The labels whose values are nobody's name."""
+    """Return the labels whose values are no names."""
     named = ("neighbors.current.", "leaves.current", "/accelerator")
     return {key: value for key, value in labels.items() if not any(part in key for part in named)}
 
@@ -217,6 +217,22 @@ def test_names_in_paths_links_and_routes_go(tmp_path: Path) -> None:
     assert re.search(rb"\nenx02[0-9a-f]{10}\t00000000\t00000000\t0003", found)
 
 
+def test_the_netdevs_of_the_namespace_go_with_their_counters(tmp_path: Path) -> None:
+    """Of /proc/net/dev the names stay, as they are called elsewhere: the front end is known."""
+    node = OWNED | {
+        f"{DEVICE}/ports/1/link_layer": b"Ethernet\n",
+        "proc/net/dev": (
+            b"Inter-|   Receive\n face |bytes\n"
+            b"    lo:  987654321       1\nenx0c42a1aabbcc: 987654321       1\n"
+        ),
+    }
+    other = anonymized(lay(tmp_path / "node", node), tmp_path / "other")
+    found = everything(Path(other))
+    assert b"987654321" not in found
+    assert re.search(rb"\n    lo:\nenx02[0-9a-f]{10}:\n", found)
+    assert snapshots.report(other)["labels"]["backend.coreweave.cloud/flavor"] == "roce"
+
+
 SPELLED = [
     "0x0c42a10300aabbcc",
     "0C42A10300AABBCC",
@@ -268,7 +284,7 @@ def test_a_mac_goes_also_where_an_infiniband_address_holds_a_gid(tmp_path: Path)
     "host", ["1", "node", "sys", "net", "active", "up", "backup", "ports", "infiniband", "x.node"]
 )
 def test_a_host_named_like_a_word_of_the_kernel_keeps_its_labels(tmp_path: Path, host: str) -> None:
-    """Its name goes from host.json, and the kernel's words stay."""
+    """Its name is removed from host.json, and the kernel's words stay."""
     node = lay(tmp_path / "node", SMALL | {"host.json": json.dumps({"hostname": host}).encode()})
     after = snapshots.report(anonymized(node, tmp_path / "other"))
     assert (after["labels"], after["problems"]) == (snapshots.report(node)["labels"], [])
@@ -298,7 +314,7 @@ def test_what_was_anonymized_is_written_down_and_stays(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_text_survive(tmp_path: Path) -> None:
-    """They are a bug report's point, perhaps."""
+    """Bytes that are no text stay, since a bug report may be about them."""
     odd = b"\xff\xfe 0c42:a103:00aa:bbcc \x80"
     node = lay(tmp_path / "node", OWNED | {f"{DEVICE}/fw_ver": odd})
     data = Path(anonymized(node, tmp_path / "other"), DEVICE, "fw_ver").read_bytes()

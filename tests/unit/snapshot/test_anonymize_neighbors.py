@@ -1,4 +1,4 @@
-"""Neighbours of a snapshot that is given away: other names, the same fabric."""
+"""Anonymized neighbors of a snapshot: other names, the same fabric."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ FRAMES = {
 def conversation(
     description: bytes, kind: int = 2, port: int = 3, guid: int = 0xB0CF0E0300D66C81
 ) -> list[dict[str, Any]]:
-    """What the helper tells of one far end, with an M_Key, a GID prefix, LIDs and the kernel's
+    """Return the helper's record of one far end, with an M_Key, a GID prefix, LIDs and the kernel's
     transaction IDs.
     """
     asked = [smp.get(Attribute.NODE_INFO, 1, 1), smp.get(Attribute.NODE_DESCRIPTION, 2, 1)]
@@ -223,7 +223,7 @@ def infiniband() -> dict[str, bytes]:
 
 
 def host(files: Mapping[str, bytes]) -> Host:
-    """A live node with all of the neighbours above."""
+    """Return a live host with all of the neighbors above."""
     heard = [
         Frame(name, NOW - 10 + number, data)
         for name, frames in FRAMES.items()
@@ -264,7 +264,7 @@ def test_nothing_of_the_originals_is_left(node: str, tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     capture.write(record_of(node), str(before))
     capture.write(anonymize(record_of(node)), str(after))
-    assert found_in(before)  # the search finds what it looks for
+    assert found_in(before)  # the search finds the names before
     assert found_in(after) == []
 
 
@@ -420,7 +420,7 @@ def test_strange_names_are_gone(case: Any) -> None:
     ],
 )
 def test_port_names_of_these_shapes_stay(name: str) -> None:
-    """They name a place in any switch of the kind."""
+    """They name a position in any switch of the kind."""
     (after,) = renamed(switch("x", b"\x05" + name.encode(), name))
     told = lldp.decode(after)
     assert (told.port_id, told.port_description) == (name, name)
@@ -452,7 +452,7 @@ def test_port_names_of_these_shapes_stay(name: str) -> None:
     ],
 )
 def test_other_port_names_go(name: str) -> None:
-    """Whatever might be somebody's own word."""
+    """Every text that an operator may have written is replaced."""
     (after,) = renamed(switch("x", b"\x05" + (name.encode() or b"\0"), name))
     told = lldp.decode(after)
     assert re.fullmatch(r"port-\d", told.port_id)
@@ -609,7 +609,7 @@ def test_interfaces_named_after_addresses_are_renamed_with_them() -> None:
 
 
 def test_a_malformed_frame_is_dropped() -> None:
-    """It cannot be told what it would give away."""
+    """Its private text cannot be recognized."""
     assert renamed(CASES[0].data[:30], CASES[0].data, b"", b"Secret") == renamed(CASES[0].data)
 
 
@@ -641,14 +641,14 @@ def test_a_malformed_frame_is_dropped() -> None:
     ids=str,
 )
 def test_an_answer_that_makes_no_sense_is_one_word(changes: dict[str, Any]) -> None:
-    """The port had an answer, and it was nonsense."""
+    """The error is `malformed` for the whole port."""
     (after,) = other_answers(answer(0, conversation(b"leaf")) | changes)
     assert after == answer(0, [], error="malformed")
 
 
 @pytest.mark.parametrize("broken", [0, 1, 2])
 def test_a_broken_reply_leaves_its_word(broken: int) -> None:
-    """Without NodeInfo there is no neighbour, as before; the others only adorn it."""
+    """Without NodeInfo there is no neighbor, as before; the other replies only add to it."""
     exchanges = conversation(b"MF0;leaf:MQM9700/U1")
     exchanges[broken]["reply"] = b"Secret".hex()
     after = other_names([answer(0, exchanges)])
@@ -661,7 +661,7 @@ def test_a_broken_reply_leaves_its_word(broken: int) -> None:
 
 
 def test_an_unanswered_question_stays_one() -> None:
-    """With its word."""
+    """Its error stays the same."""
     exchanges = [conversation(b"")[0] | {"reply": None, "error": "no-answer"}]
     (after,) = other_answers(answer(0, exchanges))
     assert after["exchanges"] == exchanges
@@ -682,7 +682,7 @@ names = st.one_of(st.none(), marked)
 def test_no_word_of_a_frame_survives(
     name: str | None, port: str, description: str | None, chassis: str, kind: int
 ) -> None:
-    """Whatever a frame says, in whatever field."""
+    """No text of any field of a frame is left."""
     texts = b"".join(
         tlv(at, text.encode()) for at, text in ((4, description), (5, name), (6, name)) if text
     )
@@ -716,8 +716,8 @@ def test_no_word_of_a_description_survives(description: str) -> None:
     ids=lambda one: one.name,
 )
 def test_every_machine_keeps_its_shape(machine: Path, tmp_path: Path) -> None:
-    """Captured anew and anonymised, each of them has neighbours at the same ports, of the same
-    kinds.
+    """After a capture and anonymization, each of them has neighbors at the same ports, of
+    the same kinds.
     """
     original = document_of(observe(replay(str(machine))), Choices())
     captured, _ = capture.record(replay(str(machine)))

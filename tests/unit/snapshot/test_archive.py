@@ -50,7 +50,7 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture
 def whole(tmp_path: Path) -> str:
-    """What the sound snapshot says."""
+    """Return the report on the complete snapshot."""
     return snapshots.text(lay(tmp_path / "whole", SMALL))
 
 
@@ -70,16 +70,14 @@ def outcome(path: Path, data: bytes) -> str | None:
 def test_every_form_of_a_tar_says_what_the_folder_says(
     tmp_path: Path, whole: str, form: str
 ) -> None:
-    """Plain, gzip and zstd are told by their content, not by their name."""
+    """Plain, gzip and zstd are recognized by their content, not by their name."""
     assert outcome(tmp_path / "snapshot", FORMS[form](packed(SMALL))) == whole
 
 
 def test_a_tar_cut_at_any_block_is_refused_until_nothing_is_missing(
     tmp_path: Path, whole: str
 ) -> None:
-    """The zeros at the end are what tells a whole tar; data that is zeros as well does not pass for
-    them.
-    """
+    """A tar is complete with its trailing zero blocks; data of zeros does not count as those."""
     data = packed(SMALL | {f"{DEVICE}/zeros": bytes(4 * BLOCK), "zeros": bytes(4 * BLOCK)})
     end = len(data.rstrip(b"\0"))
     end = -(-end // BLOCK) * BLOCK + 4 * BLOCK  # the last member is zeros
@@ -114,7 +112,7 @@ def test_a_broken_header_in_the_middle_is_refused(tmp_path: Path) -> None:
 def test_a_flipped_bit_under_compression_is_no_traceback(
     tmp_path: Path, whole: str, form: str
 ) -> None:
-    """It is refused, or it hit a byte that means nothing (gzip's header has some)."""
+    """It is refused, or the bit has no meaning (some of gzip's header have none)."""
     data = FORMS[form](packed(SMALL))
     found = [
         outcome(tmp_path / "flipped", data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
@@ -217,16 +215,14 @@ def test_a_gzip_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
 
 
 def test_a_zstd_bomb_costs_no_more_than_what_is_allowed(tmp_path: Path) -> None:
-    """The same for zstd, whose zeros cost next to nothing."""
+    """A zstd bomb is refused within the same limits; its zeros need few bytes."""
     path = tmp_path / "bomb.tar.zst"
     path.write_bytes(snapshots.compressed(packed(SMALL)[:-1024] + bytes(256 << 20), "zst"))
     assert "64 MiB" in complaint(bwagent("probe", "--replay", str(path)))
 
 
 def test_any_garbage_is_refused(tmp_path: Path) -> None:
-    """Headers whose fields are noise under a right checksum: whatever tarfile makes of them is one
-    kind of error.
-    """
+    """Random header fields under a right checksum are refused in one line."""
     state = 1
     for round_ in range(400):
         state = zlib.crc32(state.to_bytes(8, "big"))
@@ -264,7 +260,7 @@ LAYOUTS: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
 def test_a_tar_may_be_made_in_several_ways(
     tmp_path: Path, layout: str, form: Literal[1, 2]
 ) -> None:
-    """With and without a folder on top, of the class or of a device only."""
+    """The tar may have a top folder or none, and hold the class or one device only."""
     found = snapshots.report(tar(tmp_path / "made.tar", LAYOUTS[layout], form))
     assert found["labels"][SPEED] == "400G"
 
@@ -273,7 +269,7 @@ def test_a_tar_may_be_made_in_several_ways(
     "options", [["-C", "{}", "."], ["-C", "{}/..", "infiniband"], ["-C", "{}", "-h", "ibp0"]]
 )
 def test_gnu_tar_of_a_copied_class_is_accepted(tmp_path: Path, options: list[str]) -> None:
-    """As people make them: `tar -h`, which follows the links to the devices."""
+    """`tar -h` follows the links to the devices, so its archive is complete."""
     folder = tmp_path / "infiniband"
     lay(tmp_path / "devices", BARE)
     lay(folder, {"ibp0": "../devices/ibp0"})
@@ -285,7 +281,7 @@ def test_gnu_tar_of_a_copied_class_is_accepted(tmp_path: Path, options: list[str
 
 
 def test_a_class_without_its_devices_is_refused(tmp_path: Path) -> None:
-    """`tar` without -h stores links that lead nowhere; the line says which."""
+    """`tar` without -h stores dangling symlinks; the error names one."""
     with pytest.raises(Malformed, match=r"links.tar: member 'infiniband/ibp0' leads outside"):
         replay(tar(tmp_path / "links.tar", members({"infiniband/ibp0": "../../devices/ibp0"})))
 

@@ -84,8 +84,8 @@ class Stuck:
 
 
 def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
-    """As ETIMEDOUT, so that the replay says what the node said; what it answers later is too
-    late.
+    """It is recorded as ETIMEDOUT, so that the replay gives the same report; a later answer
+    is ignored.
     """
     two = SMALL | {
         path.replace("ibp0", "ibp1"): data
@@ -138,7 +138,7 @@ def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "file", "dangling link", "link"])
 def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
-    """Whatever stands there is refused before the node is looked at, and stays."""
+    """An existing path is refused before the node is read, and stays."""
     place = tmp_path / "here"
     lay(
         tmp_path,
@@ -194,7 +194,7 @@ def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    """One line says why, and the parent is as it was before."""
+    """One line gives the reason, and the parent folder is as it was before."""
     (tmp_path / "parent").mkdir()
     vpd = {f"{FUNCTION}/vpd": b"x" * 4096}
     root = lay(tmp_path / "node", SMALL | vpd) + "/sys"

@@ -139,7 +139,7 @@ def test_what_is_saved_is_loaded_again(
     answered: list[dict[str, Any]],
     listening: bool,
 ) -> None:
-    """Frames by netdev, answers by port, whatever they hold."""
+    """Frames by netdev and answers by port are the same, with any content."""
     folder = tmp_path_factory.mktemp("snapshot")
     answers = {(one["device"], one["port"]): one for one in answered}
     io = recorded(answers=answers, listening=listening or bool(heard))
@@ -151,9 +151,7 @@ def test_what_is_saved_is_loaded_again(
 
 
 def test_nothing_heard_is_nothing_written(tmp_path: Path) -> None:
-    """A node without neighbours has no folders for them, and a snapshot without folders has
-    none.
-    """
+    """A node without neighbors has no folders for them, and a snapshot without folders has none."""
     recorded().save(tmp_path)
     assert list(tmp_path.iterdir()) == []
     recorded(listening=True).save(tmp_path)
@@ -190,7 +188,7 @@ def test_the_doors_give_what_was_asked_for() -> None:
 
 
 def test_two_files_of_one_netdev_are_both_read() -> None:
-    """A capture of ours and a pcapng that somebody put beside it."""
+    """A capture of bwagent and a pcapng added by hand."""
     one, two = (pcap.write([Frame("eth0", when, SPOKEN)]) for when in (2, 1))
     io = loaded(MemoryStore({"lldp/eth0.pcap": one, "lldp/eth0.pcapng": two}))
     assert [frame.time for frame in lldp_of(io).frames({"eth0": True})[0]] == [1, 2]
@@ -238,7 +236,7 @@ def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, f
 
 
 def test_what_came_before_the_break_counts() -> None:
-    """A file that was cut short has its neighbour and its problem."""
+    """A truncated file gives its neighbor and a problem."""
     files = tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"})
     data = pcap.write([Frame("eth0", NOW - 1, SPOKEN), Frame("eth0", NOW, SPOKEN)])[:-1]
     io = loaded(MemoryStore({"lldp/eth0.pcap": data}))
@@ -275,7 +273,7 @@ def test_what_came_before_the_break_counts() -> None:
     ids=lambda data: ascii(data[:40]),
 )
 def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
-    """In a line that names the file."""
+    """The error line names the file."""
     with pytest.raises(Malformed, match=r"smp/mlx5_0-1\.json: "):
         loaded(entry("smp/mlx5_0-1.json", data))
 
@@ -284,7 +282,7 @@ def test_an_answer_that_is_none_refuses_the_snapshot(data: bytes | str) -> None:
     "flags", [None, [], "text", 5, {"eth0": None}, {"eth0": []}, {"eth0": "disable-fw-lldp"}]
 )
 def test_private_flags_of_a_wrong_type_refuse_the_snapshot(flags: Any) -> None:
-    """In a line that names the file."""
+    """The error line names the file."""
     with pytest.raises(Malformed, match=r"host\.json: 'private_flags'"):
         loaded(MemoryStore({}), private_flags=flags)
 
@@ -315,7 +313,7 @@ def test_any_answer_is_a_neighbor_or_a_reason(changes: dict[str, Any]) -> None:
 
 
 def test_recording_changes_nothing() -> None:
-    """Who records sees what is there, and what is refused stays refused."""
+    """Recorded reads return the same values, and refused ones stay refused."""
     frame = Frame("eth0", NOW, SPOKEN)
     live = host({}, ask_smp=answering(answer()), private_flags=lambda netdev: {netdev: True})
     live = replace(live, lldp_neighbors=hearing(frame, refused={"eth1": "ENODEV"}))
@@ -338,14 +336,14 @@ def test_recording_changes_nothing() -> None:
     "nonsense", [{}, {"ports": None}, {"ports": 5}, {"ports": [5]}, {"ports": [{}]}, [], None]
 )
 def test_nonsense_is_recorded_as_nothing(nonsense: Any) -> None:
-    """Who asked gets it as it is, and says what is wrong with it."""
+    """The caller gets malformed data unchanged, and reports it."""
     taped, io = recording(host({}, ask_smp=lambda _ports: nonsense))
     assert taped.ask_smp([("mlx5_0", 1)]) == nonsense
     assert smps_of(io).answers == {}
 
 
 def test_a_shut_door_stays_shut_while_recording() -> None:
-    """The reason goes through."""
+    """The reason of an unavailable source is passed on."""
 
     def shut(_subject: object) -> Any:
         raise Unavailable("CAP_NET_RAW is missing")
@@ -389,7 +387,9 @@ HOSTS: dict[str, Callable[[], Host]] = {
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_capture_replays_to_the_same_document(name: str, tmp_path: Path) -> None:
-    """Neighbours, reasons and problems; only what could not be asked for is said to be missing."""
+    """Neighbors, reasons and problems are the same; only what was not recorded is reported
+    missing.
+    """
     live = HOSTS[name]
     captured, _ = capture.record(live())
     capture.write(captured, str(tmp_path / "node"))
@@ -400,7 +400,7 @@ def test_a_capture_replays_to_the_same_document(name: str, tmp_path: Path) -> No
 
 
 def test_the_recorded_neighbor_is_the_one_that_was_told() -> None:
-    """The helper's hex gives the same neighbour as the packets."""
+    """The helper's hex gives the same neighbor as the packets."""
     recorded = [
         smp.Exchange(bytes.fromhex(one["request"]), bytes.fromhex(one["reply"]))
         for one in exchanges()
@@ -440,7 +440,7 @@ def asked(seen: list[Sequence[tuple[str, int]]]) -> Any:
 
 
 def test_a_port_that_was_not_recorded_says_so() -> None:
-    """Somebody else's tree holds no answers."""
+    """A tree that bwagent did not capture has no answers."""
     seen: list[Sequence[tuple[str, int]]] = []
     found = report(host(tree({"mlx5_0": IB}), ask_smp=asked(seen)))
     assert seen == [[("mlx5_0", 1)]]

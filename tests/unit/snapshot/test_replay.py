@@ -97,7 +97,7 @@ def test_the_root_of_this_machine_is_no_snapshot() -> None:
 
 
 def test_an_empty_sys_is_no_observation(tmp_path: Path) -> None:
-    """The report says so, no speed is made up, and the exit code is 1."""
+    """The report has a problem and no speed, and the exit code is 1."""
     finished = bwagent("probe", "--replay", lay(tmp_path / "hollow", {"sys": None}), "-o", "json")
     assert (finished.returncode, finished.stderr.count(b"\n")) == (1, 1)
     assert (json.loads(finished.stdout)["speed_gbps"], json.loads(finished.stdout)["labels"]) == (
@@ -156,7 +156,7 @@ BROKEN: dict[str, tuple[str, bytes]] = {
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_note_refuses_the_snapshot(tmp_path: Path, broken: str) -> None:
-    """In one short printable line that names the snapshot and the file in it."""
+    """One short printable line names the snapshot and the file in it."""
     name, content = BROKEN[broken]
     folder = lay(tmp_path / "small", {**SMALL, name: content})
     line = complaint(bwagent("probe", "--replay", folder))
@@ -176,7 +176,7 @@ def test_an_odd_path_in_the_notes_hurts_nothing_else(tmp_path: Path, path: str) 
 
 
 def test_notes_that_are_links_are_not_read(tmp_path: Path) -> None:
-    """They may lead anywhere."""
+    """A link may point outside the snapshot."""
     (tmp_path / "secret.json").write_text('{"hostname": "secret"}')
     small = SMALL | {
         "host.json": "../secret.json",
@@ -187,9 +187,7 @@ def test_notes_that_are_links_are_not_read(tmp_path: Path) -> None:
 
 
 def copied(tmp_path: Path, machine: Snapshot, *how: str) -> str:
-    """What `cp` makes of a machine's class folder; it complains about the loops that sysfs is full
-    of.
-    """
+    """Return the result of `cp` of a machine's class folder; it warns about the loops of sysfs."""
     source = lay(tmp_path / "machine", machine)
     subprocess.run(
         ["cp", *how, f"{source}/{CLASS}", str(tmp_path / "copy")], check=False, capture_output=True
@@ -199,8 +197,8 @@ def copied(tmp_path: Path, machine: Snapshot, *how: str) -> str:
 
 @pytest.mark.parametrize("uevent", [UEVENT, None])
 def test_a_class_copied_with_its_devices_has_labels(tmp_path: Path, uevent: bytes | None) -> None:
-    """`cp -rL` turns links into folders; `device/uevent` tells what the links told, where it was
-    copied.
+    """`cp -rL` turns links into folders; `device/uevent` has the links' information if it
+    was copied.
     """
     machine = SMALL | ({f"{FUNCTION}/uevent": uevent} if uevent else {})
     found = snapshots.report(copied(tmp_path, machine, "-rL"))
@@ -210,12 +208,12 @@ def test_a_class_copied_with_its_devices_has_labels(tmp_path: Path, uevent: byte
 
 @pytest.mark.parametrize("machine", ["dgx-h100", "h200-roce", "hgx-b200-nvswitch"])
 def test_a_real_class_copied_with_its_devices_has_its_labels(tmp_path: Path, machine: str) -> None:
-    """The same, for whole machines."""
+    """Whole machines copied with `cp -rL` have their labels."""
     folder = snapshots.FIXTURES / machine
     subprocess.run(
         ["cp", "-rL", folder / CLASS, tmp_path / "copy"], check=False, capture_output=True
     )
-    own = ("flavor", "speed.current")  # a class alone knows no neighbours and no GPUs
+    own = ("flavor", "speed.current")  # a class alone has no neighbors and no GPUs
     expected = {
         key: value
         for key, value in snapshots.report(str(folder))["labels"].items()
@@ -226,9 +224,7 @@ def test_a_real_class_copied_with_its_devices_has_its_labels(tmp_path: Path, mac
 
 
 def test_a_class_copied_without_its_devices_is_refused(tmp_path: Path) -> None:
-    """`cp -r` leaves links to nowhere: there is nothing to see, and the line says how to copy
-    better.
-    """
+    """`cp -r` leaves dangling symlinks; the error names the flags to copy with."""
     with pytest.raises(Malformed, match=r"copy: .*cp -rL"):
         replay(copied(tmp_path, SMALL, "-r"))
 
@@ -270,7 +266,7 @@ def test_what_stands_beside_bare_devices_is_no_note(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_snapshot_is_refused() -> None:
-    """With the kernel's reason."""
+    """The error has the kernel's reason."""
     with tempfile.TemporaryDirectory() as top:
         folder = Path(lay(Path(top) / "small", SMALL))
         Path(top).chmod(0o755)

@@ -40,7 +40,7 @@ def grow(request: pytest.FixtureRequest, tmp_path: Path) -> Grow:
 
 
 def ask(tree: Tree, verb: str, path: str) -> bytes | list[str] | str:
-    """What the tree answers."""
+    """Return the tree's answer."""
     match verb:
         case "read":
             return tree.read(path, 9)
@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[str, str, int]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_cannot_be_read_fails_as_the_kernel_would(grow: Grow, wrong: str) -> None:
-    """With the same errno, and EXDEV for what leads outside."""
+    """The errno is the kernel's, and EXDEV for a link that points outside."""
     tree = grow(
         {
             "sys/folder/x": b"",
@@ -117,7 +117,7 @@ def test_what_cannot_be_read_fails_as_the_kernel_would(grow: Grow, wrong: str) -
 
 
 def test_forty_links_are_followed_and_no_more(grow: Grow) -> None:
-    """As many as the kernel follows."""
+    """The limit is the kernel's."""
     links: Snapshot = {f"sys/{number}": f"{number + 1}" for number in range(41)}
     tree = grow(links | {"sys/41": b"end"})
     assert tree.read("sys/1", 9) == b"end"
@@ -126,7 +126,7 @@ def test_forty_links_are_followed_and_no_more(grow: Grow) -> None:
 
 
 def test_what_the_capture_could_not_read_fails_again(tmp_path: Path) -> None:
-    """By whichever way it is asked for; a folder that was empty lists as empty."""
+    """Each kind of access fails; a folder that was empty lists as empty."""
     lay(tmp_path, {"sys/a/x": b"1", "sys/b": "a"})
     tree = Tree(DiskStore(str(tmp_path)), {"sys/b/x": errno.EIO}, ["sys/b/empty"])
     assert tree.names("sys/a/empty") == []
@@ -141,7 +141,7 @@ def test_what_the_capture_could_not_read_fails_again(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("target", ["absolute", "relative"])
 def test_nothing_outside_is_opened(tmp_path: Path, place: str, target: str) -> None:
-    """A link to somebody's file gives nothing of it, in whatever output."""
+    """The content behind a link to a file outside is in no output."""
     (secret := tmp_path / "secret").write_bytes(SECRET)
     top = tmp_path / "snapshot"
     link = str(secret) if target == "absolute" else os.path.relpath(secret, (top / place).parent)

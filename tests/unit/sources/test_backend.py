@@ -9,6 +9,7 @@ import pytest
 
 from agent.model import RdmaDevice, RdmaPort
 from agent.sources.backend import assign
+from agent.sources.kinds import dark_backend
 from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
 
 KIND = {"hca_type": "MT4125", "board_id": "other"}
@@ -18,6 +19,19 @@ SLOW = port(rate_gbps=100.0, netdev=netdev("slow0", speed_mbps=100_000))
 def front(name: str, bus: int, **facts: Any) -> RdmaDevice:
     """An Ethernet device that carries the default route."""
     return eth(name, bus, port(netdev=netdev(f"eth{bus}", default_route=True)), **facts)
+
+
+def bonded(*legs: str) -> RdmaPort:
+    """A port that is a bond of these netdevs."""
+    return port(legs=tuple(map(netdev, legs)))
+
+
+def dark(*names: str) -> list[RdmaDevice]:
+    """Devices of another kind, at higher PCI addresses, without a link."""
+    return [
+        eth(name, number, port(state="DOWN", netdev=netdev(name, speed_mbps=None)), **KIND)
+        for number, name in enumerate(names, 0x80)
+    ]
 
 
 # (why, devices, backend): the rules behind the first one, in their order.
@@ -68,6 +82,25 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
         [eth("a", 1, port(1), port(2), port(3), **KIND), eth("b", 2), eth("c", 3)],
         ["b", "c"],
     ),
+    (
+        "a bond counts as its legs",
+        [eth("a", 1, bonded("l0", "l1")), eth("b", 2, SLOW, **KIND)],
+        ["a-l0", "a-l1"],
+    ),
+    (
+        "two dark NICs do not outvote a bond",
+        [eth("a", 1, bonded("l0", "l1")), *dark("b", "c")],
+        ["a-l0", "a-l1"],
+    ),
+    (
+        "a bond over devices of their own is not counted twice",
+        [
+            eth("a", 1, bonded("l0", "l1"), netdevs=("l0",)),
+            eth("b", 2, port(), netdevs=("l1",), **KIND),
+            eth("c", 3, **KIND),
+        ],
+        ["b", "c"],
+    ),
     ("a tie: the faster kind", [eth("a", 1, SLOW, **KIND), eth("b", 2)], ["b"]),
     (
         "faster by nature, though down",
@@ -108,6 +141,42 @@ def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> 
     roles = assign(devices)
     assert backend(roles) == chosen
     assert all(role.reason for role in roles)
+
+
+TIES = [
+    ([eth("a", 1, **KIND), eth("b", 2), eth("c", 3)], ["a"], ""),
+    ([eth("a", 1, SLOW, **KIND), eth("b", 2)], ["a"], " (tie: faster)"),
+    ([eth("a", 1), eth("b", 2, **KIND)], ["b"], " (tie: lower PCI address)"),
+    ([eth("a", 1), eth("b", 2, **KIND), eth("c", 3, board_id="z")], ["b", "c"],
+     " (tie: lower PCI address)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("devices", "ignored", "tie"), TIES)
+def test_a_tie_is_in_the_reason(devices: list[RdmaDevice], ignored: list[str], tie: str) -> None:
+    """The words for a choice that no number of devices made."""
+    kind = "MT4129 MT_0000000838"
+    text = f"Ethernet NIC of another kind than the backend's {kind}{tie}"
+    assert reasons(assign(devices)) == dict.fromkeys(ignored, text)
+
+
+def test_a_dark_backend_is_a_hint() -> None:
+    """Two NICs without a link outvote the only one with one: the label says 0G, and why."""
+    active = eth("a", 1)
+    assert backend(roles := assign([active, *dark("b", "c")])) == ["b", "c"]
+    assert dark_backend(roles) == (
+        "no port of MT4125 other is ACTIVE, but a of another kind:"
+        " name the backend with --backend-device"
+    )
+    for devices in (
+        [active, *dark("b")],  # chosen by its PCI address
+        [plain(active, state="DOWN"), *dark("b", "c")],
+        [active, *dark("b", "c"), eth("d", 0x90, **KIND)],
+        [front("a", 1), *dark("b", "c")],
+        [ib("ib0", 1), *dark("b", "c")],
+        [],
+    ):
+        assert dark_backend(assign(devices)) is None
 
 
 def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
@@ -190,7 +259,7 @@ COUNTED: list[tuple[RdmaPort, list[float | None]]] = [
 
 @pytest.mark.parametrize(("one", "counted"), COUNTED)
 def test_what_counts(one: RdmaPort, counted: list[float | None]) -> None:
-    """An ACTIVE port counts at its netdev's speed where Ethernet knows it; an unknown rate is
-    None.
+    """An ACTIVE port counts at its netdev's speed if Ethernet reports one; an unknown rate
+    is None.
     """
     assert [role.counted_gbps for role in assign([ib("x0", 1, one)])] == counted

@@ -121,7 +121,7 @@ def test_a_port_with_a_link_is_asked(state: str | None) -> None:
 
 
 def test_a_port_that_is_down_is_not_asked() -> None:
-    """It would take a second for nothing; the label goes."""
+    """A query would only wait for a timeout; the label is removed."""
     links, problems = look(unasked, ib("ibp0", 0, replace(PORT, state="DOWN")))
     assert (links["ibp0"].missing, links["ibp0"].hold, links["ibp0"].neighbors) == (
         "link-down",
@@ -132,7 +132,7 @@ def test_a_port_that_is_down_is_not_asked() -> None:
 
 
 def test_all_ports_are_asked_at_once_and_each_once() -> None:
-    """In one list, without ports that are down or not in the backend."""
+    """One query has all ports, without those that are down or not in the backend."""
     asked: list[PORTS] = []
 
     def ask(ports: Sequence[tuple[str, int]]) -> Any:
@@ -263,7 +263,7 @@ def test_a_helper_that_fails_fails_the_source(fault: Exception) -> None:
     ids=str,
 )
 def test_an_answer_that_is_none_fails_the_source(nonsense: Any) -> None:
-    """In words, not as an exception."""
+    """The source fails with a message, without an exception."""
     outcome = reading(lambda _ports: nonsense, ib("ibp0", 0)).outcome
     assert isinstance(outcome, Failed)
     assert "malformed answer" in outcome.reason
@@ -363,7 +363,7 @@ shaped = st.fixed_dictionaries(
 @given(st.one_of(anything, st.fixed_dictionaries({"ports": st.lists(shaped, max_size=3)})))
 @settings(deadline=None)
 def test_any_answer_is_a_link_or_a_failure(said: Any) -> None:
-    """Never an exception, and no reason that is not a word."""
+    """No answer raises an exception, or has a reason outside of the model's."""
     found = reading(lambda _ports: said, ib("ibp0", 0))
     if isinstance(found.outcome, Seen):
         (link,) = found.outcome.value

@@ -1,4 +1,4 @@
-"""The LLDP source over simulated doors: each port has its neighbors or its reason."""
+"""The LLDP source over simulated I/O: each port has its neighbors or its reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def netdev(name: str, operstate: str | None = "up", addresses: tuple[str, ...] =
     return Netdev(name, 100_000, operstate, None, default_route=False, addresses=addresses)
 
 
-def role(  # noqa: PLR0913 - what a port is told by
+def role(  # noqa: PLR0913 - the properties of a port
     device: str = "mlx5_0",
     number: int = 1,
     of: Netdev | None = None,
@@ -181,7 +181,7 @@ def test_shutdown() -> None:
 
 @pytest.mark.parametrize("operstate", ["down", "lowerlayerdown", "notpresent"])
 def test_link_down(operstate: str) -> None:
-    """Whatever was received before."""
+    """The reason is the same with and without earlier frames."""
     node = Node()
     node.send("eth0", switch())
     node.link(ETH0)
@@ -230,7 +230,7 @@ def test_not_permitted() -> None:
 
 @pytest.mark.parametrize("cause", [None, OSError(errno.EMFILE, "Too many open files")])
 def test_unavailable_for_another_reason(cause: OSError | None) -> None:
-    """What is no question of permission is not called one."""
+    """An error other than a missing permission is not reported as one."""
     node = Node()
     node.fault = Unavailable("no packet sockets here")
     node.fault.__cause__ = cause

@@ -71,7 +71,7 @@ def test_a_node_without_gpus_is_not_asked(machine: Machine) -> None:
 
 @pytest.mark.parametrize("code", ["0x030000", "0x030200", "0x038000"])
 def test_any_display_controller_of_nvidia_is_one(machine: Machine, code: str) -> None:
-    """With a display or without."""
+    """An NVIDIA GPU counts with and without a display."""
     reading = nvml.read(machine.add("0008:01:00.0", code=code).host(lambda: answer(GPU)))
     assert isinstance(reading.outcome, Seen)
     assert verdict(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
@@ -112,7 +112,7 @@ def test_a_bus_that_blocks_is_a_failure(machine: Machine) -> None:
 
 
 def test_a_child_that_hangs_or_dies_is_a_failure(machine: Machine) -> None:
-    """With the helper's message."""
+    """The failure has the helper's message."""
 
     def late() -> dict[str, Any]:
         raise Unavailable("helper nvml: no answer within 30 s")
@@ -193,7 +193,7 @@ def test_a_gpu_without_a_fabric_is_no_problem(machine: Machine) -> None:
 
 
 def test_an_answer_survives_its_snapshot(machine: Machine) -> None:
-    """It is JSON, and the same after a trip through a file."""
+    """An answer is JSON, and the same after writing and reading a file."""
     machine.add("0008:01:00.0")
     direct = nvml.read(machine.host(lambda: answer(GPU)))
     assert nvml.read(machine.host(lambda: json.loads(json.dumps(answer(GPU))))) == direct

@@ -162,6 +162,6 @@ def test_times_have_units(text: str) -> None:
     "text", ["", "-1", "1d", "1e3", "nan", "inf", "1 h", "\u0661", "9" * 40, "1h\n", "1000h"]
 )
 def test_other_times_are_refused(text: str) -> None:
-    """With BadParameter."""
+    """The error is BadParameter."""
     with pytest.raises(BadParameter):
         duration(text)

@@ -324,8 +324,8 @@ def cycle(node: Host) -> RdmaDevice:
 
 
 def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
-    """A VPD takes milliseconds to read. Another agent, or another function under the same name,
-    is read anew.
+    """A VPD takes milliseconds to read. For another agent, or another function under the same name,
+    it is read again.
     """
     root, other = Kernel(hca("ibp0", A), MANAGEMENT), Kernel(hca("ibp0", B))
     node = host(root)
@@ -346,7 +346,7 @@ def test_what_does_not_change_is_read_once_for_each_pci_address() -> None:
 
 @pytest.mark.parametrize("nothing", [LO, LO | EMPTY, hca("ibp1", B)])
 def test_a_device_that_was_gone_is_read_anew(nothing: Entries) -> None:
-    """Whether other devices remain, the class is empty, or the class is gone with its driver."""
+    """Other devices may remain, the class may be empty, or gone with its driver."""
     root = Kernel(hca("ibp0", A))
     node = host(root)
     cycle(node)

@@ -173,6 +173,7 @@ PARSERS = [
     kernel.rate,
     kernel.ipv4_default_netdevs,
     kernel.ipv6_default_netdevs,
+    kernel.listed_netdevs,
     *{row[0] for row in VALUES},
 ]
 
@@ -249,10 +250,29 @@ def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any], words:
 
 def test_default_routes_are_those_that_are_up() -> None:
     """The route of a subnet or of half the address space, a rejecting route and one that is down
-    are not default routes.
+    are not default routes; of the others those of the lowest metric are the best.
     """
-    assert kernel.ipv4_default_netdevs(ROUTES) == {"default0", "direct0"}
+    assert kernel.ipv4_default_netdevs(ROUTES) == {"direct0"}
+    assert kernel.ipv4_default_netdevs(ROUTES.replace("direct0\t0", "direct0\t1")) == {"default0"}
+    assert kernel.ipv4_default_netdevs(ROUTES.replace("\t0\t00000000", "\t100\t00000000")) == {
+        "default0",
+        "direct0",
+    }
     assert kernel.ipv6_default_netdevs(ROUTES6) == {"default0"}
+    assert kernel.ipv6_default_netdevs(
+        ROUTES6.replace("64", "a0").replace("20010db8", ZERO[:8])
+    ) == {
+        "default0",
+        "odd0",
+    }
+    assert kernel.ipv4_default_netdevs("") == kernel.ipv6_default_netdevs("") == set()
+
+
+def test_the_netdevs_of_a_namespace() -> None:
+    """Two lines of titles, then one line each; a long name leaves no space before its counters."""
+    table = "Inter-| Receive\n face |bytes\n    lo:  42 0\nenp24s0f0np0v10: 7 0\n eth0:9 1\n"
+    assert kernel.listed_netdevs(table) == {"lo", "enp24s0f0np0v10", "eth0"}
+    assert kernel.listed_netdevs("") == set()
 
 
 @pytest.mark.parametrize("parse", PARSERS)

@@ -87,7 +87,7 @@ def test_every_other_errno_is_a_problem(read: Callable[[Reader], object]) -> Non
     """The value is None; the problem names the path and the errno."""
     for number in ODD:
         subject = reader(number)
-        if (read(subject), number) != ("", errno.EINVAL):  # what readlink says of a folder
+        if (read(subject), number) != ("", errno.EINVAL):  # readlink's error for a folder
             assert subject.problems == [
                 Problem("rdma", f"/{FILE}", errno.errorcode[number], os.strerror(number))
             ]

@@ -247,7 +247,7 @@ def test_a_late_read_notifies_once_and_is_not_repeated(rack: Rack) -> None:
 
 
 def test_a_refresh_during_a_read_asks_once_more(rack: Rack) -> None:
-    """What is read already may have been read before the change, so the device is read again."""
+    """The pending read may have begun before the change, so the device is read again."""
     jobs = rack.devices("ibp0")
     readers = rack.readers()
     jobs["ibp0"].gate.clear()
@@ -291,7 +291,9 @@ def test_a_device_that_is_slow_each_time_is_read_each_time(rack: Rack) -> None:
 
 
 def test_a_device_that_is_gone_leaves_no_thread(rack: Rack) -> None:
-    """Its worker ends and its facts and constants are forgotten; one that returns is read anew."""
+    """Its worker ends and its facts and constants are dropped; a device that returns is
+    read again.
+    """
     jobs = rack.devices("ibp0", "ibp1")
     readers = rack.readers()
     readers.constants("ibp0")["0000:18:00.0", "hca_type"] = "MT4129"
@@ -334,7 +336,7 @@ def test_readers_that_are_dropped_leave_no_thread(rack: Rack) -> None:
 
 
 def test_closed_readers_notify_no_more(rack: Rack) -> None:
-    """A read that ends after the agent's loop has ended wakes nobody."""
+    """A read that ends after the agent's loop has ended causes no event."""
     calls: list[str] = []
     jobs = rack.devices("ibp0")
     readers = rack.readers(lambda: calls.append("notified"))

@@ -71,7 +71,7 @@ def test_a_short_hold_has_no_line() -> None:
 
 
 def test_an_expired_label_has_the_reason_of_its_hold() -> None:
-    """In its own line, and in that of the label's removal."""
+    """The reason is in its own line and in that of the label's removal."""
     desk = Desk()
     desk.observe(0.0, FAILED)
     desk.observe(590.0, FAILED)

@@ -34,7 +34,7 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 class Desk:
-    """A log over a list, and its clock; `full` is a pipe that nobody reads."""
+    """A log over a list, and its clock; `full` is a pipe without a reader."""
 
     def __init__(self, form: str = "text", *, verbose: bool = False) -> None:
         self.now = 0.0

@@ -188,8 +188,8 @@ def test_metrics_can_be_selected() -> None:
 
 
 def test_a_port() -> None:
-    """What it is, its state as an enumeration, its rates in bytes per second, what the HCA
-    counted.
+    """A port has its properties, its state as an enumeration, rates in bytes per second, and the
+    HCA's counters.
     """
     metrics = fed(
         observation(
@@ -256,12 +256,14 @@ def test_ports_that_do_not_count_are_only_counted() -> None:
 
 
 def test_the_text_is_of_the_last_observation() -> None:
-    """What was rendered of one is not said of the next, and an age changes without a new one."""
+    """Text rendered for one observation is not reused for the next, and ages change without
+    a new one.
+    """
     links = (Link("mlx5_0", "eth0", (neighbor(),)),)
     metrics = fed(observation([eth("mlx5_0", 0)], lldp=Seen(links)))
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("mlx5_0",)}
     metrics.frame_repeated("eth0", 1234.0)
-    assert of(metrics, "bwagent_neighbor_last_heard_timestamp_seconds") == {("mlx5_0",): 1234.0}
+    assert of(metrics, "bwagent_neighbor_last_seen_timestamp_seconds") == {("mlx5_0",): 1234.0}
     metrics.observed(observation([ib("ibp0", 1)]), {})
     assert set(of(metrics, "bwagent_port_rate_bytes_per_second")) == {("ibp0",)}
 
@@ -309,12 +311,12 @@ def test_neighbors() -> None:
     }
     assert of(metrics, "bwagent_neighbors") == {("mlx5_0",): 2, ("mlx5_1",): 0, ("ibp0",): 1}
     assert of(metrics, "bwagent_neighbor_missing") == {("mlx5_1", "silent"): 1}
-    heard = "bwagent_neighbor_last_heard_timestamp_seconds"
-    assert of(metrics, heard) == {("mlx5_0",): 999.5, ("ibp0",): 1000.0}
+    last_seen = "bwagent_neighbor_last_seen_timestamp_seconds"
+    assert of(metrics, last_seen) == {("mlx5_0",): 999.5, ("ibp0",): 1000.0}
     metrics.frame_repeated("eth1", 1030.0)
-    metrics.frame_repeated("eth2", 1030.0)  # nobody that is known yet
+    metrics.frame_repeated("eth2", 1030.0)  # an unknown neighbor
     metrics.frame_repeated("eth9", 1030.0)
-    assert of(metrics, heard) == {("mlx5_0",): 1030.0, ("ibp0",): 1000.0}
+    assert of(metrics, last_seen) == {("mlx5_0",): 1030.0, ("ibp0",): 1000.0}
 
 
 def test_a_neighbor_that_changed_its_name_leaves_nothing() -> None:
@@ -416,7 +418,7 @@ def test_what_the_loop_counts() -> None:
 
 
 def test_before_the_first_observation() -> None:
-    """Nothing is said of the node, and the counters stand at 0."""
+    """There are no metrics of the node, and the counters are 0."""
     found = {name for name, _ in series(text(Metrics()))}
     assert found.isdisjoint(row.name for row in families.OBSERVED)
     assert {

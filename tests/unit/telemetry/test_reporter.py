@@ -94,7 +94,7 @@ def test_events_that_are_unavailable() -> None:
 
 
 def test_a_refused_label() -> None:
-    """With the server's status and message, until the key is accepted."""
+    """The line has the server's status and message, until the key is accepted."""
 
     def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
         if SPEED not in request.get("body", {}).get("metadata", {}).get("labels", {}):

@@ -1,0 +1,267 @@
+"""The agent, assembled as in agent/daemon/main.py, with simulated I/O.
+
+Invariant: background work (threads and the helpers that they wait for) completes after a simulated
+delay, in order of time. A `Variant` makes the agent wrong in one respect.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import generate_latest
+
+from agent.daemon.background import BackgroundTask
+from agent.daemon.clock import AwakeClock
+from agent.daemon.loop import Components, Loop
+from agent.daemon.observer import Observer
+from agent.daemon.schedule import Schedule, Settings
+from agent.host import Host
+from agent.infiniband.poller import SmpPoller
+from agent.kube.decode import read_node
+from agent.kube.managed_fields import keys_of
+from agent.kube.reconcile import Reconciler
+from agent.labels.table import Naming
+from agent.lldp.frame import Frame
+from agent.lldp.inbox import FrameInbox
+from agent.lldp.neighbors import NeighborTable
+from agent.lldp.reception import LldpNeighbors
+from agent.nvml.poller import NvmlPoller
+from agent.sysfs.worker import DeviceReaders, InlineWorker
+from agent.telemetry.collector import registry
+from agent.telemetry.log import Log
+from agent.telemetry.metrics import Metrics
+from agent.telemetry.reporter import Reporter
+from tests.simulation import fabric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from agent.events.event import Event
+    from agent.model import Observation
+    from tests.simulation.apiserver import Reply
+    from tests.simulation.world import World
+
+    Work = Callable[[], None]
+
+EPOCH = 1_800_000_000.0  # the wall clock at the start
+SPEED = {"api": 0.2, "nvml": 0.1, "smp": 0.1}  # seconds that a background task takes
+
+
+@dataclass(slots=True)
+class Variant:
+    """Settings and faults of an agent; the defaults are those of `bwagent run`."""
+
+    settings: Settings = field(default_factory=Settings)
+    grace: float = 30.0
+    confirm: int = 2
+    hold: float = 600.0
+    gpu_interval: float = 60.0
+    request: Callable[[World, Mapping[str, Any]], Mapping[str, Any]] = lambda _world, request: (
+        request
+    )
+    wakes: Callable[[set[Event]], set[Event]] = lambda wakes: wakes
+    read: Callable[[str, bytes], bytes] = lambda _path, data: data
+    gpus: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
+
+
+def assemble(world: World, life: int) -> Loop:
+    """Assemble a new agent."""
+    variant = world.variant
+    world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
+    table, keys, helpers = (
+        NeighborTable(variant.grace, variant.confirm),
+        keys_of(Naming()),
+        _Helpers(world),
+    )
+    ears = FrameInbox(_Listener(world), table, clock)
+    gpus = NvmlPoller(
+        helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml"), world.notify)
+    )
+    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify))
+    host = Host(
+        _Root(world),
+        clock,
+        "n1",
+        lldp_neighbors=LldpNeighbors(ears, table),
+        ask_smp=smps,
+        gpus=gpus,
+        readers=DeviceReaders(clock=clock, worker=InlineWorker),
+    )
+
+    def wall() -> float:
+        return EPOCH + world.time + world.suspended + world.wall_offset
+
+    log = Log(write=helpers.log, clock=clock, wall=wall)
+    chance = random.Random(life).random  # noqa: S311 - a simulation
+    return Loop(
+        Components(
+            clock=clock,
+            monitors=world,
+            port_states=_Ports(),
+            inbox=ears,
+            pollers=(gpus, smps),
+            observer=Observer(host, table, Naming(), (), variant.hold, wall),
+            reconciler=Reconciler(helpers.kube, "n1", keys),
+            schedule=Schedule(variant.settings, clock(), chance),
+            reporter=Reporter(
+                log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
+            ),
+            background=lambda: BackgroundTask(_attempts(world), world.notify),
+        )
+    )
+
+
+def _threads(world: World, kind: str) -> Callable[[Work], None]:
+    """Return a spawn function that completes the work later, unless the agent was killed
+    meanwhile.
+    """
+
+    def spawn(work: Work) -> None:
+        if world.threadless:
+            raise RuntimeError("can't start new thread")
+        asker = world.clock
+        world.at(world.slow[kind], lambda: work() if world.clock is asker else None)
+
+    return spawn
+
+
+def _attempts(world: World) -> Callable[[Work], None]:
+    """Return a spawn function for requests, which may reach the API server after the
+    agent's end.
+    """
+
+    def spawn(work: Work) -> None:
+        if world.threadless:
+            world.judge.unanswered()
+            raise RuntimeError("can't start new thread")
+        attempt = world.judge.attempt(world.time)
+
+        def do() -> None:
+            world.underway.remove(do)
+            work()
+            world.judge.ended(world.time, attempt)
+
+        world.underway.append(do)
+        world.at(world.slow["api"], lambda: do() if do in world.underway else None)
+
+    return spawn
+
+
+class _Helpers:
+    """The helper processes, and standard error."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _error(self, kind: str) -> Exception | None:
+        errors = self._world.helper_errors[kind]
+        return errors[0]() if errors else None
+
+    def kube(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        world = self._world
+        if error := self._error("api"):
+            world.judge.unanswered()
+            raise error
+        told = _told(world.api.handle(world.variant.request(world, request)))
+        world.judge.answered(world.time, request, told)
+        return told
+
+    def nvml(self) -> dict[str, Any]:
+        if error := self._error("nvml"):
+            raise error
+        return self._world.variant.gpus(fabric.nvml(self._world.node.gpus))
+
+    def smp(self, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
+        if error := self._error("smp"):
+            raise error
+        return fabric.smp(self._world.node, addresses)
+
+    def log(self, data: bytes) -> bool:
+        if self._world.log_full:
+            self._world.lost_lines += 1
+            return False
+        self._world.judge.line(self._world.time, data.decode())
+        return True
+
+
+class Scraped(Metrics):
+    """Metrics that are rendered after each observation."""
+
+    def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
+        super().observed(observation, durations)
+        generate_latest(registry(self))
+
+
+class Served:
+    """The state of the HTTP server: readiness."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+
+    def heartbeat(self) -> None:
+        """Ignore a heartbeat."""
+
+    def mark_ready(self) -> None:
+        self.is_ready = True
+
+
+class _Listener:
+    """The packet sockets."""
+
+    def __init__(self, world: World) -> None:
+        self.dropped: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
+        self._world = world
+
+    def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
+        self._world.watched = set(netdevs)
+        return {}
+
+    def receive(self, timeout: float) -> list[Frame]:
+        assert timeout == 0
+        if error := self._world.listener_error:
+            self._world.listener_error = None
+            raise error
+        frames, self._world.frames = self._world.frames, []
+        return [Frame(netdev, self._world.clock(), data) for netdev, data in frames]
+
+    def filenos(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        self._world.frames.clear()
+        self._world.watched.clear()
+
+
+class _Ports:
+    """The sweep of port states."""
+
+    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
+        pass
+
+
+class _Root:
+    """The kernel's files, as a variant of the agent reads them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def read(self, path: str, limit: int) -> bytes:
+        return self._world.variant.read(path, self._world.sysfs.read(path, limit))
+
+    def names(self, path: str) -> list[str]:
+        return self._world.sysfs.names(path)
+
+    def link(self, path: str) -> str:
+        return self._world.sysfs.link(path)
+
+
+def _told(reply: Reply) -> Mapping[str, Any]:
+    """Return the helper's record of a reply; a negative status is a failure without an HTTP
+    response.
+    """
+    if reply.status < 0:
+        return {"error": reply.body.decode(), "message": "it is simulated"}
+    return read_node(reply.status, reply.headers, reply.body)
