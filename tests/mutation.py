@@ -47,6 +47,7 @@ UNITS = {
         *("agent/sources/backend.py", "agent/sources/drops.py", "agent/sources/front_end.py"),
         *("agent/sources/interfaces.py", "agent/sources/kinds.py", "agent/sources/smi.py"),
     ),
+    "tests/unit/sources/test_routes.py": ("agent/sources/routes.py",),
     "tests/unit/sysfs/test_parse.py": ("agent/sysfs/parse.py",),
 }
 PYTEST = ("-p", "no:cacheprovider", "--hypothesis-seed=0")
