@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
+ACCELERATOR = "network.topology.nvidia.com/accelerator"
 NONE = Absent("no such port")
 OFF = Failed("switched off by --source")
 KINDS = ("device", "port-id", "port-name")
@@ -447,6 +448,13 @@ def test_the_source_of_another_fabric_holds_nothing_of_this_one() -> None:
     assert not [label for label in found.labels if ".ibp1." in label]
 
 
+def test_switching_off_lldp_holds_nothing_of_an_infiniband_port() -> None:
+    """Its link is down, so its labels go; those of an interface that LLDP may have seen stay."""
+    before = about("ibp0", "old", "1") | about("mlx5_1", "old-1", "1", "n1")
+    found = rendered(hcas("ibp0"), before, lldp=OFF, off=frozenset({"lldp"}), ib=seen(gone("ibp0")))
+    assert neighbors(found) == about("mlx5_1", "old-1", "1", "n1")
+
+
 def test_switching_off_the_ports_holds_all() -> None:
     """`probe --source lldp`: neighbors that were seen are published."""
     found = rendered(
@@ -482,11 +490,21 @@ def test_a_held_label_has_the_reason_of_its_failure() -> None:
     assert set(stuck.held.values()) == {HoldReason.DEVICE_FAILED}
     gone = rendered([], IB_BEFORE | {f"{P}/flavor": "infiniband"}, unbound=("ibp0",), ib=seen())
     assert {gone.held[device], gone.held[leaves]} == {HoldReason.DEVICE_GONE}
+    assert f"{P}/neighbors.current.ibp1.device" not in gone.labels
+
+
+def test_a_domain() -> None:
+    """The value that all GPUs agree on is published, whatever was before."""
+    gpu = Gpu(0, state="completed", status="success", cluster_uuid="u", clique_id=1)
+    for before in ({}, {ACCELERATOR: "u.0"}):
+        found = rendered([], before, nvml=Seen((gpu, gpu)))
+        assert found.labels[ACCELERATOR] == "u.1"
+    assert ACCELERATOR not in rendered([], {ACCELERATOR: "u.0"}, nvml=NONE).labels
 
 
 def test_an_unknown_domain_has_its_reason() -> None:
     """GPUs that register, or a source that failed."""
-    before = {"network.topology.nvidia.com/accelerator": "u.1"}
+    before = {ACCELERATOR: "u.1"}
     registering = rendered([], before, nvml=Seen((Gpu(0, state="in-progress"),)))
     assert list(registering.held.values()) == [HoldReason.NO_DOMAIN]
     assert list(rendered([], before, nvml=OFF).held.values()) == [HoldReason.SOURCE_FAILED]

@@ -15,7 +15,7 @@ from scapy.contrib import lldp as scapy
 from scapy.layers.l2 import Dot1Q, Ether
 
 from agent.errors import Malformed
-from agent.lldp.frame import MAX_FRAME, decode, drop_reason
+from agent.lldp.frame import MAX_FRAME, decode, drop_reason, is_lldp
 from tests.support.lldp_frames import (
     CASES,
     DOT3_MTU,
@@ -68,6 +68,7 @@ def boundaries(case: Case) -> set[int]:
 @every_case
 def test_a_frame_has_its_value(case: Case) -> None:
     """Each frame of the table gives its value."""
+    assert is_lldp(case.data)
     assert decode(case.data) == case.value
 
 
@@ -116,6 +117,10 @@ def is_part(part: LldpNeighbor, whole: LldpNeighbor) -> bool:
             tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + END,
             "Time To Live TLV: missing, the LLDPDU ends before it",
         ),
+        (
+            tlv(1, b"\x04" + MAC) + tlv(2, b"\x05swp1") + tlv(5, b"leaf-1"),
+            "System Name TLV at octet 30: in place of the Time To Live TLV",
+        ),
         (tlv(9, b"") + PLAIN, "type 9 TLV at octet 14: in place of the Chassis ID TLV"),
         (
             identity(b"\x04", b"\x05swp1"),
@@ -157,6 +162,10 @@ def is_part(part: LldpNeighbor, whole: LldpNeighbor) -> bool:
             "End Of LLDPDU TLV at octet 42: length 4, expected 0 to 0",
         ),
         (
+            PLAIN + tlv(0, b"junk") + b"and more of it" + END,
+            "End Of LLDPDU TLV at octet 34: length 4, expected 0 to 0",
+        ),
+        (
             PLAIN + tlv(5, b"leaf-1" + bytes(40))[:8],
             "System Name TLV at octet 34: length 46 exceeds the 6 octets left",
         ),
@@ -179,8 +188,15 @@ def test_a_wrong_lldpdu_is_refused_with_its_tlv_and_octet(lldpdu: bytes, message
 )
 def test_only_lldp_behind_at_most_two_tags_is_lldp(header: str) -> None:
     """Another ethertype, none, or a third VLAN tag is malformed."""
+    frame = ethernet(b"")[:12] + bytes.fromhex(header) + NAMED + END
+    assert not is_lldp(frame)
     with pytest.raises(Malformed, match="no LLDP ethertype at octet"):
-        decode(ethernet(b"")[:12] + bytes.fromhex(header) + NAMED + END)
+        decode(frame)
+
+
+def test_all_sixteen_capabilities_are_read() -> None:
+    """Above the lower eight are C-VLAN, S-VLAN and two-port MAC relay (Table 8-4)."""
+    assert decode(ethernet(PLAIN + capabilities(0x0701) + END)).capabilities == 0x0701
 
 
 @pytest.mark.parametrize(

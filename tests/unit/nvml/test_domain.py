@@ -40,6 +40,7 @@ JOINING = Gpu(0, pci="0008:01:00.0", state="in-progress")
 REGISTERING = Verdict(None, AcceleratorReason.IN_PROGRESS)
 REGISTERED = Verdict(f"{CLUSTER}.32766")
 FAILED = Verdict(None, AcceleratorReason.FAILED)
+NOT_STARTED = "fabric registration has not started"
 
 
 def judge(*gpus: Gpu) -> Verdict:
@@ -176,31 +177,40 @@ def test_reasons_hold_or_remove() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("gpus", "words"),
     [
         (
-            judge(GOOD, SHORT),
+            (GOOD, SHORT),
             "1 of 2 GPUs (0008:01:00.0 first): registered with status insufficient-resources",
         ),
         (
-            judge(LOST),
+            (LOST,),
             f"1 of 1 GPUs (0008:01:00.0 first): could not be queried: {LOST.text}",
         ),
         (
-            judge(MALFORMED),
+            (MALFORMED,),
             "1 of 1 GPUs (index 0 first): could not be queried: fabric state 77 is none of those",
         ),
         (
-            judge(GOOD, BOARD, replace(GOOD, clique_id=1)),
+            (GOOD, Gpu(1, uuid="GPU-1", error="gpu-lost")),
+            "1 of 2 GPUs (GPU-1 first): could not be queried: gpu-lost",
+        ),
+        (
+            (GOOD, WAITING),
+            f"1 of 2 GPUs (0008:01:00.0 first): {NOT_STARTED}: is the fabric manager running?",
+        ),
+        (
+            (GOOD, BOARD, replace(GOOD, clique_id=1)),
             f"the GPUs are in 2 domains: {CLUSTER}.32766, {CLUSTER}.1",
         ),
-        (judge(NONE, BOARD), "the cluster UUID is zero: no fabric beyond this node"),
-        (judge(OLD), f"no GPU is attached to a fabric: {OLD.text}"),
+        ((OLD,), f"no GPU is attached to a fabric: {OLD.text}"),
+        ((NONE,), "no GPU is attached to a fabric: NVML reports not supported"),
+        ((BOARD,), "the cluster UUID is zero: no fabric beyond this node"),
     ],
 )
-def test_the_finer_text_names_the_gpu_and_the_cause(found: Verdict, words: str) -> None:
+def test_the_finer_text_names_the_gpu_and_the_cause(gpus: tuple[Gpu, ...], words: str) -> None:
     """An operator needs both."""
-    assert found.text == words
+    assert judge(*gpus).text == words
 
 
 @pytest.mark.parametrize(

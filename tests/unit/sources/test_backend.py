@@ -103,6 +103,14 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
     ),
     ("a tie: the faster kind", [eth("a", 1, SLOW, **KIND), eth("b", 2)], ["b"]),
     (
+        "the speed of the netdev decides",
+        [
+            eth("a", 1, port(rate_gbps=400.0, netdev=netdev("a", speed_mbps=100_000)), **KIND),
+            eth("b", 2, port(rate_gbps=200.0, netdev=netdev("b", speed_mbps=200_000))),
+        ],
+        ["b"],
+    ),
+    (
         "faster by nature, though down",
         [eth("a", 1, SLOW, **KIND), eth("b", 2, port(state="DOWN"))],
         ["b"],
@@ -141,6 +149,45 @@ def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> 
     roles = assign(devices)
     assert backend(roles) == chosen
     assert all(role.reason for role in roles)
+
+
+REASONS = [
+    ([ib("a", 1)], [], {"a": "InfiniBand data port"}),
+    ([eth("a", 1)], [], {"a": "Ethernet data port"}),
+    ([eth("a", 1)], ["a"], {"a": "named by --backend-device"}),
+    (
+        [ib("a", 1), eth("b", 2)],
+        [],
+        {"a": "InfiniBand data port", "b": "Ethernet, and the backend is InfiniBand"},
+    ),
+    (
+        [eth("a", 1), front("b", 2)],
+        [],
+        {"a": "Ethernet data port", "b": "front end: carries the default route"},
+    ),
+    (
+        [eth("a", 1, hca_type=None, board_id=None), eth("b", 2, SLOW)],
+        [],
+        {
+            "a": "Ethernet data port",
+            "b": "Ethernet NIC of another kind than the backend's unnamed kind (tie: faster)",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("devices", "globs", "given"), REASONS)
+def test_the_reason_of_each_role(
+    devices: list[RdmaDevice], globs: list[str], given: dict[str, str]
+) -> None:
+    """Of backend ports and of ignored ones."""
+    assert {role.interface: role.reason for role in assign(devices, globs)} == given
+
+
+def test_no_ethernet_port_takes_the_place_of_infiniband_that_is_unbound() -> None:
+    """Its driver may be reloading."""
+    roles = assign([eth("a", 1)], infiniband_unbound=True)
+    assert reasons(roles) == {"a": "Ethernet, and the backend is InfiniBand"}
 
 
 TIES = [
@@ -189,6 +236,13 @@ def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
     assert backend(assign(devices[:1])) == ["a"]
 
 
+def test_a_label_of_a_port_is_one_of_its_device() -> None:
+    """The device `a` had labels if its port `a-1` had; a label of a device `a1` proves nothing."""
+    stuck = replace(eth("b", 2), failure="blocks", ports=())
+    assert backend(assign([front("a", 1), stuck], previous=("a-1", "b"))) == ["a"]
+    assert backend(assign([front("a", 1), stuck], previous=("a1", "a1-1", "b"))) == []
+
+
 def test_flags_beat_every_rule() -> None:
     """--backend-device names the backend, whatever the devices are; the others are ignored."""
     devices = [
@@ -213,6 +267,15 @@ def test_flags_name_devices_and_not_their_dataless_ports() -> None:
     ]
 
 
+def test_a_role_has_its_device_its_port_and_its_leg() -> None:
+    """A bond beside devices that are none of its members has a role for each leg."""
+    devices = [eth("b0", 1, bonded("l0", "l1"), netdevs=("l0",)), eth("e0", 2, netdevs=("x",))]
+    roles = [
+        (role.device.name, role.port.number, role.leg and role.leg.name) for role in assign(devices)
+    ]
+    assert roles == [("b0", 1, "l0"), ("b0", 1, "l1"), ("e0", 1, None)]
+
+
 def test_legs_are_named_in_natural_order_unless_they_are_devices_themselves() -> None:
     """A bonded device has an interface for each leg; members with RDMA devices of their own are no
     legs.
@@ -224,12 +287,9 @@ def test_legs_are_named_in_natural_order_unless_they_are_devices_themselves() ->
         "b0-1-eth10",
         "b0-2",
     ]
-    assert backend(
-        assign([eth("b0", 1, port(legs=legs), netdevs=("eth9",)), eth("b1", 2, netdevs=("eth10",))])
-    ) == [
-        "b0",
-        "b1",
-    ]
+    for own in (("eth9",), ()):
+        bond, member = eth("b0", 1, port(legs=legs), netdevs=own), eth("b1", 2, netdevs=("eth10",))
+        assert backend(assign([bond, member])) == ["b0", "b1"]
 
 
 COUNTED: list[tuple[RdmaPort, list[float | None]]] = [
