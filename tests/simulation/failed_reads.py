@@ -315,11 +315,28 @@ class Machine:
         answer = {_NUMBER.sub("#", word) for word in text.split()}
         devices = self.root.readers_of(read)
         ports = {
-            _signature(role)
+            (*_signature(role), *self._neighborhood(role))
             for role in self.roles
             if role.device.name in devices and _concerns(read, role)
         }
         return read.file_class, frozenset(answer), frozenset(ports), len(devices)
+
+    def _neighborhood(self, role: PortRole) -> tuple[object, ...]:
+        """Return the reason for a missing neighbor, and the number of LLDP frames received."""
+        netdev = role.leg or role.port.netdev
+        heard = [frame for frame in self._frames if netdev and frame.netdev == netdev.name]
+        return self._missing.get(role.interface), len(heard)
+
+    @cached_property
+    def _missing(self) -> dict[str, str | None]:
+        seen = (self.clean.observation.lldp, self.clean.observation.ib)
+        links = (link for outcome in seen if isinstance(outcome, Seen) for link in outcome.value)
+        return {link.interface: link.missing for link in links}
+
+    @cached_property
+    def _frames(self) -> list[Frame]:
+        netdevs = {name: True for device in self.devices for name in device.netdevs}
+        return list(self.host.frames(netdevs)[0]) if self.host.frames else []
 
     def touched(self, case: Case) -> frozenset[str] | None:
         """Return the devices of whose facts the read is one; None if it is of none's.
