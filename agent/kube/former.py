@@ -77,13 +77,13 @@ def _reason(state: State, field: Field, running: set[str], keys: Keys) -> str:
     if prefix is None:
         verb = "annotate" if field.kind == ANNOTATION else "label"
         command = shlex.join(["kubectl", verb, "node", state.name, f"{field.key}-"])
-        return f"in no label table, left as it is; to remove it: {command}"
+        return f"{command} removes this key, which is in no label table"
     if prefix in running:
         return f"another bwagent labels this Node under {prefix}, this one under {own}"
     if prefix in keys.former:
         others = ", ".join(sorted(running))
         return f"left as they are: another bwagent labels this Node under {others}"
-    return f"labels of a former prefix, left as they are; to remove them: {_cleanup(prefix)}"
+    return f"{_cleanup(prefix)} removes these labels of a former prefix"
 
 
 def _cleanup(prefix: str) -> str:

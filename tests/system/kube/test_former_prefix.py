@@ -5,6 +5,7 @@ configuration, or written by a second agent. With and without the admission poli
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.labels.table import LABELS as TABLE
 from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube import agents
 from tests.support.kube.cluster import APPLY, Cluster
@@ -82,10 +84,11 @@ def former(agent: Agent) -> dict[str, str]:
 
 def clean_up(agent: Agent) -> None:
     """Run the cleanup that the log of the agent names."""
-    (command,) = {line.rpartition("to remove them: ")[2].strip('"') for line in lines(agent, OLD)}
-    words = [*command.split()[1:], "--yes", "--node-name", agent.node]
+    found = {re.search(r"bwagent (cleanup.*) removes", line) for line in lines(agent, OLD)}
+    (words,) = {match[1] for match in found if match}
     access = ["--kubeconfig", str(agent.cluster.kubeconfig())]
-    subprocess.run([sys.executable, "-m", "agent.cli", *words, *access], check=True)
+    command = [sys.executable, "-m", "agent.cli", *words.split(), *access]
+    subprocess.run([*command, "--yes", "--node-name", agent.node], check=True)
 
 
 def lines(agent: Agent, *words: str) -> list[str]:
@@ -201,9 +204,9 @@ def refused(agent: agents.Agent, **metadata: Any) -> bool:
 
 
 def test_policy_of_former_prefixes(listed: Cluster) -> None:
-    """Keys of the table's shape may be removed, neither set nor changed; all others stay."""
+    """Under a listed prefix nothing is set or changed, and keys of another shape stay."""
     agent = agents.an_agent(listed, "mighty")
-    leave(listed, agent.node, HOUR, **{f"{OLD}/neighbors.current.mlx5_0-3.port-name": "a"})
+    leave(listed, agent.node, HOUR)
     listed.kubectl("label", "node", agent.node, f"{OLD}/fabric=1", f"y.org/{OLD}=1")
     for key in (f"{OLD}/fabric", f"y.org/{OLD}", "site.example/rack"):
         assert refused(agent, labels={key: None}), key
@@ -211,12 +214,22 @@ def test_policy_of_former_prefixes(listed: Cluster) -> None:
         assert refused(agent, labels={key: "1"}), key
     assert refused(agent, annotations={f"{OLD}/observed": "{}"})
     assert refused(agent, annotations={f"{OLD}/observed-2": "{}"})
-    removed = dict.fromkeys((*LABELS, f"{OLD}/neighbors.current.mlx5_0-3.port-name"))
-    answer = agent.merge(
-        {"metadata": {"labels": removed, "annotations": {f"{OLD}/observed": None}}}
-    )
+    assert LABELS.items() <= agent.labels().items()
+
+
+def test_policy_permits_the_removal(listed: Cluster) -> None:
+    """Every row of the table can be removed under a listed prefix, and the annotation, with many
+    labels on the Node.
+    """
+    agent = agents.an_agent(listed, "mighty")
+    names = [row.key.partition("/")[2] for row in TABLE if "/" in row.key]
+    ports = [f"mlx5_{number}-3" for number in range(64)]
+    keys = {f"{OLD}/{name.replace('{if}', port)}" for name in names for port in ports}
+    leave(listed, agent.node, HOUR, **dict.fromkeys(keys, "x" * 63))
+    listed.kubectl("label", "node", agent.node, *(f"site.example/l{n}=x" for n in range(200)))
+    answer = agent.apply({"labels": {f"{P}/flavor": "roce"}})
     assert answer.status == 200, answer.message
-    assert {key for key in agent.labels() if OLD in key} == {f"{OLD}/fabric", f"y.org/{OLD}"}
+    assert not [key for key in agent.labels() if key.startswith(OLD)]
 
 
 def test_policy_without_former_prefixes(mighty: agents.Agent) -> None:
