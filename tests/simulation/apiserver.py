@@ -162,10 +162,9 @@ class ApiServer:
         if protected := sorted(name for kind, name in changed if self.protects((kind, name))):
             text = f"bwagent changes its own labels only, not {', '.join(protected)}"
             return status(422, text, "Invalid")
-        if words := [words for key in changed if (words := self.denies(key))]:
-            return status(
-                403, f'nodes "n1" is forbidden: admission webhook denied: {min(words)}', "Forbidden"
-            )
+        if refusals := [words for key in changed if (words := self.denies(key))]:
+            text = f'nodes "n1" is forbidden: admission webhook denied: {min(refusals)}'
+            return status(403, text, "Forbidden")
         self._accept(wanted, after, clashes)
         return self._node()
 
