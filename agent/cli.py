@@ -19,6 +19,7 @@ from agent.options import (
     check,
     cluster_options,
     device_options,
+    former_options,
     naming_options,
     not_empty,
     run_options,
@@ -67,7 +68,7 @@ def cli() -> None:
     "--replay",
     metavar="SNAPSHOT",
     callback=check(not_empty),
-    help="Read a capture (folder or tar), not this node.",
+    help="Read this capture (folder or tar) instead.",
 )
 @click.option(
     "-o",
@@ -79,6 +80,7 @@ def cli() -> None:
 )
 @cluster_options
 @naming_options
+@former_options
 @device_options
 @wait_options
 def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
@@ -137,7 +139,8 @@ def _target(flags: Flags) -> Target:
     from agent.kube.commands import target
     from agent.kube.transport import connect
 
-    return target(connect(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
+    kube = connect(flags["kubeconfig"], flags["context"])
+    return target(kube, _node_name(flags), _naming(flags), flags["former_label_prefixes"])
 
 
 def _publish(
@@ -168,6 +171,7 @@ def _publish(
 @run_options
 @cluster_options
 @naming_options
+@former_options
 @device_options
 @source_options
 def run(

@@ -149,10 +149,10 @@ def _describe(response: _Response) -> str:
 
 
 def _metadata_of(node: Json) -> Json:
-    """Return the name, uid, labels, annotations and managedFields (of metadata) of a Node."""
+    """Return the parts of a Node's metadata that agent/kube/managed_fields.py reads."""
     metadata = part(node, "metadata")
     entries = [_entry(entry) for entry in objects(metadata.get("managedFields"))]
-    kept = _only(metadata, "name", "uid", "labels", "annotations")
+    kept = _only(metadata, "name", "uid", "resourceVersion", "labels", "annotations")
     return {"metadata": {**kept, "managedFields": entries}}
 
 

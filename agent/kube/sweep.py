@@ -55,7 +55,7 @@ class Sweep:
         futures: Futures = {}
         try:
             for plan in self._plans:
-                futures[pool.submit(apply, kube, plan)] = plan
+                futures[pool.submit(apply, kube, plan, is_current=False)] = plan
             self._collect(futures, echo)
         except RuntimeError as error:
             raise Unavailable(thread_fault(error)) from error
@@ -84,4 +84,4 @@ class Sweep:
         failure = outcome.failure
         is_servers = failure is not None and failure.kind not in OF_ONE_NODE
         self._failures = self._failures + 1 if is_servers else 0
-        echo(done(plan, outcome)[0])
+        echo(done(outcome)[0])

@@ -70,6 +70,7 @@ FAULTS: dict[Fault, int] = {
     api_faults.others_hold_accelerator: 2,
     api_faults.expected_half_changes: 2,
     api_faults.node_recreated: 2,
+    api_faults.second_agent: 2,
 }
 
 

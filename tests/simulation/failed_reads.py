@@ -324,8 +324,8 @@ class Machine:
     def _neighborhood(self, role: PortRole) -> tuple[object, ...]:
         """Return the reason for a missing neighbor, and the number of LLDP frames received."""
         netdev = role.leg or role.port.netdev
-        heard = [frame for frame in self._frames if netdev and frame.netdev == netdev.name]
-        return self._missing.get(role.interface), len(heard)
+        received = [frame for frame in self._frames if netdev and frame.netdev == netdev.name]
+        return self._missing.get(role.interface), len(received)
 
     @cached_property
     def _missing(self) -> dict[str, str | None]:
@@ -335,8 +335,10 @@ class Machine:
 
     @cached_property
     def _frames(self) -> list[Frame]:
-        netdevs = {name: True for device in self.devices for name in device.netdevs}
-        return list(self.host.frames(netdevs)[0]) if self.host.frames else []
+        query = self.host.lldp_neighbors
+        if not isinstance(query, LldpNeighbors):
+            return []
+        return query.receive({name: True for device in self.devices for name in device.netdevs})[0]
 
     def touched(self, case: Case) -> frozenset[str] | None:
         """Return the devices of whose facts the read is one; None if it is of none's.

@@ -46,6 +46,7 @@ class World:
     node: str | None = None
     looks: list[float] = field(default_factory=list)
     requests: list[tuple[float, str]] = field(default_factory=list)
+    rereads: list[float] = field(default_factory=list)  # those that read the Node again
     outage: tuple[float, float] = (math.inf, math.inf)
     retry_after: float | None = None
     refuse: frozenset[str] = frozenset()
@@ -77,6 +78,7 @@ class World:
                 assert self.seen is not None
                 self.pacer.apply_started(self.now)
                 self.requests.append((self.now, self.seen))
+                self.rereads += [self.now] if step.reread else []
                 # What is backed off is not asked for, and so not refused.
                 self.pending = self.now + LATENCY, self.seen, self.pacer.backed_off(self.now)
             elif (
@@ -426,6 +428,68 @@ def test_an_attempt_without_a_request_causes_no_delay() -> None:
     pacer.apply_succeeded(0.0, "a", requests=0)
     pacer.set_desired("b")
     assert pacer.step(0.1).apply
+
+
+def test_a_repair_reads_the_node() -> None:
+    """SIGHUP causes an observation and a request that reads the Node, though nothing changed; a
+    storm of them one each `min_interval`.
+    """
+    world = World()
+    world.run_until(1100.0)
+    asked, rereads = len(world.requests), list(world.rereads)
+    world.pacer.repair(world.now)
+    world.run_until(1101.0)
+    assert (len(world.requests), world.rereads) == (asked + 1, [*rereads, 1100.0])
+    for now in range(1101, 1200):
+        world.run_until(float(now))
+        world.pacer.repair(world.now)
+    world.run_until(1300.0)
+    assert len(world.rereads) == 1 + 10
+
+
+def test_a_repair_during_a_request() -> None:
+    """The request that is under way may have read the Node before: another one follows."""
+    world = World()
+    world.run(1100.1, [(1100.0, "b")])
+    assert world.pending is not None
+    world.pacer.repair(world.now)
+    world.run_until(1150.0)
+    assert world.requests[-1] == (1110.0, "b")
+    assert world.rereads == [1110.0]
+
+
+def test_a_repair_waits_for_the_back_off() -> None:
+    """After a failure a request is due no earlier; it reads the Node."""
+    world = World()
+    world.outage = (1100.0, 1200.0)
+    world.run(1190.0, [(1150.0, "b")])
+    tries = len(world.requests)
+    due = world.pacer.step(world.now).wait
+    world.pacer.repair(world.now)
+    world.run_until(1190.0 + 0.9 * due)
+    assert len(world.requests) == tries
+    world.run_until(1600.0)
+    assert len(world.rereads) == 1
+
+
+def test_a_repair_tries_refused_keys_again() -> None:
+    """Keys that were refused are asked for at once."""
+    world = World()
+    world.refuse = frozenset({"P"})
+    world.run_until(1030.0)
+    assert world.pacer.backed_off(world.now) == {"P"}
+    world.refuse = frozenset()
+    world.pacer.repair(world.now)
+    world.run_until(1040.0)
+    assert world.pacer.backed_off(world.now) == frozenset()
+    assert world.rereads == [1030.0]
+
+
+def test_the_node_is_read_once_a_day() -> None:
+    """A week of an agent whose node is stable has seven reads or so."""
+    world = World()
+    world.run_until(1000.0 + 7 * DAY)
+    assert 6 <= len(world.rereads) <= 8
 
 
 def test_lost_time_is_followed_by_an_observation_and_soon_a_request() -> None:

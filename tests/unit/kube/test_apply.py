@@ -117,7 +117,7 @@ def test_a_key_of_the_table_is_taken() -> None:
     outcome = settle(server, {FLAVOR: "roce"})
     assert server.labels() == {FLAVOR: "roce"}
     assert [request["force"] for request in server.requests] == [False, True]
-    assert outcome.taken == (Taken(FLAVOR, "kubectl-edit"),)
+    assert outcome.taken == (Taken(FLAVOR, "kubectl-edit", None),)
 
 
 def test_the_accelerator_is_left() -> None:

@@ -14,11 +14,11 @@ from agent.kube.commands import (
     plan_cleanup,
     planned,
     publish,
-    removal,
     removals,
     target,
 )
 from agent.kube.managed_fields import ANNOTATION, Field
+from agent.kube.plan import removal
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from tests.support.api_server import replies
@@ -85,7 +85,7 @@ def test_publish_that_fails() -> None:
     lines, fault = publish(on, todo)
     assert lines == ["Node n1: nothing applied"]
     assert fault == "Node n1: the API server failed: down"
-    on = a_target(node(), {"status": 422, "message": f"not {FLAVOR}"}, node_reply(node()))
+    on = a_target(node(), {"status": 422, "message": f"not {FLAVOR}"}, *2 * [node_reply(node())])
     lines, fault = publish(on, todo)
     assert lines[-1] == f"! {FLAVOR}: refused: not {FLAVOR}"
     assert fault == f"keys refused: 1, the first is {FLAVOR}"

@@ -163,4 +163,6 @@ def test_the_start_and_signals() -> None:
     world = World(IB).run(10)
     world.at(0, HUP)
     world.run(10)
-    assert lines(world, "signal") == ['info signal received signal=SIGHUP action="observe now"']
+    assert lines(world, "signal") == [
+        'info signal received signal=SIGHUP action="observe and repair the Node"'
+    ]
