@@ -174,12 +174,18 @@ def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
 def _addresses(reader: Reader, path: str, *, is_member: bool) -> tuple[str, ...]:
     """Read the MAC address of a netdev and, of a bond member, its permanent one.
 
+    A frame from one of them is the NIC's own: a device has failed if they cannot be read.
     A bond gives its own address to its members; the firmware of a member keeps the permanent one,
     `bonding_slave/perm_hwaddr` (drivers/net/bonding/bond_sysfs_slave.c).
     """
     files = ("address", "bonding_slave/perm_hwaddr") if is_member else ("address",)
-    found = [reader.value(f"{path}/{file}", kernel.mac_address) for file in files]
+    found = (_address(reader, f"{path}/{file}") for file in files)
     return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _address(reader: Reader, path: str) -> str | None:
+    """Read a MAC address; a netdev may have another kind of address."""
+    return reader.parsed(path, reader.decisive.text(path, quiet=UNSET), kernel.mac_address)
 
 
 def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
