@@ -24,7 +24,7 @@ from agent.kube.plan import Desired, plan, plan_fields
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys, Node
@@ -126,12 +126,10 @@ def plan_cleanup(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
     Raises Unavailable if a Node, or a page of Nodes, cannot be read.
     """
     nodes = list_nodes(kube) if name is None else [get_node(kube, name)]
-    return list(removals([_required(node) for node in nodes], keys_of(naming)))
+    return list(removals(map(_required, nodes), keys_of(naming)))
 
 
-def clean_up(kube: Kube, todo: Plan, echo: Callable[[str], None]) -> str | None:
-    """Apply a plan of `plan_cleanup`; return the failure as one line, so that others follow."""
-    outcome = apply(kube, todo)
-    echo(diff.done(todo, outcome)[0])
+def fault_of(todo: Plan, outcome: Outcome) -> str | None:
+    """Return the failure of a plan as one line that begins with its Node; None without one."""
     node, fault = f"Node {todo.node}: ", _fault(outcome)
     return node + fault.removeprefix(node) if fault else None

@@ -181,6 +181,7 @@ _SENTENCES = {
     "server": "{server} failed: {message}",
     "timeout": "{server} did not respond in time: {message}",
     "tls": "TLS verification failed for {server}: {message}",
+    "too-large": "too large: {message}",
     "unauthorized": "{server} rejected the token: {message}",
     "unreachable": "{server} is unreachable: {message}",
 }

@@ -140,9 +140,10 @@ def _flavor(labels: Mapping[str, str]) -> str | None:
 
 
 def _unpublished(rendered: Rendered) -> Iterable[Problem]:
-    """Report the labels that were held, and those that Kubernetes would refuse."""
+    """Report the labels that were held, replaced, and those that Kubernetes would refuse."""
     for key, reason in rendered.held.items():
         yield Problem("labels", key, None, f"label kept: {reason.text}")
+    yield from rendered.notes
     yield from rendered.problems
 
 

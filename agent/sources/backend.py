@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from agent.sources.drops import DATALESS, dropped, first_reason
 from agent.sources.front_end import front_end
 from agent.sources.interfaces import device_ports, port_roles
-from agent.sources.kinds import of_other_kinds
+from agent.sources.kinds import lead, of_other_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -52,6 +52,19 @@ def assign(
         reason = _backend_reason(one, is_named=bool(backend_globs))
         roles += port_roles(one, devices, ignored, reason)
     return tuple(roles)
+
+
+def undecided(devices: Devices) -> str | None:
+    """Return why the backend of an Ethernet node cannot be chosen; None if it can.
+
+    The kinds of NICs are counted, and the devices that cannot be read may tip the scales. Example:
+    of two NICs of 200G and two of 50G one of the former fails; the latter are no backend for that.
+    """
+    unread = [device.name for device in devices if device.failure]
+    others, _ = _without_front_end(ethernet_data_ports(devices), None)
+    if not unread or lead(others) > len(unread):
+        return None
+    return f"the backend is not known while {', '.join(unread)} cannot be read"
 
 
 def is_unread(device: RdmaDevice) -> bool:
@@ -116,8 +129,16 @@ def _ethernet_ignored(data_ports: DataPorts, previous: Collection[str] | None) -
     Example: of 2 x MT4125 with the default route, 1 x MT4123 and 8 x MT4129, the eight are the
     backend.
     """
-    routed = front_end(data_ports, previous)
-    others = [one for one in data_ports if one.device.name not in routed]
+    others, routed = _without_front_end(data_ports, previous)
     reason = "front end: carries the default route"
-    reasons = {one.key: reason for one in data_ports if one.device.name in routed}
-    return {**reasons, **of_other_kinds(others)}
+    reasons = {one.key: reason for one in routed}
+    return {**reasons, **of_other_kinds(others, previous)}
+
+
+def _without_front_end(
+    data_ports: DataPorts, previous: Collection[str] | None
+) -> tuple[DataPorts, DataPorts]:
+    """Return the ports that may be the backend, and those of the front end."""
+    names = front_end(data_ports, previous)
+    others = [one for one in data_ports if one.device.name not in names]
+    return others, [one for one in data_ports if one.device.name in names]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.sources.interfaces import had_labels
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -29,7 +31,8 @@ def front_end(data_ports: Collection[DevicePort], previous: Collection[str] | No
         return routed
     if previous is None:
         return set()
-    return {name for name in routed if not _had_labels(name, previous)}
+    devices = (one.device for one in data_ports if one.device.name in routed)
+    return {device.name for device in devices if not had_labels(device, previous)}
 
 
 def _with_default_route(data_ports: Collection[DevicePort]) -> set[str]:
@@ -38,8 +41,3 @@ def _with_default_route(data_ports: Collection[DevicePort]) -> set[str]:
 
 def _carries_default_route(port: RdmaPort) -> bool:
     return any(netdev.default_route for netdev in (port.netdev, *port.legs) if netdev)
-
-
-def _had_labels(device: str, previous: Collection[str]) -> bool:
-    """Return True if the device, or one of its ports (`{device}-{port}`), had labels."""
-    return any(interface == device or interface.startswith(f"{device}-") for interface in previous)

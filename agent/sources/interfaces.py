@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.model import PortRole, natural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from agent.model import Netdev, RdmaDevice, RdmaPort
 
@@ -33,6 +33,12 @@ class DevicePort(NamedTuple):
     def key(self) -> PortKey:
         """The key of the port in Reasons."""
         return self.device.name, self.port.number
+
+
+def had_labels(device: RdmaDevice, previous: Collection[str]) -> bool:
+    """Return True if the device, or one of its ports (`{device}-{port}`), had labels."""
+    names = device.name, f"{device.name}-"
+    return any(one == names[0] or one.startswith(names[1]) for one in previous)
 
 
 def device_ports(devices: Iterable[RdmaDevice]) -> list[DevicePort]:

@@ -3,17 +3,20 @@
 The most numerous kind is the backend; on a tie the faster one, then the one at the lower PCI
 address. A bonded device counts as its legs, since each of them is a NIC port with a cable.
 Example: of 1 x MT4123 and 8 x MT4129, the eight are the backend.
+
+While a device cannot be read its kind cannot be counted, so a kind that had labels keeps its role.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.sources.interfaces import IN_USE, legs, nominal_gbps
+from agent.sources.interfaces import IN_USE, had_labels, legs, nominal_gbps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from agent.model import PortRole, RdmaDevice
     from agent.sources.interfaces import DevicePort, Reasons
@@ -28,20 +31,30 @@ OTHER_KIND = "Ethernet NIC of another kind than the backend's"  # the reason beg
 class _Rank(NamedTuple):
     """The sort key of a kind; the highest one is the backend."""
 
+    labeled: int  # ports that had labels; 0 if all devices were read
     cables: int  # devices, and the legs of bonded ones
     fastest: float  # nominal Gb/s of its fastest port, which may be down
     pci: list[int]  # its lowest address, negated
 
 
-def of_other_kinds(data_ports: DataPorts) -> Reasons:
-    """Return the ports of NICs that are not of the backend's kind."""
-    ranks = _ranks(data_ports)
+def of_other_kinds(data_ports: DataPorts, previous: Collection[str] | None = None) -> Reasons:
+    """Return the ports of NICs that are not of the backend's kind.
+
+    `previous` are the interfaces that have labels; given only if the set of devices is incomplete.
+    """
+    ranks = _ranks(data_ports, previous or ())
     backend = max(ranks, key=lambda kind: ranks[kind], default=None)
     if backend is None:
         return {}
     others = (one for one in data_ports if _kind(one.device) != backend)
     text = f"{OTHER_KIND} {_text(backend)}"
     return {one.key: text + _tie(ranks[backend], ranks[_kind(one.device)]) for one in others}
+
+
+def lead(data_ports: DataPorts) -> float:
+    """Return by how many cables the most numerous kind leads the next; infinity without one."""
+    cables = sorted(rank.cables for rank in _ranks(data_ports, ()).values())
+    return cables[-1] - cables[-2] if len(cables) > 1 else math.inf
 
 
 def dark_backend(roles: Iterable[PortRole]) -> str | None:
@@ -69,20 +82,21 @@ def _tie(backend: _Rank, other: _Rank) -> str:
     return " (tie: lower PCI address)" if other.fastest == backend.fastest else " (tie: faster)"
 
 
-def _ranks(data_ports: DataPorts) -> dict[Kind, _Rank]:
+def _ranks(data_ports: DataPorts, previous: Collection[str]) -> dict[Kind, _Rank]:
     ports = defaultdict(list)
     for one in data_ports:
         ports[_kind(one.device)].append(one)
     devices = [one.device for one in data_ports]
-    return {kind: _rank(of_kind, devices) for kind, of_kind in ports.items()}
+    return {kind: _rank(of_kind, devices, previous) for kind, of_kind in ports.items()}
 
 
-def _rank(ports: DataPorts, devices: Sequence[RdmaDevice]) -> _Rank:
+def _rank(ports: DataPorts, devices: Sequence[RdmaDevice], previous: Collection[str]) -> _Rank:
     """Return the rank of the kind that has these of all data ports."""
     cables = {(one.device.name, leg and leg.name) for one in ports for leg in legs(one, devices)}
     fastest = max(nominal_gbps(one.port.netdev, one.port) or 0 for one in ports)
     lowest = min(_pci_numbers(one.device.pci) for one in ports)
-    return _Rank(len(cables), fastest, [-number for number in lowest])
+    labeled = sum(had_labels(one.device, previous) for one in ports)
+    return _Rank(labeled, len(cables), fastest, [-number for number in lowest])
 
 
 def _kind(device: RdmaDevice) -> Kind:

@@ -96,8 +96,8 @@ def _has_other_device(reader: Reader, device: str, netdev: str) -> bool:
 
 def _devices(reader: Reader, netdev: str) -> list[str]:
     """Read the names of the RDMA devices of the netdev's PCI function."""
-    pci = kernel.pci_address(reader.link(f"{NET}/{netdev}") or "")
-    return (reader.names(f"{PCI}/{pci}/infiniband") or []) if pci else []
+    pci = kernel.pci_address(reader.decisive.link(f"{NET}/{netdev}") or "")
+    return (reader.decisive.names(f"{PCI}/{pci}/infiniband") or []) if pci else []
 
 
 def _by_gid(reader: Reader, base: str, link_layers: ByPort) -> ByPort:
@@ -110,7 +110,8 @@ def _by_gid(reader: Reader, base: str, link_layers: ByPort) -> ByPort:
 
 def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
     """Read the netdev of a port's first GID, `gid_attrs/ndevs/0`."""
-    return reader.value(f"{base}/ports/{number}/gid_attrs/ndevs/0", kernel.netdev_name, quiet=UNSET)
+    path = f"{base}/ports/{number}/gid_attrs/ndevs/0"
+    return reader.decisive.value(path, kernel.netdev_name, quiet=UNSET)
 
 
 def _by_number(reader: Reader, base: str, netdevs: list[str]) -> dict[int, str]:
@@ -132,16 +133,14 @@ def _uplinks_first(reader: Reader, folder: str, netdevs: list[str]) -> list[str]
 
 def _phys_port_name(reader: Reader, path: str) -> str | None:
     """Read `phys_port_name`; EOPNOTSUPP for most netdevs, EINVAL for one that is being removed."""
-    return reader.text(f"{path}/phys_port_name", quiet=UNSET)
+    return reader.decisive.text(f"{path}/phys_port_name", quiet=UNSET)
 
 
 def _port_number(reader: Reader, path: str) -> int:
     """Read the port number of a netdev: 1 + `dev_port`, before Linux 3.15 1 + `dev_id`."""
-    return 1 + (
-        reader.value(f"{path}/dev_port", kernel.number)
-        or reader.value(f"{path}/dev_id", kernel.number)
-        or 0
-    )
+    files = (f"{path}/dev_port", f"{path}/dev_id")
+    numbers = (reader.decisive.value(file, kernel.number) for file in files)
+    return 1 + next(filter(None, numbers), 0)
 
 
 def _bond_members(reader: Reader, name: str) -> list[str]:
@@ -153,16 +152,16 @@ def _bond_members(reader: Reader, name: str) -> list[str]:
 
 def _members_of(reader: Reader, bond: str) -> list[str]:
     """Read `bonding/slaves`; [] if the netdev is no bond."""
-    return reader.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
+    return reader.decisive.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
 
 
 def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
     path = f"{NET}/{name}"
-    operstate = reader.text(f"{path}/operstate")
+    operstate = reader.decisive.text(f"{path}/operstate")
     is_member = _master(reader, name) is not None
     return Netdev(
         name,
-        speed_mbps=reader.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
+        speed_mbps=reader.decisive.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
         operstate=operstate,
         bond_state=_bond_state(reader, path, operstate) if is_member else None,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
@@ -189,8 +188,8 @@ def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
     A bond without link monitoring (miimon 0, the default) reports such a member as active, and its
     mii_status as up; its operstate is right.
     """
-    state = reader.text(f"{path}/bonding_slave/state")
-    mii_status = reader.text(f"{path}/bonding_slave/mii_status")
+    state = reader.decisive.text(f"{path}/bonding_slave/state")
+    mii_status = reader.decisive.text(f"{path}/bonding_slave/mii_status")
     has_link = mii_status != "down" and operstate not in NO_LINK
     return state if has_link or not state else "backup"
 
@@ -216,12 +215,12 @@ def _uppers(reader: Reader, name: str) -> list[str]:
 
 def _upper_links(reader: Reader, name: str) -> list[str]:
     """Read the names behind `upper_`."""
-    entries = reader.names(f"{NET}/{name}") or ()
+    entries = reader.decisive.names(f"{NET}/{name}") or ()
     return [entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")]
 
 
 def _master(reader: Reader, name: str) -> str | None:
     """Read the target of the `master` link: the bond or bridge that the netdev is a member of."""
     path = f"{NET}/{name}/master"
-    target = (reader.link(path) or "").rpartition("/")[2]
+    target = (reader.decisive.link(path) or "").rpartition("/")[2]
     return reader.parsed(path, target or None, kernel.netdev_name)

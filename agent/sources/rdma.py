@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, HoldReason, Problem, RdmaDevice, Reading, Seen
 from agent.sources.backend import ethernet_data_ports
+from agent.sources.hidden import with_hidden
 from agent.sources.pci import infiniband_controllers
-from agent.sources.rdma_device import CLASS, read_device
+from agent.sources.rdma_device import CLASS, linked_pci, read_device
 from agent.sources.routes import namespace_fault, read_default_routes
 from agent.sysfs.reader import Reader
 
@@ -46,7 +47,7 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
             return _read_no_devices(host, reader, names)
         routes = read_default_routes(reader)
         readings = _read_devices(host, names, routes.netdevs)
-        devices = tuple(device for device, _ in readings)
+        devices = with_hidden([device for device, _ in readings])
         outcome = _front_end_unknown(host, reader, devices, routes) or _outcome(devices)
     except Unavailable as error:
         return Reading(Failed(str(error)), tuple(reader.problems))
@@ -114,7 +115,8 @@ def _read_devices(host: Host, names: list[str], routed: Routed) -> list[DeviceRe
     jobs = {name: _job(host, routed, name) for name in names if not _is_excluded(host, name)}
     results = host.readers.read(jobs, host.deadline)
     return [
-        results.get(name) or _blocked(name) if name in jobs else _excluded(name) for name in names
+        results.get(name) or _late(host, name) if name in jobs else _excluded(name)
+        for name in names
     ]
 
 
@@ -139,7 +141,7 @@ def _read_device(root: Root, constants: Constants, routed: Routed, name: str) ->
         if _has_vanished(reader, device):
             device = RdmaDevice(name, failure="it vanished while it was read")
     except Unavailable:
-        return _blocked(name)
+        return _blocked(root, name)
     return device, reader.problems
 
 
@@ -148,8 +150,16 @@ def _has_vanished(reader: Reader, device: RdmaDevice) -> bool:
     return bool(device.ports) and reader.names(f"{CLASS}/{device.name}/ports") is None
 
 
-def _blocked(name: str) -> DeviceReading:
-    """Return a device whose reads block; facts that were read before the block are dropped."""
+def _late(host: Host, name: str) -> DeviceReading:
+    """Return a device without facts: its read blocks, or there is no thread for it."""
+    if fault := host.readers.unstarted.get(name):
+        problem = Problem(SOURCE, f"/{CLASS}/{name}", "EAGAIN", f"not read: {fault}")
+        return RdmaDevice(name, failure="has no thread"), [problem]
+    return _blocked(host.root, name)
+
+
+def _blocked(root: Root, name: str) -> DeviceReading:
+    """Return a device whose reads block: its PCI address is all that is known of it."""
     text = "a read blocked in the kernel: no fact of this device is known"
     problem = Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
-    return RdmaDevice(name, failure="blocks"), [problem]
+    return RdmaDevice(name, failure="blocks", pci=linked_pci(Reader(root, SOURCE), name)), [problem]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.errors import Unavailable
 from agent.model import Problem
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import TABLE, UNSET
@@ -52,6 +53,13 @@ class DefaultRoutes(NamedTuple):
 
 def read_default_routes(reader: Reader) -> DefaultRoutes:
     """Read the best default route of the process's namespace; a missing table is an empty one."""
+    try:
+        return _best(reader)
+    except Unavailable as error:
+        return DefaultRoutes(failure=str(error))
+
+
+def _best(reader: Reader) -> DefaultRoutes:
     before = len(reader.problems)
     found = _of_first_table(reader)
     if len(reader.problems) > before:

@@ -99,7 +99,8 @@ class Reporter:
         self._count(cycle, took)
         self.metrics.frames_dropped(dropped)
         self._held.observed(cycle.rendered, cycle.expired, self.clock())
-        problems = [*cycle.observation.problems, *cycle.rendered.problems]
+        rendered = cycle.rendered
+        problems = [*cycle.observation.problems, *rendered.problems, *rendered.notes]
         self._observed = conditions.of_problems(problems) + conditions.of_monitors(unavailable)
         self._log_conditions()
 

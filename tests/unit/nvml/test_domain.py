@@ -64,7 +64,8 @@ def test_all_gpus_agree(count: int) -> None:
         ((SHORT,) * 4, "unhealthy"),
         ((GOOD, replace(GOOD, clique_id=1)), "inconsistent"),
         ((GOOD, replace(GOOD, cluster_uuid=OTHER)), "inconsistent"),
-        ((GOOD, BOARD), "inconsistent"),
+        ((BOARD, GOOD, replace(GOOD, clique_id=1)), "inconsistent"),
+        ((GOOD, BOARD, WAITING), "not-started"),
         ((GOOD, WAITING), "not-started"),
         ((GOOD, JOINING), "in-progress"),
         ((GOOD, WAITING, JOINING), "in-progress"),
@@ -91,6 +92,21 @@ def test_what_removes_outweighs_what_holds(unknown: Gpu) -> None:
 def test_a_gpu_without_a_fabric_has_no_say() -> None:
     """Only attached GPUs are compared."""
     assert judge(NONE, GOOD, GOOD).value == f"{CLUSTER}.32766"
+
+
+def test_a_gpu_with_a_zero_uuid_has_no_say() -> None:
+    """Among others that agree it is left out and reported; alone it is the reason."""
+    for gpus in ((GOOD, BOARD), (BOARD, GOOD, NONE, GOOD)):
+        assert judge(*gpus) == (f"{CLUSTER}.32766", None, None)
+        assert accelerator.skipped(gpus) == (BOARD,)
+    assert accelerator.skipped((BOARD, BOARD, NONE)) == ()
+    assert accelerator.skipped((GOOD, SHORT)) == ()  # it has another reason
+
+
+def test_any_clique_is_one() -> None:
+    """0 and 4294967295, too: nvml.h reserves none."""
+    for clique in (0, 0xFFFFFFFF):
+        assert judge(replace(GOOD, clique_id=clique)).value == f"{CLUSTER}.{clique}"
 
 
 def test_the_same_clique_in_another_rack_is_elsewhere() -> None:
@@ -183,7 +199,10 @@ def test_reasons_hold_or_remove() -> None:
             (GOOD, WAITING),
             f"1 of 2 GPUs (0008:01:00.0 first): {NOT_STARTED}: is the fabric manager running?",
         ),
-        ((GOOD, BOARD), f"the GPUs are in 2 domains: {CLUSTER}.32766, {ZERO}.0"),
+        (
+            (GOOD, BOARD, replace(GOOD, clique_id=1)),
+            f"the GPUs are in 2 domains: {CLUSTER}.32766, {CLUSTER}.1",
+        ),
         ((OLD,), f"no GPU is attached to a fabric: {OLD.text}"),
         ((NONE,), "no GPU is attached to a fabric: NVML reports not supported"),
         ((BOARD,), "the cluster UUID is zero: no fabric beyond this node"),

@@ -106,11 +106,12 @@ def test_a_modern_hca_at_sdr_is_suspect(device: RdmaDevice, suspect: bool) -> No
 
 def test_held_and_refused_labels_are_problems() -> None:
     """After the notes of the caller, before the problems of the sources."""
-    note, refused, failed = (Problem("labels", name, None, "x") for name in ("n", "r", "f"))
-    rendered = Rendered({"k": "v"}, held={"k": HoldReason.LENT}, problems=(refused,))
+    note, refused, failed, odd = (Problem("labels", name, None, "x") for name in "nrfo")
+    held = {"k": HoldReason.LENT}
+    rendered = Rendered({"k": "v"}, held=held, problems=(refused,), notes=(odd,))
     observation = observed(problems=(failed,))
     found = document(observation, Choices(), [note], rendered)["problems"]
-    assert [problem["subject"] for problem in found] == ["n", "k", "r", "f"]
+    assert [problem["subject"] for problem in found] == ["n", "k", "o", "r", "f"]
     assert found[1]["text"] == f"label kept: {HoldReason.LENT.text}"
 
 

@@ -113,6 +113,14 @@ def test_a_lent_port_is_among_the_neighbors_only() -> None:
     assert below("Neighbors", lines)[0].startswith("ibp0: ")
 
 
+def test_a_port_without_recorded_netdev_is_in_both_sections() -> None:
+    """Nothing is known of its netdev, so its state is the reason for the missing rate."""
+    down = PORT | {"state": "DOWN", "phys_state": "Polling", "counted_gbps": 0}
+    lines = table(down, missing_neighbors=missing("netdev-not-recorded"))
+    assert "no signal from the far end" in " ".join(below("Backend ports that do not count", lines))
+    assert below("Neighbors", lines) == ["ibp0: no netdev recorded"]
+
+
 def test_missing_neighbors_are_grouped_by_reason() -> None:
     """Links that are down are left out, and an unknown reason is shown as it is."""
     reasons = missing("silent", "no-answer", "silent", "link-down", "of-a-later-version")

@@ -323,9 +323,12 @@ ROUTES: list[tuple[str, list[Entries], bool]] = [
 ZERO = "0" * 32
 IPV6_ROUTE = f"{ZERO} 00 {ZERO} 00 {ZERO} 00000400 00000001 00000000 00450003 e0\n"
 OVER_IPV6: Entries = {"proc/net/ipv6_route": IPV6_ROUTE.encode()}
+NO_TEXT = IPV6_ROUTE.encode().replace(b"e0", b"\xff\xfe0")
+OVER_IPV6_BESIDE: Entries = {"proc/net/ipv6_route": NO_TEXT + IPV6_ROUTE.encode()}
 ROUTES += [
     ("over IPv6", [PLAIN, OVER_IPV6], True),
     ("over IPv6, beside one over IPv4", [PLAIN, routes("eno1"), OVER_IPV6], False),
+    ("beside a name that is no text", [PLAIN, OVER_IPV6_BESIDE], True),
     ("in a table longer than a page", [PLAIN, routes(*["eno1"] * 200, "e0")], True),
 ]
 
