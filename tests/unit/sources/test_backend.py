@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.backend import assign, ethernet_data_ports, is_unread
+from agent.sources.backend import assign, ethernet_data_ports, is_unread, undecided
 from agent.sources.kinds import dark_backend
 from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
 
@@ -229,6 +229,35 @@ def test_a_dark_backend_is_a_hint() -> None:
         [],
     ):
         assert dark_backend(assign(devices)) is None
+
+
+def test_labels_decide_among_kinds_while_a_device_cannot_be_read() -> None:
+    """The kind whose ports had labels stays the backend, though it is fewer now."""
+    devices = [eth("a", 1), *dark("b", "c"), RdmaDevice("d", failure="blocks")]
+    assert backend(assign(devices)) == ["b", "c"]
+    assert backend(assign(devices, previous=("a", "d"))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("read", "is_decided"),
+    [
+        ([], True),
+        ([eth("a", 1), eth("b", 2)], True),
+        ([eth("a", 1), eth("b", 2), *dark("x", "y")], False),
+        ([eth("a", 1), *dark("x", "y", "z")], False),  # two more, and two may be of the other kind
+        ([*dark("w", "x", "y", "z"), eth("a", 1), eth("b", 2, SLOW, board_id="z")], True),
+        ([eth("a", 1), eth("b", 2), *dark("x", "y"), ib("ib0", 3)], True),
+        ([eth("a", 1), front("b", 2, **KIND)], True),
+    ],
+)
+def test_devices_that_cannot_be_read_may_leave_the_backend_undecided(
+    read: list[RdmaDevice], is_decided: bool
+) -> None:
+    """As long as they are no fewer than the lead of the most numerous kind."""
+    stuck = [RdmaDevice(name, failure="blocks") for name in ("s", "t")]
+    text = None if is_decided else "the backend is not known while s, t cannot be read"
+    assert undecided([*read, *stuck]) == text
+    assert undecided(read) is None
 
 
 def test_ethernet_data_ports() -> None:
