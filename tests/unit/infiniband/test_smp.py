@@ -207,7 +207,7 @@ def test_the_upper_half_of_the_transaction_is_the_kernels() -> None:
 @pytest.mark.parametrize("length", [*range(256), 257, 512])
 def test_a_reply_of_another_length_is_malformed(length: int) -> None:
     """Truncated at any place, or with anything behind it."""
-    with pytest.raises(Malformed, match="bytes instead of 256"):
+    with pytest.raises(Malformed, match=rf"^SMP reply: {length} bytes instead of 256$"):
         smp.decode(INFO.ljust(length, b"\0")[:length], ASK_INFO)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.backend import assign
+from agent.sources.backend import assign, ethernet_data_ports, is_unread, undecided
 from agent.sources.kinds import dark_backend
 from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
 
@@ -215,6 +215,11 @@ def test_a_dark_backend_is_a_hint() -> None:
         "no port of MT4125 other is ACTIVE, but a of another kind:"
         " name the backend with --backend-device"
     )
+    others = [eth("a", 1, SLOW), eth("c", 2, SLOW, board_id="z")]
+    assert dark_backend(assign([*others, *dark("b")])) == (
+        "no port of MT4125 other is ACTIVE, but a, c of another kind:"
+        " name the backend with --backend-device"
+    )
     for devices in (
         [active, *dark("b")],  # chosen by its PCI address
         [plain(active, state="DOWN"), *dark("b", "c")],
@@ -224,6 +229,51 @@ def test_a_dark_backend_is_a_hint() -> None:
         [],
     ):
         assert dark_backend(assign(devices)) is None
+
+
+def test_labels_decide_among_kinds_while_a_device_cannot_be_read() -> None:
+    """The kind whose ports had labels stays the backend, though it is fewer now."""
+    devices = [eth("a", 1), *dark("b", "c"), RdmaDevice("d", failure="blocks")]
+    assert backend(assign(devices)) == ["b", "c"]
+    assert backend(assign(devices, previous=("a", "d"))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("read", "is_decided"),
+    [
+        ([], True),
+        ([eth("a", 1), eth("b", 2)], True),
+        ([eth("a", 1), eth("b", 2), *dark("x", "y")], False),
+        ([eth("a", 1), *dark("x", "y", "z")], False),  # two more, and two may be of the other kind
+        ([*dark("w", "x", "y", "z"), eth("a", 1), eth("b", 2, SLOW, board_id="z")], True),
+        ([eth("a", 1), eth("b", 2), *dark("x", "y"), ib("ib0", 3)], True),
+        ([eth("a", 1), front("b", 2, **KIND)], True),
+    ],
+)
+def test_devices_that_cannot_be_read_may_leave_the_backend_undecided(
+    read: list[RdmaDevice], is_decided: bool
+) -> None:
+    """As long as they are no fewer than the lead of the most numerous kind."""
+    stuck = [RdmaDevice(name, failure="blocks") for name in ("s", "t")]
+    text = None if is_decided else "the backend is not known while s, t cannot be read"
+    assert undecided([*read, *stuck]) == text
+    assert undecided(read) is None
+
+
+def test_ethernet_data_ports() -> None:
+    """Those of the front end are among them; a node with InfiniBand has none."""
+    devices = [front("a", 1), eth("b", 2, port(2)), eth("vf", 3, virtual_function=True)]
+    assert [one.key for one in ethernet_data_ports(devices)] == [("a", 1), ("b", 2)]
+    assert not ethernet_data_ports([*devices, ib("ib0", 4)])
+    dropped = ib("ib0", 4, nvswitch_management=True)
+    assert len(ethernet_data_ports([*devices, dropped])) == 2
+
+
+def test_a_device_is_unread_if_its_link_layer_is_unknown() -> None:
+    """As a whole or of one port; other unread facts do not matter."""
+    assert is_unread(RdmaDevice("a", failure="blocks"))
+    assert is_unread(eth("a", 1, port(1), port(2, link_layer=None)))
+    assert not is_unread(plain(eth("a", 1), state=None, rate_gbps=None))
 
 
 def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
