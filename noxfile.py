@@ -44,9 +44,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(tags=["fast"])
 def unit(session: nox.Session) -> None:
-    """The unit tests, which need no real component and no root."""
+    """The unit tests, which need no real component and no root, but those of a second or more."""
     install(session, "test")
-    session.run("pytest", "-q", "-n", "3", "tests/unit", *session.posargs)
+    session.run("pytest", "-q", "-n", "3", "-m", "not slow", "tests/unit", *session.posargs)
 
 
 @nox.session(python=nox.project.python_versions(PROJECT))

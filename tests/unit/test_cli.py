@@ -212,6 +212,7 @@ def _read_all(terminal: int) -> bytes:
     return written
 
 
+@pytest.mark.slow
 def test_color_is_for_terminals() -> None:
     """Not in a pipe, not with NO_COLOR, not on a dumb terminal; the text is the same without it."""
     colored = on_a_terminal(*PROBE, TERM="xterm")

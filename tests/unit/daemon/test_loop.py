@@ -140,6 +140,7 @@ def test_the_reason_of_a_change_is_that_of_its_observation() -> None:
     assert any('from=800G to=400G reason="ibp1 is DOWN"' in line for line in world.lines)
 
 
+@pytest.mark.slow
 def test_flaps_for_ten_minutes() -> None:
     """At most one request each min-interval, and the last one is right."""
     world = with_leaves(IB).run(60)
@@ -153,6 +154,7 @@ def test_flaps_for_ten_minutes() -> None:
     assert world.labels["speed.current"] == "400G"
 
 
+@pytest.mark.slow
 def test_switches_that_do_not_answer_are_queried_with_back_off() -> None:
     """A day has a few queries, not thousands; an event causes one at once."""
     world = World(IB).run(24 * HOUR)
@@ -617,6 +619,7 @@ HAPPENINGS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(HAPPENINGS, st.floats(0, 900), st.floats(0, 200), st.integers(0, 3))
 def test_whatever_happens_the_last_state_is_on_the_node(

@@ -539,6 +539,7 @@ def test_time_lost_again_and_again_postpones_no_request() -> None:
 EVENTS = st.lists(st.tuples(st.floats(0, 3000), st.sampled_from("abcd")), max_size=60)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     EVENTS,

@@ -212,6 +212,7 @@ def test_no_annotation() -> None:
     assert not is_stale(Annotation(NOW - 60, BOOT), NOW, RESYNC)
 
 
+@pytest.mark.slow
 @given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_any_text(text: str) -> None:
     """No text raises anything."""

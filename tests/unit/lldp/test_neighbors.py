@@ -815,6 +815,7 @@ happenings = st.sampled_from(
 steps = st.sampled_from((0.25, 1, 5, 10, 20, 29.75, 30, 50))
 
 
+@pytest.mark.slow
 @given(
     story=st.lists(st.tuples(steps, happenings), min_size=4, max_size=30),
     grace=st.sampled_from((0, 30)),

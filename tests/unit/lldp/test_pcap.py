@@ -290,6 +290,7 @@ def test_a_block_that_scapy_cannot_follow_is_named() -> None:
     assert fault is not None
 
 
+@pytest.mark.slow
 def test_too_many_frames_are_refused() -> None:
     """A hundred thousand are enough for any snapshot."""
     one = struct.pack("<4I", 0, 0, 0, 0)
@@ -298,6 +299,7 @@ def test_too_many_frames_are_refused() -> None:
         pcap.read(NETDEV, pcap_file([]) + one * (pcap.MAX_FRAMES + 1))
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(sorted(MAKERS)),
     order=st.sampled_from("<>"),

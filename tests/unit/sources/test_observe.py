@@ -118,6 +118,7 @@ def printable(text: str) -> bool:
     return "\x1b" not in text and "\0" not in text and text.isprintable()
 
 
+@pytest.mark.slow
 @given(changes=trees, errors=faults, gone=removed)
 @example(
     changes={f"{NET}/eth1/master": "../\udcff"},
@@ -147,6 +148,7 @@ def test_no_glob_breaks_the_agent(changes: dict[str, Any], glob: str) -> None:
     check(kernel(changes, {}, set()), excluded=(glob,))
 
 
+@pytest.mark.slow
 @given(path=st.sampled_from(PATHS), number=errnos)
 def test_one_error_costs_one_device_at_most(path: str, number: int) -> None:
     """A single error below one device does not change the other."""

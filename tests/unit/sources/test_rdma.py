@@ -213,6 +213,7 @@ def test_odd_port_folders_are_left_out() -> None:
     assert len(read(host(root)).problems) == len(odd)
 
 
+@pytest.mark.slow
 def test_a_device_that_blocks_costs_only_itself() -> None:
     """After its deadline its facts are unknown; the other devices have theirs."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
@@ -228,6 +229,7 @@ def test_a_device_that_blocks_costs_only_itself() -> None:
     assert [(p.subject, p.error) for p in reading.problems] == [(f"/{CLASS}/ibp0", "ETIMEDOUT")]
 
 
+@pytest.mark.slow
 def test_a_blocked_device_is_read_again_when_its_read_has_ended() -> None:
     """Until then it has failed, at no cost to the cycles after the first."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
@@ -255,6 +257,7 @@ def failures(node: Host) -> dict[str, str | None]:
     return {device.name: device.failure for device in outcome.value}
 
 
+@pytest.mark.slow
 def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
     """An attribute on a dead filesystem: its device blocks, the other has its facts each cycle."""
     require(dead_filesystem.missing())
@@ -290,6 +293,7 @@ class Slow(Kernel):
         return super().read(path, limit)
 
 
+@pytest.mark.slow
 def test_a_slow_device_is_read_late_and_not_lost() -> None:
     """Its read takes longer than a cycle waits (14 files of 60 ms), so a cycle has the facts of the
     read before; the end of a read is notified, and that cycle has its facts.

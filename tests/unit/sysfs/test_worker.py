@@ -268,6 +268,7 @@ def test_a_read_that_is_waited_for_does_not_notify(rack: Rack) -> None:
     assert calls == []
 
 
+@pytest.mark.slow
 def test_a_device_that_is_slow_each_time_is_read_each_time(rack: Rack) -> None:
     """Each cycle has the facts of the one before; no read is lost (20 files of 60 ms each)."""
     jobs = rack.devices("ibp0", "ibp1")
@@ -400,6 +401,7 @@ def test_a_blocked_thread_does_not_hold_the_process(repository: Path) -> None:
     assert (done.stdout, done.stderr) == ("{}\n", "")
 
 
+@pytest.mark.slow
 def test_an_idle_thread_uses_no_cpu_time(rack: Rack) -> None:
     """It is not woken, since its wait has no timeout."""
     jobs = rack.devices(*(f"ibp{number}" for number in range(8)))
@@ -422,6 +424,7 @@ def _switches(rack: Rack) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_read_that_never_returns(rack: Rack, tmp_path: Path) -> None:
     """A device whose read sleeps uninterruptibly costs one thread, and the others are read."""
     require(dead_filesystem.missing())

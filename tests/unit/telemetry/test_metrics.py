@@ -343,6 +343,7 @@ LINKS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(LINKS, max_size=3))
 def test_hostile_neighbors_change_names_only(links: list[Link]) -> None:
     """Whatever they call themselves, it parses, and there are at most 32 a port and no series of
