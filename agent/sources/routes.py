@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.errors import Unavailable
 from agent.model import Problem
 from agent.sysfs import parse as kernel
-from agent.sysfs.reader import TABLE, UNSET
+from agent.sysfs.reader import UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,7 +76,7 @@ def namespace_fault(reader: Reader, data_ports: Sequence[DevicePort], routed: Ro
     Nothing is known without /proc/net/dev, as in a copied /sys: the tables, if any, count.
     """
     before = len(reader.problems)
-    own = reader.value(OWN_NETDEVS, kernel.listed_netdevs, TABLE)
+    own = reader.table(OWN_NETDEVS, kernel.listed_netdevs)
     if own is None:
         return f"/{OWN_NETDEVS} cannot be read" if len(reader.problems) > before else None
     netdevs = _netdevs(data_ports)

@@ -70,7 +70,6 @@ def test_a_netdev_whose_name_is_no_text(rack: Rack) -> None:
     """A tenant gave it such a name: the agent misses it, keeps its labels and takes it back."""
     rack.node.ip("link", "set", f"eth{STAYS}", "name", NO_TEXT)
     rack.agent.says(f"lldp problem subject=eth{STAYS}")
-    rack.agent.says("problem subject=/proc/net/ipv6_route reason=")
     assert rack.far_end(STAYS) == ("leaf1", f"swp{STAYS}")
     rack.node.ip("link", "set", NO_TEXT, "name", f"eth{STAYS}")
     rack.agent.says(f"lldp problem resolved subject=eth{STAYS}")
