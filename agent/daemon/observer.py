@@ -51,7 +51,7 @@ class Cycle(NamedTuple):
     def state(self) -> tuple[object, ...]:
         """The desired state of the Node without the annotation's time; two are compared."""
         labels = tuple(self.rendered.labels.items())
-        return labels, self.annotation.boot_id, self.annotation.interfaces
+        return labels, self.annotation.facts
 
 
 @dataclass(slots=True)
@@ -85,8 +85,8 @@ class Observer:
         took: dict[str, float] = {}
         if refresh:
             self.host.readers.refresh()
-        interfaces = dict(self._annotation.interfaces) if self._annotation else {}
-        observation = _without_disabled(observe(self.host, self.sources, interfaces, took))
+        addresses = self._annotation.addresses if self._annotation else {}
+        observation = _without_disabled(observe(self.host, self.sources, addresses, took))
         now = self.host.clock()
         observation = self._grace.apply(replace(observation, time=self.wall()), now)
         rendered, expired = self._render(observation, now)
