@@ -143,6 +143,7 @@ class HoldReason(Reason):
     LINK_DOWN = "link-down", "the link went down a moment ago"
     NO_NEIGHBOR = "no-neighbor", "the neighbor is not known now"
     INCOMPLETE = "incomplete", "the state or rate of a backend port could not be read"
+    LAST_COUNT = "last-count", "it contains what ports that cannot be read counted last"
     NO_DOMAIN = "no-domain", "the NVLink domain is not known now"
 
 
@@ -304,6 +305,14 @@ class Link(NamedTuple):
     hold: bool = False  # keep the published labels: the neighbor may still be there
 
 
+class HeldCount(NamedTuple):
+    """The part of the speed label of an interface or device that cannot be read now."""
+
+    interface: str
+    gbps: float  # what it counted last; 0 after its hold (agent/labels/counts.py)
+    has_ended: bool = False  # its hold
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The result of one observation of the node, one field per source."""
@@ -320,6 +329,8 @@ class Observation:
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     # labeled interfaces whose RDMA device is missing while their PCI function exists
     unbound: tuple[str, ...] = ()
+    held_counts: tuple[HeldCount, ...] = ()
+    given_up: frozenset[str] = frozenset()  # failed devices and `unbound`, after their hold
     problems: tuple[Problem, ...] = ()
 
     @property

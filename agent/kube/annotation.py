@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import agent
 from agent.errors import Malformed
 from agent.kube import interfaces
+from agent.labels.counts import LastCount, Published
 from agent.model import Failed, Problem
 from agent.sources.table import NAMES
 from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from agent.kube.interfaces import Interfaces
     from agent.kube.managed_fields import Keys, State
@@ -130,6 +131,21 @@ def _document(annotation: Annotation) -> Json:
         "interfaces": [interfaces.document(row) for row in annotation.interfaces],
         **({"dropped": annotation.dropped} if annotation.dropped else {}),
     }
+
+
+def published_counts(
+    annotation: Annotation | None, labels: Mapping[str, str], keys: Keys
+) -> Published | None:
+    """Return what the interfaces counted last, by the annotation; None if it does not have that."""
+    rows = annotation.interfaces if annotation else ()
+    last = {
+        row.interface: LastCount(row.counted_gbps, row.pci)
+        for row in rows
+        if row.counted_gbps is not None
+    }
+    if annotation is None or not last:
+        return None
+    return Published(last, annotation.boot_id, labels.get(keys.speed), keys.annotation)
 
 
 def annotation_of(state: State, keys: Keys) -> Parsed:

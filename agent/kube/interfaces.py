@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agent.errors import Malformed
 from agent.labels.values import links
 from agent.model import Failed, IbNeighbor, Seen, natural
+from agent.sources.interfaces import is_of_device
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -60,12 +61,16 @@ def rows(
 ) -> Interfaces:
     """Return a row for each backend interface, in natural order.
 
-    Previous rows stay for interfaces that are `known` or may still exist.
+    Previous rows stay for interfaces that are `known` or may still exist, with the counts that are
+    held.
     """
     before = {row.interface: row for row in previous}
     neighbors = _neighbors(observation)
+    held = {one.interface: one.gbps for one in observation.held_counts}
     found = {
-        name: row for name, row in before.items() if name in known or _may_exist(name, observation)
+        name: row._replace(counted_gbps=held.get(name, row.counted_gbps))
+        for name, row in before.items()
+        if name in known or name in held or _may_exist(name, observation)
     }
     for role in observation.ports:
         if role.backend and _is_valid(role):
@@ -78,13 +83,8 @@ def _may_exist(interface: str, observation: Observation) -> bool:
     """Return True if the device of an interface may exist although it could not be read."""
     if isinstance(observation.rdma, Seen):
         failed = [device.name for device in observation.rdma.value if device.failure]
-        return any(_is_of_device(interface, name) for name in failed)
+        return any(is_of_device(interface, name) for name in failed)
     return isinstance(observation.rdma, Failed)
-
-
-def _is_of_device(interface: str, device: str) -> bool:
-    """Return True for the interface of a device's only port or of one of its ports."""
-    return interface == device or interface.startswith(f"{device}-")
 
 
 def _is_valid(role: PortRole) -> bool:

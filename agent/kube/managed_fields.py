@@ -75,6 +75,7 @@ class Keys:
     """The label and annotation keys that the agent may write under one naming."""
 
     annotation: str
+    speed: str  # the key of the speed label below P
     accelerator: str  # "": none
     patterns: tuple[tuple[str, re.Pattern[str]], ...]  # (family, pattern of a label key)
 
@@ -119,7 +120,8 @@ class Keys:
 def keys_of(naming: Naming) -> Keys:
     """Return the keys of the label table under this naming."""
     patterns = _patterns({P: naming.prefix, IB: naming.ib_prefix})
-    return Keys(f"{naming.prefix}/{OBSERVED}", naming.accelerator, tuple(patterns))
+    annotation, speed = f"{naming.prefix}/{OBSERVED}", f"{naming.prefix}/speed.current"
+    return Keys(annotation, speed, naming.accelerator, tuple(patterns))
 
 
 def _patterns(prefixes: Mapping[str, str]) -> Iterator[tuple[str, re.Pattern[str]]]:

@@ -35,6 +35,11 @@ class DevicePort(NamedTuple):
         return self.device.name, self.port.number
 
 
+def is_of_device(interface: str, device: str) -> bool:
+    """Return True for the interface of a device's only port, or of one of its ports or legs."""
+    return interface == device or interface.startswith(f"{device}-")
+
+
 def device_ports(devices: Iterable[RdmaDevice]) -> list[DevicePort]:
     """Return every port of every device."""
     return [DevicePort(device, port) for device in devices for port in device.ports]

@@ -8,13 +8,22 @@ which is said here.
 from __future__ import annotations
 
 import math
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from tests.simulation.hearing import GRACE, Hearing
-from tests.simulation.names import gigabits, label, natural
+from tests.simulation.names import label, natural
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO
-from tests.simulation.outcome import ABSENT, AWAY, FAILED, NONE, NOTHING, Outcome, joined, seen
+from tests.simulation.outcome import (
+    ABSENT,
+    AWAY,
+    FAILED,
+    NONE,
+    NOTHING,
+    SUM,
+    Outcome,
+    joined,
+    seen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -24,6 +33,9 @@ if TYPE_CHECKING:
 
 ASKED = 20.0  # seconds until a switch must have been asked by SMPs after its port has come up
 UNTOLD = 310.0  # seconds until it is noticed that a port can be seen again
+NO_GBPS: Values = frozenset(
+    {"0"}
+)  # what a port counts that is down, gone, or was hidden for too long
 AGAIN = 1.2 * 3600.0  # seconds after which a switch that nothing is heard of was asked again
 RETRIED = 40.0  # and at the latest so long after trouble with that, and as long as the trouble took
 
@@ -44,6 +56,9 @@ class Truth:
             str, float
         ] = {}  # ports that went down unsaid: until when nobody knows how long they were
         self._unknown: set[str] = set()  # functions without a driver of which the Node said nothing
+        self._certain = True  # the agent knows what each port counted last
+        self._unread_boot = False  # it will, once it can read which boot this is
+        self._whole_since: float | None = None  # since when everything can be seen
         self._promoted = (
             False  # the front end was all there was, and not everything has been seen since
         )
@@ -55,6 +70,7 @@ class Truth:
     def outcomes(self, now: float) -> dict[str, Outcome]:
         """By unit."""
         self._note(now)
+        self._note_certainty(now)
         neighbors = {hca.name: self._neighbor(hca, now) for hca in self._node.hcas}
         present = [
             hca for hca in self._node.hcas if hca.where != GONE and hca.pci not in self._unknown
@@ -85,6 +101,7 @@ class Truth:
         """When an outcome changes by itself."""
         moments = [since + GRACE for since in self._down.values()] + [*self._asked_by.values()]
         moments += [*self._blurred.values()]
+        moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
         moments += [until for _, until in (*self._trouble.values(), *self._renamed.values())]
         return min(
             [self._hearing.next_change(now), *(moment for moment in moments if moment > now)]
@@ -153,11 +170,48 @@ class Truth:
         """Whoever looks now has not seen when links went down."""
         self._down.clear()
 
-    def begin(self, known: Collection[str]) -> None:
-        """An agent begins, and the Node tells it of these PCI functions."""
+    def begin(self, known: Collection[str], *, certain: bool) -> None:
+        """An agent begins, and the Node tells it of these PCI functions; `certain` if also of what
+        they counted last.
+        """
         self._unknown = {
             hca.pci for hca in self._node.hcas if hca.where == UNBOUND and hca.pci not in known
         }
+        self._certain, self._unread_boot = False, certain
+        self._whole_since = None
+
+    def counts(self) -> dict[str, Outcome]:
+        """What each port adds to the speed, by its function."""
+        found = {hca.pci: self._count(hca) for hca in self._node.hcas}
+        if front := self._node.front:
+            both = frozenset({"0", str(front.counted)})
+            found[front.pci] = Outcome(both if self._promoted else NO_GBPS)
+        return found
+
+    def _count(self, hca: Hca) -> Outcome:
+        if hca.where == GONE:
+            outcome = Outcome(NO_GBPS)
+            is_sure = not (self._node.busless or self._node.unseen)
+            return outcome if is_sure else outcome.murky(NO_GBPS)
+        if hca.where == UNBOUND and hca.pci in self._unknown:
+            return Outcome(NO_GBPS)
+        if self._node.unseen or hca.sick or hca.where == UNBOUND:
+            return Outcome(held=True, later=NO_GBPS)
+        outcome = seen(str(hca.counted))
+        return outcome.murky(NO_GBPS) if hca.murky else outcome
+
+    def _note_certainty(self, now: float) -> None:
+        """Whoever has seen everything for long enough knows what each port counts."""
+        if self._unread_boot and not (self._node.bootless or self._node.blind):
+            self._certain, self._unread_boot = True, False
+        hcas = self._node.hcas
+        is_whole = not (self._node.unseen or self._node.busless or self._hidden(hcas))
+        if not is_whole or any(hca.murky for hca in hcas):
+            self._whole_since = None
+        elif self._whole_since is None:
+            self._whole_since = now
+        elif now >= self._whole_since + UNTOLD:
+            self._certain = True
 
     def _neighbor(self, hca: Hca, now: float) -> Outcome:
         if hca.where == GONE:
@@ -231,27 +285,15 @@ class Truth:
     def _speed(self, hcas: list[Hca]) -> Outcome:
         if self._node.unseen or (self._node.busless and not self._node.all()):
             return FAILED
+        ports = seen(SUM)
+        if self._node.busless and len(hcas) < len(self._node.hcas):
+            return ports.murky(frozenset({SUM}))
         hidden = self._hidden(hcas)
-        total = sum(hca.counted for hca in hcas if hca not in hidden)
-        doubtful = [hca.counted for hca in hcas if hca.murky and hca not in hidden]
-        less = {
-            sum(some) for size in range(len(doubtful) + 1) for some in combinations(doubtful, size)
-        }
-        totals: Values = frozenset(gigabits(total - some) for some in less)
-        if not hcas and self._node.front:
-            totals |= {gigabits(self._node.front.counted)}
-            return Outcome(totals, held=bool(self._node.busless), later=totals)
-        if self._node.busless and any(hca.where == GONE for hca in self._node.hcas):
-            return seen(gigabits(total)).murky(totals)
         if hcas and len(hidden) == len(hcas):
-            if self._promoted and self._node.front:
-                totals |= {gigabits(self._node.front.counted)}
-            return Outcome(
-                held=True, later=totals | NONE
-            )  # the class may look as if nobody could be looked into
-        if hidden:
-            return Outcome(held=True, later=totals)
-        return seen(gigabits(total)).murky(totals) if doubtful else seen(gigabits(total))
+            # The class may look as if nobody could be looked into.
+            return ports.murky(frozenset({SUM, None}))
+        doubtful = hidden or any(hca.murky for hca in hcas)
+        return ports.murky(frozenset({SUM})) if doubtful and not self._certain else ports
 
     def _accelerator(self) -> Outcome:
         if (
