@@ -73,6 +73,10 @@ class _Timers:
         """Start the timers of these names unless they run; stop all others."""
         self._since = {name: self._since.get(name, now) for name in failing}
 
+    def start(self, failing: Iterable[str], now: float) -> None:
+        """Start the timers of these names unless they run; the others run on."""
+        self.update([*self._since, *failing], now)
+
     def has_ended(self, name: str, now: float) -> bool:
         return name in self._since and now >= self._since[name] + self._hold
 
@@ -99,8 +103,11 @@ class PortCounts:
         self._ports, self._devices = _Timers(hold), _Timers(hold)
 
     def seed(self, published: Published | None, now: float) -> None:
-        """Take over the counts of the annotation, unless all are known; restart the holds."""
-        self._published = None if self._is_known else published
+        """Start from the counts of the annotation, beside those seen since; all holds are new.
+
+        Without the annotation, an interface whose device has no driver was not known so far.
+        """
+        self._published, self._is_known = published, False
         self._ports, self._devices = _Timers(self._hold), _Timers(self._hold)
         self._ports.update([*self._last, *(published.counts if published else ())], now)
 
@@ -114,10 +121,10 @@ class PortCounts:
         While the whole RDMA class cannot be read, the speed label is held instead.
         """
         self._check_published(observation.boot_id)
-        self._devices.update([*failed_devices(observation), *observation.unbound], now)
         if isinstance(observation.rdma, Failed):
-            self._ports.update(self._last, now)
+            self._ports.start(self._last, now)
             return observation
+        self._devices.update([*failed_devices(observation), *observation.unbound], now)
         return self._applied(observation, now)
 
     def _check_published(self, boot_id: str | None) -> None:

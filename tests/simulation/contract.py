@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 ASKED = 20.0  # seconds until a switch must have been asked by SMPs after its port has come up
 UNTOLD = 310.0  # seconds until it is noticed that a port can be seen again
+GIVEN_UP = 600.0 + UNTOLD  # seconds after which a device that is hidden counts as absent
 NO_GBPS: Values = frozenset(
     {"0"}
 )  # what a port counts that is down, gone, or was hidden for too long
@@ -57,6 +58,7 @@ class Truth:
         ] = {}  # ports that went down unsaid: until when nobody knows how long they were
         self._unknown: set[str] = set()  # functions without a driver of which the Node said nothing
         self._certain = True  # the agent knows what each port counted last
+        self._hidden_since: dict[str, float] = {}  # by PCI address
         self._unread_boot = False  # it will, once it can read which boot this is
         self._whole_since: float | None = None  # since when everything can be seen
         self._promoted = (
@@ -71,6 +73,7 @@ class Truth:
         """By unit."""
         self._note(now)
         self._note_certainty(now)
+        self._note_hidden(now)
         neighbors = {hca.name: self._neighbor(hca, now) for hca in self._node.hcas}
         present = [
             hca for hca in self._node.hcas if hca.where != GONE and hca.pci not in self._unknown
@@ -92,7 +95,7 @@ class Truth:
             )
         if self._node.infiniband:
             shown = sorted(present, key=lambda hca: natural(hca.name))
-            outcomes = [neighbors[hca.name] for hca in shown]
+            outcomes = [self._unless_given_up(hca, neighbors[hca.name], now) for hca in shown]
             found["leaves"] = joined(outcomes, 0, distinct=True)
             found["ports"] = joined(outcomes, 1, distinct=False)
         return found
@@ -101,6 +104,7 @@ class Truth:
         """When an outcome changes by itself."""
         moments = [since + GRACE for since in self._down.values()] + [*self._asked_by.values()]
         moments += [*self._blurred.values()]
+        moments += [since + GIVEN_UP for since in self._hidden_since.values()]
         moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
         moments += [until for _, until in (*self._trouble.values(), *self._renamed.values())]
         return min(
@@ -179,6 +183,16 @@ class Truth:
         }
         self._certain, self._unread_boot = False, certain
         self._whole_since = None
+        self._hidden_since.clear()
+
+    def _note_hidden(self, now: float) -> None:
+        hidden = [] if self._node.unseen else self._hidden(self._node.hcas)
+        self._hidden_since = {hca.pci: self._hidden_since.get(hca.pci, now) for hca in hidden}
+
+    def _unless_given_up(self, hca: Hca, outcome: Outcome, now: float) -> Outcome:
+        """What is hidden for too long is not waited for by the labels that join all ports."""
+        since = self._hidden_since.get(hca.pci)
+        return outcome if since is None or now < since + GIVEN_UP else ABSENT
 
     def counts(self) -> dict[str, Outcome]:
         """What each port adds to the speed, by its function."""

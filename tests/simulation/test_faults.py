@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import catalogue
+from tests.simulation import catalogue, hardware, sensors
 from tests.simulation.scenario import run
 
 SHORT, CHUNK = 60, 10
@@ -49,6 +49,14 @@ def test_no_fault_makes_a_label_wrong(first: int) -> None:
 def test_each_fault_alone(fault: catalogue.Fault) -> None:
     """On one machine, so that none of the catalogue is left to chance."""
     report = run(7, faults=[fault])
+    assert not report.violations, report.told()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_transient_failures_beside_a_driver_that_is_off(seed: int) -> None:
+    """One NIC has no RDMA device for hours; files and devices beside it fail for moments."""
+    transient = [sensors.device_fails, sensors.attribute_fails, sensors.device_blocks]
+    report = run(seed, faults=[hardware.driver_off, *transient * 3, hardware.link_flap])
     assert not report.violations, report.told()
 
 

@@ -367,3 +367,12 @@ def test_a_fresh_node() -> None:
     block(world, 0)
     world.run(30)
     assert world.api.labels[SPEED] == "2800G"
+
+
+def test_a_driver_that_is_unbound_at_the_start() -> None:
+    """The first observation lacks the device; with the annotation the agent has its count."""
+    world = fabric(eight()).run(60)
+    unbind(world, 7, "ibp{}")
+    world.start_again()
+    world.run(300)
+    assert speeds(world) == ["3200G"]
