@@ -62,6 +62,7 @@ def test_one_hca_blocks_and_four_cables_are_pulled(cluster: Cluster, tmp_path: P
             agent.speaks("3200G")
             block(tmp_path, dead)
             look(agent)
+            agent.until(lambda: "blocked in the kernel" in agent.log.read_text())
             for number in (1, 2, 3, 4):
                 agent.set(f"ibp{number}", "state", "1: DOWN")
             began = time.monotonic()
@@ -80,7 +81,8 @@ def test_one_hca_blocks_and_four_cables_are_pulled(cluster: Cluster, tmp_path: P
             agent = stack.enter_context(
                 Agent(cluster, tmp_path, "counts-blocked", {}, "--hold", "8")
             )
-            time.sleep(4)
+            agent.until(lambda: "blocked in the kernel" in agent.log.read_text())
+            time.sleep(2)
             assert agent.version() == before
             agent.set("ibp5", "state", "1: DOWN")
             agent.speaks("1200G")
