@@ -282,7 +282,8 @@ class PortRole(NamedTuple):
     leg: Netdev | None  # None: not one leg but the whole port
     backend: bool
     reason: str  # the rule of agent/sources/backend.py that decided `backend`
-    counted_gbps: float | None  # its part of the speed label; None: state or rate is unknown
+    # its part of the speed label; None: state or rate is unknown, and so is what it counted last
+    counted_gbps: float | None
 
 
 class Neighbor(NamedTuple):

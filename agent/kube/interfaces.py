@@ -76,7 +76,10 @@ def rows(
         if role.backend and _is_valid(role):
             was = before.get(role.interface)
             found[role.interface] = _row(role, neighbors.get(role.interface), was)
-    return tuple(found[name] for name in sorted(found, key=natural))
+    ordered = [found[name] for name in sorted(found, key=natural)]
+    if "rdma" in observation.off:  # no label has a sum of the counts
+        ordered = [row._replace(counted_gbps=None) for row in ordered]
+    return tuple(ordered)
 
 
 def _may_exist(interface: str, observation: Observation) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -278,10 +279,8 @@ def listen(world: World, count: int, hours: float) -> None:
     """Let the switches send a frame each 30 s."""
     for second in range(0, int(hours * HOUR), 30):
         for number in range(count):
-            world.at(
-                second,
-                do=lambda number=number: world.hear(f"eth{number}", switch(f"leaf-{number}")),
-            )
+            frame = switch(f"leaf-{number}")
+            world.at(second, do=partial(world.hear, f"eth{number}", frame))
 
 
 def test_roce_that_is_switched_off_on_one_nic_for_days() -> None:

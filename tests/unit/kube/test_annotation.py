@@ -189,6 +189,13 @@ def test_an_lldp_neighbor_of_an_interface() -> None:
     assert [row.neighbor for row in found.interfaces] == [expected]
 
 
+def test_no_counts_without_the_speed_label() -> None:
+    """With --source and without `rdma` a changed count is no reason for a request."""
+    seen = observation(("ibp0", "0000:18:00.0"), off=frozenset({"rdma"}))
+    found = annotate(seen, [], KEYS, Annotation(NOW, BOOT, (WHOLE,)))
+    assert found.interfaces == (WHOLE._replace(counted_gbps=None),)
+
+
 def test_facts_that_are_unknown_now() -> None:
     """Facts that are unknown now are the previous ones of the same PCI function."""
     (role,) = observation(("ibp0", "0000:18:00.0")).ports
