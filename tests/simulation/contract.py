@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 ASKED = 20.0  # seconds until a switch must have been asked by SMPs after its port has come up
 UNTOLD = 310.0  # seconds until it is noticed that a port can be seen again
-GIVEN_UP = 600.0 + UNTOLD  # seconds after which a device that is hidden counts as absent
+# Seconds after which a device that is hidden may, and after which it must, count as absent.
+MAY_BE_GIVEN_UP, GIVEN_UP = 600.0, 600.0 + UNTOLD
 NO_GBPS: Values = frozenset(
     {"0"}
 )  # what a port counts that is down, gone, or was hidden for too long
@@ -83,7 +84,7 @@ class Truth:
             f"neighbor {name}": outcome for name, outcome in neighbors.items()
         }
         found |= {
-            "flavor": self._flavor(present),
+            "flavor": self._flavor(present, now),
             "speed": self._speed(present),
             "accelerator": self._accelerator(),
         }
@@ -104,6 +105,7 @@ class Truth:
         """When an outcome changes by itself."""
         moments = [since + GRACE for since in self._down.values()] + [*self._asked_by.values()]
         moments += [*self._blurred.values()]
+        moments += [since + MAY_BE_GIVEN_UP for since in self._hidden_since.values()]
         moments += [since + GIVEN_UP for since in self._hidden_since.values()]
         moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
         moments += [until for _, until in (*self._trouble.values(), *self._renamed.values())]
@@ -276,7 +278,7 @@ class Truth:
     def _hidden(self, hcas: Iterable[Hca]) -> list[Hca]:
         return [hca for hca in hcas if hca.sick or hca.where == UNBOUND]
 
-    def _flavor(self, hcas: list[Hca]) -> Outcome:
+    def _flavor(self, hcas: list[Hca], now: float) -> Outcome:
         front = frozenset({"roce"}) if self._node.front else NOTHING
         if not hcas:
             return (
@@ -289,7 +291,9 @@ class Truth:
         if self._node.unseen:
             return FAILED
         if len(hidden) == len(hcas):
-            return Outcome(held=True, later=NONE | (front if self._promoted else NOTHING))
+            since = [self._hidden_since.get(hca.pci, now) for hca in hidden]
+            gone = NONE if now >= max(since) + MAY_BE_GIVEN_UP else NOTHING
+            return Outcome(gone, held=True, later=NONE | (front if self._promoted else NOTHING))
         if any(hca.murky for hca in hcas):
             return seen(word).murky(frozenset({word, None}))
         if hidden and not self._node.infiniband:
