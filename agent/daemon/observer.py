@@ -51,7 +51,7 @@ class Cycle(NamedTuple):
     def state(self) -> tuple[object, ...]:
         """The desired state of the Node without the annotation's time; two are compared."""
         labels = tuple(self.rendered.labels.items())
-        return labels, self.annotation.boot_id, self.annotation.interfaces
+        return labels, self.annotation.facts
 
 
 @dataclass(slots=True)
@@ -94,8 +94,8 @@ class Observer:
         """Observe the node; a port that went down keeps its neighbor for the grace period."""
         if refresh:
             self.host.readers.refresh()
-        interfaces = dict(self._annotation.interfaces) if self._annotation else {}
-        found = _without_disabled(observe(self.host, self.sources, interfaces, took))
+        addresses = self._annotation.addresses if self._annotation else {}
+        found = _without_disabled(observe(self.host, self.sources, addresses, took))
         return self._grace.apply(replace(found, time=self.wall()), self.host.clock())
 
     def expires_at(self) -> float:

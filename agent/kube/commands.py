@@ -56,7 +56,7 @@ class Target:
     def interfaces(self) -> dict[str, str]:
         """Return the PCI address of each interface in the annotation."""
         annotation = self.annotation()
-        return dict(annotation.interfaces) if annotation else {}
+        return annotation.addresses if annotation else {}
 
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreements of other agents' labels with the observation."""
