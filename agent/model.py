@@ -113,6 +113,11 @@ class NeighborReason(Reason):
     REFUSED = "refused", "the port has no subnet management interface", True
     SEND_FAILED = "send-failed", "the subnet management packet could not be sent", True
     MALFORMED = "malformed", "malformed answer", True
+    NO_DESCRIPTION = (
+        "no-description",
+        "no answer to the request for the name (NodeDescription)",
+        True,
+    )
     NOT_RECORDED = "not-recorded", "the snapshot has no answer for this port", True
     UNAVAILABLE = "unavailable", "the packet socket could not be opened", True
 
@@ -229,7 +234,7 @@ class IbNeighbor:
     node_guid: str  # NodeInfo.NodeGUID
     sys_image_guid: str | None  # NodeInfo.SystemImageGUID
     port: int  # NodeInfo.LocalPortNum: the far end's port of this link
-    node_description: str | None  # NodeDescription.NodeString
+    node_description: str | None  # NodeDescription.NodeString; None: not answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +297,8 @@ class Neighbor(NamedTuple):
     port_name: str | None
     facts: LldpNeighbor | IbNeighbor
     age: float | None = None  # seconds since its last LLDP frame; None: read by SMP
+    # NodeDescription.NodeString of an earlier answer that `device` is from, if `facts` lacks it
+    last_description: str | None = None
 
 
 class Link(NamedTuple):

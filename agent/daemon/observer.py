@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import annotate
+from agent.kube.last_switches import last_switches
 from agent.kube.managed_fields import keys_of
 from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import render
@@ -79,6 +80,8 @@ class Observer:
         kept = {key: value for key, value in labels.items() if not self._is_disabled(key)}
         self._holds = Holds(self.hold, kept, self.host.clock())
         self._annotation = annotation
+        if self.host.switch_names:
+            self.host.switch_names.seed(last_switches(annotation, labels, self._keys))
 
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""

@@ -19,6 +19,7 @@ from agent.kube import diff
 from agent.kube.annotation import annotate, annotation_of, is_stale
 from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.errors import Failure
+from agent.kube.last_switches import last_switches
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
 from agent.kube.plan import Desired, plan, plan_fields
 from agent.sources.table import SOURCES
@@ -57,6 +58,10 @@ class Target:
         """Return the PCI address of each interface in the annotation."""
         annotation = self.annotation()
         return annotation.addresses if annotation else {}
+
+    def switches(self) -> dict[str, tuple[str, str | None]]:
+        """Return node GUID and NodeDescription of each interface's last far end."""
+        return last_switches(self.annotation(), self.previous(), self.keys)
 
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreements of other agents' labels with the observation."""

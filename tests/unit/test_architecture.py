@@ -77,8 +77,8 @@ ALLOWED: dict[str, set[str]] = {
     "kube": {"helper", "labels", "sources"},
     "telemetry": {"kube", "labels", "output", "sources"},
     "daemon": {
-        *("events", "helper", "host", "kube", "labels", "live_host", "lldp", "output", "sources"),
-        *("sysfs", "telemetry"),
+        *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
+        *("output", "sources", "sysfs", "telemetry"),
     },
     "options": {"daemon", "labels", "sources", "telemetry"},
 }
