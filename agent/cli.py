@@ -104,10 +104,11 @@ def _observed(host: Host, flags: Flags, target: Target | None) -> Observation:
     from agent.infiniband.switch_names import SwitchNames
     from agent.sources.observe import observe
 
-    names = SwitchNames()
-    names.seed(target.switches() if target else {})
+    if target is None:
+        return observe(host, flags["source"])
+    names, labeled = SwitchNames(), target.interfaces()
+    names.seed(target.switches())
     host = replace(host, switch_names=names)
-    labeled = target.interfaces() if target else None
     observation = observe(host, flags["source"], labeled)
     return observe(host, flags["source"], labeled) if names.is_unconfirmed() else observation
 

@@ -108,7 +108,8 @@ class Judge:
                       if kind == "labels" and (kind, key) in self._api.ours()}  # fmt: skip
             on_node = {unit: values(unit, fields) for unit in self._oracle.timelines}
             told = json.loads(self._api.fields.get(("annotations", ANNOTATION), "{}"))
-            self._oracle.begin(now, on_node, {row["pci"] for row in told.get("interfaces", ())})
+            rows = {row["pci"]: row for row in told.get("interfaces", ())}
+            self._oracle.begin(now, on_node, rows)
 
     def unanswered(self) -> None:
         """Record that a request of the agent was not sent."""

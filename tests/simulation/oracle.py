@@ -18,16 +18,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation.contract import Truth
+from tests.simulation.descriptions import HOLD
 from tests.simulation.neighbors import Hearing
 from tests.simulation.outcome import FAILED, NONE, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
+    from typing import Any
 
     from tests.simulation.names import Value, Values
     from tests.simulation.node import Node
 
-HOLD = 600.0
 PROMPT, BLIND, ASKED_ABOUT = 6.0, 310.0, 105.0  # seconds
 LONGEST = 1000.0  # seconds that events may stay away
 UNEASY = 33.0  # seconds; a source that was readable this long between two failures was observed
@@ -159,14 +160,14 @@ class Oracle:
             self._take(moment, max(PROMPT, self._late - moment))
         self._known_until = now
 
-    def begin(self, now: float, on_node: Mapping[str, Values], known: Collection[str]) -> None:
+    def begin(self, now: float, on_node: Mapping[str, Values], known: Mapping[str, Any]) -> None:
         """Start a new agent that has read the Node.
 
         `on_node` has its labels found there, by unit (two values if half of it was there); `known`
-        is the PCI functions of the annotation.
+        is the rows of the annotation, by PCI function.
         """
         self.advance(now)
-        self._truth.begin(known)
+        self._truth.begin(known, on_node)
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
             timeline.begin(now, on_node.get(unit, NONE))
