@@ -64,3 +64,8 @@ def prefix_fault(prefix: str) -> str | None:
     if _KUBERNETES.fullmatch(prefix):
         return f"{prefix!r} is reserved for Kubernetes"
     return None
+
+
+def gbps(rate: float) -> str:
+    """Return a rate in Gb/s without trailing zeros: `2800G`, `2.5G`."""
+    return f"{rate:.3f}".rstrip("0").rstrip(".") + "G"

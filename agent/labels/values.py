@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.labels import encode
 from agent.model import Failed, HoldReason, NeighborReason, Seen, natural
 from agent.sources.backend import is_unread
 from agent.sources.table import NEIGHBOR_SOURCES
@@ -75,8 +76,8 @@ def speed(observation: Observation) -> Values:
 
 
 def _total(rates: Iterable[float | None]) -> str:
-    """Return the sum of the known rates in Gb/s without trailing zeros: `2800G`, `2.5G`."""
-    return f"{sum(filter(None, rates)):.3f}".rstrip("0").rstrip(".") + "G"
+    """Return the sum of the known rates."""
+    return encode.gbps(sum(filter(None, rates)))
 
 
 def _backend(observation: Observation) -> list[PortRole]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.labels import encode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -51,7 +53,7 @@ def is_standby(port: Port) -> bool:
 
 def gbps(rate: float | None) -> str:
     """Return a rate in Gb/s as `400G`; `-` for None."""
-    return "-" if rate is None else f"{rate:.3f}".rstrip("0").rstrip(".") + "G"
+    return "-" if rate is None else encode.gbps(rate)
 
 
 def _cells(port: Port) -> list[str]:
