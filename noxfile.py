@@ -57,6 +57,13 @@ def versions(session: nox.Session) -> None:
 
 
 @nox.session
+def mutation(session: nox.Session) -> None:
+    """Mutants of the pure modules that survive their unit tests; arguments are modules."""
+    install(session, "test", "mutation")
+    session.run("python", "-m", "tests.mutation", *session.posargs)
+
+
+@nox.session
 def benchmarks(session: nox.Session) -> None:
     """Side-by-side measurements; prints medians."""
     install(session, "test")

@@ -19,6 +19,7 @@ from agent.options import (
     check,
     cluster_options,
     device_options,
+    former_options,
     naming_options,
     not_empty,
     run_options,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.kube.commands import Target
     from agent.kube.plan import Plan
+    from agent.kube.sweep import Sweep
     from agent.kube.transport import Kube
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     Flags = dict[str, Any]
 
+MAX_NODES = 20  # named in one line
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
@@ -65,7 +68,7 @@ def cli() -> None:
     "--replay",
     metavar="SNAPSHOT",
     callback=check(not_empty),
-    help="Read a capture (folder or tar), not this node.",
+    help="Read this capture (folder or tar) instead.",
 )
 @click.option(
     "-o",
@@ -77,6 +80,7 @@ def cli() -> None:
 )
 @cluster_options
 @naming_options
+@former_options
 @device_options
 @wait_options
 def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
@@ -135,7 +139,8 @@ def _target(flags: Flags) -> Target:
     from agent.kube.commands import target
     from agent.kube.transport import connect
 
-    return target(connect(flags["kubeconfig"], flags["context"]), _node_name(flags), _naming(flags))
+    kube = connect(flags["kubeconfig"], flags["context"])
+    return target(kube, _node_name(flags), _naming(flags), flags["former_label_prefixes"])
 
 
 def _publish(
@@ -166,6 +171,7 @@ def _publish(
 @run_options
 @cluster_options
 @naming_options
+@former_options
 @device_options
 @source_options
 def run(
@@ -204,15 +210,15 @@ def run(
 def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     """Remove every label and annotation that the agent owns on a Node."""
     from agent.kube.commands import plan_cleanup
-    from agent.kube.transport import connect
+    from agent.kube.connection import connected
 
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
-    kube = connect(flags["kubeconfig"], flags["context"])
-    todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
-    _print_plans(todo)
-    if todo and (yes or _confirm_removal(len(todo))):
-        _clean_up(kube, todo)
+    with connected(flags["kubeconfig"], flags["context"]) as kube:
+        todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
+        _print_plans(todo)
+        if todo and (yes or _confirm_removal(len(todo))):
+            _clean_up(kube, todo)
 
 
 def _print_plans(plans: Sequence[Plan]) -> None:
@@ -230,15 +236,28 @@ def _confirm_removal(nodes: int) -> bool:
 
 
 def _clean_up(kube: Kube, plans: Sequence[Plan]) -> None:
-    """Carry out the plans, all of them; raises Rejected afterwards if one failed."""
-    from agent.kube.commands import clean_up
+    """Carry out the plans; raises Rejected afterwards if Nodes remain."""
+    from agent.kube.sweep import Sweep
 
-    results = [clean_up(kube, plan, print_line) for plan in plans]
-    faults = [fault for fault in results if fault]
-    for fault in faults[:-1]:
-        report(f"bwagent: {fault}", 1)
-    if faults:
+    sweep = Sweep(plans)
+    try:
+        sweep.run(kube, print_line)
+    except (KeyboardInterrupt, SystemExit, Unavailable):
+        report(f"bwagent: {_remaining(sweep, len(plans))}", 1)
+        raise
+    faults = [*sweep.faults, *([_remaining(sweep, len(plans))] if len(plans) > 1 else [])]
+    if sweep.remaining:
+        for fault in faults[:-1]:
+            report(f"bwagent: {fault}", 1)
         raise Rejected(faults[-1])
+
+
+def _remaining(sweep: Sweep, count: int) -> str:
+    """Return a sentence that names the first of the Nodes that are not cleaned."""
+    names = sweep.remaining
+    more = f" and {len(names) - MAX_NODES} more" if len(names) > MAX_NODES else ""
+    first = ", ".join(names[:MAX_NODES])
+    return f"{len(names)} of {count} Nodes remain: {first}{more}; repeat the command"
 
 
 @cli.command(

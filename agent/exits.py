@@ -1,32 +1,83 @@
-"""The end of a command: its exit code, and its error in one line on stderr.
+"""The frame of a command: its standard streams, its exit code, its error in one line on stderr.
 
-Exit codes: 0 done, 1 failed, 2 wrong flags or environment, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong flags or environment, 130 interrupted, 143 terminated.
+
+SIGTERM is handled because the kernel gives process 1 of a container no default action. `run`
+replaces the handler by its own.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from agent.errors import BwagentError, Unavailable
+from agent.errors import BwagentError
 from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_LINE = 2000  # characters of one line that names an error or a change
+STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
+WITHOUT_OUTPUT = {"run"}  # commands that write nothing to stdout
+
+
+class Terminated(SystemExit):
+    """SIGTERM was received."""
 
 
 def run_and_exit(cli: click.Command) -> NoReturn:
     """Run a command line and exit with its code."""
+    is_stdout_closed = 1 in open_standard_streams()
+    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             # A name may have letters that the encoding of a terminal lacks.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(_run(cli))
+    if is_stdout_closed and not WITHOUT_OUTPUT.intersection(sys.argv[1:2]):
+        sys.exit(report("bwagent: standard output is closed", 1))
+    try:
+        code = _run(cli)
+    except Terminated:
+        code = report("bwagent: terminated", 143)
+    signal.signal(signal.SIGTERM, _exit)  # an exception would interrupt Python's own end
+    sys.exit(code)
+
+
+def open_standard_streams() -> list[int]:
+    """Open /dev/null as each of descriptors 0 to 2 that is closed; return those descriptors.
+
+    Otherwise the first socket would become one of them.
+    """
+    closed = [fd for fd, _, _ in STREAMS if not _is_open(fd)]
+    for fd, name, mode in STREAMS:
+        if fd in closed:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: `fd`
+            os.set_inheritable(null, True)  # noqa: FBT003 - has no keywords
+            setattr(sys, name, open(null, mode, encoding="utf-8"))  # noqa: SIM115 - stays open
+    return closed
+
+
+def _is_open(fd: int) -> bool:
+    with suppress(OSError):
+        os.fstat(fd)
+        return True
+    return False
+
+
+def _terminate(*_: object) -> NoReturn:
+    """End the command as an exception does; a second SIGTERM ends the process at once."""
+    signal.signal(signal.SIGTERM, _exit)
+    raise Terminated(143)
+
+
+def _exit(*_: object) -> NoReturn:
+    os._exit(143)
 
 
 def report(line: str, code: int) -> int:
@@ -64,8 +115,6 @@ def _run(cli: click.Command) -> int:
 
 
 def _command(cli: click.Command) -> int:
-    if sys.stdout is None:
-        raise Unavailable("standard output is closed")
     code: int | None = cli.main(prog_name="bwagent", standalone_mode=False)
     return code or 0
 

@@ -46,4 +46,5 @@ class Host:
     # ports that could not be queried as "failed" (agent/infiniband/devices.py)
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
+    gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

@@ -24,15 +24,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 @lru_cache(4096)  # every observation sorts the same few names
-def natural(name: str) -> tuple[str | int, ...]:
+def natural(name: str) -> tuple[str | tuple[int, str], ...]:
     """Return the sort key of natural order: mlx5_9 before mlx5_10."""
     return tuple(
-        int(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
+        _number(part) if number % 2 else part for number, part in enumerate(_DIGITS.split(name))
     )
+
+
+def _number(digits: str) -> tuple[int, str]:
+    """Return the sort key of a number; int() refuses more than 4,300 digits."""
+    significant = digits.lstrip("0")
+    return len(significant), significant
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class Failed:
 
     reason: str
     pending: bool = False  # a background query has not had its first answer yet: no problem
+    hold: HoldReason | None = None  # the reason of the holds; None: HoldReason.SOURCE_FAILED
 
 
 class Problem(NamedTuple):
@@ -108,6 +115,7 @@ class NeighborReason(Reason):
         True,
     )
     NO_NETDEV = "no-netdev", "no network device in this namespace: lent to a pod", True
+    NETDEV_NOT_RECORDED = "netdev-not-recorded", "no netdev recorded", True
     NO_ANSWER = "no-answer", "no answer to subnet management packets", True
     NO_UMAD = "no-umad", "no libibumad, or no umad device (module ib_umad)", True
     REFUSED = "refused", "the port has no subnet management interface", True
@@ -134,6 +142,10 @@ class HoldReason(Reason):
 
     SOURCE_OFF = "source-off", "its source is switched off by --source"
     SOURCE_FAILED = "source-failed", "its source could not be read"
+    FRONT_END_UNKNOWN = (
+        "front-end-unknown",
+        "the default route of the host is not known, so the backend is not known either",
+    )
     DEVICE_FAILED = "device-failed", "an RDMA device could not be read"
     DEVICE_GONE = (
         "device-gone",
@@ -158,6 +170,7 @@ class Netdev:
     carrier_changes: int | None = None  # carrier_changes: number of carrier losses and gains
     # address and, of a bond member, bonding_slave/perm_hwaddr; in lower case, no duplicates
     addresses: tuple[str, ...] = ()
+    phys_port_name: str | None = None  # phys_port_name: "p0"; of a representor "pf0vf1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +204,7 @@ class RdmaDevice:
     driver: str | None = None  # device/driver
     virtual_function: bool = False  # device/physfn exists
     nvswitch_management: bool | None = None  # device/vpd carries SW_MNG
+    vpd_unread: bool = False  # device/vpd is there and cannot be read, though root may
     node_type: str | None = None  # node_type: "CA" | "RNIC" | ...
     node_guid: str | None = None
     sys_image_guid: str | None = None

@@ -35,6 +35,14 @@ class MayBeEmpty(click.Option):
         return os.environ.get(f"{ctx.auto_envvar_prefix}_{(self.name or '').upper()}")
 
 
+class ForAllCommands(click.Option):
+    """An option that BWAGENT_<FLAG> sets, too, unless BWAGENT_<COMMAND>_<FLAG> does."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        own = super().resolve_envvar_value(ctx)
+        return own or os.environ.get(f"BWAGENT_{(self.name or '').upper()}") or None
+
+
 class StrictCommand(click.Command):
     """A command that reports all wrong settings in one UsageError.
 
@@ -133,6 +141,10 @@ def _prefix_or_empty(value: str) -> str:
     return _prefix(value) if value else value
 
 
+def _prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_prefix(value) for value in values)
+
+
 def _label_key_or_empty(value: str) -> str:
     from agent.labels.encode import key_fault
 
@@ -183,7 +195,7 @@ device_options = options(
     ),
     click.option("--exclude-device", **GLOB, help="Do not read these RDMA devices. Repeatable."),
     click.option(
-        "--backend-device", **GLOB, help="Only these RDMA devices are the backend. Repeatable."
+        "--backend-device", **GLOB, help="Only these devices are the backend. Repeatable."
     ),
     *(
         click.option(option.flag, type=click.Path(dir_okay=False), metavar="PATH", help=option.text)
@@ -260,6 +272,18 @@ naming_options = options(
         show_default=True,
         metavar="KEY",
         callback=check(_label_key_or_empty),
+    ),
+)
+# Prefixes that the operator has given up: probe, run.
+former_options = options(
+    click.option(
+        "--former-label-prefix",
+        "former_label_prefixes",  # as the variable, which has a list
+        cls=ForAllCommands,
+        multiple=True,
+        metavar="DOMAIN",
+        callback=check(_prefixes),
+        help="Remove own labels under it. Repeatable.",
     ),
 )
 # Times, metrics and log: run.

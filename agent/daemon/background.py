@@ -17,6 +17,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from agent.limits import start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,7 +30,7 @@ T = TypeVar("T")
 
 def spawn(work: Callable[[], None]) -> None:
     """Run `work` in a daemon thread; RuntimeError if no thread can be started."""
-    threading.Thread(target=work, name="background", daemon=True).start()
+    start_thread(threading.Thread(target=work, name="background", daemon=True))
 
 
 class BackgroundTask(Generic[T]):

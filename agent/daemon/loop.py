@@ -129,7 +129,7 @@ class Loop:
         if step.observe:
             self._observe(refresh=step.refresh)
         elif step.apply and self._is_settled():
-            self._apply(resync=step.resync)
+            self._apply(step)
         self._start_polls()
 
     def _start_polls(self) -> None:
@@ -202,25 +202,26 @@ class Loop:
         unavailable = self._monitors.unavailable
         self._reporter.observed(cycle, took, unavailable, self._inbox.dropped)
 
-    def _apply(self, *, resync: bool) -> None:
+    def _apply(self, step: Step) -> None:
         """Start a request: a GET until the Node was read, then an apply of the last cycle."""
         now = self._clock()
         reconciler = self._parts.reconciler
         # A dry run never applies, so the Node it knows grows old: read it again at each resync.
-        reread = resync and reconciler.dry_run
+        reread = step.reread or (step.resync and reconciler.dry_run)
         node = self._node.node if self._node and not reread else None
         desired = self._desired(now)
         if desired:
             self._applying = self._cycle
         self._schedule.apply_started(now)
-        self._request.start(partial(reconciler.reconcile, node, desired, always=resync))
+        self._request.start(partial(reconciler.reconcile, node, desired, always=step.resync))
 
     def _desired(self, now: float) -> Desired | None:
         """Return what to apply, that of the last cycle; None until the Node was read."""
         if self._node_read_at is None or not self._cycle:
             return None
         cycle = self._cycle
-        return Desired(cycle.rendered.labels, cycle.annotation, self._schedule.backed_off(now))
+        backed_off, wall = self._schedule.backed_off(now), cycle.observation.time
+        return Desired(cycle.rendered.labels, cycle.annotation, backed_off, wall)
 
     def _handle(self, event: Event) -> None:
         """Handle an event; every kind that may mean a change of the node triggers a cycle."""
@@ -237,9 +238,12 @@ class Loop:
             self._trigger(now)
 
     def _signal_received(self, name: str) -> None:
-        """Report a signal; each but SIGHUP ends the loop."""
+        """Report a signal; SIGHUP repairs the Node, any other one ends the loop."""
         self._reporter.signal_received(name)
-        self._is_stopped |= name != "SIGHUP"
+        if name == "SIGHUP":
+            self._schedule.repair(self._clock())
+        else:
+            self._is_stopped = True
 
     def _trigger(self, now: float) -> None:
         for poller in self._pollers:

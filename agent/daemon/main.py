@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
     from agent.events.monitor import Monitor
     from agent.host import Host
+    from agent.kube.managed_fields import Keys
     from agent.labels.table import Naming
 
 CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
@@ -66,6 +67,7 @@ class Configuration:
 
     node: str
     naming: Naming
+    former_label_prefixes: tuple[str, ...]  # of either family
     settings: Settings
     sources: tuple[str, ...]
     backend_devices: tuple[str, ...]
@@ -81,6 +83,11 @@ class Configuration:
     dry_run: bool
     verbose: bool
     log_format: str
+
+    @property
+    def keys(self) -> Keys:
+        """The label and annotation keys that the agent may write, and those that it may remove."""
+        return keys_of(self.naming, self.former_label_prefixes)
 
 
 def run(configuration: Configuration) -> None:
@@ -189,7 +196,7 @@ def _reporter(configuration: Configuration, status: Status, clock: AwakeClock) -
         Log(configuration.log_format, verbose=configuration.verbose),
         Metrics(),
         status,
-        keys_of(configuration.naming),
+        configuration.keys,
         configuration.node,
         configuration.settings.hold,
         time.time,
@@ -205,5 +212,4 @@ def _observer(configuration: Configuration, host: Host, table: NeighborTable) ->
 
 def _reconciler(configuration: Configuration) -> Reconciler:
     kube = connect(configuration.kubeconfig, configuration.context)
-    keys = keys_of(configuration.naming)
-    return Reconciler(kube, configuration.node, keys, configuration.dry_run)
+    return Reconciler(kube, configuration.node, configuration.keys, configuration.dry_run)

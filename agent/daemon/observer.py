@@ -20,6 +20,7 @@ from agent.labels.render import render
 from agent.model import Absent, Failed, Seen
 from agent.sources.observe import observe
 from agent.sources.table import SOURCES
+from agent.sources.vpd import VpdMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -67,10 +68,12 @@ class Observer:
     _annotation: Annotation | None = None
     _grace: LinkDownGrace = field(default_factory=LinkDownGrace)
     _netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
+    _vpds: VpdMemory = field(init=False)
     _keys: Keys = field(init=False)
     _holds: Holds = field(init=False)
 
     def __post_init__(self) -> None:
+        self._vpds = VpdMemory(self.hold)
         self._keys = keys_of(self.naming)
         self._holds = Holds(self.hold, {}, self.host.clock())
 
@@ -95,7 +98,8 @@ class Observer:
         if refresh:
             self.host.readers.refresh()
         interfaces = dict(self._annotation.interfaces) if self._annotation else {}
-        found = _without_disabled(observe(self.host, self.sources, interfaces, took))
+        found = observe(self.host, self.sources, interfaces, took, self._vpds)
+        found = _without_disabled(found)
         return self._grace.apply(replace(found, time=self.wall()), self.host.clock())
 
     def expires_at(self) -> float:
@@ -107,6 +111,7 @@ class Observer:
         return min(
             self._holds.next_end(now),
             self._grace.next_end(now),
+            self._vpds.next_end(now),
             self.neighbors.next_expiry(self._netdevs),
         )
 

@@ -13,6 +13,9 @@ An observation costs milliseconds. A request is felt by an API server that has t
                        repairs drift, and is the only request of an agent whose node is stable
     apply failed       a retry with capped exponential back-off and jitter, never earlier than
                        Retry-After
+    SIGHUP             an observation, a GET, and an apply if the Node differs
+    a day later        a GET, since the answer to an apply does not show a second agent whose labels
+                       it removed (agent/kube/former.py)
     key refused        a retry without the key, or its family; the key is tried again after a
                        minute, since the policy that allows it may be on its way, and refused once
                        more, after an hour
@@ -43,6 +46,7 @@ OBSERVE_INTERVAL = 300.0  # between two observations without a trigger
 DEGRADED_INTERVAL = 30.0  # the same, while something observed before cannot be read
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
 MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first refusal, and later
+REREAD_INTERVAL = 86400.0  # between two GETs of a Node that is known
 OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
 
 
@@ -63,6 +67,7 @@ class Step(NamedTuple):
     refresh: bool = False  # read all facts anew for this observation
     apply: bool = False  # an API request: a GET until the Node was read, an apply from then on
     resync: bool = False  # the apply is the periodic one: send it even if nothing changed
+    reread: bool = False  # read the Node before, though it is known
 
 
 class Schedule:
@@ -80,6 +85,7 @@ class Schedule:
         self._apply_at = now  # no request before this time
         self._resync_at = math.inf
         self._is_node_read = self._is_applying = False
+        self._reread_at, self._reread_started = math.inf, -math.inf
         self._failures = 0
         self._desired: Hashable = None
         self._applied: Hashable = None  # None: the Node's state is unknown
@@ -142,6 +148,7 @@ class Schedule:
         self._is_node_read, self._is_applying, self._failures = True, False, 0
         self._apply_at = now
         self._resync_at = now + self._random() * self._until_resync(age)
+        self._reread_at = min(self._reread_at, now + self._reread_interval())
         self._triggered, self._observe_at = True, now
 
     def _until_resync(self, age: float) -> float:
@@ -156,6 +163,8 @@ class Schedule:
         """Record that a request is under way; no other is due until it ends."""
         self._is_applying = True
         self._apply_at = now + self._settings.min_interval
+        if now >= self._reread_at:
+            self._reread_at, self._reread_started = now + self._reread_interval(), now
 
     def apply_succeeded(
         self, now: float, state: Hashable, refused: Iterable[str] = (), *, requests: int = 1
@@ -187,6 +196,9 @@ class Schedule:
         share = self._random() if after_outage else 0.9 + 0.2 * self._random()
         return self._settings.resync * share
 
+    def _reread_interval(self) -> float:
+        return REREAD_INTERVAL * (0.9 + 0.2 * self._random())
+
     def apply_failed(self, now: float, retry_after: float | None = None) -> None:
         """Schedule a retry; the Node's state is unknown. `retry_after` is the server's, in s."""
         self._is_applying = False
@@ -208,6 +220,16 @@ class Schedule:
         self.trigger(now)
         self._resync_at = min(self._resync_at, now + self._overdue_interval() * self._random())
 
+    def repair(self, now: float) -> None:
+        """Observe, then read the Node and apply what differs, refused keys included.
+
+        A request that is under way does not count. At most one each `min_interval`, and none during
+        the back-off after a failure.
+        """
+        self.trigger(now)
+        self._reread_at = max(now, self._reread_started + self._settings.min_interval)
+        self._refused = {}
+
     def backed_off(self, now: float) -> frozenset[str]:
         """Return the keys and families that were refused and are not tried again yet."""
         return frozenset(key for key, until in self._refused.items() if until > now)
@@ -223,6 +245,7 @@ class Schedule:
             refresh=now >= refresh_at,
             apply=now >= apply_at,
             resync=now >= apply_at and now >= self._resync_at,
+            reread=now >= apply_at and now >= self._reread_at,
         )
 
     def _next_apply(self) -> float:
@@ -232,7 +255,7 @@ class Schedule:
         if self._applied is None or self._desired != self._applied:
             return self._apply_at
         retry_refused_at = min(self._refused.values(), default=math.inf)
-        return max(self._apply_at, min(self._resync_at, retry_refused_at))
+        return max(self._apply_at, min(self._resync_at, self._reread_at, retry_refused_at))
 
     def _has_nothing_to_apply(self) -> bool:
         return self._is_node_read and self._desired is None

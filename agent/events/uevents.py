@@ -39,7 +39,7 @@ class UeventMonitor:
 
     def read(self) -> set[Event]:
         """Return events for at most MAX_MESSAGES uevents; OSError (ENOBUFS) if some were lost."""
-        return {event for device in self._received() for event in self._events(device)}
+        return {event for device in self._received() for event in self._decoded(device)}
 
     def _received(self) -> Iterator[Any]:
         for _ in range(MAX_MESSAGES):
@@ -50,6 +50,13 @@ class UeventMonitor:
 
     def close(self) -> None:
         self._monitor = None  # libudev closes the socket with the last reference
+
+    def _decoded(self, device: Any) -> set[Event]:
+        """Return the events of one uevent; "resync" if a name in it is not UTF-8."""
+        try:
+            return self._events(device)
+        except UnicodeDecodeError:  # by pyudev: any bytes but a few are a netdev name
+            return {Event("resync", "uevents")}
 
     def _events(self, device: Any) -> set[Event]:
         """Return the events of one uevent; a rename ("move") names the old device as well."""

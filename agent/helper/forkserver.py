@@ -30,6 +30,7 @@ from agent.errors import Unavailable
 from agent.helper import process as helper
 from agent.helper.answer import parse_answer
 from agent.helper.streams import close_pipes, fileno, read_output
+from agent.limits import PROCESS_LIMIT, process_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT = 0.01  # seconds to wait for output that is expected to be there
 LINES = 2  # of an answer: the fork's output and its exit status (agent/helper/main.py, serve_forks)
-_ANSWER = re.compile(rb"(.*)\n(late|-?\d{1,3})\n")
+_ANSWER = re.compile(rb"(.*)\n(late|limit|-?\d{1,3})\n")
 
 
 class ForkServer:
@@ -69,9 +70,11 @@ class ForkServer:
         return self._broken(process, stdout, stderr)
 
     def _answer(self, stdout: bytes, end: bytes, stderr: bytes) -> Answer:
-        """Return the answer of a fork; `end` is its exit status, or "late"."""
+        """Return the answer of a fork; `end` is its exit status, "late" or "limit"."""
         if end == b"late":
             raise self._late()
+        if end == b"limit":
+            raise self._not_started(PROCESS_LIMIT)
         return parse_answer(self._name, int(end), stdout, stderr)
 
     def _ask(self, process: Process, payload: Mapping[str, Any]) -> tuple[bytes, bytes]:
@@ -123,7 +126,10 @@ class ForkServer:
         try:
             return helper.start(self._popen, command_line, stdin=subprocess.PIPE, bufsize=0)
         except OSError as error:
-            raise Unavailable(f"{self._name}: cannot be started: {error}") from error
+            raise self._not_started(process_fault(error)) from error
+
+    def _not_started(self, fault: str) -> Unavailable:
+        return Unavailable(f"{self._name}: cannot be started: {fault}")
 
     def _late(self, more: str = "") -> Unavailable:
         return Unavailable(f"{self._name}: no answer within {self._timeout:g} s{more}")

@@ -115,7 +115,8 @@ def serve_forks(arguments: list[str]) -> int:
     """Run a verb in a fork for each line of stdin, until stdin ends; return the exit code.
 
     A line is a payload. Its answer has two lines: the JSON, or nothing, and the end of the fork: an
-    exit status, a negative signal number, or "late". Only the fork touches the verb's subject.
+    exit status, a negative signal number, "late", or "limit" where it could not be made. Only the
+    fork touches the verb's subject.
     """
     _reset_signals()
     verb, seconds = arguments[0], float(arguments[1])
@@ -123,11 +124,20 @@ def serve_forks(arguments: list[str]) -> int:
     _prepare_forks(verb)
     for line in sys.stdin.buffer:
         payload = json.loads(line)
-        fork = os.fork()
-        if not fork:
+        fork = _fork()
+        if fork == 0:
             _run_in_fork(parent, answers, VERBS[verb], payload)
-        os.write(answers, b"\n%s\n" % _wait_for(fork, seconds))
+        end = b"limit" if fork is None else _wait_for(fork, seconds)
+        os.write(answers, b"\n%s\n" % end)
     return 0
+
+
+def _fork() -> int | None:
+    """Return the process ID of a fork, 0 in the fork itself; None at the limit of processes."""
+    try:
+        return os.fork()
+    except BlockingIOError:
+        return None
 
 
 def _prepare_forks(verb: str) -> None:

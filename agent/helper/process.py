@@ -32,6 +32,7 @@ import agent
 from agent.errors import Unavailable
 from agent.helper.answer import parse_answer
 from agent.helper.streams import close_pipes, memory_file, read_output, temporary_folder
+from agent.limits import process_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -190,7 +191,8 @@ class HelperProcesses:
             with memory_file(json.dumps(payload).encode()) as stdin:
                 return start(self._popen, command_line, stdin=stdin, env=environment)
         except OSError as error:
-            raise Unavailable(f"{kind.name}: cannot be started: {error}") from error
+            fault = process_fault(error)
+            raise Unavailable(f"{kind.name}: cannot be started: {fault}") from error
 
     def _result(self, process: Process, kind: _Kind, timeout_s: float) -> tuple[int, bytes, bytes]:
         """Return status and output of a helper; raises Unavailable if it is late."""

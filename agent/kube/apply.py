@@ -6,6 +6,7 @@ Node's value, and the request is sent again: leaving an owned field out would re
     200                     done
     409 naming fields       they have other managers: the accelerator's key is left to them, the
                             others are taken over (force)
+    409 about the version   the Node has changed: it is read again
     409, 422 about the uid  the Node was deleted or recreated: the caller has to get it again
     400, 403, 422           a refusal: of the keys that it names; if it names none, each family of
                             keys is applied by itself
@@ -13,6 +14,8 @@ Node's value, and the request is sent again: leaving an owned field out would re
     any other               no key is the cause; agent/kube/errors.py has the reason
 
 Invariants:
+- The Node may have changed since the plan was made. Before the first refusal or conflict is acted
+  on, it is read again, and sent anew if that changes the request; one read serves all later steps.
 - `force` is per request and not per key, so the accelerator's key is settled before it is used, and
   each request starts without it.
 - What was accepted before a failure stays: an outcome may have both changes and a failure.
@@ -24,6 +27,7 @@ Sources: KEP-555 (server-side apply), meta/v1 Status.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from agent.errors import Unavailable
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     Negotiating = Generator[Request, Answer, Outcome]
     Applying = Generator[Request, Answer, Failure | None]
     Sending = Generator[Request, Answer, Answer]
+    Reading = Generator[Request, Answer, Answer | None]
 
 MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
 MAX_UNAUTHORIZED = 2
@@ -77,9 +82,13 @@ def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
         page = reply.get("continue")
 
 
-def apply(kube: Kube, plan: Plan) -> Outcome:
-    """Apply a plan to its Node, due or not."""
-    return run_negotiation(plan, lambda request: answer_of(_reply(kube, request)))
+def apply(kube: Kube, plan: Plan, *, is_current: bool = True) -> Outcome:
+    """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it."""
+
+    def send(request: Request) -> Answer:
+        return answer_of(_reply(kube, request))
+
+    return run_negotiation(plan, send, is_current=is_current)
 
 
 def _reply(kube: Kube, request: Request) -> Reply:
@@ -90,9 +99,11 @@ def _reply(kube: Kube, request: Request) -> Reply:
         return {"error": "helper", "message": str(error)}
 
 
-def run_negotiation(plan: Plan, send: Callable[[Request], Answer]) -> Outcome:
+def run_negotiation(
+    plan: Plan, send: Callable[[Request], Answer], *, is_current: bool = True
+) -> Outcome:
     """Run `negotiate` to its end; `send` returns the answer to a request."""
-    negotiation = negotiate(plan)
+    negotiation = negotiate(plan, is_current=is_current)
     try:
         request = next(negotiation)
         while True:
@@ -101,12 +112,12 @@ def run_negotiation(plan: Plan, send: Callable[[Request], Answer]) -> Outcome:
         return cast("Outcome", end.value)
 
 
-def negotiate(plan: Plan) -> Negotiating:
+def negotiate(plan: Plan, *, is_current: bool = True) -> Negotiating:
     """Apply a plan: yield requests, receive answers, return the outcome.
 
     A generator without I/O; it makes at least one request.
     """
-    session = begin(plan)
+    session = begin(plan, is_current=is_current)
     failure = yield from _apply(session, FAMILIES)
     return session.outcome(failure)
 
@@ -182,9 +193,26 @@ def _send(session: Session, families: Families) -> Sending:
 
 def _send_once(session: Session, families: Families, *, force: bool) -> Sending:
     fields = session.fields(families)
-    answer = yield session.request(fields, force=force)
+    request = session.request(fields, force=force)
+    answer = yield request
     session.record(answer, fields)
-    return answer
+    if not session.is_outdated(answer):
+        return answer
+    failure = yield from _read(session)
+    if failure:
+        return failure
+    again = session.request(session.fields(families), force=force)
+    return answer if again == request else (yield from _send_once(session, families, force=False))
+
+
+def _read(session: Session) -> Reading:
+    """Read the Node, and plan for it; return the answer if that fails."""
+    answer = yield {"operation": "get", "node": session.plan.node}
+    session.requests += 1
+    if answer.accepted and answer.node is not None:
+        session.read(answer.node)
+        return None
+    return replace(answer, error=failure_of(answer, session.plan.node).kind)
 
 
 def _max_requests(answer: Answer) -> int:

@@ -1,4 +1,7 @@
-"""The Kubernetes API by the official client, in a short-lived child: a request in, a reply out.
+"""The Kubernetes API by the official client: a request in, a reply out.
+
+`handle` runs in a short-lived child. agent/kube/connection.py sends the same requests from the
+process of a command.
 
 Invariants:
 - Whatever the API server, a proxy or the configuration does becomes a reply with a kind of error,
@@ -48,10 +51,16 @@ def handle(payload: Payload) -> Json:
     """
     try:
         configuration = configure(payload)
-    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        # The client does not validate a kubeconfig, so any of its values may raise one of these.
-        return {"error": "configuration", "message": _message(error)}
-    return {**_send(configuration, payload), "server": configuration.host}
+    except CONFIGURATION_FAULTS as error:
+        return configuration_failure(error)
+    return decode.limited({**_send(configuration, payload), "server": configuration.host})
+
+
+def pooled(payload: Payload, connections: int) -> ApiClient:
+    """Return a client that keeps so many connections; raises one of CONFIGURATION_FAULTS."""
+    configuration = configure(payload)
+    configuration.connection_pool_maxsize = connections
+    return ApiClient(configuration)
 
 
 def configure(payload: Payload) -> Configuration:
@@ -72,14 +81,17 @@ def configure(payload: Payload) -> Configuration:
 def _load(configuration: Configuration, payload: Payload) -> None:
     kubeconfig, context = payload.get("kubeconfig"), payload.get("context")
     if kubeconfig or context:
-        _by_kubeconfig(configuration, kubeconfig, context)
+        _by_kubeconfig(configuration, kubeconfig, context, payload.get("temporary_folder"))
     else:
         _by_service_account(configuration, payload.get("service_account") or SERVICE_ACCOUNT)
 
 
-def _by_kubeconfig(configuration: Configuration, path: str | None, context: str | None) -> None:
+def _by_kubeconfig(
+    configuration: Configuration, path: str | None, context: str | None, folder: str | None
+) -> None:
+    """Load a kubeconfig; its inline certificates and keys become files in `folder`."""
     try:
-        load_kube_config(path, context, configuration, persist_config=False)  # type: ignore[no-untyped-call]
+        load_kube_config(path, context, configuration, False, folder)  # type: ignore[no-untyped-call]  # noqa: FBT003
     except (ConfigException, YAMLError) as error:
         raise ConfigException(f"{path or 'the default kubeconfig'}: {error}") from error
 
@@ -122,16 +134,16 @@ def _header_value(token: str) -> str:
 def _send(configuration: Configuration, request: Payload) -> Json:
     try:
         with ApiClient(configuration) as api:
-            return _exchange(api, request)
-    except (ApiException, http.HTTPError, OSError, ValueError) as error:
-        return {"error": _kind(error), "message": _message(error)}
+            return READERS[request["operation"]](*fetch(api, request))
+    except FAULTS as error:
+        return failure(error)
 
 
-def _exchange(api: ApiClient, request: Payload) -> Json:
+def fetch(api: ApiClient, request: Payload) -> tuple[int, Mapping[str, str], bytes]:
+    """Send a request; return status, headers and body of the response. Raises one of FAULTS."""
     timeout_s = request.get("timeout_s") or TIMEOUT
     response = api.call_api(*serialize(api, request), _request_timeout=timeout_s).response
-    data = response.read(decode.MAX_BODY + 1)
-    return READERS[request["operation"]](response.status, response.headers, data)
+    return response.status, response.headers, response.read(decode.MAX_BODY + 1)
 
 
 def serialize(api: ApiClient, request: Payload) -> Serialized:
@@ -165,7 +177,10 @@ def _list(request: Payload) -> Json:
     return {
         "method": "GET",
         "resource_path": "/api/v1/nodes",
-        "query_params": [("limit", str(PAGE_SIZE)), ("continue", request.get("continue") or "")],
+        "query_params": [
+            ("limit", str(request.get("limit") or PAGE_SIZE)),
+            ("continue", request.get("continue") or ""),
+        ],
         "header_params": {"Accept": METADATA_LIST},
     }
 
@@ -176,6 +191,16 @@ _PARAMETERS: dict[str, Callable[[Payload], Json]] = {
     "list": _list,
 }
 
+# The client does not validate a kubeconfig, so any of its values may raise one of these.
+CONFIGURATION_FAULTS = (
+    ConfigException,
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+)
+FAULTS = (ApiException, http.HTTPError, OSError, ValueError)  # of a request
 # The first match counts: urllib3's NewConnectionError is also a TimeoutError.
 _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     (ApiException, "tls"),  # the client's wrapper of urllib3's SSLError, with status 0
@@ -187,6 +212,16 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = 
     (http.HTTPError, "cut"),
     (OSError, "unreachable"),
 )
+
+
+def failure(error: Exception) -> Json:
+    """Return the reply for one of FAULTS."""
+    return {"error": _kind(error), "message": _message(error)}
+
+
+def configuration_failure(error: Exception) -> Json:
+    """Return the reply for one of CONFIGURATION_FAULTS."""
+    return {"error": "configuration", "message": _message(error)}
 
 
 def _kind(error: Exception) -> str:

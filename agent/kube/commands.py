@@ -20,11 +20,11 @@ from agent.kube.annotation import annotate, annotation_of, is_stale
 from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.errors import Failure
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
-from agent.kube.plan import Desired, plan, plan_fields
+from agent.kube.plan import Desired, plan, removal
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys, Node
@@ -64,9 +64,9 @@ class Target:
         return [problem for source in SOURCES for problem in source.conflicts(observation, labels)]
 
 
-def target(kube: Kube, name: str, naming: Naming) -> Target:
+def target(kube: Kube, name: str, naming: Naming, former: Iterable[str] = ()) -> Target:
     """Get the Node; raises Unavailable with the reason if that fails."""
-    return Target(kube, _required(get_node(kube, name)), keys_of(naming))
+    return Target(kube, _required(get_node(kube, name)), keys_of(naming, former))
 
 
 def _required(node: Node | Failure) -> Node:
@@ -84,7 +84,8 @@ def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[P
 
 def _plan(on: Target, observation: Observation, labels: Mapping[str, str]) -> Plan:
     before = on.annotation()
-    desired = Desired(labels, annotate(observation, labels, on.keys, before))
+    annotation = annotate(observation, labels, on.keys, before)
+    desired = Desired(labels, annotation, now=time.time())
     todo = plan(on.node, desired, on.keys)
     is_refresh = todo.updates_annotation and is_stale(before, time.time())
     return replace(todo, due=todo.due or is_refresh)
@@ -94,8 +95,8 @@ def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
     """Apply a plan if it is due; return the lines of what was done, and of a failure."""
     if not todo.due:
         return diff.planned(todo), None
-    outcome = apply(on.kube, todo)
-    return diff.done(todo, outcome), _fault(outcome)
+    outcome = apply(on.kube, todo, is_current=False)
+    return diff.done(outcome), _fault(outcome)
 
 
 def _fault(outcome: Outcome) -> str | None:
@@ -104,15 +105,6 @@ def _fault(outcome: Outcome) -> str | None:
     if outcome.refused:
         return f"keys refused: {len(outcome.refused)}, the first is {outcome.refused[0].key}"
     return None
-
-
-def removal(node: Node, keys: Keys) -> Plan:
-    """Return the plan that removes all owned labels and the annotation; not due if there are none.
-
-    Labels under an earlier prefix are found with that prefix's keys.
-    """
-    todo = plan_fields(state_of(node), {}, frozenset(), keys)
-    return replace(todo, due=todo.managed != todo.wanted)
 
 
 def removals(nodes: Iterable[Node], keys: Keys) -> Iterator[Plan]:
@@ -126,12 +118,10 @@ def plan_cleanup(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
     Raises Unavailable if a Node, or a page of Nodes, cannot be read.
     """
     nodes = list_nodes(kube) if name is None else [get_node(kube, name)]
-    return list(removals([_required(node) for node in nodes], keys_of(naming)))
+    return list(removals(map(_required, nodes), keys_of(naming)))
 
 
-def clean_up(kube: Kube, todo: Plan, echo: Callable[[str], None]) -> str | None:
-    """Apply a plan of `plan_cleanup`; return the failure as one line, so that others follow."""
-    outcome = apply(kube, todo)
-    echo(diff.done(todo, outcome)[0])
+def fault_of(todo: Plan, outcome: Outcome) -> str | None:
+    """Return the failure of a plan as one line that begins with its Node; None without one."""
     node, fault = f"Node {todo.node}: ", _fault(outcome)
     return node + fault.removeprefix(node) if fault else None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_BODY = 32 << 20  # bytes; a page of Nodes with all of their status
 MAX_TEXT = 4096  # characters of a message
+MAX_REPLY = 1 << 20  # bytes of JSON that the parent of a helper reads (agent/helper/streams.py)
 _SUCCESS = (200, 201)
 _CLEAR_STATUSES = (407, 429)  # clear without a Status in the body, like all from 500 on
 
@@ -61,6 +62,15 @@ def read_list(status: int, headers: Headers, data: bytes) -> Json:
         return _garbage(status, "the response is not a NodeList")
     following = part(document, "metadata").get("continue") or None
     return {"status": status, "nodes": _nodes(document["items"]), "continue": following}
+
+
+def limited(reply: Json) -> Json:
+    """Return a helper's reply, or the reply in its place if it is longer than MAX_REPLY."""
+    size = len(json.dumps(reply))
+    if size <= MAX_REPLY:
+        return reply
+    text = f"its metadata has {size:,} bytes, and {MAX_REPLY:,} are read at most"
+    return {**_only(reply, "status", "server"), "error": "too-large", "message": text}
 
 
 def _nodes(items: object) -> list[Json]:
@@ -139,10 +149,10 @@ def _describe(response: _Response) -> str:
 
 
 def _metadata_of(node: Json) -> Json:
-    """Return the name, uid, labels, annotations and managedFields (of metadata) of a Node."""
+    """Return the parts of a Node's metadata that agent/kube/managed_fields.py reads."""
     metadata = part(node, "metadata")
     entries = [_entry(entry) for entry in objects(metadata.get("managedFields"))]
-    kept = _only(metadata, "name", "uid", "labels", "annotations")
+    kept = _only(metadata, "name", "uid", "resourceVersion", "labels", "annotations")
     return {"metadata": {**kept, "managedFields": entries}}
 
 

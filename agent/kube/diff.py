@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.kube.plan import ForeignField, Plan
-    from agent.kube.session import Outcome
+    from agent.kube.session import Outcome, Taken
 
 
 def planned(plan: Plan) -> list[str]:
@@ -50,14 +50,14 @@ def _values_before(plan: Plan) -> dict[str, str]:
     return plan.removed | {key: was for key, (was, _) in plan.changed.items()}
 
 
-def done(plan: Plan, outcome: Outcome) -> list[str]:
+def done(outcome: Outcome) -> list[str]:
     """Return the changes that were made, then the keys taken over, left alone and refused."""
     return [
-        f"Node {plan.node}: {_summary(outcome)}",
-        *_changed_labels(plan, outcome),
-        *(_removed_annotations(plan) if outcome.is_complete else []),
+        f"Node {outcome.plan.node}: {_summary(outcome)}",
+        *_changed_labels(outcome),
+        *(_removed_annotations(outcome.plan) if outcome.is_complete else []),
         *map(_left_alone, outcome.left_alone),
-        *(f"  {one.key}: taken over from {one_line(one.manager)}" for one in outcome.taken),
+        *map(_taken, outcome.taken),
         *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
     ]
 
@@ -69,9 +69,9 @@ def _summary(outcome: Outcome) -> str:
     return "up to date" if outcome.is_complete else "nothing applied"
 
 
-def _changed_labels(plan: Plan, outcome: Outcome) -> Iterable[str]:
+def _changed_labels(outcome: Outcome) -> Iterable[str]:
     changed = {*outcome.applied, *outcome.removed}
-    before = {key: was for key, was in _values_before(plan).items() if key in changed}
+    before = {key: was for key, was in _values_before(outcome.plan).items() if key in changed}
     return _diff(before, outcome.applied)
 
 
@@ -86,6 +86,11 @@ def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
 def _removed_annotations(plan: Plan) -> list[str]:
     """Return a line for an annotation that goes; a changed one is not worth a line."""
     return [f"- annotation {key}" for kind, key in sorted(plan.gone) if kind == ANNOTATION]
+
+
+def _taken(taken: Taken) -> str:
+    value = "" if taken.value is None else f" ({taken.value})"
+    return f"  {taken.key}: taken over from {one_line(taken.manager)}{value}"
 
 
 def _left_alone(field: ForeignField) -> str:

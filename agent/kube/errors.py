@@ -92,9 +92,16 @@ class Answer:
     @property
     def conflicts(self) -> tuple[Cause, ...]:
         """The fields that other managers own, if that is the reason for a 409."""
-        if self.status != 409:
+        if self.status != 409 or self.error:
             return ()
         return tuple(cause for cause in self.causes if cause.reason == CONFLICT)
+
+    @property
+    def outdated_version(self) -> bool:
+        """True if the Node has changed since the version that the request is for."""
+        if self.status != 409 or self.error:
+            return False
+        return "the object has been modified" in self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +188,7 @@ _SENTENCES = {
     "server": "{server} failed: {message}",
     "timeout": "{server} did not respond in time: {message}",
     "tls": "TLS verification failed for {server}: {message}",
+    "too-large": "too large: {message}",
     "unauthorized": "{server} rejected the token: {message}",
     "unreachable": "{server} is unreachable: {message}",
 }

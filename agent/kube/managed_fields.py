@@ -4,8 +4,9 @@ Invariants:
 - A label is owned if its key is in the label table *and* managedFields list it for manager
   `bwagent`, operation Apply. A prefix proves nothing: the site's expected half lives below the same
   prefixes.
-- Fields that manager `bwagent` has outside the table (under an earlier prefix, say) stay in every
-  request unchanged, since server-side apply removes what its manager leaves out.
+- Fields that manager `bwagent` has outside the table (agent/kube/former.py: under a former prefix,
+  say, or of a second agent) are in each request as well, since server-side apply removes what its
+  manager leaves out.
 - A missing, null or mistyped part of a Node reads as empty.
 
 Shapes: meta/v1 ObjectMeta and ManagedFieldsEntry; fieldsV1 as in structured-merge-diff, `f:` before
@@ -35,7 +36,9 @@ Node = Json  # the JSON object, of which its metadata is read
 
 OBSERVED = "observed"  # the annotation's name below P, and its family
 P, IB, ACC = "P", "IB", "ACC"  # families of label keys, by prefix
-FAMILIES = (P, IB, ACC, OBSERVED)
+TABLE = (P, IB, ACC, OBSERVED)
+FORMER = "former"  # the family of what is removed: fields of the table's shape, a former prefix
+FAMILIES = (*TABLE, FORMER)
 LABEL, ANNOTATION = "labels", "annotations"
 
 
@@ -77,6 +80,7 @@ class Keys:
     annotation: str
     accelerator: str  # "": none
     patterns: tuple[tuple[str, re.Pattern[str]], ...]  # (family, pattern of a label key)
+    former: frozenset[str] = frozenset()  # prefixes that the operator has given up
 
     @property
     def annotation_field(self) -> Field:
@@ -84,7 +88,11 @@ class Keys:
         return Field(ANNOTATION, self.annotation)
 
     def family(self, field: Field) -> str | None:
-        """Return `P`, `IB`, `ACC` or `observed`; None for a key that is not in the table."""
+        """Return `P`, `IB`, `ACC`, `observed` or `former`; None for any other key."""
+        family = self._table_family(field)
+        return FORMER if family is None and prefix_of(field) in self.former else family
+
+    def _table_family(self, field: Field) -> str | None:
         if field.kind == ANNOTATION:
             return OBSERVED if field.key == self.annotation else None
         return self._label_family(field.key)
@@ -101,7 +109,7 @@ class Keys:
 
     def in_table(self, fields: Iterable[Field]) -> set[Field]:
         """Return the fields that are in the label table."""
-        return self.of_families(fields, FAMILIES)
+        return self.of_families(fields, TABLE)
 
     def interface(self, key: str) -> str | None:
         """Return the interface named in a label key, such as `ibp0`; None if there is none."""
@@ -116,10 +124,10 @@ class Keys:
         return None, None
 
 
-def keys_of(naming: Naming) -> Keys:
-    """Return the keys of the label table under this naming."""
-    patterns = _patterns({P: naming.prefix, IB: naming.ib_prefix})
-    return Keys(f"{naming.prefix}/{OBSERVED}", naming.accelerator, tuple(patterns))
+def keys_of(naming: Naming, former: Iterable[str] = ()) -> Keys:
+    """Return the keys of the label table under this naming, and those of former prefixes."""
+    patterns = tuple(_patterns({P: naming.prefix, IB: naming.ib_prefix}))
+    return Keys(f"{naming.prefix}/{OBSERVED}", naming.accelerator, patterns, frozenset(former))
 
 
 def _patterns(prefixes: Mapping[str, str]) -> Iterator[tuple[str, re.Pattern[str]]]:
@@ -134,12 +142,26 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile(re.escape(template).replace(r"\{if\}", "(?P<interface>.+)"))
 
 
+_NAMES = tuple(_pattern(row.key.partition("/")[2]) for row in LABELS if "/" in row.key)
+
+
+def prefix_of(field: Field) -> str | None:
+    """Return the prefix of a field of the table's shape, under any naming; None for another one."""
+    prefix, _, name = field.key.rpartition("/")
+    if field.kind == ANNOTATION:
+        is_of_table = name == OBSERVED
+    else:
+        is_of_table = any(pattern.fullmatch(name) for pattern in _NAMES)
+    return prefix if prefix and is_of_table else None
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """The labels and annotations of a Node, and their field managers."""
 
     name: str
     uid: str
+    version: str  # metadata.resourceVersion; "": unknown
     fields: Fields  # every label and annotation
     managed: frozenset[Field]  # fields of manager `bwagent`, operation Apply
     others: Mapping[Field, tuple[str, ...]]  # field to its other managers
@@ -169,7 +191,8 @@ def state_of(node: Node) -> State:
     fields = _values(metadata, LABEL) | _values(metadata, ANNOTATION)
     entries = _entries(metadata)
     managed = {field for entry in entries if entry.is_agent for field in entry.fields}
-    return State(name, uid, fields, frozenset(managed), _others(entries))
+    version = str(metadata.get("resourceVersion") or "")
+    return State(name, uid, version, fields, frozenset(managed), _others(entries))
 
 
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:

@@ -5,6 +5,8 @@ Invariants:
   change that must not be made keeps the Node's value instead of leaving the field out.
 - A field of another manager is in no plan, unless it is in the label table. The accelerator's key
   is left alone where another manager has set another value.
+- Fields of manager `bwagent` outside the label table may be another agent's, so a request that
+  carries or removes them is for the very version of the Node that the plan is for.
 
 A plan is the agent's side only; agent/kube/apply.py finds out which changes the API server accepts.
 """
@@ -15,8 +17,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.kube.annotation import annotation_of, render
+from agent.kube.former import review
 from agent.kube.managed_fields import (
     ACC,
+    FAMILIES,
     LABEL,
     Field,
     differing,
@@ -43,6 +47,7 @@ class Desired:
     labels: Mapping[str, str]
     annotation: Annotation
     backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
+    now: float | None = None  # seconds since the epoch; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class Plan:
 
     node: str
     uid: str
+    version: str  # of the Node that the plan is for
     keys: Keys
     managed: Fields  # fields of manager `bwagent` now, with the Node's values
     wanted: Fields  # fields of manager `bwagent` afterwards
@@ -70,6 +76,12 @@ class Plan:
     postponed: tuple[str, ...] = ()  # recently refused keys that would change
     problems: tuple[Problem, ...] = ()
     due: bool = False  # a label, the boot ID or an interface changes
+    desired: Desired | None = None  # None: nothing, all owned fields are removed
+
+    @property
+    def outside(self) -> FieldSet:
+        """Fields of manager `bwagent` outside the label table; see agent/kube/former.py."""
+        return self.managed.keys() - self.keys.in_table(self.managed)
 
     @property
     def updates_labels(self) -> bool:
@@ -113,14 +125,33 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     asked = _asked(desired, keys)
     faults = _faults(asked, keys)
     postponed = _postponed(asked.keys() | state.managed, desired.backed_off, keys)
-    found = plan_fields(state, asked, faults.keys() | postponed, keys)
+    former = review(state, keys, desired.now)
+    frozen = faults.keys() | postponed | former.kept
+    found = plan_fields(state, asked, frozen, keys)
     previous, problem = annotation_of(state, keys)
     return replace(
         found,
         postponed=_keys_of(postponed & differing(asked, found.wanted)),
-        problems=(*_unwritable(faults), *([problem] if problem else [])),
+        problems=(*_unwritable(faults), *([problem] if problem else []), *former.problems),
         due=_is_due(found, desired.annotation, previous),
+        desired=desired,
     )
+
+
+def removal(node: Node, keys: Keys) -> Plan:
+    """Return the plan that removes all owned labels and the annotation; not due if there are none.
+
+    Labels under a former prefix are found with that prefix's keys.
+    """
+    todo = plan_fields(state_of(node), {}, frozenset(), keys)
+    return replace(todo, due=todo.managed != todo.wanted)
+
+
+def replan(node: Node, outdated: Plan) -> Plan:
+    """Return the plan of the same purpose for the Node as it is now."""
+    if outdated.desired is None:
+        return removal(node, outdated.keys)
+    return plan(node, outdated.desired, outdated.keys)
 
 
 def _asked(desired: Desired, keys: Keys) -> dict[Field, str]:
@@ -131,7 +162,8 @@ def _asked(desired: Desired, keys: Keys) -> dict[Field, str]:
 def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Plan:
     """Return the plan for the fields `asked`, in which `frozen` fields stay as they are.
 
-    Fields outside the label table stay too. `due`, `postponed` and `problems` are left empty.
+    Fields outside the label table stay too, but for those of family `former`. `due`, `postponed`,
+    `problems` and `desired` are left empty.
     """
     managed = state.managed_values()
     foreign = _foreign(asked, state, keys)
@@ -141,6 +173,7 @@ def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Pl
     return Plan(
         node=state.name,
         uid=state.uid,
+        version=state.version,
         keys=keys,
         managed=managed,
         wanted=wanted,
@@ -151,8 +184,8 @@ def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Pl
 
 
 def _kept(managed: Fields, frozen: FieldSet, keys: Keys) -> dict[Field, str]:
-    """Return the managed fields that are frozen or outside the label table."""
-    return without(managed, keys.in_table(managed) - frozen)
+    """Return the managed fields that are frozen or of no family."""
+    return without(managed, keys.of_families(managed, FAMILIES) - frozen)
 
 
 def _foreign(asked: Fields, state: State, keys: Keys) -> set[Field]:
@@ -166,9 +199,14 @@ def _foreign_field(field: Field, asked: Fields, state: State) -> ForeignField:
     return ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
 
 
-def body(plan: Plan, fields: Fields) -> dict[str, Any]:
-    """Return the body of a server-side apply; the uid makes a recreated Node a conflict."""
+def body(plan: Plan, fields: Fields, version: str = "") -> dict[str, Any]:
+    """Return the body of a server-side apply.
+
+    The uid makes a recreated Node a conflict, and the version any Node that has changed.
+    """
     metadata = {"name": plan.node, "uid": plan.uid, **_maps(fields)}
+    if version:
+        metadata["resourceVersion"] = version
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
@@ -217,9 +255,9 @@ def _keys_of(fields: Iterable[Field]) -> tuple[str, ...]:
 
 
 def _is_due(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
-    """Return True if a label changes, or the annotation in more than its time."""
+    """Return True if a field changes, the annotation in more than its time."""
     has_new_facts = plan.updates_annotation and _has_new_facts(plan, wanted, previous)
-    return plan.updates_labels or has_new_facts
+    return plan.updates_labels or bool(plan.gone) or has_new_facts
 
 
 def _has_new_facts(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:

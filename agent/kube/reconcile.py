@@ -1,9 +1,12 @@
 """One reconciliation of the Node: get it if needed, plan, apply.
 
 Invariants:
-- The Node is as in the last accepted response. It is read at the start and after a failure only, so
-  a healthy agent makes one request an hour, which finds drift as well.
-- A 429 changed nothing, so do not GET again: that would double the load on an overloaded server.
+- The Node is as in the last accepted response. It is read at the start, on SIGHUP, after a refusal
+  and after a failure only, so a healthy agent makes one request an hour, which finds drift as well.
+- Fields of manager `bwagent` outside the label table may be another agent's, and are never taken
+  from an earlier response: with them on the Node, each apply is preceded by a GET.
+- After a 429 or 5xx the Node is as known, so do not GET again: that would double the load on an
+  overloaded server. (If a PATCH was applied nevertheless, the same one is applied once more.)
 - A reconciliation takes as long as the API server does. It runs in a thread
   (agent/daemon/background.py) and shares no state with the loop.
 """
@@ -18,10 +21,16 @@ from agent.kube.errors import Failure
 from agent.kube.plan import plan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Desired, Plan
     from agent.kube.session import Outcome
     from agent.kube.transport import Kube, Reply, Request
+
+
+SUCCESSES = (200, 201)
+REFUSALS = (400, 403, 409, 422)  # the Node may be another one than known
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +66,19 @@ class Reconciler:
         return replace(result, codes=tuple(kube.codes))
 
     def _reconcile(
-        self, kube: Kube, node: Node | None, desired: Desired | None, *, always: bool
+        self, kube: _Recorded, node: Node | None, desired: Desired | None, *, always: bool
     ) -> Result:
         found = node or get_node(kube, self.name)
         if isinstance(found, Failure):
             return Result(None, failure=found)
         if desired is None:
             return Result(found)
-        return self._update(kube, found, desired, always=always)
-
-    def _update(self, kube: Kube, node: Node, desired: Desired, *, always: bool) -> Result:
-        todo = plan(node, desired, self.keys)
+        todo = plan(found, desired, self.keys)
         if self.dry_run or not (todo.due or always):
-            return Result(node, todo)
-        outcome = apply(kube, todo)
-        return Result(_after(outcome, node), todo, outcome, outcome.failure)
+            return Result(found, todo)
+        if node and todo.outside:
+            return self._reconcile(kube, None, desired, always=always)
+        return _apply(kube, found, todo, is_current=node is None)
 
 
 class _Recorded:
@@ -90,8 +97,19 @@ class _Recorded:
         return reply
 
 
-def _after(outcome: Outcome, before: Node) -> Node | None:
-    """Return the Node after an outcome; None if it has to be read again."""
-    if outcome.failure and outcome.failure.kind != "busy":
-        return None
-    return outcome.node or before
+def _apply(kube: _Recorded, node: Node, todo: Plan, *, is_current: bool) -> Result:
+    outcome = apply(kube, todo, is_current=is_current)
+    is_known = not _is_refused(kube.codes) and _is_known(outcome.failure)
+    after = outcome.node or node if is_known else None
+    return Result(after, outcome.plan, outcome, outcome.failure)
+
+
+def _is_refused(codes: Sequence[int | None]) -> bool:
+    """Return True after a refusal that neither a GET nor an accepted PATCH followed."""
+    decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
+    return bool(decisive) and decisive[-1] in REFUSALS
+
+
+def _is_known(failure: Failure | None) -> bool:
+    """Return True unless the Node may be another one than before a failure."""
+    return failure is None or failure.kind in ("busy", "server")

@@ -1,11 +1,13 @@
 """The state of a negotiation with the API server: what is settled, and what is still to change.
 
-It begins with a plan. `managed` has the fields of the last accepted request; `wanted` loses the
-changes that the server refuses and the fields that other managers keep.
+It begins with a plan, for the Node as it was when it was last read. `managed` has the fields of the
+last accepted request; `wanted` loses the changes that the server refuses and the fields that other
+managers keep.
 
 Invariants:
 - A refused field stays in every request with the Node's value, since leaving it out removes it.
 - A field that is left to another manager is in no further request.
+- The Node is read again before a refusal or a conflict is acted on, unless it was just read.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.kube.managed_fields import (
     ACC,
+    FORMER,
     LABEL,
     Field,
     differing,
@@ -24,10 +27,10 @@ from agent.kube.managed_fields import (
     state_of,
     without,
 )
-from agent.kube.plan import ForeignField, body
+from agent.kube.plan import ForeignField, body, replan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from agent.kube.errors import Answer, Cause, Failure
     from agent.kube.managed_fields import Fields, FieldSet, Node
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     Families = tuple[str, ...]
 
 MAX_NAMINGS = 4  # denials that name keys; later ones are narrowed down by family
+MAX_READS = 3  # of the Node, which others may change all the time
 
 
 class Refusal(NamedTuple):
@@ -52,12 +56,14 @@ class Taken(NamedTuple):
 
     key: str
     manager: str
+    value: str | None  # on the Node, as last read; None: an annotation, or unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of applying a plan."""
 
+    plan: Plan  # for the Node as last read, if that was during the negotiation
     applied: Mapping[str, str]  # labels added or changed: key to value
     removed: tuple[str, ...]  # keys of removed labels
     refused: tuple[Refusal, ...] = ()
@@ -82,7 +88,10 @@ class Session:
     managed: dict[Field, str]  # on the Node, as of the last accepted request
     wanted: dict[Field, str]
     left_alone: list[ForeignField]
-    node: Node | None = None  # as in the last accepted response
+    is_current: bool  # the Node was just read
+    node: Node | None = None  # as in the last successful response
+    is_accepted: bool = False  # a request was
+    reads: int = 0
     requests: int = 0
     namings: int = 0  # denials that named keys
     refused: dict[Field, Refusal] = dataclasses.field(default_factory=dict)
@@ -105,7 +114,7 @@ class Session:
 
     def request(self, fields: Fields, *, force: bool) -> Request:
         """Return the request that makes these the fields of manager `bwagent`."""
-        document = body(self.plan, fields)
+        document = body(self.plan, fields, self._version())
         return {"operation": "apply", "node": self.plan.node, "body": document, "force": force}
 
     def record(self, answer: Answer, fields: dict[Field, str]) -> None:
@@ -113,6 +122,34 @@ class Session:
         self.requests += 1
         if answer.accepted:
             self.managed, self.node = fields, answer.node
+            self.is_current = self.is_accepted = True
+
+    def _version(self) -> str:
+        """Return the version of the Node if the request is for that one only; else ""."""
+        if not self.plan.outside:
+            return ""
+        return state_of(self.node).version if self.node else self.plan.version
+
+    def is_outdated(self, answer: Answer) -> bool:
+        """Return True if the Node has to be read again before the next request.
+
+        A refusal may be due to a Node that has changed since it was read. Once a request was
+        accepted, the rest is left to the next reconciliation.
+        """
+        if self.is_accepted or self.reads == MAX_READS:
+            return False
+        is_refusal = answer.denied or bool(answer.conflicts)
+        is_outdated = answer.outdated_version and bool(self._version())
+        return is_outdated or (is_refusal and not self.is_current)
+
+    def read(self, node: Node) -> None:
+        """Go on with the plan for the Node as it is now; what was refused stays refused."""
+        self.plan = replan(node, self.plan)
+        self.managed, self.wanted = dict(self.plan.managed), dict(self.plan.wanted)
+        self.left_alone = list(self.plan.left_alone)
+        self._keep(self.refused)
+        self.node, self.is_current = node, True
+        self.reads += 1
 
     def resolve(self, conflicts: Iterable[Cause], families: Families) -> bool:
         """Drop fields owned by other managers; return True if the rest needs force=true."""
@@ -135,7 +172,7 @@ class Session:
         Never for the accelerator's key, nor for a field that is only carried along.
         """
         family = self.plan.keys.family(field)
-        if family == ACC or family not in families:
+        if family in (ACC, FORMER) or family not in families:
             return False
         return field in self.wanted and not self._is_carried(field)
 
@@ -176,13 +213,17 @@ class Session:
         self.back_off.add(family)
 
     def _refuse(self, fields: FieldSet, denial: Answer) -> None:
-        self.wanted = without(self.wanted, fields) | select(self.managed, fields)
+        self._keep(fields)
         for field in fields:
             self.refused[field] = Refusal(field.key, denial.status, denial.text)
+
+    def _keep(self, fields: Container[Field]) -> None:
+        self.wanted = without(self.wanted, fields) | select(self.managed, fields)
 
     def outcome(self, failure: Failure | None) -> Outcome:
         """Return the changes made since the plan, with their circumstances."""
         return Outcome(
+            self.plan,
             applied=self._applied(),
             removed=self._removed(),
             refused=tuple(refusal for _, refusal in sorted(self.refused.items())),
@@ -203,8 +244,12 @@ class Session:
         return tuple(labels_of(without(self.plan.managed, still_there)))
 
     def _taken(self) -> tuple[Taken, ...]:
-        taken = select(self.taken, self.managed) if self.node else {}
-        return tuple(Taken(field.key, manager) for field, manager in sorted(taken.items()))
+        taken = select(self.taken, self.managed) if self.is_accepted else {}
+        before = labels_of(self.plan.on_node)
+        return tuple(
+            Taken(field.key, manager, before.get(field.key))
+            for field, manager in sorted(taken.items())
+        )
 
     def _with_value(self, foreign: ForeignField) -> ForeignField:
         """Add the value from the last response: a conflict names the field's manager only."""
@@ -213,9 +258,10 @@ class Session:
         return foreign
 
 
-def begin(plan: Plan) -> Session:
+def begin(plan: Plan, *, is_current: bool) -> Session:
     """Return the session at the beginning of a negotiation."""
-    return Session(plan, dict(plan.managed), dict(plan.wanted), list(plan.left_alone))
+    managed, wanted = dict(plan.managed), dict(plan.wanted)
+    return Session(plan, managed, wanted, list(plan.left_alone), is_current)
 
 
 def _label(node: Node, key: str) -> str | None:

@@ -25,10 +25,18 @@ def value(raw: str) -> str:
     zeros. Topograph counts and writes it the same way, so both give one switch the same value.
     Otherwise `Ethernet1/1` becomes `Ethernet1-1`, and both ends are trimmed to a letter or digit.
     """
-    data = raw.encode("utf-8", "surrogatepass")
-    if len(data) > MAX_LENGTH:
-        return f"x{fnv1a_64(data):x}"
+    if len(_octets(raw)) > MAX_LENGTH:
+        return hashed(raw)
     return _INVALID.sub("-", raw).strip("._-")
+
+
+def hashed(raw: str) -> str:
+    """Return `x` and the FNV-1a hash of `raw`, a valid label value for any text."""
+    return f"x{fnv1a_64(_octets(raw)):x}"
+
+
+def _octets(raw: str) -> bytes:
+    return raw.encode("utf-8", "surrogatepass")
 
 
 def fnv1a_64(data: bytes) -> int:

@@ -28,6 +28,7 @@ class Rendered(NamedTuple):
     held: Mapping[str, HoldReason] = MappingProxyType({})  # keys that keep their published value
     problems: tuple[Problem, ...] = ()
     incomplete: tuple[str, ...] = ()  # keys with a new value made from incomplete facts
+    notes: tuple[Problem, ...] = ()  # of labels whose text is not the one that a neighbor sent
 
 
 def render(observation: Observation, naming: Naming, previous: Labels | None = None) -> Rendered:
@@ -53,6 +54,7 @@ class _Draft:
     held: dict[str, HoldReason] = field(default_factory=dict)
     incomplete: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    notes: dict[Problem, None] = field(default_factory=dict)  # one for the rows of both prefixes
 
     def add(self, template: str, value: Value) -> None:
         """Add the labels of a value: those that it holds, else a new one."""
@@ -65,10 +67,13 @@ class _Draft:
     def rendered(self) -> Rendered:
         """Return the labels in the order of their keys."""
         labels = dict(sorted(self.labels.items()))
-        return Rendered(labels, self.held, tuple(self.problems), tuple(self.incomplete))
+        problems, notes = tuple(self.problems), tuple(self.notes)
+        return Rendered(labels, self.held, problems, tuple(self.incomplete), notes)
 
     def _add_new(self, key: str, value: Value) -> None:
         """Add the value's label, unless no character of its text is valid in a label."""
+        if value.note:
+            self.notes[Problem("labels", value.interface or key, None, value.note)] = None
         text = encode.value(value.text or "")
         if text and self._is_valid(key):
             self.labels[key] = text

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
-from agent.model import Failed, HoldReason, NeighborReason, Seen, natural
+from agent.model import Failed, HoldReason, LldpNeighbor, NeighborReason, Seen, natural
 from agent.sources.backend import is_unread
 from agent.sources.table import NEIGHBOR_SOURCES
+from agent.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from agent.model import Link, Neighbor, Observation, PortRole, RdmaDevice
 
     Values = Iterable["Value"]  # of one row
+    Text = tuple[str, str | None]  # the text of a neighbor's label, and the note of its Value
+
+MAX_QUOTE = 64  # characters of a neighbor's text in a note
 
 
 class Value(NamedTuple):
@@ -34,6 +38,7 @@ class Value(NamedTuple):
     hold: HoldReason | None = None  # None: the text is complete
     is_device: bool = False  # `interface` is a device: its ports and bond legs are covered
     except_for: tuple[str, ...] = ()  # not covered by a value for all interfaces
+    note: str | None = None  # the reason why the text is not the one that the neighbor sent
 
     def covers(self, interface: str) -> bool:
         """Return True if the value is about the labels of this interface."""
@@ -86,22 +91,22 @@ def _backend(observation: Observation) -> list[PortRole]:
 
 def neighbor_device(observation: Observation) -> Values:
     """Yield the name of the node at the far end of each backend port."""
-    return _of_neighbors(observation, lambda neighbor: neighbor.device)
+    return _of_neighbors(observation, _device)
 
 
 def neighbor_port_id(observation: Observation) -> Values:
     """Yield the ID of the far port of each backend port."""
-    return _of_neighbors(observation, lambda neighbor: neighbor.port_id)
+    return _of_neighbors(observation, _port_id)
 
 
 def neighbor_port_name(observation: Observation) -> Values:
     """Yield the name of the far port of each backend port."""
-    return _of_neighbors(observation, lambda neighbor: neighbor.port_name)
+    return _of_neighbors(observation, lambda neighbor: (neighbor.port_name or "", None))
 
 
 def leaves(observation: Observation) -> Values:
     """Yield the distinct neighbor devices in natural order, joined with `_`."""
-    devices = {neighbor.device for neighbor in _neighbors(observation)}
+    devices = {_device(neighbor)[0] for neighbor in _neighbors(observation)}
     return _joined(observation, sorted(devices, key=natural))
 
 
@@ -130,17 +135,52 @@ def unread(observation: Observation) -> HoldReason | None:
     Ports of a device that was read may still have unread facts.
     """
     if isinstance(observation.rdma, Failed):
-        return HoldReason.SOURCE_FAILED
+        return _hold_of_failed(observation.rdma)
     if _failed_devices(observation):
         return HoldReason.DEVICE_FAILED
     return HoldReason.DEVICE_GONE if observation.unbound else None
 
 
-def _of_neighbors(observation: Observation, text_of: Callable[[Neighbor], str | None]) -> Values:
+def _device(neighbor: Neighbor) -> Text:
+    """Return the name, or the chassis ID or node GUID if the name encodes to nothing.
+
+    Two switches with such names are two devices.
+    """
+    name = neighbor.device
+    if encode.value(name) or not name:
+        return name, None
+    kind, identifier = _identifier(neighbor)
+    label = f"the {kind}" if encode.value(identifier) else "missing"
+    return identifier, f"{_invalid('name', name)}: the device label is {label}"
+
+
+def _identifier(neighbor: Neighbor) -> tuple[str, str]:
+    """Return the kind and the text of the identifier that its protocol gives a node."""
+    facts = neighbor.facts
+    if isinstance(facts, LldpNeighbor):
+        return "chassis ID", facts.chassis_id
+    return "node GUID", facts.node_guid
+
+
+def _port_id(neighbor: Neighbor) -> Text:
+    """Return the port ID, or its hash if it encodes to nothing."""
+    port_id = neighbor.port_id
+    if encode.value(port_id) or not port_id:
+        return port_id, None
+    return encode.hashed(port_id), f"{_invalid('port ID', port_id)}: the port-id label is its hash"
+
+
+def _invalid(kind: str, text: str) -> str:
+    shown = visible(text, MAX_QUOTE)
+    return f"no character of the neighbor's {kind} '{shown}' is valid in a label"
+
+
+def _of_neighbors(observation: Observation, text_of: Callable[[Neighbor], Text]) -> Values:
     yield from _of_failed_sources(observation)
     for link in links(observation):
         if link.neighbors:
-            yield Value(text_of(link.neighbors[0]) or "", link.interface)
+            text, note = text_of(link.neighbors[0])
+            yield Value(text, link.interface, note=note)
         elif link.hold:
             yield Value(None, link.interface, _hold_of(link))
     yield from _of_failed_devices(observation)
@@ -171,7 +211,7 @@ def _of_failed_sources(observation: Observation) -> Values:
     LLDP failed those of mlx5_1 are held, with LLDP switched off those of both.
     """
     if isinstance(observation.rdma, Failed):
-        yield Value(None, hold=HoldReason.SOURCE_FAILED)
+        yield Value(None, hold=_hold_of_failed(observation.rdma))
     for source, link_layer in NEIGHBOR_SOURCES:
         if failure := _failure(observation, source):
             yield from _of_failed_source(observation, failure, link_layer)
@@ -191,8 +231,12 @@ def _failure(observation: Observation, source: str) -> HoldReason | None:
     """Return the reason why a source was not read; None if it saw something or nothing."""
     if source in observation.off:
         return HoldReason.SOURCE_OFF
-    failed = isinstance(getattr(observation, source), Failed)
-    return HoldReason.SOURCE_FAILED if failed else None
+    outcome = getattr(observation, source)
+    return _hold_of_failed(outcome) if isinstance(outcome, Failed) else None
+
+
+def _hold_of_failed(outcome: Failed) -> HoldReason:
+    return outcome.hold or HoldReason.SOURCE_FAILED
 
 
 def _hold_of(link: Link) -> HoldReason:

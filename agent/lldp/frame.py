@@ -8,15 +8,19 @@ Of LLDPDU TLV are ignored.
     TLV: type 7 bits | length 9 bits | value     (8.4; Chassis ID, Port ID, Time To Live first, 8.2)
 
 Stricter than the standard: 9.2.7.7.2 d) and e) discard a wrong TLV and keep the rest. Here the
-whole frame is refused, since a neighbor without its System Name would be published under another
-name. A Port Description of more than 255 octets is the exception: it alone is discarded. System
-Descriptions, Management Addresses and the values of organizationally specific TLVs are not decoded.
+whole frame is refused if the TLV is one that names the neighbor, or whose end is not in the frame,
+since a neighbor without its System Name would be published under another name. A Port Description
+of more than 255 octets is the exception: it alone is discarded. System Descriptions, Management
+Addresses and organizationally specific TLVs are not decoded, so a wrong one is not noticed (lldpd
+1.0 refuses the frame). Of several Port Descriptions, System Capabilities and TLVs that are not
+decoded the first counts (in lldpd the last).
 
 Accepted: a Time To Live TLV longer than two octets (9.2.7.7.1 c), a frame without an End TLV
 (9.2.7.7.1 h; as Wireshark, unlike lldpd), empty strings, and MAC addresses of other than six octets
 (no clause limits them, and lldpd shows them).
 
-The sender is not trusted: unprintable characters in any text (line end, ESC, bidirectional mark)
+The sender is not trusted: an identifier with an octet that is no printable text is given in hex as
+a whole, 0x0ac0de9d0a74; in other texts unprintable characters (line end, ESC, bidirectional mark)
 are escaped as \xNN.
 """
 
@@ -30,14 +34,13 @@ from agent.model import LldpNeighbor
 ETHERTYPE = 0x88CC  # clause 7; ETH_P_LLDP, include/uapi/linux/if_ether.h
 _UNTAGGED = ETHERTYPE.to_bytes(2, "big")
 TPIDS = (0x8100, 0x88A8, 0x9100)  # IEEE Std 802.1Q C-tag and S-tag, and the S-tag before 802.1ad
-NEAREST_BRIDGE = bytes.fromhex("0180c200000e")  # Table 7-1, as the next two
-NEAREST_NON_TPMR_BRIDGE = bytes.fromhex("0180c2000003")
-NEAREST_CUSTOMER_BRIDGE = bytes.fromhex("0180c2000000")
+# Table 7-1: nearest bridge, nearest non-TPMR bridge, nearest customer bridge.
+GROUPS = tuple(map(bytes.fromhex, ("0180c200000e", "0180c2000003", "0180c2000000")))
+MAX_FRAME = 1518  # octets, with a VLAN tag four more
 
 # TLV types, Table 8-1; 9 to 126 are reserved, and skipped.
 _END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME = range(6)
 _CAPABILITIES = 7
-_ORGANIZATION = 127
 _NAMES = (
     "End Of LLDPDU",
     "Chassis ID",
@@ -49,13 +52,11 @@ _NAMES = (
     "System Capabilities",
     "Management Address",
 )
-# 9.2.7.7.1 a), 8.5.6.3, 8.5.8.3; a second Port Description breaks a "should" (8.5.5.3).
-_UNIQUE = frozenset({_CHASSIS_ID, _PORT_ID, _TTL, _SYSTEM_NAME, _CAPABILITIES})
+_UNIQUE = frozenset({_CHASSIS_ID, _PORT_ID, _TTL, _SYSTEM_NAME})  # 9.2.7.7.1 a), 8.5.6.3
 _CHASSIS_MAC, _CHASSIS_NETWORK = 4, 5  # chassis ID subtypes, Table 8-2
 _PORT_MAC, _PORT_NETWORK = 3, 4  # port ID subtypes, Table 8-3
 _MAX_STRING = 255  # octets; 8.5.5.2, 8.5.6.2
 _MAX_VALUE = 511  # octets; the length field has nine bits
-_OUI_AND_SUBTYPE = 4  # octets, 8.6.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,21 @@ class Frame:
 
 
 _Tlv = tuple[int, int, bytes]  # type, offset in the frame, value
+
+
+def drop_reason(frame: bytes, own: bytes = b"") -> str | None:
+    """Return the reason to drop a frame undecoded: "oversize", "destination" or "own", or None.
+
+    Bridges filter the three group addresses (7.1; IEEE Std 802.1Q, 8.6.3) and forward others, so
+    that any station of the broadcast domain could pass for the switch. `own` is the MAC address of
+    the netdev: a NIC's firmware may announce the NIC.
+    """
+    tagged = int.from_bytes(frame[12:14], "big") in TPIDS
+    if len(frame) > MAX_FRAME + 4 * tagged:
+        return "oversize"
+    if frame[:6] not in GROUPS:
+        return "destination"
+    return "own" if frame[6:12] == own else None
 
 
 def is_lldp(frame: bytes) -> bool:
@@ -111,7 +127,7 @@ def _lldpdu_offset(frame: bytes) -> int:
     raise Malformed(f"no LLDP ethertype at octet {at}, after {(at - 12) // 4} VLAN tags")
 
 
-def _split(frame: bytes, at: int) -> dict[int, _Tlv]:  # noqa: C901 - one pass, for speed
+def _split(frame: bytes, at: int) -> dict[int, _Tlv]:
     """Split the LLDPDU at an offset; return the first TLV of each type.
 
     The LLDPDU ends with the End TLV or with the frame. The first three TLVs are mandatory and in
@@ -132,9 +148,6 @@ def _split(frame: bytes, at: int) -> dict[int, _Tlv]:  # noqa: C901 - one pass, 
                 break
             tlvs[kind] = tlv
             mandatory += 1
-        elif kind == _ORGANIZATION:  # the most frequent type, so the first to be compared
-            if following - at < 2 + _OUI_AND_SUBTYPE:
-                raise _wrong_length(tlv, _OUI_AND_SUBTYPE, _MAX_VALUE)
         elif kind == _END:
             if following == at + 2:
                 return tlvs
@@ -257,8 +270,9 @@ def _text(octets: bytes) -> str:
 
 
 def _identifier_text(octets: bytes) -> str:
-    """Return a text that is never empty: NULs only are a binary number, which is zero."""
-    return _text(octets) or _escaped(octets)
+    """Return printable text, never empty; the octets in hex if they are not that."""
+    text = octets.rstrip(b"\0").decode("utf-8", "surrogateescape")  # surrogates do not print
+    return text if text and text.isprintable() else f"0x{octets.hex()}"
 
 
 def _escaped(octets: bytes) -> str:

@@ -132,8 +132,10 @@ class NeighborTable:
         if sender and sender.frame == frame.data:
             self._update(netdev, sender, frame, sender.latest)
             return
+        if frame.data[6:12].hex(":") in own:
+            return
         facts = lldp.decode(frame.data)
-        if facts.source_mac not in own and facts.chassis_id not in own:
+        if facts.chassis_id not in own:
             self._take_in(netdev, sender, frame, facts)
 
     def refresh(self, frame: Frame) -> bool:

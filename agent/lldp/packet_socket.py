@@ -9,10 +9,6 @@ that was deleted, renamed or moved to another namespace leaves its socket withou
 another name, permanently. getsockname() shows that: the kernel returns the present name of the
 bound ifindex, none if it is gone. `Listener.watch` compares it each time and replaces the socket.
 
-Frames to other addresses are dropped: bridges forward them, so that any station of the broadcast
-domain could pass for the switch. The three group addresses are filtered by bridges (IEEE Std
-802.1AB-2016, 7.1; 802.1Q, 8.6.3).
-
 The kernel removes a VLAN tag before it dispatches packets by ethertype (net/core/dev.c,
 __netif_receive_skb_core). So a frame with one tag arrives untagged, and a frame with two tags does
 not arrive.
@@ -39,14 +35,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
-from agent.lldp.frame import (
-    ETHERTYPE,
-    NEAREST_BRIDGE,
-    NEAREST_CUSTOMER_BRIDGE,
-    NEAREST_NON_TPMR_BRIDGE,
-    TPIDS,
-    Frame,
-)
+from agent.lldp.frame import ETHERTYPE, GROUPS, MAX_FRAME, TPIDS, Frame, drop_reason
 from agent.lldp.socket_filter import lldp_program
 from agent.lldp.socket_opener import SocketOpener, run_at_once
 
@@ -58,8 +47,6 @@ if TYPE_CHECKING:
 
     Ancillary = tuple[int, int, bytes]  # level, type, payload
 
-GROUPS = (NEAREST_BRIDGE, NEAREST_NON_TPMR_BRIDGE, NEAREST_CUSTOMER_BRIDGE)
-MAX_FRAME = 1518  # octets, with a VLAN tag four more
 RECEIVE_BUFFER = 1 << 16  # octets for each socket; the kernel doubles it for its own overhead
 MAX_FRAMES = 64  # taken from a socket in one call of `receive`
 
@@ -89,7 +76,7 @@ class Listener:
     `run` runs a call that may wait for the kernel's rtnl lock: at once, or in another thread, and
     the socket is open later. `open_socket` opens the socket of a netdev, or raises OSError.
 
-    `dropped` counts discarded frames by reason: "oversize", "destination", "own".
+    `dropped` counts discarded frames by reason (agent/lldp/frame.py, drop_reason).
     """
 
     def __init__(
@@ -156,7 +143,7 @@ class Listener:
     def _drop_unusable(self) -> None:
         """Close the sockets of other netdevs, and those whose netdev is gone or was renamed."""
         for netdev, sock in list(self._sockets.items()):
-            if netdev not in self._wanted or _bound_to(sock) != netdev:
+            if netdev not in self._wanted or _bound_to(sock)[0] != netdev:
                 self._drop(netdev)
 
     def _check_permission(self) -> None:
@@ -186,7 +173,7 @@ class Listener:
     def _drain(self, fd: int) -> Iterable[Frame]:
         netdev = self._names[fd]
         sock = self._sockets[netdev]
-        own: bytes = sock.getsockname()[4]
+        _, own = _bound_to(sock)
         for _ in range(MAX_FRAMES):
             data = _receive(sock)
             if data is None:
@@ -196,20 +183,10 @@ class Listener:
 
     def _accepts(self, data: bytes, own: bytes) -> bool:
         """Return True for a frame to keep, else count it; `own` is the netdev's MAC address."""
-        reason = _fault(data, own)
+        reason = drop_reason(data, own)
         if reason:
             self.dropped[reason] += 1
         return reason is None
-
-
-def _fault(data: bytes, own: bytes) -> str | None:
-    """Return the reason to discard a frame, if there is one."""
-    tagged = int.from_bytes(data[12:14], "big") in TPIDS
-    if len(data) > MAX_FRAME + 4 * tagged:
-        return "oversize"
-    if data[:6] not in GROUPS:
-        return "destination"
-    return "own" if data[6:12] == own else None  # a NIC's firmware may announce the NIC
 
 
 def open_lldp_socket(netdev: str, *, openvswitch: bool) -> socket.socket:
@@ -265,10 +242,17 @@ def _attach(sock: socket.socket, program: list[Instruction]) -> None:
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program_header)
 
 
-def _bound_to(sock: socket.socket) -> str:
-    """Return the present name of the netdev that a socket is bound to; "" if it is gone."""
-    name: str = sock.getsockname()[0]
-    return name
+def _bound_to(sock: socket.socket) -> tuple[str, bytes]:
+    """Return the present name and the MAC address of the netdev that a socket is bound to.
+
+    The name is "" if the netdev is gone, or was renamed to bytes that are not UTF-8, which Python
+    refuses to decode (Modules/socketmodule.c, makesockaddr).
+    """
+    try:
+        name, _, _, _, address = sock.getsockname()
+    except UnicodeDecodeError:
+        return "", b""
+    return name, address
 
 
 def _receive(sock: socket.socket) -> bytes | None:
@@ -282,6 +266,8 @@ def _receive(sock: socket.socket) -> bytes | None:
             if error.errno in _DOWN | _AGAIN:
                 return None
             raise
+        except UnicodeDecodeError:  # see _bound_to(); the frame is lost, and `watch` closes this
+            return None
         if address[2] != socket.PACKET_OUTGOING:
             return _with_tag(data, ancillary)
 

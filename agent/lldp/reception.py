@@ -58,13 +58,13 @@ class LldpNeighbors:
     """
 
     def __init__(self, receive: Receive, table: NeighborTable | None = None) -> None:
-        self._receive = receive
+        self.receive = receive
         self._table = table or NeighborTable()
 
     def __call__(self, netdevs: Collection[Netdev], clock: Clock) -> Reception:
         """Receive; return the neighbors by `clock`, which is read before and after reception."""
         self._set_links(netdevs, clock())
-        received = _received(self._receive, _links(netdevs))
+        received = _received(self.receive, _links(netdevs))
         malformed = self._take_in(received.frames, _addresses(netdevs))
         self._expire(netdevs, clock())
         return Reception(

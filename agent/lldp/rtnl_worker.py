@@ -14,6 +14,8 @@ import threading
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from agent.limits import start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,7 +32,7 @@ class RtnlWorker:
         """Run `call`, which raises nothing, in the thread; RuntimeError if none can be started."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="rtnl", daemon=True)
-            thread.start()
+            start_thread(thread)
             self._thread = thread
         self._calls.put(call)
 

@@ -4,7 +4,9 @@
     host.json, "private_flags"       netdev -> flag -> value, of the netdevs that were queried
 
 The folder lldp/ exists if LLDP frames were received at all. A frame file that cannot be read fails
-its netdev, as a packet socket that cannot be opened does.
+its netdev, as a packet socket that cannot be opened does. Frames that a packet socket drops are
+left out: somebody else's capture may have them. Those of the netdev itself are recognized by its
+MAC address later (agent/lldp/neighbors.py, receive).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
+from agent.lldp.frame import drop_reason
 from agent.lldp.reception import LldpNeighbors
 
 if TYPE_CHECKING:
@@ -142,9 +145,10 @@ def _read_frames(netdev: str, files: SnapshotFiles, path: str) -> tuple[list[Fra
     from agent.lldp import pcap  # not for a snapshot without frames
 
     try:
-        return pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
+        frames, fault = pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
     except Malformed as error:
         return [], str(error).removeprefix(f"{path}: ")
+    return [frame for frame in frames if not drop_reason(frame.data)], fault
 
 
 def _flags(flags: Any) -> dict[str, dict[str, bool]]:

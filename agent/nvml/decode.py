@@ -7,6 +7,7 @@ Invariants:
   becomes `unnamed-1234`, which equals no known name.
 - Status and identifiers are used only if the state is "completed"; nvml.h gives them no meaning
   before that.
+- nvml.h reserves no clique ID, so any number of 32 bits is one, 4294967295 too.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ RETURNS = {  # enum nvmlReturn_t
     999: "unknown",
 }
 NO_FABRIC = frozenset({"not-supported", "symbol-missing"})
+# of the calls before the GPUs are counted: no library, another library, no driver, no GPU
+NO_GPUS = frozenset({"library-missing", "symbol-missing", "driver-not-loaded", "gpu-not-found"})
 
 _YES_NO = ("not-supported", "true", "false")
 _CONFIGURATIONS = (
@@ -84,7 +87,6 @@ _HEALTH = (  # NVML_GPU_FABRIC_HEALTH_MASK_{SHIFT,WIDTH}_*: name, shift, width, 
 _VERSIONS = {0x02000024: 2, 0x03000028: 3}
 _HEX16 = re.compile(r"[0-9a-f]{32}")
 _BUS_ID = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
-_UNSET = 0xFFFFFFFF  # the clique ID before registration
 
 
 class Refusal(NamedTuple):
@@ -198,8 +200,6 @@ def _identity(data: Facts, state: str) -> Facts:
     cluster = cluster_uuid(data.get("cluster_uuid"))
     if state != "completed":
         return {}
-    if clique == _UNSET and status == 0:
-        raise Malformed(f"clique {clique} is the value before registration")
     return {"status": _returned(status), "clique_id": clique, "cluster_uuid": cluster}
 
 

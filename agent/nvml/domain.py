@@ -2,8 +2,10 @@
 
 Invariants:
 - An identity is published only if every GPU that is attached to the fabric reports the same one.
-- A cluster UUID of zeros is no identity: plain HGX boards complete their registration with it. A
-  clique ID alone is none either: unrelated racks share 32766.
+- A cluster UUID of zeros is no identity: plain HGX boards complete their registration with it. Such
+  a GPU has no place in the fabric and does not count, as for GPU Feature Discovery and NVIDIA's DRA
+  driver (go-nvlib, IsFabricAttached). A clique ID alone is none either: unrelated racks share
+  32766.
 - Health decides nothing: a degraded GPU is still where it is.
 
 Without an identity there is an AcceleratorReason, which either holds the last label or removes it.
@@ -26,7 +28,7 @@ POLL_INTERVAL = 60.0  # seconds between two queries
 REGISTERING_INTERVAL = 10.0  # seconds, while a GPU registers
 MAX_REGISTERING = 600.0  # seconds of registration after which POLL_INTERVAL applies again
 
-_ZERO = "00000000-0000-0000-0000-000000000000"
+ZERO = "00000000-0000-0000-0000-000000000000"
 # The values of a healthy GPU; for parts that are not listed, "false".
 _HEALTHY = {
     "incorrect_configuration": "none",
@@ -48,9 +50,20 @@ def verdict(outcome: Seen[Gpus] | Absent | Failed) -> Verdict:
 
 
 def identities(gpus: Gpus) -> tuple[str, ...]:
-    """Return the distinct `<ClusterUUID>.<CliqueID>` of the registered GPUs, zero UUIDs too."""
-    found = [f"{gpu.cluster_uuid}.{gpu.clique_id}" for gpu in gpus if gpu.state == "completed"]
+    """Return the distinct `<ClusterUUID>.<CliqueID>` of the registered GPUs but for zero UUIDs."""
+    found = [f"{gpu.cluster_uuid}.{gpu.clique_id}" for gpu in gpus if _has_place(gpu)]
     return tuple(dict.fromkeys(found))
+
+
+def _has_place(gpu: Gpu) -> bool:
+    return gpu.state == "completed" and gpu.cluster_uuid != ZERO
+
+
+def skipped(gpus: Gpus) -> Gpus:
+    """Return the registered GPUs with a zero UUID among others that have a place in the fabric."""
+    if not identities(gpus):
+        return ()
+    return tuple(gpu for gpu in gpus if gpu.cluster_uuid == ZERO and gpu.status == "success")
 
 
 def health_faults(gpu: Gpu) -> tuple[str, ...]:
@@ -114,12 +127,14 @@ def _waiting(gpus: Gpus, reason: AcceleratorReason) -> Verdict | None:
 
 def _identified(gpus: Gpus) -> Verdict:
     found = identities(gpus)
-    if not found:
-        cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")
-        return _unsupported(f"no GPU is attached to a fabric: {cause}")
-    if found[0].startswith(_ZERO):
+    return Verdict(found[0]) if found else _unattached(gpus)
+
+
+def _unattached(gpus: Gpus) -> Verdict:
+    if any(gpu.cluster_uuid == ZERO for gpu in gpus):
         return _unsupported("the cluster UUID is zero: no fabric beyond this node")
-    return Verdict(found[0])
+    cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")
+    return _unsupported(f"no GPU is attached to a fabric: {cause}")
 
 
 def _unsupported(text: str) -> Verdict:

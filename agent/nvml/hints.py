@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.model import AcceleratorReason, Problem, Seen
-from agent.nvml.domain import PEER, disagreement, health_faults
+from agent.nvml.domain import PEER, disagreement, health_faults, skipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,9 +16,13 @@ SOURCE = "nvml"
 
 
 def hints(observation: Observation) -> Iterable[Problem]:
-    """Yield a missing NVLink domain, unless the GPUs support none, and the GPUs with faults."""
+    """Yield a missing NVLink domain, unless the GPUs support none, and the GPUs with faults.
+
+    A GPU without a place in the fabric among others that have one is such a GPU.
+    """
     if isinstance(observation.nvml, Seen):
         yield from _missing(observation.accelerator)
+        yield from _skipped(observation.nvml.value)
         yield from _unhealthy(observation.nvml.value)
 
 
@@ -27,13 +31,22 @@ def _missing(found: Verdict) -> Iterable[Problem]:
         yield Problem(SOURCE, "accelerator", None, f"{found.reason}: {found.text}")
 
 
+def _skipped(gpus: tuple[Gpu, ...]) -> Iterable[Problem]:
+    text = "cluster UUID of zeros: not in the fabric of the other GPUs, and left out"
+    return (Problem(SOURCE, _name(gpu), None, text) for gpu in skipped(gpus))
+
+
 def _unhealthy(gpus: Iterable[Gpu]) -> Iterable[Problem]:
     for gpu in gpus:
         if faults := health_faults(gpu):
-            yield Problem(SOURCE, gpu.pci or f"GPU {gpu.index}", None, ", ".join(faults))
+            yield Problem(SOURCE, _name(gpu), None, ", ".join(faults))
 
 
 def conflicts(observation: Observation, labels: Mapping[str, str]) -> Iterable[Problem]:
     """Yield the disagreement of GPU Feature Discovery's label on the Node with the observation."""
     if text := disagreement(observation.accelerator, labels.get(PEER)):
         yield Problem(SOURCE, PEER, None, text)
+
+
+def _name(gpu: Gpu) -> str:
+    return gpu.pci or f"GPU {gpu.index}"

@@ -24,20 +24,26 @@ LIBRARY = "nvml_library"  # the option --nvml-library
 def by_helper(call: Callable[[str, Fields, float], Fields], options: Options) -> Fields:
     """Return the fields of a Host that start one helper process for each query."""
     payload = _payload(options)
-    return {"gpus": lambda: call(VERB, payload, TIMEOUT)}
+    return {"gpus": lambda: call(VERB, payload, TIMEOUT), **_named(payload)}
 
 
 def by_fork_server(start: Callable[[str, float], ForkServer], options: Options) -> Fields:
     """Return the fields of a Host that query by a fork server, for a daemon."""
-    return {"gpus": partial(_query, start(VERB, TIMEOUT), _payload(options))}
+    payload = _payload(options)
+    return {"gpus": partial(_query, start(VERB, TIMEOUT), payload), **_named(payload)}
 
 
 def _query(server: ForkServer, payload: Fields) -> Fields:
     answer = server.call(payload)
-    if answer.get("library") is None:
+    if answer.get("library") is None and "/" not in payload.get("library", ""):
         # The dynamic loader never again searches a folder that did not exist.
         server.stop()
     return answer
+
+
+def _named(payload: Fields) -> Fields:
+    """Return the fields of a Host whose library is named by --nvml-library, or is not."""
+    return {"gpus_off_bus": "library" in payload}
 
 
 def _payload(options: Options) -> Fields:

@@ -30,8 +30,11 @@ class RecordedNvml:
     answer: dict[str, Any] | None = None  # None: NVML was not queried, or did not answer
 
     def replayed(self) -> dict[str, Any]:
-        """Return the fields of a Host that replay this record."""
-        return {"gpus": self.gpus}
+        """Return the fields of a Host that replay this record.
+
+        Where NVML was queried, its answer counts, whatever is on the PCI bus.
+        """
+        return {"gpus": self.gpus, "gpus_off_bus": self.answer is not None}
 
     def gpus(self) -> dict[str, Any]:
         """Return the answer; raise Unavailable if there is none."""

@@ -18,6 +18,7 @@ import agent
 from agent.labels.render import render
 from agent.labels.table import Naming
 from agent.model import Failed, IbNeighbor, Problem, Seen
+from agent.sources.kinds import dark_backend
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
@@ -139,9 +140,10 @@ def _flavor(labels: Mapping[str, str]) -> str | None:
 
 
 def _unpublished(rendered: Rendered) -> Iterable[Problem]:
-    """Report the labels that were held, and those that Kubernetes would refuse."""
+    """Report the labels that were held, replaced, and those that Kubernetes would refuse."""
     for key, reason in rendered.held.items():
         yield Problem("labels", key, None, f"label kept: {reason.text}")
+    yield from rendered.notes
     yield from rendered.problems
 
 
@@ -149,6 +151,8 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
     """Report what is odd without being an error."""
     yield from _unmatched(observation, choices)
     yield from _several_boards(observation.ports)
+    if hint := dark_backend(observation.ports):
+        yield Problem("rdma", "backend", None, hint)
     yield from map(_suspect_rate, filter(is_suspect, observation.ports))
     for source in SOURCES:
         yield from source.hints(observation)

@@ -12,7 +12,7 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from agent.model import AcceleratorReason, NeighborReason
+from agent.model import AcceleratorReason, HoldReason, NeighborReason
 from agent.output.ports import WIDTH, gbps, is_backend, is_standby, port_lines
 from agent.text import visible
 
@@ -73,9 +73,17 @@ def _printable(value: Any) -> Any:
 def _headline(document: Document) -> str:
     node = document["node"] or "This node"
     if document["speed_gbps"] is None:
-        return f"{node}: the RDMA devices could not be read"
+        return f"{node}: {_failure(document['problems'])}"
     flavor = document["flavor"] or "no backend network"
     return f"{node}: {flavor}, {gbps(document['speed_gbps'])}, {_active(document['ports'])}"
+
+
+def _failure(problems: Iterable[Row]) -> str:
+    """Return the reason why no port has a role."""
+    texts = (str(problem["text"]) for problem in problems if problem["subject"] == "rdma")
+    if any(text.startswith(HoldReason.FRONT_END_UNKNOWN) for text in texts):
+        return "the front end is not known"
+    return "the RDMA devices could not be read"
 
 
 def _active(ports: Iterable[Row]) -> str:

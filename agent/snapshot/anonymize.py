@@ -85,8 +85,8 @@ def _content(names: Names, path: str, data: bytes) -> bytes:
     if path.endswith("/vpd"):
         return SWITCH_MANAGEMENT if SWITCH_MANAGEMENT in data else b""
     text = data.decode("utf-8", "surrogateescape")
-    if path in _ROUTES:
-        text = _ROUTES[path](text)
+    if path in _NETWORK:
+        text = _NETWORK[path](text)
     return names.text(text).encode("utf-8", "surrogateescape")
 
 
@@ -113,7 +113,19 @@ def _is_ipv6_default(row: list[str]) -> bool:
     return len(row) == 10 and row[:2] == _TO_ANY
 
 
-_ROUTES = {"proc/net/route": _ipv4_routes, "proc/net/ipv6_route": _ipv6_routes}
+def _without_counters(text: str) -> str:
+    """Return the names of /proc/net/dev, which follow two lines of titles."""
+    lines = text.split("\n")
+    return "\n".join(
+        [*lines[:2], *(f"{line.partition(':')[0]}:" for line in lines[2:] if line), ""]
+    )
+
+
+_NETWORK = {
+    "proc/net/route": _ipv4_routes,
+    "proc/net/ipv6_route": _ipv6_routes,
+    "proc/net/dev": _without_counters,
+}
 
 
 def _everywhere(names: Names, value: Any) -> Any:

@@ -1,17 +1,23 @@
 """Reads a tar archive (plain, gzip, zstd) into memory, with limits, and writes nothing to disk.
 
+Formats: ustar and pax (IEEE Std 1003.1, pax, "ustar Interchange Format" and "pax Extended Header"),
+GNU long names (tar(5) of libarchive). tarfile decodes single headers only: it follows extended ones
+by recursion, and takes a time that is quadratic in their size (CVE-2024-6232, before Python
+3.11.10).
+
 Invariants:
 - one bad member refuses the archive: an absolute name, "..", a link out of the archive, a device, a
-  FIFO, more members or bytes than a node can have;
-- a member is accepted or refused by its header, before its data is read;
+  FIFO, a sparse file, more members or bytes than a node can have;
+- a header, an extended one too, is accepted or refused by its type and size, before its data is
+  read; the work is linear in the bytes read;
 - an unreadable header refuses the archive, since the members behind it would be missing unnoticed.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import posixpath
+import re
 import tarfile
 import zlib
 from contextlib import contextmanager
@@ -21,19 +27,23 @@ from agent.errors import Malformed, Unavailable
 from agent.text import visible
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Iterator
-    from typing import Self
 
-    from agent.snapshot.tree import Entry
-
-    Entries = dict[str, Entry]
+    Entries = dict[str, bytes | str | None]  # by path
+    Fields = dict[str, Any]  # attributes of a TarInfo
 
 MAX_MEMBERS = 50_000  # a node with 32 HCAs has about 3,000
 MAX_SIZE = 64 << 20  # bytes of all members, and of the decompressed archive without its headers
-MAX_EXTENDED_HEADER = 64 << 10  # bytes; tarfile reads these headers into memory
+MAX_EXTENDED_SIZE = 4 << 10  # bytes of one extended header; a path has 4,096 at most (PATH_MAX)
+MAX_EXTENDED = 4  # extended headers of one member: global, pax, and GNU's two for long names
 MAX_NAME = 128  # characters of a member's name in an error message
-_TOO_MUCH = f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB"
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # magic numbers: RFC 1952, RFC 8878
+FILES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
+LONG = {tarfile.GNUTYPE_LONGNAME: "name", tarfile.GNUTYPE_LONGLINK: "linkname"}
+PAX = frozenset({tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE})
+KEYWORDS = {b"path": "name", b"linkpath": "linkname", b"size": "size"}
+_RECORD = re.compile(rb"([1-9]\d{0,3}) ([^=\n]+)=")  # "27 path=sys/class/infiniband\n"
 
 
 def entries(path: str) -> Entries:
@@ -50,117 +60,141 @@ def entries(path: str) -> Entries:
     return _without_top(found)
 
 
-class _Member(tarfile.TarInfo):
-    """A header; only zeros end the archive, where tarfile also stops silently at a bad header."""
-
-    EXTRA = frozenset(
-        {
-            tarfile.XHDTYPE,
-            tarfile.XGLTYPE,
-            tarfile.SOLARIS_XHDTYPE,
-            tarfile.GNUTYPE_LONGNAME,
-            tarfile.GNUTYPE_LONGLINK,
-        }
-    )
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        try:
-            member = super().frombuf(buf, encoding, errors)
-        except tarfile.HeaderError as error:
-            if bytes(buf) == bytes(tarfile.BLOCKSIZE):
-                raise
-            raise tarfile.ReadError(str(error)) from error
-        member.check_size()
-        return member
-
-    def check_size(self) -> None:
-        """Raise ReadError for an extended header that is too long to be read into memory."""
-        if self.type in self.EXTRA and not 0 <= self.size <= MAX_EXTENDED_HEADER:
-            raise tarfile.ReadError(f"an extended header of {self.size} bytes")
-
-
 def _members(stream: _Bounded) -> Entries:
     found: Entries = {}
     total = 0
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
-        for number, member in enumerate(archive, 1):
-            total += _cost(member)
-            if number > MAX_MEMBERS or total > MAX_SIZE:
-                raise Malformed(f"{_TOO_MUCH}, at member {_name(member)}")
-            found[_inside(member.name, member)] = _content(archive, member, found)
+    for number, member in enumerate(_headers(stream), 1):
+        total += _cost(member)
+        if number > MAX_MEMBERS or total > MAX_SIZE:
+            raise Malformed(
+                f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB, "
+                f"at member {_name(member.name)}"
+            )
+        found[_inside(member.name, member.name)] = _content(stream, member, found)
     return found
+
+
+def _headers(stream: _Bounded) -> Iterator[tarfile.TarInfo]:
+    """Yield the header of each member; the data of a file is to be read before the next one."""
+    while member := _next_member(stream):
+        yield member
+
+
+def _next_member(stream: _Bounded) -> tarfile.TarInfo | None:
+    """Return the next member, as its extended headers have it; None at the end of the archive."""
+    fields: Fields = {}
+    for _ in range(MAX_EXTENDED + 1):
+        header = _header(stream)
+        if header is None or not _is_extended(header):
+            return _with(header, fields)
+        fields |= _fields(header, stream)
+    raise Malformed("extended headers without end")
+
+
+def _header(stream: _Bounded) -> tarfile.TarInfo | None:
+    """Return the next header; None for the block of zeros that ends the archive."""
+    block = stream.exactly(tarfile.BLOCKSIZE)
+    if not any(block):
+        return None
+    return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+
+
+def _is_extended(header: tarfile.TarInfo) -> bool:
+    return header.type in PAX or header.type in LONG
+
+
+def _fields(header: tarfile.TarInfo, stream: _Bounded) -> Fields:
+    """Return the fields of the next member that an extended header has."""
+    if not 0 <= header.size <= MAX_EXTENDED_SIZE:
+        raise Malformed(
+            f"member {_name(header.name)} is an extended header of {header.size} bytes; "
+            f"the limit is {MAX_EXTENDED_SIZE}"
+        )
+    data = stream.content(header.size)
+    if header.type in LONG:
+        return {LONG[header.type]: _text(data.partition(b"\0")[0])}
+    fields = dict(_records(header, data))
+    return {} if header.type == tarfile.XGLTYPE else fields  # a comment of `git archive`
+
+
+def _records(header: tarfile.TarInfo, data: bytes) -> Iterator[tuple[str, Any]]:
+    """Yield the fields among the records `LENGTH KEYWORD=VALUE` and a line end of a pax header."""
+    at = 0
+    while at < len(data):
+        match = _RECORD.match(data, at)
+        end = at + int(match[1]) if match else 0
+        if not match or end <= match.end() or data[end - 1 : end] != b"\n":
+            raise Malformed(f"member {_name(header.name)} is no pax header, at octet {at}")
+        yield from _field(header, match[2], data[match.end() : end - 1])
+        at = end
+
+
+def _field(header: tarfile.TarInfo, keyword: bytes, value: bytes) -> Iterator[tuple[str, Any]]:
+    if keyword.startswith(b"GNU.sparse."):
+        yield "sparse", keyword
+    if keyword == b"size" and not re.fullmatch(rb"-?\d{1,20}", value):
+        raise Malformed(f"member {_name(header.name)} is a pax header with a size that is none")
+    if keyword in KEYWORDS:
+        yield KEYWORDS[keyword], int(value) if keyword == b"size" else _text(value)
+
+
+def _text(octets: bytes) -> str:
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def _with(member: tarfile.TarInfo | None, fields: Fields) -> tarfile.TarInfo | None:
+    """Return the member with these fields."""
+    if member is None and fields:
+        raise Malformed("the archive ends after an extended header")
+    for name, value in fields.items():
+        setattr(member, name, value)
+    return member
 
 
 def _cost(member: tarfile.TarInfo) -> int:
     """Return the bytes of memory of a member: its data, and its name once per folder in it."""
     if member.size < 0:
-        raise _refused(member, f"has a size of {member.size} bytes")
+        raise Malformed(f"member {_name(member.name)} has a size of {member.size} bytes")
     return member.size + len(member.linkname) + len(member.name) * (1 + member.name.count("/"))
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, found: Entries) -> Entry:
+def _content(stream: _Bounded, member: tarfile.TarInfo, found: Entries) -> bytes | str | None:
     if member.isdir():
         return None
     if member.issym():
-        return _target(member)
+        _inside(posixpath.join(posixpath.dirname(member.name), member.linkname), member.name)
+        return member.linkname
     if member.islnk():
-        return _linked(member, found)
-    return _data(archive, member)
+        target = _inside(member.linkname, member.name)
+        if target not in found:
+            raise Malformed(f"member {_name(member.name)} is a hard link to no earlier member")
+        return found[target]
+    if member.type not in FILES or member.issparse():
+        raise Malformed(f"member {_name(member.name)} is no plain file, folder or link")
+    return stream.content(member.size)
 
 
-def _target(member: tarfile.TarInfo) -> str:
-    _inside(posixpath.join(posixpath.dirname(member.name), member.linkname), member)
-    return member.linkname
-
-
-def _linked(member: tarfile.TarInfo, found: Entries) -> Entry:
-    """Return the content of an earlier member, to which this one is a hard link."""
-    target = _inside(member.linkname, member)
-    if target not in found:
-        raise _refused(member, "is a hard link to no earlier member")
-    return found[target]
-
-
-def _data(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    if not member.isreg():
-        raise _refused(member, "is no file, folder or link")
-    file = archive.extractfile(member)
-    return file.read() if file else b""
-
-
-def _inside(path: str, member: tarfile.TarInfo) -> str:
+def _inside(path: str, member: str) -> str:
     """Return the normalized path; raise Malformed if it leads out of the archive."""
     plain = posixpath.normpath(path)
     if path.startswith("/") or plain == ".." or plain.startswith("../"):
-        raise _refused(member, "leads outside the archive")
+        raise Malformed(f"member {_name(member)} leads outside the archive")
     return "" if plain == "." else plain
 
 
-def _refused(member: tarfile.TarInfo, reason: str) -> Malformed:
-    return Malformed(f"member {_name(member)} {reason}")
-
-
-def _name(member: tarfile.TarInfo) -> str:
-    return visible(repr(member.name), MAX_NAME)
+def _name(member: str) -> str:
+    return visible(repr(member), MAX_NAME)
 
 
 def _without_top(found: Entries) -> Entries:
-    """Strip the single top folder, if there is one."""
-    top = _top(found)
-    return {path.removeprefix(top): data for path, data in found.items() if _is_below(path, top)}
-
-
-def _is_below(path: str, top: str) -> bool:
-    return path != "" and path.startswith(top)
-
-
-def _top(found: Entries) -> str:
-    """Return the single top folder with a slash; "" if it belongs to the tree (sys, a device)."""
+    """Strip a single top folder, unless it belongs to the tree (sys, class, a device)."""
     tops = {path.partition("/")[0] for path in found if path}
     top = tops.pop() if len(tops) == 1 else ""
-    is_device = any(path.startswith(f"{top}/ports/") for path in found)
-    return "" if is_device or top in {"", "sys", "class"} else f"{top}/"
+    if top in {"", "sys", "class"} or any(path.startswith(f"{top}/ports/") for path in found):
+        return {path: data for path, data in found.items() if path}
+    return {
+        path[len(top) + 1 :]: data for path, data in found.items() if path.startswith(f"{top}/")
+    }
 
 
 @contextmanager
@@ -168,8 +202,6 @@ def _readable() -> Iterator[None]:
     """Turn the errors of tarfile and the decompressors about bad bytes into Malformed."""
     try:
         yield
-    except RecursionError as error:
-        raise Malformed("no tar archive: extended headers without end") from error
     except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
         raise Malformed(f"no tar archive, or a truncated one: {error}") from error
     except OSError as error:
@@ -208,19 +240,34 @@ def _zstd(file: io.BufferedReader) -> Iterator[Any]:
         raise Malformed(f"no tar archive, or a truncated one: {error}") from error
 
 
-class _Bounded(io.RawIOBase):
+class _Bounded:
     """The decompressed stream, limited to MAX_SIZE and the headers of MAX_MEMBERS."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._left = MAX_SIZE + MAX_MEMBERS * 3 * tarfile.BLOCKSIZE
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
+        """Return at most `size` bytes; none at the end."""
         data: bytes = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
             raise Malformed(f"unpacks to more than {MAX_SIZE >> 20} MiB")
         return data
+
+    def exactly(self, size: int) -> bytes:
+        """Return `size` bytes; raise EOFError if there are fewer."""
+        parts = []
+        while size and (part := self.read(size)):
+            parts.append(part)
+            size -= len(part)
+        if size:
+            raise EOFError("unexpected end of data")
+        return b"".join(parts)
+
+    def content(self, size: int) -> bytes:
+        """Return the data of a member, without the padding of its last block."""
+        return self.exactly(size + -size % tarfile.BLOCKSIZE)[:size]
 
     def drain(self) -> None:
         """Read to the end of the file, so that the decompressor verifies its checksum."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from agent.sources.drops import dropped, no_netdev_beside_siblings
+from agent.sources.drops import DATALESS, dropped, first_reason
 from agent.sources.front_end import front_end
 from agent.sources.interfaces import device_ports, port_roles
-from agent.sources.kinds import of_other_kinds
+from agent.sources.kinds import lead, of_other_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -54,6 +54,19 @@ def assign(
     return tuple(roles)
 
 
+def undecided(devices: Devices) -> str | None:
+    """Return why the backend of an Ethernet node cannot be chosen; None if it can.
+
+    The kinds of NICs are counted, and the devices that cannot be read may tip the scales. Example:
+    of two NICs of 200G and two of 50G one of the former fails; the latter are no backend for that.
+    """
+    unread = [device.name for device in devices if device.failure]
+    others, _ = _without_front_end(ethernet_data_ports(devices), None)
+    if not unread or lead(others) > len(unread):
+        return None
+    return f"the backend is not known while {', '.join(unread)} cannot be read"
+
+
 def is_unread(device: RdmaDevice) -> bool:
     """Return True if the device may belong to the backend, but its link layer is unknown."""
     return bool(device.failure) or any(port.link_layer is None for port in device.ports)
@@ -65,12 +78,12 @@ def _backend_reason(one: DevicePort, *, is_named: bool) -> str:
 
 
 def _not_named(devices: Devices, globs: Sequence[str]) -> Reasons:
-    """Return the ports of the devices that no glob matches, and the planes without data."""
+    """Return the ports of the devices that no glob matches, and the ports without data."""
     reasons = {}
     for one in device_ports(devices):
         if not _is_named(one.device, globs):
             reasons[one.key] = "not named by --backend-device"
-        elif reason := no_netdev_beside_siblings(one.device, one.port, devices):
+        elif reason := first_reason(DATALESS, one, devices):
             reasons[one.key] = reason
     return reasons
 
@@ -84,10 +97,20 @@ def _ignored(
 ) -> Reasons:
     """Return the ports that are not the backend, by the rules of this module."""
     drops = dropped(devices)
-    data_ports = [one for one in device_ports(devices) if one.key not in drops]
+    data_ports = _data_ports(devices, drops)
     if infiniband_unbound or any(map(_is_infiniband, data_ports)):
         return {**drops, **_beside_infiniband(data_ports)}
     return {**drops, **_ethernet_ignored(data_ports, previous)}
+
+
+def ethernet_data_ports(devices: Devices) -> DataPorts:
+    """Return the data ports of a node without InfiniBand ports; none of any other node."""
+    data_ports = _data_ports(devices, dropped(devices))
+    return [] if any(map(_is_infiniband, data_ports)) else data_ports
+
+
+def _data_ports(devices: Devices, drops: Reasons) -> DataPorts:
+    return [one for one in device_ports(devices) if one.key not in drops]
 
 
 def _is_infiniband(one: DevicePort) -> bool:
@@ -106,8 +129,16 @@ def _ethernet_ignored(data_ports: DataPorts, previous: Collection[str] | None) -
     Example: of 2 x MT4125 with the default route, 1 x MT4123 and 8 x MT4129, the eight are the
     backend.
     """
-    routed = front_end(data_ports, previous)
-    others = [one for one in data_ports if one.device.name not in routed]
+    others, routed = _without_front_end(data_ports, previous)
     reason = "front end: carries the default route"
-    reasons = {one.key: reason for one in data_ports if one.device.name in routed}
-    return {**reasons, **of_other_kinds(others)}
+    reasons = {one.key: reason for one in routed}
+    return {**reasons, **of_other_kinds(others, previous)}
+
+
+def _without_front_end(
+    data_ports: DataPorts, previous: Collection[str] | None
+) -> tuple[DataPorts, DataPorts]:
+    """Return the ports that may be the backend, and those of the front end."""
+    names = front_end(data_ports, previous)
+    others = [one for one in data_ports if one.device.name not in names]
+    return others, [one for one in data_ports if one.device.name in names]

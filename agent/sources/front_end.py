@@ -1,44 +1,21 @@
-"""The front end: the Ethernet devices that carry a default route, and so are not the backend.
+"""The front end: the Ethernet devices that carry the best default route, so are not the backend.
 
-/proc/net/route and /proc/net/ipv6_route name the netdevs of the default routes
-(`default_route_netdevs`); agent/sources/netdev.py follows them down the bonds, bridges and VLANs to
-the netdev of a port (`Netdev.default_route`); `front_end` decides.
+agent/sources/routes.py reads the netdevs of the best default route; agent/sources/netdev.py follows
+them down the bonds, bridges and VLANs to the netdev of a port (`Netdev.default_route`); `front_end`
+decides.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.sysfs import parse as kernel
-from agent.sysfs.reader import TABLE
+from agent.sources.interfaces import had_labels
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from agent.model import RdmaPort
     from agent.sources.interfaces import DevicePort
-    from agent.sysfs.reader import Reader
-
-    Routed = frozenset[str]  # netdevs of the default routes
-
-ROUTES = (
-    ("proc/net/route", kernel.ipv4_default_netdevs),
-    ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
-)
-
-
-def default_route_netdevs(reader: Reader) -> Routed | None:
-    """Read the netdevs of the default routes; None if a table exists and cannot be read."""
-    before = len(reader.problems)
-    found = _netdevs_of_tables(reader)
-    if any(problem.error for problem in reader.problems[before:]):
-        return None
-    return found - {"lo"}
-
-
-def _netdevs_of_tables(reader: Reader) -> Routed:
-    tables = (reader.value(path, parse, TABLE) for path, parse in ROUTES)
-    return frozenset().union(*filter(None, tables))
 
 
 def front_end(data_ports: Collection[DevicePort], previous: Collection[str] | None) -> set[str]:
@@ -54,7 +31,8 @@ def front_end(data_ports: Collection[DevicePort], previous: Collection[str] | No
         return routed
     if previous is None:
         return set()
-    return {name for name in routed if not _had_labels(name, previous)}
+    devices = (one.device for one in data_ports if one.device.name in routed)
+    return {device.name for device in devices if not had_labels(device, previous)}
 
 
 def _with_default_route(data_ports: Collection[DevicePort]) -> set[str]:
@@ -63,8 +41,3 @@ def _with_default_route(data_ports: Collection[DevicePort]) -> set[str]:
 
 def _carries_default_route(port: RdmaPort) -> bool:
     return any(netdev.default_route for netdev in (port.netdev, *port.legs) if netdev)
-
-
-def _had_labels(device: str, previous: Collection[str]) -> bool:
-    """Return True if the device, or one of its ports (`{device}-{port}`), had labels."""
-    return any(interface == device or interface.startswith(f"{device}-") for interface in previous)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.model import PortRole, natural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from agent.model import Netdev, RdmaDevice, RdmaPort
 
@@ -35,6 +35,12 @@ class DevicePort(NamedTuple):
         return self.device.name, self.port.number
 
 
+def had_labels(device: RdmaDevice, previous: Collection[str]) -> bool:
+    """Return True if the device, or one of its ports (`{device}-{port}`), had labels."""
+    names = device.name, f"{device.name}-"
+    return any(one == names[0] or one.startswith(names[1]) for one in previous)
+
+
 def device_ports(devices: Iterable[RdmaDevice]) -> list[DevicePort]:
     """Return every port of every device."""
     return [DevicePort(device, port) for device in devices for port in device.ports]
@@ -49,7 +55,7 @@ def port_roles(
     """
     reason = ignored.get(one.key)
     name = _name(one, ignored)
-    for leg in _legs(one, devices):
+    for leg in legs(one, devices):
         yield PortRole(
             interface=f"{name}-{leg.name}" if leg else name,
             device=one.device,
@@ -70,15 +76,15 @@ def _name(one: DevicePort, ignored: Reasons) -> str:
     return f"{device}-{one.port.number}"
 
 
-def _legs(one: DevicePort, devices: Iterable[RdmaDevice]) -> Sequence[Netdev | None]:
+def legs(one: DevicePort, devices: Iterable[RdmaDevice]) -> Sequence[Netdev | None]:
     """Return the legs of a bonded port in natural order; (None,) for any other port.
 
     A bond whose members are RDMA devices of their own does not make any of them a bonded device.
     """
-    legs = one.port.legs
-    if not legs or any(_has_a_leg(other, one) for other in devices):
+    members = one.port.legs
+    if not members or any(_has_a_leg(other, one) for other in devices):
         return (None,)
-    return sorted(legs, key=lambda leg: natural(leg.name))
+    return sorted(members, key=lambda leg: natural(leg.name))
 
 
 def _has_a_leg(other: RdmaDevice, one: DevicePort) -> bool:

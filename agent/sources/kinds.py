@@ -1,47 +1,102 @@
 """The backend among several kinds of Ethernet NICs; a kind is (hca_type, board_id).
 
 The most numerous kind is the backend; on a tie the faster one, then the one at the lower PCI
-address. Example: of 1 x MT4123 and 8 x MT4129, the eight are the backend.
+address. A bonded device counts as its legs, since each of them is a NIC port with a cable.
+Example: of 1 x MT4123 and 8 x MT4129, the eight are the backend.
+
+While a device cannot be read its kind cannot be counted, so a kind that had labels keeps its role.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from agent.sources.interfaces import nominal_gbps
+from agent.sources.interfaces import IN_USE, had_labels, legs, nominal_gbps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from agent.model import RdmaDevice
+    from agent.model import PortRole, RdmaDevice
     from agent.sources.interfaces import DevicePort, Reasons
 
     Kind = tuple[str | None, str | None]
+    DataPorts = Sequence[DevicePort]
 
 NO_ADDRESS = "ffffffff:ff:ff.7"  # sorts after every PCI address
+OTHER_KIND = "Ethernet NIC of another kind than the backend's"  # the reason begins with this
 
 
-def of_other_kinds(data_ports: Sequence[DevicePort]) -> Reasons:
-    """Return the ports of NICs that are not of the backend's kind."""
-    if not data_ports:
+class _Rank(NamedTuple):
+    """The sort key of a kind; the highest one is the backend."""
+
+    labeled: int  # ports that had labels; 0 if all devices were read
+    cables: int  # devices, and the legs of bonded ones
+    fastest: float  # nominal Gb/s of its fastest port, which may be down
+    pci: list[int]  # its lowest address, negated
+
+
+def of_other_kinds(data_ports: DataPorts, previous: Collection[str] | None = None) -> Reasons:
+    """Return the ports of NICs that are not of the backend's kind.
+
+    `previous` are the interfaces that have labels; given only if the set of devices is incomplete.
+    """
+    ranks = _ranks(data_ports, previous or ())
+    backend = max(ranks, key=lambda kind: ranks[kind], default=None)
+    if backend is None:
         return {}
-    backend = _backend_kind(data_ports)
-    reason = f"Ethernet NIC of another kind than the backend's {_text(backend)}"
-    return {one.key: reason for one in data_ports if _kind(one.device) != backend}
+    others = (one for one in data_ports if _kind(one.device) != backend)
+    text = f"{OTHER_KIND} {_text(backend)}"
+    return {one.key: text + _tie(ranks[backend], ranks[_kind(one.device)]) for one in others}
 
 
-def _backend_kind(data_ports: Iterable[DevicePort]) -> Kind:
-    """Return the kind that is first by `_rank`."""
-    ports = _by_kind(data_ports)
-    return max(ports, key=lambda kind: _rank(ports[kind]))
+def lead(data_ports: DataPorts) -> float:
+    """Return by how many cables the most numerous kind leads the next; infinity without one."""
+    cables = sorted(rank.cables for rank in _ranks(data_ports, ()).values())
+    return cables[-1] - cables[-2] if len(cables) > 1 else math.inf
 
 
-def _by_kind(data_ports: Iterable[DevicePort]) -> dict[Kind, list[DevicePort]]:
+def dark_backend(roles: Iterable[PortRole]) -> str | None:
+    """Return a hint if no port of the chosen kind is ACTIVE while one of another kind is."""
+    roles = list(roles)
+    chosen = [role for role in roles if role.backend]
+    active = [role.interface for role in roles if _is_active_of_other_kind(role)]
+    if not active or not chosen or any(role.port.state == IN_USE for role in chosen):
+        return None
+    return (
+        f"no port of {_text(_kind(chosen[0].device))} is ACTIVE,"
+        f" but {', '.join(active)} of another kind:"
+        " name the backend with --backend-device"
+    )
+
+
+def _is_active_of_other_kind(role: PortRole) -> bool:
+    return role.port.state == IN_USE and role.reason.startswith(OTHER_KIND)
+
+
+def _tie(backend: _Rank, other: _Rank) -> str:
+    """Return the words for a choice between kinds of equal number; "" if the numbers differ."""
+    if other.cables != backend.cables:
+        return ""
+    return " (tie: lower PCI address)" if other.fastest == backend.fastest else " (tie: faster)"
+
+
+def _ranks(data_ports: DataPorts, previous: Collection[str]) -> dict[Kind, _Rank]:
     ports = defaultdict(list)
     for one in data_ports:
         ports[_kind(one.device)].append(one)
-    return ports
+    devices = [one.device for one in data_ports]
+    return {kind: _rank(of_kind, devices, previous) for kind, of_kind in ports.items()}
+
+
+def _rank(ports: DataPorts, devices: Sequence[RdmaDevice], previous: Collection[str]) -> _Rank:
+    """Return the rank of the kind that has these of all data ports."""
+    cables = {(one.device.name, leg and leg.name) for one in ports for leg in legs(one, devices)}
+    fastest = max(nominal_gbps(one.port.netdev, one.port) or 0 for one in ports)
+    lowest = min(_pci_numbers(one.device.pci) for one in ports)
+    labeled = sum(had_labels(one.device, previous) for one in ports)
+    return _Rank(labeled, len(cables), fastest, [-number for number in lowest])
 
 
 def _kind(device: RdmaDevice) -> Kind:
@@ -50,17 +105,6 @@ def _kind(device: RdmaDevice) -> Kind:
 
 def _text(kind: Kind) -> str:
     return " ".join(filter(None, kind)) or "unnamed kind"
-
-
-def _rank(ports: Sequence[DevicePort]) -> tuple[int, float, list[int]]:
-    """Return the sort key of a kind: number of devices, nominal rate, lower PCI address.
-
-    The nominal rate counts for ports that are down, too.
-    """
-    devices = {one.device.name for one in ports}
-    fastest = max(nominal_gbps(one.port.netdev, one.port) or 0 for one in ports)
-    lowest = min(_pci_numbers(one.device.pci) for one in ports)
-    return len(devices), fastest, [-number for number in lowest]
 
 
 def _pci_numbers(pci: str | None) -> list[int]:

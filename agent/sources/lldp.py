@@ -5,14 +5,19 @@ returns the neighbors that they show. A port without a neighbor has a NeighborRe
 whether its labels are held. A link that is down, an expired TTL and a shutdown frame prove that the
 neighbor is gone. No frame so far, or no way to receive one (no permission, firmware that consumes
 LLDP frames, a netdev lent to a pod), proves nothing.
+
+A netdev is lent to a pod if the PCI function is bound to a driver and has none, while the tree has
+other netdevs: a network namespace has lo at least. A copied tree without class/net proves nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.errors import Unavailable
 from agent.lldp.reception import not_listened
 from agent.model import Absent, Link, Neighbor, NeighborReason, Reading, Seen
+from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -20,8 +25,10 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.lldp.neighbors import Sender
     from agent.lldp.reception import Reception
-    from agent.model import LldpNeighbor, Netdev, PortRole
+    from agent.model import LldpNeighbor, Netdev, PortRole, RdmaDevice
 
+SOURCE = "lldp"
+NET = "sys/class/net"
 INTERFACE_NAME, INTERFACE_ALIAS = 5, 1  # Port ID subtypes, IEEE Std 802.1AB-2016, Table 8-3
 
 
@@ -41,7 +48,7 @@ def _is_ethernet_backend(role: PortRole) -> bool:
 
 
 def _netdev(role: PortRole) -> Netdev | None:
-    """Return the netdev of a port; None if it was lent to a pod, in whose namespace it is then."""
+    """Return the netdev of a port; None if it has none in this tree."""
     return role.leg or role.port.netdev
 
 
@@ -55,11 +62,25 @@ def _link(host: Host, role: PortRole, reception: Reception) -> Link:
     """Return the neighbors of a port, or the reason for which it has none."""
     netdev = _netdev(role)
     if netdev is None:
-        return _without_neighbor(role.interface, None, NeighborReason.NO_NETDEV)
+        return _without_neighbor(role.interface, None, _reason_without_netdev(host, role.device))
     if senders := reception.neighbors.get(netdev.name):
         return Link(role.interface, netdev.name, _neighbors(senders, host.clock()))
     reason = _reason(host, netdev.name, reception.missing[netdev.name])
     return _without_neighbor(role.interface, netdev.name, reason)
+
+
+def _reason_without_netdev(host: Host, device: RdmaDevice) -> NeighborReason:
+    is_bare = bool(device.pci and device.driver) and not device.netdevs
+    is_lent = is_bare and _has_netdevs(host)
+    return NeighborReason.NO_NETDEV if is_lent else NeighborReason.NETDEV_NOT_RECORDED
+
+
+def _has_netdevs(host: Host) -> bool:
+    """Return True if /sys/class/net lists any netdev."""
+    try:
+        return bool(Reader(host.root, SOURCE).names(NET))
+    except Unavailable:
+        return False
 
 
 def _reason(host: Host, netdev: str, reason: NeighborReason) -> NeighborReason:

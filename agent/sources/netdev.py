@@ -9,6 +9,7 @@ Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bondi
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from agent.model import Netdev
@@ -16,7 +17,7 @@ from agent.sysfs import parse as kernel
 from agent.sysfs.reader import UNSET
 
 if TYPE_CHECKING:
-    from agent.sources.front_end import Routed
+    from agent.sources.routes import Routed
     from agent.sysfs.reader import Reader
 
     ByPort = dict[int, str | None]  # by port number
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 NET = "sys/class/net"
 PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
+# The phys_port_name of a VF, SF or PF representor; that of an uplink is "p0"
+# (Documentation/networking/devlink/devlink-port.rst, net/devlink/port.c).
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+|hpf)?", re.ASCII)
 
 
 def port_netdevs(
@@ -65,6 +69,11 @@ def read_netdev(
     return _read_facts(reader, name, routed), legs
 
 
+def is_representor(phys_port_name: str | None) -> bool:
+    """Return True for the netdev of a port of the embedded switch that is not its uplink."""
+    return bool(_REPRESENTOR.fullmatch(phys_port_name or ""))
+
+
 def _legs(reader: Reader, device: str, name: str) -> list[str]:
     """Read the members of a netdev's bond.
 
@@ -87,8 +96,8 @@ def _has_other_device(reader: Reader, device: str, netdev: str) -> bool:
 
 def _devices(reader: Reader, netdev: str) -> list[str]:
     """Read the names of the RDMA devices of the netdev's PCI function."""
-    pci = kernel.pci_address(reader.link(f"{NET}/{netdev}") or "")
-    return (reader.names(f"{PCI}/{pci}/infiniband") or []) if pci else []
+    pci = kernel.pci_address(reader.decisive.link(f"{NET}/{netdev}") or "")
+    return (reader.decisive.names(f"{PCI}/{pci}/infiniband") or []) if pci else []
 
 
 def _by_gid(reader: Reader, base: str, link_layers: ByPort) -> ByPort:
@@ -101,22 +110,37 @@ def _by_gid(reader: Reader, base: str, link_layers: ByPort) -> ByPort:
 
 def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
     """Read the netdev of a port's first GID, `gid_attrs/ndevs/0`."""
-    return reader.value(f"{base}/ports/{number}/gid_attrs/ndevs/0", kernel.netdev_name, quiet=UNSET)
+    path = f"{base}/ports/{number}/gid_attrs/ndevs/0"
+    return reader.decisive.value(path, kernel.netdev_name, quiet=UNSET)
 
 
 def _by_number(reader: Reader, base: str, netdevs: list[str]) -> dict[int, str]:
-    """Return the netdevs by their port number; of several with the same one the first."""
+    """Return the netdevs by their port number; of several with the same one the first.
+
+    Representors have the port number of their uplink, so they come last.
+    """
     folder = f"{base}/device/net"
-    return {_port_number(reader, f"{folder}/{name}"): name for name in reversed(netdevs)}
+    ordered = _uplinks_first(reader, folder, netdevs) if len(netdevs) > 1 else netdevs
+    return {_port_number(reader, f"{folder}/{name}"): name for name in reversed(ordered)}
+
+
+def _uplinks_first(reader: Reader, folder: str, netdevs: list[str]) -> list[str]:
+    """Return the netdevs in their order, but representors after all others."""
+    return sorted(
+        netdevs, key=lambda name: is_representor(_phys_port_name(reader, f"{folder}/{name}"))
+    )
+
+
+def _phys_port_name(reader: Reader, path: str) -> str | None:
+    """Read `phys_port_name`; EOPNOTSUPP for most netdevs, EINVAL for one that is being removed."""
+    return reader.decisive.text(f"{path}/phys_port_name", quiet=UNSET)
 
 
 def _port_number(reader: Reader, path: str) -> int:
     """Read the port number of a netdev: 1 + `dev_port`, before Linux 3.15 1 + `dev_id`."""
-    return 1 + (
-        reader.value(f"{path}/dev_port", kernel.number)
-        or reader.value(f"{path}/dev_id", kernel.number)
-        or 0
-    )
+    files = (f"{path}/dev_port", f"{path}/dev_id")
+    numbers = (reader.decisive.value(file, kernel.number) for file in files)
+    return 1 + next(filter(None, numbers), 0)
 
 
 def _bond_members(reader: Reader, name: str) -> list[str]:
@@ -128,33 +152,40 @@ def _bond_members(reader: Reader, name: str) -> list[str]:
 
 def _members_of(reader: Reader, bond: str) -> list[str]:
     """Read `bonding/slaves`; [] if the netdev is no bond."""
-    return reader.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
+    return reader.decisive.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
 
 
 def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
     path = f"{NET}/{name}"
-    operstate = reader.text(f"{path}/operstate")
+    operstate = reader.decisive.text(f"{path}/operstate")
     is_member = _master(reader, name) is not None
     return Netdev(
         name,
-        speed_mbps=reader.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
+        speed_mbps=reader.decisive.value(f"{path}/speed", kernel.known, quiet=UNSET) or None,
         operstate=operstate,
         bond_state=_bond_state(reader, path, operstate) if is_member else None,
         default_route=bool(routed) and not routed.isdisjoint(_stack(reader, name)),
         carrier_changes=reader.value(f"{path}/carrier_changes", kernel.number),
         addresses=_addresses(reader, path, is_member=is_member),
+        phys_port_name=_phys_port_name(reader, path),
     )
 
 
 def _addresses(reader: Reader, path: str, *, is_member: bool) -> tuple[str, ...]:
     """Read the MAC address of a netdev and, of a bond member, its permanent one.
 
+    A frame from one of them is the NIC's own: a device has failed if they cannot be read.
     A bond gives its own address to its members; the firmware of a member keeps the permanent one,
     `bonding_slave/perm_hwaddr` (drivers/net/bonding/bond_sysfs_slave.c).
     """
     files = ("address", "bonding_slave/perm_hwaddr") if is_member else ("address",)
-    found = [reader.value(f"{path}/{file}", kernel.mac_address) for file in files]
+    found = (_address(reader, f"{path}/{file}") for file in files)
     return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _address(reader: Reader, path: str) -> str | None:
+    """Read a MAC address; a netdev may have another kind of address."""
+    return reader.parsed(path, reader.decisive.text(path, quiet=UNSET), kernel.mac_address)
 
 
 def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
@@ -163,8 +194,8 @@ def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
     A bond without link monitoring (miimon 0, the default) reports such a member as active, and its
     mii_status as up; its operstate is right.
     """
-    state = reader.text(f"{path}/bonding_slave/state")
-    mii_status = reader.text(f"{path}/bonding_slave/mii_status")
+    state = reader.decisive.text(f"{path}/bonding_slave/state")
+    mii_status = reader.decisive.text(f"{path}/bonding_slave/mii_status")
     has_link = mii_status != "down" and operstate not in NO_LINK
     return state if has_link or not state else "backup"
 
@@ -190,12 +221,12 @@ def _uppers(reader: Reader, name: str) -> list[str]:
 
 def _upper_links(reader: Reader, name: str) -> list[str]:
     """Read the names behind `upper_`."""
-    entries = reader.names(f"{NET}/{name}") or ()
+    entries = reader.decisive.names(f"{NET}/{name}") or ()
     return [entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")]
 
 
 def _master(reader: Reader, name: str) -> str | None:
     """Read the target of the `master` link: the bond or bridge that the netdev is a member of."""
     path = f"{NET}/{name}/master"
-    target = (reader.link(path) or "").rpartition("/")[2]
+    target = (reader.decisive.link(path) or "").rpartition("/")[2]
     return reader.parsed(path, target or None, kernel.netdev_name)

@@ -2,7 +2,8 @@
 
 The PCI bus is read first. It distinguishes a node without NVIDIA GPUs, which needs no library and
 starts no helper process, from one whose driver is not loaded yet. A GPU that is bound to vfio-pci
-belongs to a virtual machine and does not count.
+belongs to a virtual machine and does not count. A library that --nvml-library names is asked in any
+case; where it cannot be loaded or reports no GPU, the bus decides.
 
 agent/nvml/decode.py decodes the answer; agent/nvml/domain.py derives the domain.
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.model import PortRole
+    from agent.nvml.decode import Refusal
 
     Gpus = tuple[Gpu, ...]
     Outcome = Seen[Gpus] | Absent | Failed
@@ -33,9 +35,10 @@ DISPLAY = 0x03  # PCI_BASE_CLASS_DISPLAY: 0x0302 is a GPU without a display
 
 
 def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Gpus]:
-    """Query all GPUs through NVML, if the PCI bus has one."""
+    """Query all GPUs through NVML, if the PCI bus has one or a library was named."""
     reader = Reader(host.root, SOURCE)
-    outcome = _without_gpus(reader) or _query(host)
+    bus = _without_gpus(reader)
+    outcome = _query(host, bus) if bus is None or host.gpus_off_bus else bus
     return Reading(outcome, (*reader.problems, *_problems(outcome)))
 
 
@@ -61,6 +64,8 @@ def _bus_without_gpus(reader: Reader) -> Absent | Failed | None:
     # any() stops at the first: a node has hundreds of functions, read in every observation.
     if any(_is_gpu(reader, function) for function in functions):
         return None
+    if reader.problems:
+        return Failed("the PCI bus could not be read completely")
     return Absent("no NVIDIA GPU on the PCI bus")
 
 
@@ -83,21 +88,35 @@ def _is_nvidia_display(reader: Reader, path: str) -> bool:
     return reader.value(f"{path}/vendor", kernel.number) == NVIDIA
 
 
-def _query(host: Host) -> Seen[Gpus] | Failed:
-    """Query the GPUs through NVML; Failed if there is no answer, or not one to use."""
+def _query(host: Host, bus: Absent | Failed | None) -> Outcome:
+    """Query the GPUs through NVML; Failed if there is no answer, or not one to use.
+
+    `bus` is the outcome of a bus without GPUs.
+    """
     try:
-        return _decoded(host.gpus())
+        return _decoded(host.gpus(), bus)
     except (Malformed, Unavailable) as error:
         return Failed(str(error), pending=isinstance(error, Pending))
 
 
-def _decoded(answer: Any) -> Seen[Gpus] | Failed:
+def _decoded(answer: Any, bus: Absent | Failed | None) -> Outcome:
     refused, entries = decode.answer(answer)
     if refused:
-        return Failed(f"{refused.error}: {refused.call}: {refused.text}")
+        return _refused(refused, bus)
     if not entries:
-        return Failed("NVML reports no GPU, while one is on the PCI bus")
+        return bus or Failed("NVML reports no GPU, while one is on the PCI bus")
     return Seen(tuple(_gpu(index, entry) for index, entry in enumerate(entries)))
+
+
+def _refused(refused: Refusal, bus: Absent | Failed | None) -> Absent | Failed:
+    """Return the outcome of a query that ended with an error.
+
+    A missing library, driver or GPU is none where the bus has no GPU either.
+    """
+    text = f"{refused.error}: {refused.call}: {refused.text}"
+    if isinstance(bus, Absent) and refused.error in decode.NO_GPUS:
+        return Absent(f"{bus.reason} ({text})")
+    return Failed(text)
 
 
 def _gpu(index: int, entry: Any) -> Gpu:

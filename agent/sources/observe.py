@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
 from agent.sources import pci, rdma
-from agent.sources.backend import assign, is_unread
+from agent.sources.backend import assign, is_unread, undecided
 from agent.sources.table import NAMES, SOURCES
+from agent.sources.vpd import VpdMemory
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
@@ -39,6 +40,14 @@ class _Found:
     outcomes: dict[str, Any] = field(default_factory=dict)
     derived: dict[str, Any] = field(default_factory=dict)
 
+    def judge_vpds(self, vpds: VpdMemory, now: float) -> None:
+        """Judge the devices whose VPD cannot be read."""
+        outcome = self.outcomes[rdma.SOURCE]
+        if isinstance(outcome, Seen):
+            devices, problems = vpds.judged(outcome.value, now)
+            self.outcomes[rdma.SOURCE] = Seen(devices)
+            self.problems += problems
+
     def add(self, source: Source, reading: Reading[Any]) -> None:
         """Take over the outcome of a source, its problems, and what follows from it."""
         self.outcomes[source.name] = reading.outcome
@@ -50,7 +59,12 @@ class _Found:
         outcome = self.outcomes[rdma.SOURCE]
         self.unbound, problems = pci.unbound(host, outcome, labeled)
         self.problems += problems
-        if isinstance(outcome, Seen):
+        if not isinstance(outcome, Seen):
+            return
+        if not labeled and not host.backend and (reason := undecided(outcome.value)):
+            self.outcomes[rdma.SOURCE] = Failed(reason)
+            self.problems.append(Problem(rdma.SOURCE, rdma.SOURCE, None, reason))
+        else:
             self.ports = _assigned(host, outcome.value, self.unbound, labeled)
 
 
@@ -59,12 +73,13 @@ def observe(
     sources: Collection[str] = (),
     labeled: Labeled | None = None,
     took: dict[str, float] | None = None,
+    vpds: VpdMemory | None = None,
 ) -> Observation:
     """Read the named sources (all if none is named) and combine their readings.
 
     The RDMA source is always read, since the others need its ports. `labeled` maps each interface
     that has labels to the address of its PCI function. `took` is filled with the seconds that each
-    source took.
+    source took. `vpds` has the VPDs of earlier observations.
     """
     took = {} if took is None else took
     boot_id, problems = _boot_id(host)
@@ -73,6 +88,7 @@ def observe(
         is_wanted = _is_wanted(source.name, sources)
         found.add(source, _timed(source, host, found.ports, took) if is_wanted else SWITCHED_OFF)
         if source.name == rdma.SOURCE:
+            found.judge_vpds(vpds or VpdMemory(), host.clock())
             found.add_roles(host, labeled or {})
     return Observation(
         time=host.clock(),

@@ -15,10 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
-from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
-from agent.sources.front_end import default_route_netdevs
+from agent.model import Absent, Failed, HoldReason, Problem, RdmaDevice, Reading, Seen
+from agent.sources.backend import ethernet_data_ports
+from agent.sources.hidden import with_hidden
 from agent.sources.pci import infiniband_controllers
-from agent.sources.rdma_device import CLASS, read_device
+from agent.sources.rdma_device import CLASS, linked_pci, read_device
+from agent.sources.routes import namespace_fault, read_default_routes
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.model import PortRole
-    from agent.sources.front_end import Routed
     from agent.sources.rdma_device import Constants
+    from agent.sources.routes import DefaultRoutes, Routed
     from agent.sysfs.reader import Root
 
     Devices = tuple[RdmaDevice, ...]
@@ -43,28 +45,37 @@ def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
         names = reader.names(CLASS)
         if not names:
             return _read_no_devices(host, reader, names)
-        routed = default_route_netdevs(reader)
+        routes = read_default_routes(reader)
+        readings = _read_devices(host, names, routes.netdevs)
+        devices = with_hidden([device for device, _ in readings])
+        outcome = _front_end_unknown(host, reader, devices, routes) or _outcome(devices)
     except Unavailable as error:
         return Reading(Failed(str(error)), tuple(reader.problems))
-    readings = _read_devices(host, names, routed or frozenset())
     problems = [problem for _, more in readings for problem in more]
-    outcome = _outcome(tuple(device for device, _ in readings), routed)
     return Reading(outcome, (*reader.problems, *problems))
 
 
-def _outcome(devices: Devices, routed: Routed | None) -> Seen[Devices] | Failed:
-    """Return the devices, or Failed if the backend cannot be chosen among them."""
-    if routed is None and _is_ethernet_only(devices):
-        return Failed("the routing tables cannot be read, so the front end is unknown")
+def _outcome(devices: Devices) -> Seen[Devices] | Failed:
+    """Return the devices, or Failed if none of them can be read."""
     if not any(map(_has_facts, devices)):
         return Failed(f"no device in /{CLASS} can be read")
     return Seen(devices)
 
 
-def _is_ethernet_only(devices: Devices) -> bool:
-    """Return True if there are Ethernet ports and no InfiniBand ports."""
-    link_layers = {port.link_layer for device in devices for port in device.ports}
-    return "Ethernet" in link_layers and "InfiniBand" not in link_layers
+def _front_end_unknown(
+    host: Host, reader: Reader, devices: Devices, routes: DefaultRoutes
+) -> Failed | None:
+    """Return Failed if the backend depends on the front end, and the front end is not known.
+
+    It does on a node without InfiniBand, unless --backend-device names the backend.
+    """
+    data_ports = () if host.backend else ethernet_data_ports(devices)
+    if not data_ports:
+        return None
+    reader.problems += routes.hints
+    fault = routes.failure or namespace_fault(reader, data_ports, routes.netdevs)
+    reason = HoldReason.FRONT_END_UNKNOWN
+    return Failed(f"{reason}: {fault}", hold=reason) if fault else None
 
 
 def _has_facts(device: RdmaDevice) -> bool:
@@ -104,7 +115,8 @@ def _read_devices(host: Host, names: list[str], routed: Routed) -> list[DeviceRe
     jobs = {name: _job(host, routed, name) for name in names if not _is_excluded(host, name)}
     results = host.readers.read(jobs, host.deadline)
     return [
-        results.get(name) or _blocked(name) if name in jobs else _excluded(name) for name in names
+        results.get(name) or _late(host, name) if name in jobs else _excluded(name)
+        for name in names
     ]
 
 
@@ -129,7 +141,7 @@ def _read_device(root: Root, constants: Constants, routed: Routed, name: str) ->
         if _has_vanished(reader, device):
             device = RdmaDevice(name, failure="it vanished while it was read")
     except Unavailable:
-        return _blocked(name)
+        return _blocked(root, name)
     return device, reader.problems
 
 
@@ -138,8 +150,16 @@ def _has_vanished(reader: Reader, device: RdmaDevice) -> bool:
     return bool(device.ports) and reader.names(f"{CLASS}/{device.name}/ports") is None
 
 
-def _blocked(name: str) -> DeviceReading:
-    """Return a device whose reads block; facts that were read before the block are dropped."""
+def _late(host: Host, name: str) -> DeviceReading:
+    """Return a device without facts: its read blocks, or there is no thread for it."""
+    if fault := host.readers.unstarted.get(name):
+        problem = Problem(SOURCE, f"/{CLASS}/{name}", "EAGAIN", f"not read: {fault}")
+        return RdmaDevice(name, failure="has no thread"), [problem]
+    return _blocked(host.root, name)
+
+
+def _blocked(root: Root, name: str) -> DeviceReading:
+    """Return a device whose reads block: its PCI address is all that is known of it."""
     text = "a read blocked in the kernel: no fact of this device is known"
     problem = Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
-    return RdmaDevice(name, failure="blocks"), [problem]
+    return RdmaDevice(name, failure="blocks", pci=linked_pci(Reader(root, SOURCE), name)), [problem]

@@ -6,8 +6,10 @@ function, ports, kind, and the attributes on which no other read depends.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from agent.errors import Unavailable
 from agent.model import RdmaDevice
 from agent.sources.netdev import port_netdevs, read_netdev
 from agent.sources.rdma_port import link_layers, port_numbers, read_port
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.model import RdmaPort
-    from agent.sources.front_end import Routed
     from agent.sources.rdma_port import LinkLayers
+    from agent.sources.routes import Routed
     from agent.sysfs.reader import Reader
 
     Constants = dict[tuple[str, str], Any]  # by PCI address and attribute
@@ -29,6 +31,7 @@ T = TypeVar("T")
 CLASS = "sys/class/infiniband"
 # In the PCI VPD of the functions that manage the NVSwitches of an HGX board.
 SWITCH_MANAGEMENT = b"SW_MNG"
+UNPRIVILEGED = frozenset({"EACCES", "EPERM"})  # of a VPD, which only root may read
 
 
 class _Function(NamedTuple):
@@ -37,6 +40,7 @@ class _Function(NamedTuple):
     pci: str | None
     driver: str | None
     nvswitch_management: bool | None
+    vpd_unread: bool
     netdevs: tuple[str, ...]
 
 
@@ -45,7 +49,6 @@ class _Kind(NamedTuple):
 
     hca_type: str | None
     board_id: str | None
-    is_unread: bool  # a read of it failed
 
 
 class _Once(NamedTuple):
@@ -67,84 +70,110 @@ class _Once(NamedTuple):
             self.constants[key] = value
         return value
 
+    def known(self, attribute: str) -> Any:
+        """Return an attribute that was read before; None if it was not."""
+        return self.constants.get((self.pci or "", attribute))
+
 
 def read_device(reader: Reader, name: str, constants: Constants, routed: Routed) -> RdmaDevice:
     """Read one device.
 
     `constants` has the attributes known from earlier reads; `routed` are the netdevs of the default
-    routes.
+    routes. A device has failed if a read on which the role of a port depends fails: a rule without
+    its input must not pass for one that does not apply. It has no ports then.
     """
+    once = _Once(constants, _pci(reader, name))
+    device = _device(reader, name, once, routed)
+    if not reader.undecided:
+        return device
+    guid = device.sys_image_guid or once.known("sys_image_guid")
+    return replace(device, failure=reader.undecided[0], ports=(), sys_image_guid=guid)
+
+
+def linked_pci(reader: Reader, name: str) -> str | None:
+    """Read the PCI address of a device from its links, for which sysfs asks no driver."""
     base = f"{CLASS}/{name}"
-    numbers = port_numbers(reader, base)
-    layers = link_layers(reader, base, numbers or ())
-    function = _function(reader, base, layers, constants)
-    ports = _ports(reader, name, function, layers, routed)
-    kind = _kind(reader, base, _Once(constants, function.pci))
-    failure = _failure(numbers, layers, kind)
+    return _linked_pci(reader, base) or _linked_pci(reader, f"{base}/device")
+
+
+def _pci(reader: Reader, name: str) -> str | None:
+    """Read the PCI address of a device, from its uevent if a copied tree has lost its links."""
+    if pci := linked_pci(reader, name):
+        return pci
+    return kernel.pci_address(_uevent(reader, f"{CLASS}/{name}").get("PCI_SLOT_NAME", ""))
+
+
+def _device(reader: Reader, name: str, once: _Once, routed: Routed) -> RdmaDevice:
+    base = f"{CLASS}/{name}"
+    layers = link_layers(reader, base, port_numbers(reader, base))
+    function = _function(reader, base, layers, once)
+    kind = _kind(reader, base, layers, once)
     return RdmaDevice(
         name,
-        failure=failure,
         pci=function.pci,
         driver=function.driver,
-        virtual_function=reader.link(f"{base}/device/physfn") is not None,
+        virtual_function=reader.decisive.link(f"{base}/device/physfn") is not None,
         nvswitch_management=function.nvswitch_management,
-        node_type=reader.value(f"{base}/node_type", kernel.enumeration),
+        vpd_unread=function.vpd_unread,
+        node_type=reader.decisive.value(f"{base}/node_type", kernel.enumeration),
         node_guid=reader.value(f"{base}/node_guid", kernel.guid),
-        sys_image_guid=reader.value(f"{base}/sys_image_guid", kernel.guid),
+        sys_image_guid=_sys_image_guid(reader, base, layers, once),
         hca_type=kind.hca_type,
         board_id=kind.board_id,
         fw_ver=reader.text(f"{base}/fw_ver"),
         numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
         netdevs=function.netdevs,
-        ports=() if failure else ports,
+        ports=_ports(reader, name, function, layers, routed),
     )
 
 
-def _failure(numbers: list[int] | None, layers: LinkLayers, kind: _Kind) -> str | None:
-    """Return the reason why a device has failed, though others of its files could be read.
-
-    An Ethernet device whose kind cannot be read would be a kind of its own.
-    """
-    if numbers is None:
-        return "its ports cannot be listed"
-    if kind.is_unread and "Ethernet" in layers.values():
-        return "its kind cannot be read"
-    return None
+def _sys_image_guid(reader: Reader, base: str, layers: LinkLayers, once: _Once) -> str | None:
+    """Read the GUID that the functions of one card share, which agent/sources/smi.py compares."""
+    deciding = reader.decisive if _may_be_infiniband(layers) else reader
+    path = f"{base}/sys_image_guid"
+    return once.get("sys_image_guid", lambda: deciding.value(path, kernel.guid))
 
 
-def _function(reader: Reader, base: str, layers: LinkLayers, constants: Constants) -> _Function:
-    pci, driver = _address_and_driver(reader, base)
-    once = _Once(constants, pci)
-    management = _nvswitch_management(reader, base, layers, once)
-    return _Function(pci, driver, management, _netdevs(reader, base))
+def _function(reader: Reader, base: str, layers: LinkLayers, once: _Once) -> _Function:
+    management, is_unread = _nvswitch_management(reader, base, layers, once)
+    netdevs = _netdevs(reader, base)
+    return _Function(once.pci, _driver(reader, base), management, is_unread, netdevs)
 
 
-def _address_and_driver(reader: Reader, base: str) -> tuple[str | None, str | None]:
-    """Read PCI address and driver, from `device/uevent` if a copied tree has lost its links."""
-    pci = _linked_pci(reader, base) or _linked_pci(reader, f"{base}/device")
-    driver = (reader.link(f"{base}/device/driver") or "").rpartition("/")[2]
-    if pci and driver:
-        return pci, driver
-    facts = reader.value(f"{base}/device/uevent", kernel.uevent) or {}
-    return pci or kernel.pci_address(facts.get("PCI_SLOT_NAME", "")), driver or facts.get("DRIVER")
+def _driver(reader: Reader, base: str) -> str | None:
+    """Read the driver's name, from `device/uevent` if a copied tree has lost its links."""
+    target = reader.decisive.link(f"{base}/device/driver") or ""
+    return target.rpartition("/")[2] or _uevent(reader, base).get("DRIVER")
+
+
+def _uevent(reader: Reader, base: str) -> dict[str, str]:
+    return reader.value(f"{base}/device/uevent", kernel.uevent) or {}
 
 
 def _linked_pci(reader: Reader, path: str) -> str | None:
-    """Read the PCI address in the target of a link."""
-    return kernel.pci_address(reader.link(path) or "")
+    """Read the PCI address in the target of a link; None if the link cannot be read."""
+    try:
+        return kernel.pci_address(reader.link(path) or "")
+    except Unavailable:
+        return None
 
 
-def _nvswitch_management(reader: Reader, base: str, layers: LinkLayers, once: _Once) -> bool | None:
-    """Return True if the device manages NVSwitches; None if its VPD cannot be read.
+def _nvswitch_management(
+    reader: Reader, base: str, layers: LinkLayers, once: _Once
+) -> tuple[bool | None, bool]:
+    """Return True if the device manages NVSwitches, and whether its VPD cannot be read.
 
     The VPD (PCI Local Bus Specification 3.0, appendix I) of such a function contains SW_MNG. Only
     devices that may be InfiniBand are read: the others cannot be one, and reading a VPD is slow.
+    None for a VPD that cannot be read; one that needs privileges does not count as unread.
     """
     if not _may_be_infiniband(layers):
-        return False
+        return False, False
     before = len(reader.problems)
-    management = once.get("vpd", lambda: _has_switch_management(reader, f"{base}/device/vpd"))
-    return None if len(reader.problems) > before else bool(management)
+    path = f"{base}/device/vpd"
+    management = once.get("vpd", lambda: _has_switch_management(reader, path))
+    errors = {problem.error for problem in reader.problems[before:]}
+    return (None if errors else bool(management)), not errors <= UNPRIVILEGED
 
 
 def _may_be_infiniband(layers: LinkLayers) -> bool:
@@ -153,18 +182,27 @@ def _may_be_infiniband(layers: LinkLayers) -> bool:
 
 
 def _has_switch_management(reader: Reader, path: str) -> bool | None:
-    vpd = reader.data(path, PAGE)
+    """Return True if a VPD contains SW_MNG.
+
+    The kernel gives ETIMEDOUT for a VPD that the device does not hand over in 125 ms
+    (drivers/pci/vpd.c); its other files may be fine.
+    """
+    try:
+        vpd = reader.data(path, PAGE)
+    except Unavailable as error:
+        reader.report(path, str(error), "ETIMEDOUT")
+        return None
     return None if vpd is None else SWITCH_MANAGEMENT in vpd
 
 
 def _netdevs(reader: Reader, base: str) -> tuple[str, ...]:
     """Read the netdevs of the PCI function, or of a device without one its parent."""
-    return tuple(reader.names(f"{base}/device/net") or _parent(reader, base))
+    return tuple(reader.decisive.names(f"{base}/device/net") or _parent(reader, base))
 
 
 def _parent(reader: Reader, base: str) -> Iterable[str]:
     """Read `parent`: the netdev of a software device (rxe, siw), which has no PCI function."""
-    name = reader.value(f"{base}/parent", kernel.netdev_name)
+    name = reader.decisive.value(f"{base}/parent", kernel.netdev_name)
     return [name] if name else []
 
 
@@ -195,8 +233,9 @@ def _port_netdevs(
     return port_netdevs(reader, base, layers, function.netdevs)
 
 
-def _kind(reader: Reader, base: str, once: _Once) -> _Kind:
-    before = len(reader.problems)
-    hca_type = once.get("hca_type", lambda: reader.text(f"{base}/hca_type"))
-    board_id = once.get("board_id", lambda: reader.text(f"{base}/board_id"))
-    return _Kind(hca_type, board_id, is_unread=len(reader.problems) > before)
+def _kind(reader: Reader, base: str, layers: LinkLayers, once: _Once) -> _Kind:
+    """Read the kind of a NIC; without it an Ethernet device would be a kind of its own."""
+    deciding = reader.decisive if "Ethernet" in layers.values() else reader
+    hca_type = once.get("hca_type", lambda: deciding.text(f"{base}/hca_type"))
+    board_id = once.get("board_id", lambda: deciding.text(f"{base}/board_id"))
+    return _Kind(hca_type, board_id)

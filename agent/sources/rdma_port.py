@@ -18,28 +18,25 @@ if TYPE_CHECKING:
 NO_PORTS = "not there: a device without data ports, or a copied tree that lost its links"
 
 
-def port_numbers(reader: Reader, base: str) -> list[int] | None:
-    """Read the port numbers of a device; None if they cannot be listed.
+def port_numbers(reader: Reader, base: str) -> list[int]:
+    """Read the port numbers of a device.
 
     A device without a `ports` directory has not failed: scif0 never has one, and a device that was
     just removed has none either.
     """
     path = f"{base}/ports"
-    before = len(reader.problems)
-    names = reader.names(path)
-    if names is not None:
-        _report_odd_names(reader, path, names)
-        return [int(name) for name in names if _is_port_number(name)]
-    if len(reader.problems) > before:
-        return None
-    reader.report(path, NO_PORTS)
-    return []
+    names = reader.decisive.names(path)
+    if names is None:
+        reader.report(path, NO_PORTS)
+        return []
+    _report_odd_names(reader, path, names)
+    return [int(name) for name in names if _is_port_number(name)]
 
 
 def link_layers(reader: Reader, base: str, numbers: Iterable[int]) -> LinkLayers:
     """Read the link layer of each port."""
     return {
-        number: reader.value(f"{base}/ports/{number}/link_layer", kernel.link_layer)
+        number: reader.decisive.value(f"{base}/ports/{number}/link_layer", kernel.link_layer)
         for number in numbers
     }
 
@@ -53,7 +50,8 @@ def read_port(
     fails with EINVAL and logs to the kernel log.
     """
     rate_text = reader.text(f"{path}/rate")
-    has_smi = reader.value(f"{path}/has_smi", kernel.number)
+    deciding = reader.decisive if link_layer == "InfiniBand" else reader
+    has_smi = deciding.value(f"{path}/has_smi", kernel.number)
     link_downed = f"{path}/counters/link_downed"
     return RdmaPort(
         int(path.rpartition("/")[2]),
@@ -62,7 +60,7 @@ def read_port(
         phys_state=reader.value(f"{path}/phys_state", kernel.enumeration),
         rate_text=rate_text,
         rate_gbps=reader.parsed(f"{path}/rate", rate_text, kernel.rate),
-        port_guid=reader.value(f"{path}/gids/0", kernel.gid_guid),
+        port_guid=deciding.value(f"{path}/gids/0", kernel.gid_guid),
         has_smi=None if has_smi is None else bool(has_smi),
         link_downed=reader.value(link_downed, kernel.counter) if counters else None,
         netdev=network[0],

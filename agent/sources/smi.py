@@ -32,6 +32,11 @@ def smi_parent(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
     return next((parent for parent in devices if is_smi_of(device, parent)), None)
 
 
+def smi_child(device: RdmaDevice, devices: Devices) -> RdmaDevice | None:
+    """Return the SMI sub-device of this device; None if it has none."""
+    return next((child for child in devices if is_smi_of(child, device)), None)
+
+
 def socket_direct_twin(device: RdmaDevice, port: RdmaPort, devices: Devices) -> RdmaDevice | None:
     """Return the other function of a Socket-Direct card, if this one is that without SMI.
 

@@ -139,26 +139,38 @@ def mac_address(text: str) -> str:
     return text.lower()
 
 
+def listed_netdevs(text: str) -> set[str]:
+    """Parse `/proc/net/dev`: the netdevs of this process's network namespace."""
+    return {line.partition(":")[0].strip() for line in text.splitlines()[2:]}
+
+
 def ipv4_default_netdevs(text: str) -> set[str]:
-    """Parse `/proc/net/route`: the netdevs of usable IPv4 default routes (see `_usable`)."""
-    found = set()
+    """Parse `/proc/net/route`: the netdevs of the best IPv4 default routes (see `_best`)."""
+    routes = []
     for line in text.splitlines()[1:]:
         match line.split():
-            case [netdev, "00000000", _, flags, _, _, _, "00000000", *_] if _usable(flags):
-                found.add(netdev)
-    return found
+            case [netdev, "00000000", _, flags, _, _, metric, "00000000", *_] if _usable(flags):
+                routes.append((number(metric), netdev))
+    return _best(routes)
 
 
 def ipv6_default_netdevs(text: str) -> set[str]:
-    """Parse `/proc/net/ipv6_route`: the netdevs of usable IPv6 default routes."""
-    found = set()
+    """Parse `/proc/net/ipv6_route`: the netdevs of the best IPv6 default routes."""
+    routes = []
     for line in text.splitlines():
         match line.split():
-            case [target, "00", _, _, _, _, _, _, flags, netdev] if not target.strip(
+            case [target, "00", _, _, _, metric, _, _, flags, netdev] if not target.strip(
                 "0"
             ) and _usable(flags):
-                found.add(netdev)
-    return found
+                routes.append((number(f"0x{metric}"), netdev))
+    return _best(routes)
+
+
+def _best(routes: list[tuple[int, str]]) -> set[str]:
+    """Return the netdevs of the lowest metric, without the loopback."""
+    beyond = [(metric, netdev_name(netdev)) for metric, netdev in routes if netdev != "lo"]
+    lowest = min((metric for metric, _ in beyond), default=0)
+    return {netdev for metric, netdev in beyond if metric == lowest}
 
 
 def _usable(flags: str) -> bool:

@@ -7,6 +7,7 @@ Invariants of `Reader`:
 - An errno in NOT_AVAILABLE means that the attribute does not exist: the value is None. This is the
   only list of such errnos.
 - ETIMEDOUT raises Unavailable.
+- Reads by `decisive` that fail, or give a malformed value, are in `undecided`, too.
 - Any other error, and any malformed value, becomes one `Problem` and None; other attributes are
   not affected.
 """
@@ -95,8 +96,14 @@ class Reader:
 
     def __init__(self, root: Root, source: str) -> None:
         self.problems: list[Problem] = []
+        self.undecided: list[str] = []  # the decisive reads that failed
         self._root = root
         self._source = source
+
+    @property
+    def decisive(self) -> Reader:
+        """The same reader for the reads that decide the role of a port."""
+        return _DecisiveReader(self._root, self._source, self)
 
     def data(self, path: str, limit: int = PAGE) -> bytes | None:
         """Read up to `limit` bytes of a file."""
@@ -118,7 +125,7 @@ class Reader:
         except OSError as error:
             self._failed(path, error, quiet)
         except Malformed as error:
-            self.report(path, str(error))
+            self._malformed(path, error)
         return None
 
     def value(
@@ -132,6 +139,18 @@ class Reader:
         """Read a file and parse its text."""
         return self.parsed(path, self.text(path, limit, quiet=quiet), parse)
 
+    def table(self, path: str, parse: Callable[[str], T]) -> T | None:
+        """Read a procfs table and parse it; of one that is too long, the lines at its beginning.
+
+        A line that is not printable UTF-8 is left out: a netdev name may have any bytes but a few,
+        and that of one netdev hides no other line.
+        """
+        data = self.data(path, TABLE)
+        if data is None:
+            return None
+        whole = data if len(data) < TABLE else data[: data.rfind(b"\n") + 1]
+        return self.parsed(path, "\n".join(_printable_lines(whole)), parse)
+
     def parsed(self, path: str, text: str | None, parse: Callable[[str], T]) -> T | None:
         """Parse a text that was read from `path`; report Malformed."""
         if text is None:
@@ -139,7 +158,7 @@ class Reader:
         try:
             return parse(text)
         except Malformed as error:
-            self.report(path, str(error))
+            self._malformed(path, error)
             return None
 
     def names(self, path: str) -> list[str] | None:
@@ -173,12 +192,44 @@ class Reader:
         """Add a problem with `path`; `error` is an errno's name."""
         self.problems.append(Problem(self._source, f"/{path}", error, text))
 
+    def _malformed(self, path: str, error: Malformed) -> None:
+        self.report(path, str(error))
+
     def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
         number = error.errno or 0
         if number == errno.ETIMEDOUT:
             raise Unavailable(f"/{path}: timed out in the kernel") from error
         if number not in NOT_AVAILABLE and number not in quiet:
             self.report(path, os.strerror(number), errno.errorcode.get(number))
+
+
+class _DecisiveReader(Reader):
+    """A Reader that also notes its failed reads in `undecided` of the reader that it belongs to."""
+
+    def __init__(self, root: Root, source: str, reader: Reader) -> None:
+        super().__init__(root, source)
+        self.problems, self.undecided = reader.problems, reader.undecided
+
+    def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
+        before = len(self.problems)
+        super()._failed(path, error, quiet)
+        if len(self.problems) > before:
+            self.undecided.append(f"/{path} cannot be read")
+
+    def _malformed(self, path: str, error: Malformed) -> None:
+        super()._malformed(path, error)
+        self.undecided.append(f"/{path} is malformed")
+
+
+def _printable_lines(data: bytes) -> list[str]:
+    """Return the lines that are printable UTF-8."""
+    lines = data.rstrip(b"\n").split(b"\n")
+    return [text for line in lines if (text := _printable(line)) is not None]
+
+
+def _printable(line: bytes) -> str | None:
+    text = line.decode("utf-8", "surrogateescape")  # surrogates do not print
+    return text if text.replace("\t", "").isprintable() else None
 
 
 def _decode(data: bytes, limit: int) -> str | None:

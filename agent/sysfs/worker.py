@@ -26,6 +26,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agent.limits import start_thread
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -53,7 +55,7 @@ class DeviceWorker:
             thread = threading.Thread(target=_run, args=(self._tasks,), name=name, daemon=True)
             default = threading.stack_size(STACK_SIZE)
             try:
-                thread.start()
+                start_thread(thread)
             finally:
                 threading.stack_size(default)
             self._thread = thread
@@ -116,6 +118,7 @@ class DeviceReaders:
         clock: Callable[[], float] = time.monotonic,
         worker: Callable[[str], DeviceWorker] = DeviceWorker,
     ) -> None:
+        self.unstarted: dict[str, str] = {}  # devices that got no thread in the last `read`: why
         self._notify, self._clock, self._worker = notify, clock, worker
         self._changed = threading.Condition()  # guards all that follows
         self._generation = 1
@@ -141,13 +144,14 @@ class DeviceReaders:
         `timeout` seconds after it began; one that takes longer goes on, and calls `notify` at its
         end. The result has, for a device whose read is still under way, its last facts; it lacks
         a device that has none, or whose read began DEVICE_TIMEOUT seconds ago or earlier, or for
-        which no thread could be created.
+        which no thread could be created (`unstarted`).
 
         Devices that are not named are forgotten (see `keep`). An exception of a job is raised here,
         once the others are done.
         """
         with self._changed:
             self.keep(jobs)
+            self.unstarted = {}
             for name, job in jobs.items():
                 self._begin(name, job, min(STAGGER, timeout))
             self._wait([self._devices[name] for name in jobs], timeout)
@@ -191,7 +195,8 @@ class DeviceReaders:
         if device.started is None and device.generation < self._generation:
             try:
                 device.worker.start()
-            except RuntimeError:  # a pids limit, for instance; the next `read` tries again
+            except RuntimeError as error:  # the next `read` tries again
+                self.unstarted[name] = str(error)
                 return
             device.started = self._clock()
             self._awaited.add(device)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 from agent.errors import Malformed
+
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -24,7 +27,7 @@ def parse_address(text: str) -> tuple[str, int]:
 def _split(text: str) -> tuple[str, int]:
     """Return the host, without its brackets, and the port."""
     host, colon, port = text.rpartition(":")
-    if not (colon and port.isascii() and port.isdecimal() and int(port) <= 0xFFFF):
+    if not (colon and _PORT.fullmatch(port) and int(port) <= 0xFFFF):
         raise Malformed(f"{text[:64]!r} is no IP:PORT")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.kube.managed_fields import FORMER, LABEL, Field
 from agent.model import Failed
 from agent.output.document import links_of
 from agent.sources.interfaces import IN_USE
@@ -27,6 +28,8 @@ def reason_of(key: str, seen: Observation, keys: Keys) -> str | None:
     """
     if key == keys.accelerator:
         return seen.accelerator.text or seen.accelerator.reason
+    if keys.family(Field(LABEL, key)) == FORMER:
+        return "its prefix is a former one"
     interface = keys.interface(key)
     return _of_link(seen, interface) if interface else _of_ports(seen)
 

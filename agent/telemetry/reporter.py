@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agent.kube.managed_fields import Keys
     from agent.kube.plan import Plan
     from agent.kube.reconcile import Result
+    from agent.kube.session import Taken
     from agent.model import Problem
     from agent.telemetry.label_changes import Change
     from agent.telemetry.log import Log
@@ -99,7 +100,8 @@ class Reporter:
         self._count(cycle, took)
         self.metrics.frames_dropped(dropped)
         self._held.observed(cycle.rendered, cycle.expired, self.clock())
-        problems = [*cycle.observation.problems, *cycle.rendered.problems]
+        rendered = cycle.rendered
+        problems = [*cycle.observation.problems, *rendered.problems, *rendered.notes]
         self._observed = conditions.of_problems(problems) + conditions.of_monitors(unavailable)
         self._log_conditions()
 
@@ -111,7 +113,7 @@ class Reporter:
 
     def signal_received(self, name: str) -> None:
         """Report a signal."""
-        action = "observe now" if name == "SIGHUP" else "stop, labels stay"
+        action = "observe and repair the Node" if name == "SIGHUP" else "stop, labels stay"
         self.log.info("signal received", signal=name, action=action)
 
     def reconciled(self, result: Result, cycle: Cycle | None) -> None:
@@ -123,6 +125,8 @@ class Reporter:
         if cycle:
             for change in self._changes(result, result.plan):
                 self._log_change(change, cycle)
+        for taken in result.outcome.taken if result.outcome else ():
+            self._log_taken(taken)
         self._applied = conditions.of_result(result)
         self._log_conditions()
 
@@ -176,6 +180,10 @@ class Reporter:
             "reason": self._reason(change.key, cycle),
         }
         self.log.info(message, **fields)
+
+    def _log_taken(self, taken: Taken) -> None:
+        fields = {"key": taken.key, "owner": taken.manager, "value": taken.value}
+        self.log.warning("taken over from its owner", **fields)
 
     def _reason(self, key: str, cycle: Cycle) -> str | None:
         if key in cycle.expired:

@@ -34,6 +34,7 @@ from wsgiref.simple_server import WSGIRequestHandler
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from agent.errors import Unavailable
+from agent.limits import start_thread
 from agent.telemetry.pages import Pages
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Server:
         self._http: _HttpServer | None = None
         self._bind_or_wait()
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
-        self._thread.start()
+        self._start()
 
     def close(self) -> None:
         """Stop, in the middle of a response too, and free the address."""
@@ -100,6 +101,12 @@ class Server:
         if self._http:
             self._http.stop()
         self._thread.join()
+
+    def _start(self) -> None:
+        try:
+            start_thread(self._thread)
+        except RuntimeError as error:
+            raise Unavailable(f"metrics server: {error}") from error
 
     def _bind_or_wait(self) -> None:
         """Bind, or leave that to the thread if the address does not exist yet."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     Answer = Callable[[World, Mapping[str, Any]], Reply]
 
+OBSERVED = '{"schema": 1, "time": "2027-01-15T08:00:00Z"}'  # the start of the simulation
 REFUSED = RESYNC + 300.0  # seconds after which a refused key has been tried again
 HTML = Reply(503, b"<html>upstream connect error</html>", {"Content-Type": "text/html"})
 FORBIDDEN = (
@@ -222,6 +223,29 @@ def others_hold_accelerator(world: World, rng: Random) -> float:
     world.judge.excuse(world.time + seconds + 2.4 * RESYNC, lambda key: key == ACC)
     world.needs(2.4 * RESYNC + 1000.0)
     return seconds
+
+
+def second_agent(world: World, rng: Random) -> float:
+    """Let another agent label the Node under a prefix of its own, which the admission policy
+    protects; remove its labels in the end.
+    """
+    seconds, prefix = lasting(rng), f"agent-{rng.randrange(3)}.example"
+    world.note(f"another agent labels the Node under {prefix} for {seconds} s")
+    world.api.protects = lambda key: key[1].startswith("agent-")
+
+    def label(speed: int) -> None:
+        if world.api.exists:
+            labels = {("labels", f"{prefix}/speed.current"): f"{speed}G"}
+            annotations = {("annotations", f"{prefix}/observed"): OBSERVED}
+            world.api.co_apply(prefix, labels | annotations)
+
+    for share in sorted(rng.random() for _ in range(rng.randrange(1, 6))):
+        world.at(share * seconds, partial(label, rng.randrange(100)))
+        world.at(share * seconds + rng.choice([0.1, 30.0]), partial(link_flap, world, rng))
+    world.at(seconds, partial(world.api.co_apply, prefix, {}))
+    world.at(seconds + 0.1, partial(link_flap, world, rng))
+    world.needs(AN_HOUR)
+    return seconds + 1.0
 
 
 def expected_half_changes(world: World, rng: Random) -> float:

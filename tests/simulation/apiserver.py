@@ -74,8 +74,10 @@ class ApiServer:
     denies: Callable[[Key], str | None] = lambda _key: (
         None
     )  # message of a webhook that denies a change of this field
+    protects: Callable[[Key], bool] = lambda _key: False  # an admission policy, against the agent
     on_write: Callable[[Write], None] = lambda _write: None
     requests: int = 0
+    changes: int = 0
 
     def handle(self, request: Mapping[str, Any]) -> Reply:
         """Answer a request of the agent."""
@@ -94,6 +96,7 @@ class ApiServer:
     def update(self, manager: str, changes: Mapping[Key, str | None]) -> None:
         """Set and remove fields as another manager, without server-side apply."""
         mine = self.owners.setdefault((manager, "Update"), set())
+        self.changes += 1
         for key, value in changes.items():
             if self.fields.get(key) == value:
                 continue
@@ -104,6 +107,21 @@ class ApiServer:
             else:
                 self.fields[key] = value
                 mine.add(key)
+
+    def co_apply(self, prefix: str, fields: Mapping[Key, str]) -> None:
+        """Make these all fields under a prefix, as another process of the agent's manager."""
+        mine = self.owners.setdefault((MANAGER, "Apply"), set())
+        for key in [key for key in mine if key[1].startswith(f"{prefix}/")]:
+            mine.discard(key)
+            self.fields.pop(key, None)
+        self.fields = {**self.fields, **fields}
+        mine.update(fields)
+        self.changes += 1
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion; a kubelet writes the status every five minutes."""
+        return f"{self.uid}{self.changes:06}{int(self.now() // 300):06}"
 
     def recreate(self) -> None:
         """Create the Node again, without labels or annotations."""
@@ -123,7 +141,7 @@ class ApiServer:
         ]
 
     def _apply(self, metadata: Mapping[str, Any], *, force: bool) -> Reply:
-        if refusal := self._mismatch(metadata["uid"]):
+        if refusal := self._mismatch(metadata["uid"], metadata.get("resourceVersion")):
             return refusal
         wanted = {
             (kind, key): value
@@ -139,24 +157,24 @@ class ApiServer:
         if clashes and not force:
             return _conflict(clashes)
         after = self._after(wanted)
-        words = [
-            words
-            for key in self.fields.keys() | after.keys()
-            if self.fields.get(key) != after.get(key)
-            if (words := self.denies(key))
-        ]
-        if words:
-            return status(
-                403, f'nodes "n1" is forbidden: admission webhook denied: {min(words)}', "Forbidden"
-            )
+        either = self.fields.keys() | after.keys()
+        changed = [key for key in either if self.fields.get(key) != after.get(key)]
+        if protected := sorted(name for kind, name in changed if self.protects((kind, name))):
+            text = f"bwagent changes its own labels only, not {', '.join(protected)}"
+            return status(422, text, "Invalid")
+        if refusals := [words for key in changed if (words := self.denies(key))]:
+            text = f'nodes "n1" is forbidden: admission webhook denied: {min(refusals)}'
+            return status(403, text, "Forbidden")
         self._accept(wanted, after, clashes)
         return self._node()
 
-    def _mismatch(self, uid: str) -> Reply | None:
+    def _mismatch(self, uid: str, version: str | None) -> Reply | None:
         if not self.exists:
             return status(
                 409, f'on nodes "n1": uid mismatch: {uid}, no existing object was found', "Conflict"
             )
+        if version not in (None, self.version):
+            return status(409, 'on nodes "n1": the object has been modified', "Conflict")
         if uid != f"u-{self.uid}":
             causes = [
                 {
@@ -184,12 +202,14 @@ class ApiServer:
                 keys.difference_update(clashes)
         self.owners[MANAGER, "Apply"] = set(wanted)
         self.fields = after
+        self.changes += 1
         self.on_write(write)
 
     def _node(self) -> Reply:
         metadata: dict[str, Any] = {
             "name": "n1",
             "uid": f"u-{self.uid}",
+            "resourceVersion": self.version,
             "labels": {},
             "annotations": {},
         }

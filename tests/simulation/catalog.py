@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation import api_faults, hardware, process, sensors, switches
+from tests.simulation import api_faults, hardware, no_backend, process, sensors, switches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,8 @@ FAULTS: dict[Fault, int] = {
     sensors.attribute_is_garbage: 6,
     sensors.device_fails: 3,
     sensors.device_blocks: 3,
+    no_backend.attribute_fails: 6,
+    no_backend.device_fails: 3,
     sensors.class_fails: 2,
     sensors.out_of_descriptors: 2,
     sensors.out_of_memory: 2,
@@ -68,6 +70,7 @@ FAULTS: dict[Fault, int] = {
     api_faults.others_hold_accelerator: 2,
     api_faults.expected_half_changes: 2,
     api_faults.node_recreated: 2,
+    api_faults.second_agent: 2,
 }
 
 

@@ -60,16 +60,19 @@ class Truth:
             hca for hca in self._node.hcas if hca.where != GONE and hca.pci not in self._unknown
         ]
         gone = _gone(sure=not self._node.unseen)
+        never = {f"neighbor {hca.name}": ABSENT for hca in self._node.dropped}
         found = {f"neighbor {name}": gone for name in self._node.names} | {
             f"neighbor {name}": outcome for name, outcome in neighbors.items()
         }
         found |= {
-            "flavor": self._flavor(present),
-            "speed": self._speed(present),
+            "flavor": self._veiled(self._flavor(present)),
+            "speed": self._veiled(self._speed(present)),
             "accelerator": self._accelerator(),
+            **never,
         }
         if front := self._node.front:
             seen_all = not self._hidden(present) and not any(hca.murky for hca in present)
+            seen_all &= not self._node.clouded
             self._promoted = not present or (self._promoted and not seen_all)
             found[f"neighbor {front.name}"] = (
                 self._front(front, now) if self._promoted else _gone(sure=seen_all)
@@ -77,9 +80,15 @@ class Truth:
         if self._node.infiniband:
             shown = sorted(present, key=lambda hca: natural(hca.name))
             outcomes = [neighbors[hca.name] for hca in shown]
-            found["leaves"] = joined(outcomes, 0, distinct=True)
-            found["ports"] = joined(outcomes, 1, distinct=False)
+            found["leaves"] = self._veiled(joined(outcomes, 0, distinct=True))
+            found["ports"] = self._veiled(joined(outcomes, 1, distinct=False))
         return found
+
+    def _veiled(self, outcome: Outcome) -> Outcome:
+        """A device that cannot be looked into may belong to the backend, for all that is known:
+        what was published may stay. When it does not, it is what it is without that device.
+        """
+        return outcome.murky(outcome.now) if self._node.clouded else outcome
 
     def next_change(self, now: float) -> float:
         """Return the time at which an outcome next changes without an event."""
@@ -106,8 +115,9 @@ class Truth:
             if hca.netdev and (self._node.unseen or hca.sick or hca.murky or hca.where != HERE):
                 self._hearing.forget(hca.netdev)
         others = any(hca.where != GONE and hca.pci not in self._unknown for hca in self._node.hcas)
-        if self._node.front and self._node.front.netdev and others:
-            self._hearing.forget(self._node.front.netdev)
+        front = self._node.front
+        if front and front.netdev and (others or self._node.clouded):
+            self._hearing.forget(front.netdev)
 
     def _note_link(self, hca: Hca, now: float) -> None:
         if hca.sick or self._node.unseen:
@@ -175,6 +185,8 @@ class Truth:
     def _front(self, front: Hca, now: float) -> Outcome:
         """Return the outcome of the front-end NIC while it is the only RDMA device."""
         outcome = self._neighbor(front, now)
+        if self._node.clouded:  # what else there is may be the backend
+            return outcome.murky()
         hidden = any(
             hca.where != GONE for hca in self._node.hcas
         )  # devices that are back but unreadable keep the state unchanged
@@ -212,11 +224,8 @@ class Truth:
     def _flavor(self, hcas: list[Hca]) -> Outcome:
         front = frozenset({"roce"}) if self._node.front else NOTHING
         if not hcas:
-            return (
-                Outcome(front or NONE, held=bool(self._node.busless))
-                if not self._node.unseen
-                else FAILED
-            )
+            found = front | NONE if self._node.clouded else front or NONE
+            return FAILED if self._node.unseen else Outcome(found, held=bool(self._node.busless))
         word = "infiniband" if self._node.infiniband else "roce"
         hidden = self._hidden(hcas)
         if self._node.unseen:
@@ -241,6 +250,8 @@ class Truth:
         totals: Values = frozenset(gigabits(total - some) for some in less)
         if not hcas and self._node.front:
             totals |= {gigabits(self._node.front.counted)}
+            if self._node.clouded:
+                totals |= {gigabits(0)}
             return Outcome(totals, held=bool(self._node.busless), later=totals)
         if self._node.busless and any(hca.where == GONE for hca in self._node.hcas):
             return seen(gigabits(total)).murky(totals)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
 
-    from tests.simulation.node import Gpus, Node, Peer
+    from tests.simulation.node import Gpus, Hca, Node, Peer
 
 BRIDGE = 4
 
@@ -62,12 +62,13 @@ def hostile(rng: Random, number: int) -> Stranger:
 
 
 def smp(node: Node, addresses: Iterable[tuple[str, int]]) -> dict[str, Any]:
-    """The SMP helper's answer."""
-    by_name = {hca.name: hca for hca in node.hcas}
+    """The SMP helper's answer; a multi-plane HCA sends by its SMI sub-device only."""
+    parents = {hca.parent.name for hca in node.dropped if hca.parent}
+    by_name = {hca.name: hca.parent or hca for hca in node.all() if hca.name not in parents}
     return {"ports": [_asked(by_name.get(device), device, port) for device, port in addresses]}
 
 
-def _asked(hca: Any, device: str, port: int) -> dict[str, Any]:
+def _asked(hca: Hca | None, device: str, port: int) -> dict[str, Any]:
     told = {"device": device, "port": port, "exchanges": [], "error": None, "text": None}
     if hca is None or not hca.shown or not hca.up or hca.silent:
         return told | {"error": "no-answer"}

@@ -99,6 +99,7 @@ class Judge:
             return
         status = None if told.get("error") else told.get("status")
         self._attempt.statuses.append(status)
+        self._attempt.is_foreign = "its own labels only" in str(told.get("message"))
         if request["operation"] == "apply":
             self.rate.apply(now, self._attempt)
         elif status == 200 and not self._seeded:
@@ -122,6 +123,8 @@ class Judge:
         if attempt is None:
             return
         self.counts["attempts"] += 1
+        if attempt.is_foreign:
+            self.fault(now, "an attempt ended with a change of labels of another agent")
         refused = bool(self.denying and attempt.statuses) and attempt.statuses[-1] == 403
         self._went_well = refused or not attempt.failed
         if not self._went_well:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 HERE, UNBOUND, GONE, LENT = "here", "unbound", "gone", "lent"
+# Devices that are no host data ports, and so never backend ports.
+SWITCH_MANAGEMENT, VIRTUAL, SUB_DEVICE = "SW_MNG", "virtual function", "SMI sub-device"
 ZERO = "0" * 32
 
 
@@ -34,6 +36,8 @@ class Hca:
     netdev: str | None
     peer: Peer
     backend: bool = True
+    drop: str | None = None  # why it is no host data port, if it is none
+    parent: Hca | None = None  # the HCA whose PCI function and port an SMI sub-device has
     state: str = "ACTIVE"
     where: str = HERE
     downs: int = 0  # reasons why its link is down
@@ -44,12 +48,12 @@ class Hca:
 
     @property
     def up(self) -> bool:
-        return self.downs == 0
+        return self.parent.up if self.parent else self.downs == 0
 
     @property
     def shown(self) -> bool:
         """True if the class lists the device."""
-        return self.where in (HERE, LENT)
+        return (self.parent or self).where in (HERE, LENT)
 
     @property
     def counted(self) -> int:
@@ -90,6 +94,7 @@ class Node:
     classless: int = 0  # faults that hide the RDMA class
     smp_trouble: int = 0  # faults that prevent SMP queries
     front: Hca | None = None  # the NIC with the default route, which is no backend
+    dropped: list[Hca] = field(default_factory=list)  # devices that are no host data ports
     names: set[str] = field(default_factory=set)  # all names that interfaces ever had
 
     def __post_init__(self) -> None:
@@ -104,6 +109,19 @@ class Node:
         """True if no RDMA device can be read."""
         return bool(self.blind or self.classless)
 
+    @property
+    def others(self) -> list[Hca]:
+        """Return the devices that are no backend: the front end, and those that are dropped."""
+        return [*([self.front] if self.front else []), *self.dropped]
+
+    @property
+    def clouded(self) -> bool:
+        """True if a device that is no backend cannot be read, so that it may be one."""
+        return any(hca.sick or hca.murky for hca in self.others)
+
+    def sub_device(self, parent: Hca) -> Hca | None:
+        return next((hca for hca in self.dropped if hca.parent is parent), None)
+
     def all(self) -> list[Hca]:
-        """Return all devices, the front-end NIC included."""
-        return [*self.hcas, *([self.front] if self.front else [])]
+        """Return all devices, the front end and those that are dropped included."""
+        return [*self.hcas, *self.others]

@@ -28,6 +28,7 @@ class Attempt:
     start: float
     statuses: list[int | None] = field(default_factory=list)
     applies: int = 0
+    is_foreign: bool = False  # the last answer is the policy's refusal of foreign labels
 
     @property
     def failed(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.catalog import draw
 from tests.simulation.hardware import new_peer, peer_of
-from tests.simulation.node import Gpus, Hca, Node
+from tests.simulation.node import SUB_DEVICE, SWITCH_MANAGEMENT, VIRTUAL, Gpus, Hca, Node
 from tests.simulation.switches import speaks
 from tests.simulation.world import World
 
@@ -73,10 +73,37 @@ def _hca(rng: random.Random, number: int, gbps: int, *, infiniband: bool) -> Hca
     return hca
 
 
+def no_data_ports(node: Node, rng: random.Random) -> list[Hca]:
+    """Devices that are no host data ports and look as if they were: up, and in the class.
+
+    HGX boards show the functions that manage their NVSwitches in pairs, with one board_id.
+    """
+    dropped: list[Hca] = []
+    gbps = node.hcas[0].gbps if node.hcas else 400
+    if rng.random() < 0.4:
+        for number in range(2):
+            hca = _hca(rng, 48 + number, gbps, infiniband=True)
+            dropped.append(
+                replace(hca, name=f"mlx5_sw{number}", backend=False, drop=SWITCH_MANAGEMENT)
+            )
+    for parent in node.hcas:
+        own = replace(parent, backend=False, peer=new_peer(rng))
+        if rng.random() < 0.2:
+            name, pci = f"{parent.name}v0", f"{parent.pci[:-1]}1"
+            netdev = parent.netdev and f"{parent.netdev}v0"
+            dropped.append(replace(own, name=name, pci=pci, netdev=netdev, drop=VIRTUAL))
+        if parent.infiniband and rng.random() < 0.2:
+            name = f"smi{parent.name.removeprefix('ibp')}"
+            dropped.append(replace(own, name=name, drop=SUB_DEVICE, parent=parent))
+    return dropped
+
+
 def run(seed: int, variant: Variant | None = None, faults: Sequence[Fault] = ()) -> Report:
     """Run a scenario; `faults` replace those that the seed draws."""
     rng = random.Random(seed)  # noqa: S311 - a simulation
-    world = World(machine(rng), seed, variant)
+    node = machine(rng)
+    node.dropped = no_data_ports(node, random.Random(f"{seed} dropped"))  # noqa: S311
+    world = World(node, seed, variant)
     span = rng.choice([300.0, 900.0, 3600.0])
     count = rng.randrange(1, 9)
     return play(world, seed, rng, faults or [draw(rng) for _ in range(count)], span)

@@ -30,6 +30,7 @@ DEVICE = (
     "fw_ver",
     "device/vpd",
     "device/driver",
+    "device/physfn",
     "device/numa_node",
     "device/net",
     "device",

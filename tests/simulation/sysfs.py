@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.simulation.node import GONE, HERE, UNBOUND
+from tests.simulation.node import GONE, HERE, SWITCH_MANAGEMENT, UNBOUND, VIRTUAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +37,11 @@ def tree(node: Node) -> dict[str, Entry]:
     netdevs = ["lo"]
     functions = []
     for hca in node.all():
-        if hca.where != GONE:
+        if hca.where != GONE and not hca.parent:
             functions.append(hca.pci)
-            found |= _function(hca)
+            found |= _function(hca, node.sub_device(hca))
         if hca.shown:
-            found |= _device(hca)
+            found |= _device(hca, node.sub_device(hca))
         if hca.netdev and hca.where == HERE:
             netdevs.append(hca.netdev)
             found |= _netdev(hca)
@@ -62,7 +62,7 @@ def _routes(node: Node) -> bytes:
     return b"Iface\tDestination\n" + (line % netdev.encode() if netdev else b"")
 
 
-def _function(hca: Hca) -> dict[str, Entry]:
+def _function(hca: Hca, sub_device: Hca | None) -> dict[str, Entry]:
     path = f"{BUS}/{hca.pci}"
     found: dict[str, Entry] = {
         path: f"../../../devices/pci0000:00/{hca.pci}",
@@ -71,15 +71,22 @@ def _function(hca: Hca) -> dict[str, Entry]:
     }
     if hca.where != UNBOUND:
         found[f"{path}/driver"] = "../../../bus/pci/drivers/mlx5_core"
-        found[f"{path}/infiniband"] = (hca.name,)
+        found[f"{path}/infiniband"] = (hca.name, *([sub_device.name] if sub_device else []))
     return found
 
 
-def _device(hca: Hca) -> dict[str, Entry]:
+def _device(hca: Hca, sub_device: Hca | None) -> dict[str, Entry]:
     base, port = f"{CLASS}/{hca.name}", f"{CLASS}/{hca.name}/ports/1"
     number = int(hca.pci[5:7], 16)
     guid = b"a088:c203:00ab:%04x\n" % number
-    state = hca.state if hca.up else "DOWN"
+    state = (hca.parent or hca).state if hca.up else "DOWN"
+    kind: dict[str, Entry] = {}
+    if hca.drop == VIRTUAL:
+        kind[f"{base}/device/physfn"] = f"../{hca.pci[:-1]}0"
+    else:  # a virtual function of an upstream kernel, which does not know has_smi
+        has_smi = hca.infiniband and not sub_device
+        kind[f"{port}/has_smi"] = b"1\n" if has_smi else b"0\n"
+    mark = b" SW_MNG" if hca.drop == SWITCH_MANAGEMENT else b""
     numbers = {"DOWN": 1, "INIT": 2, "ACTIVE": 4}
     net: dict[str, Entry] = {}
     if hca.netdev and hca.where == HERE:
@@ -91,23 +98,26 @@ def _device(hca: Hca) -> dict[str, Entry]:
         base: f"../../devices/pci0000:00/{hca.pci}/infiniband/{hca.name}",
         f"{base}/device": f"../../../{hca.pci}",
         f"{base}/device/driver": "../../../../bus/pci/drivers/mlx5_core",
+        f"{base}/device/infiniband": tuple(
+            one.name for one in (hca.parent, hca, sub_device) if one is not None
+        ),
         f"{base}/device/numa_node": b"1\n",
-        f"{base}/device/vpd": b"\x82\x0a\x00ConnectX-7\x90",
+        f"{base}/device/vpd": b"\x82\x0a\x00ConnectX-7%s\x90" % mark,
         f"{base}/ports": ("1",),
         f"{port}/link_layer": b"InfiniBand\n" if hca.infiniband else b"Ethernet\n",
         f"{port}/state": f"{numbers[state]}: {state}\n".encode(),
         f"{port}/phys_state": b"5: LinkUp\n" if hca.up else b"3: Disabled\n",
         f"{port}/rate": b"%d Gb/sec (4X NDR)\n" % hca.gbps,
-        f"{port}/has_smi": b"1\n" if hca.infiniband else b"0\n",
         f"{port}/gids/0": b"fe80:0000:0000:0000:" + guid,
         f"{port}/counters/link_downed": b"3\n",
         f"{base}/node_type": b"1: CA\n",
         f"{base}/node_guid": guid,
         f"{base}/sys_image_guid": guid,
-        f"{base}/hca_type": b"MT4129\n" if hca.backend else b"MT4125\n",
-        f"{base}/board_id": b"MT_0000000838\n",
+        f"{base}/hca_type": b"MT4125\n" if hca.drop is None and not hca.backend else b"MT4129\n",
+        f"{base}/board_id": b"NVD0000000054\n" if mark else b"MT_0000000838\n",
         f"{base}/fw_ver": b"28.39.1002\n",
         **net,
+        **kind,
     }
 
 
@@ -116,7 +126,7 @@ def _netdev(hca: Hca) -> dict[str, Entry]:
     found: dict[str, Entry] = {
         path: ("operstate", "speed", "address"),
         f"{path}/operstate": b"up\n" if hca.up else b"down\n",
-        f"{path}/address": b"02:00:00:00:00:%02x\n" % int(hca.pci[5:7], 16),
+        f"{path}/address": b"02:00:00:00:%02x:%02x\n" % (int(hca.pci[-1]), int(hca.pci[5:7], 16)),
     }
     return found | ({f"{path}/speed": b"%d\n" % (hca.gbps * 1000)} if hca.up else {})
 

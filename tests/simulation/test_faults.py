@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import catalog
+from tests.simulation import catalog, no_backend
 from tests.simulation.scenario import run
 
 SHORT, CHUNK = 60, 10
@@ -50,6 +50,14 @@ def test_each_fault_alone(fault: catalog.Fault) -> None:
     """Each fault of the catalog runs on one machine, so that none depends on chance."""
     report = run(7, faults=[fault])
     assert not report.violations, report.told()
+
+
+@pytest.mark.parametrize("fault", [no_backend.attribute_fails, no_backend.device_fails])
+def test_what_is_no_backend_port_does_not_become_one(fault: catalog.Fault) -> None:
+    """Any of its facts may be unreadable, before or after the agent has read them."""
+    reports = [run(seed, faults=[fault] * 3) for seed in range(3 * CHUNK)]
+    failed = [report.told() for report in reports if report.violations]
+    assert not failed, "\n\n".join(failed)
 
 
 def test_a_seed_is_a_whole_story() -> None:

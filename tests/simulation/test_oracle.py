@@ -87,6 +87,10 @@ def _healthy(answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _without_marks(path: str, data: bytes) -> bytes:
+    return data.replace(b"SW_MNG", b"") if path.endswith("/vpd") else data
+
+
 MUTANTS = {
     "a hold of zero": Mutant(
         Variant(hold=0.0), (hardware.driver_reloads, sensors.device_fails), "lost, written"
@@ -122,6 +126,9 @@ MUTANTS = {
     ),
     "what is down counts": Mutant(Variant(read=_up), (hardware.link_flap,) * 2, "speed wrong"),
     "rates are misread": Mutant(Variant(read=_short_sighted), (hardware.link_flap,), "speed wrong"),
+    "NVSwitch management counts": Mutant(
+        Variant(read=_without_marks), (hardware.link_flap,), "speed wrong"
+    ),
     "sick GPUs count": Mutant(
         Variant(gpus=_healthy), (hardware.fabric_state,) * 3, "accelerator wrong"
     ),

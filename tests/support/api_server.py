@@ -12,6 +12,7 @@ from tests.support.nodes import KEYS, desired, node
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from agent.kube.managed_fields import Node
     from agent.kube.transport import Kube, Request
 
 
@@ -28,6 +29,8 @@ class Server:
 
     def __call__(self, request: Request) -> Answer:
         self.requests.append(request)
+        if request["operation"] == "get":
+            return Answer(200, node=self.node())
         if self.first:
             return self.first.pop(0)
         asked = labels_in(request) | annotations_in(request)
@@ -44,6 +47,11 @@ class Server:
         }
         self.ours = asked
         return Answer(200, node=node(self.labels()))
+
+    def node(self) -> Node:
+        """Return the Node with the managers of its fields."""
+        theirs = {key: value for key, value in self.others.items() if key != KEYS.annotation}
+        return node(self.labels(), {"kubectl-edit": theirs}, self.ours.get(KEYS.annotation))
 
     def labels(self) -> dict[str, str]:
         """Return the labels of manager `bwagent`."""

@@ -83,6 +83,18 @@ def hca(
     }
 
 
+def card(name: str, bdf: str, layer: str = "InfiniBand", board: str = "MT_0000000838") -> Entries:
+    """An HCA of this board that shares no GUID with another."""
+    device = f"{HOME}/{bdf}/infiniband/{name}"
+    guid = f"a088:c203:00ab:00{bdf[5:7]}\n".encode()
+    return hca(name, bdf, layer) | {
+        f"{device}/node_guid": guid,
+        f"{device}/sys_image_guid": guid,
+        f"{device}/ports/1/gids/0": b"fe80:0000:0000:0000:" + guid,
+        f"{device}/board_id": f"{board}\n".encode(),
+    }
+
+
 def routes(*netdevs: str) -> Entries:
     """The IPv4 routing table with a default route through each of these."""
     lines = [

@@ -276,17 +276,17 @@ STRANGE = (
     _case(
         "binary-local-ids",
         identity(b"\x07\x00\x00\x00\x05", b"\x07\x01\xfe\x02") + END,
-        chassis_id=r"\x00\x00\x00\x05",
+        chassis_id="0x00000005",
         chassis_subtype=7,
-        port_id=r"\x01\xfe\x02",
+        port_id="0x01fe02",
         port_id_subtype=7,
     ),
     _case(
         "zero-ids",
         identity(b"\x07\x00\x00", b"\x07\x00") + END,
-        chassis_id=r"\x00\x00",
+        chassis_id="0x0000",
         chassis_subtype=7,
-        port_id=r"\x00",
+        port_id="0x00",
         port_id_subtype=7,
     ),
     _case(
@@ -299,7 +299,7 @@ STRANGE = (
     _case(
         "odd-network-addresses",
         identity(b"\x05\x01\xc0\x00\x02", b"\x04\x06" + MAC) + END,
-        chassis_id=r"\x01\xc0\x00\x02",
+        chassis_id="0x01c00002",
         chassis_subtype=5,
         port_id="00:1c:73:aa:bb:cc",
         port_id_subtype=4,

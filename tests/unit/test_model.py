@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agent.model import AcceleratorReason, HoldReason, NeighborReason, Reason
+from agent.model import AcceleratorReason, HoldReason, NeighborReason, Reason, natural
 
 REASONS: list[Reason] = [*NeighborReason, *AcceleratorReason, *HoldReason]
 
@@ -29,3 +29,15 @@ def test_which_reasons_hold() -> None:
         *("not-found", "unsupported", "unhealthy", "inconsistent"),
     }
     assert all(reason.holds for reason in HoldReason)
+
+
+def test_names_are_sorted_by_their_numbers() -> None:
+    """As people count, with any number of digits; int() refuses more than 4,300."""
+    huge, larger = "mlx5_" + "7" * 5000, "mlx5_8" + "0" * 5000
+    ordered = ["a", "mlx5_0", "mlx5_9", "mlx5_9a", "mlx5_10", huge, larger, "mlx5_bond_0"]
+    assert sorted([larger, *ordered[:5], "mlx10_1", "mlx5_bond_0", huge], key=natural) == [
+        *ordered,
+        "mlx10_1",
+    ]
+    assert natural("leaf-007") == natural("leaf-7")
+    assert sorted(["leaf-\u0663", "leaf-2"], key=natural) == ["leaf-2", "leaf-\u0663"]

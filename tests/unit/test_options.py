@@ -46,6 +46,25 @@ def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
         pass
 
 
+@pytest.mark.parametrize("command", ["RUN_", ""])
+def test_former_prefixes(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """They come from the flag, from the command's variable, or from that of all commands."""
+
+    def former(*words: str) -> tuple[str, ...]:
+        with run.make_context("run", list(words), auto_envvar_prefix="BWAGENT_RUN") as context:
+            return tuple(context.params["former_label_prefixes"])
+
+    assert former() == ()
+    monkeypatch.setenv("BWAGENT_FORMER_LABEL_PREFIXES", "")
+    assert former() == ()
+    monkeypatch.setenv("BWAGENT_FORMER_LABEL_PREFIXES", "other.example")
+    monkeypatch.setenv(f"BWAGENT_{command}FORMER_LABEL_PREFIXES", " a.example  b.example\n")
+    assert former() == ("a.example", "b.example")
+    assert former("--former-label-prefix", "c", "--former-label-prefix", "d") == ("c", "d")
+    with pytest.raises(click.UsageError, match=r"B\.example"):
+        former("--former-label-prefix", "B.example")
+
+
 def test_errors_follow_the_order_of_the_command_line() -> None:
     """Errors are reported in the order of the arguments."""
     with pytest.raises(click.UsageError) as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -48,6 +50,20 @@ def pod(overlay: str) -> Object:
         **template,
         "metadata": {**template["metadata"], "name": "bwagent"},
     }
+
+
+def own_overlay(folder: Path, overlay: str, *settings: str) -> Path:
+    """Write an overlay of one's own, as manifests/README.md shows it: one with other settings."""
+    of_project = os.path.relpath(MANIFESTS, folder.resolve())
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{of_project}/overlays/{overlay}"],
+        "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": settings}],
+        "transformers": [f"{of_project}/settings-in-policy"],
+    }
+    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
+    return folder
 
 
 def settings(overlay: str) -> dict[str, str]:

@@ -93,6 +93,7 @@ class Agent:
         environment: Mapping[str, str] | None = None,
         fetch: Callable[[str], str] | None = None,
         address: str = "127.0.0.1",
+        token: str | None = None,
     ) -> None:
         self.cluster, self.folder, self.node = cluster, folder, node
         self.sys = lay(entries, folder)
@@ -100,7 +101,7 @@ class Agent:
         served = f"{address}:{free_ports(1)[0]}"
         self._fetch, self._url = fetch or get, f"http://{served}/metrics"
         own = ["--node-name", node, "--sysfs-root", str(self.sys), "--metrics-address", served]
-        access = ["--kubeconfig", str(cluster.kubeconfig())]
+        access = ["--kubeconfig", str(cluster.kubeconfig(token))]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*under, sys.executable, "-m", "agent.cli", "run", *own, *QUICK, *flags, *access],
@@ -180,6 +181,11 @@ class Agent:
     def says(self, text: str, limit: float = LIMIT) -> None:
         """Wait for this text in the log."""
         self.until(lambda: text in self.log.read_text(), limit)
+
+    def requests(self) -> float:
+        """Return the number of requests to the API server so far."""
+        series = self.metrics().series("bwagent_api_requests_total")
+        return sum(count for _, count in series)
 
     def look(self) -> None:
         """Cause an observation."""

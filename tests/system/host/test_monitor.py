@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 RTNL_WAIT = 1.0  # seconds, less than a wait for the held lock takes
 QUIET = 0.3  # seconds without an event after which none is on its way
 ETH0 = Event("link", "eth0")
+NO_TEXT = os.fsdecode(b"\xff\xfe0")  # a netdev name that is not UTF-8
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -112,6 +113,22 @@ def test_changes_of_a_netdev_are_events(
             node.ip(*step.split())
             assert awaited(node, monitors, ETH0) == {ETH0}, step
             settle(node, monitors)
+
+
+@pytest.mark.parametrize(
+    ("build", "event"), [(LinkMonitor, ETH0), (UeventMonitor, Event("resync", "uevents"))]
+)
+def test_a_name_that_is_no_text_is_an_event(
+    node: Namespace, build: Callable[[set[str]], Monitor], event: Event
+) -> None:
+    """Any bytes but a few are a netdev name; later events arrive."""
+    with monitoring(node, "eth0", one=build) as monitors:
+        for step in (f"link set eth0 name {NO_TEXT}", f"link set {NO_TEXT} name eth0"):
+            node.ip(*step.split())
+            assert awaited(node, monitors, event) == {event}, step
+            settle(node, monitors)
+        node.ip("link", "set", "eth0", "name", "eth7")
+        assert awaited(node, monitors, ETH0) == {ETH0}
 
 
 @pytest.mark.parametrize("build", [LinkMonitor, UeventMonitor])

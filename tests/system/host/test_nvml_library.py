@@ -60,12 +60,22 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 
 @pytest.fixture
-def ask(libraries: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Write the plan of the stand-in."""
+
+    def write(text: str) -> None:
+        (tmp_path / "plan").write_text(text, "latin-1")
+        monkeypatch.setenv("STAND_IN_NVML", str(tmp_path / "plan"))
+
+    return write
+
+
+@pytest.fixture
+def ask(libraries: Callable[..., str], play: Callable[[str], None]) -> Ask:
     """Query the GPUs of a plan through a helper process."""
 
-    def ask(plan: str, *without: str, deadline_s: float = 10) -> dict[str, Any]:
-        (tmp_path / "plan").write_text(plan, "latin-1")
-        monkeypatch.setenv("STAND_IN_NVML", str(tmp_path / "plan"))
+    def ask(text: str, *without: str, deadline_s: float = 10) -> dict[str, Any]:
+        play(text)
         return child.call("nvml", {"library": libraries(*without)}, deadline_s)
 
     return ask
@@ -241,11 +251,10 @@ def test_padding_says_nothing(ask: Ask) -> None:
     "plan",
     [
         gpu(0, state=77),
-        gpu(0, clique=0xFFFFFFFF),
         tray("claim 2000024", gpus=1),
         tray("claim 99", gpus=1),
     ],
-    ids=["state", "clique", "another version", "no version"],
+    ids=["state", "another version", "no version"],
 )
 def test_nonsense_is_malformed(ask: Ask, plan: str) -> None:
     """A library that contradicts itself or nvml.h gets no further than the decoder."""
@@ -280,6 +289,71 @@ def test_a_crash_is_named(ask: Ask, call: str) -> None:
     """A fault in the library ends the child, in the middle of init or later."""
     with pytest.raises(Unavailable, match="helper nvml: killed by SIGABRT"):
         ask(tray(f"crash {call} -1"))
+
+
+@pytest.fixture
+def bare_node(tmp_path: Path) -> Path:
+    """Make the sysfs of a node without a GPU on its PCI bus."""
+    sys_root = tmp_path / "sys"
+    for folder in ("bus/pci/devices", "class/net/lo"):
+        (sys_root / folder).mkdir(parents=True)
+    console = sys_root / "bus/pci/devices/0000:01:00.0"
+    console.mkdir()
+    (console / "class").write_text("0x030000\n")
+    (console / "vendor").write_text("0x1a03\n")
+    return sys_root
+
+
+def command(sys_root: Path, *arguments: str) -> str:
+    """Run bwagent over that sysfs; return its output."""
+    root = ("--sysfs-root", str(sys_root), "--no-wait", "--source", "nvml")
+    line = [sys.executable, "-m", "agent.cli", *arguments, *root]
+    return subprocess.run(line, capture_output=True, check=True, cwd=ROOT, text=True).stdout
+
+
+def accelerator_of(document: str) -> tuple[str | None, str | None]:
+    found = json.loads(document)["accelerator"]
+    return found["value"], found["reason"]
+
+
+def test_a_named_library_is_asked_without_a_gpu_on_the_bus(
+    libraries: Callable[..., str], play: Callable[[str], None], bare_node: Path, tmp_path: Path
+) -> None:
+    """GPUs that are no PCI functions count; the snapshot of such a node is replayed alike."""
+    play(tray(gpu(4, cluster=ZERO, clique=0).rstrip()))
+    flag = ("--nvml-library", libraries())
+    found = command(bare_node, "probe", "--dry-run", "-o", "json", *flag)
+    assert accelerator_of(found) == (f"{CLUSTER_TEXT}.32766", None)
+    document = json.loads(found)
+    assert [one["cluster_uuid"] for one in document["accelerator"]["gpus"]].count(CLUSTER_TEXT) == 4
+    assert len(document["accelerator"]["gpus"]) == 5
+    hint = "cluster UUID of zeros: not in the fabric of the other GPUs, and left out"
+    assert [one["text"] for one in document["problems"] if one["subject"] == "0004:01:00.0"] == [
+        hint
+    ]
+    command(bare_node, "capture", str(tmp_path / "snapshot"), *flag)
+    replay = ["probe", "--replay", str(tmp_path / "snapshot"), "-o", "json"]
+    line = [sys.executable, "-m", "agent.cli", *replay]
+    done = subprocess.run(line, capture_output=True, check=True, cwd=ROOT, text=True)
+    assert accelerator_of(done.stdout) == (f"{CLUSTER_TEXT}.32766", None)
+
+
+@pytest.mark.parametrize("kind", ["no library", "no GPU", "no driver", "another library"])
+def test_a_named_library_without_gpus_leaves_not_found(
+    libraries: Callable[..., str],
+    play: Callable[[str], None],
+    bare_node: Path,
+    kind: str,
+) -> None:
+    """A flag that a whole fleet has makes no problem of a node without GPUs."""
+    play("fail init -1 9\n" if kind == "no driver" else "")
+    library = {"no library": "/nowhere/libnvidia-ml.so.1", "another library": _ctypes.__file__}
+    flag = ("--nvml-library", library.get(kind) or libraries())
+    found = command(bare_node, "probe", "--dry-run", "-o", "json", *flag)
+    assert accelerator_of(found) == (None, "not-found")
+    assert [one for one in json.loads(found)["problems"] if one["source"] == "nvml"] == []
+    no_flag = command(bare_node, "probe", "--dry-run", "-o", "json")
+    assert accelerator_of(no_flag) == (None, "not-found")
 
 
 def no_library(path: Path, kind: str) -> None:

@@ -5,6 +5,7 @@ decoder.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.errors import Malformed, Unavailable
-from agent.lldp.frame import decode
+from agent.lldp import pcap
+from agent.lldp.frame import Frame, decode
 from agent.lldp.packet_socket import MAX_FRAMES, Listener
+from agent.lldp.snapshot import load
+from agent.snapshot.files import SnapshotFiles
+from agent.snapshot.tree import MemoryStore
 from tests.support.lldp_frames import END, MAC, ethernet, identity, tlv
 from tests.support.real_parts import require
 from tests.support.switch import (
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 NAMED = identity(b"\x04" + MAC, b"\x05swp1") + tlv(5, b"leaf-1") + END
 CHASSIS_TYPES = {"mac": 4, "ip": 5, "ifname": 6, "local": 7}
 PORT_TYPES = {"mac": 3, "ip": 4, "ifname": 5, "local": 7}
+NO_TEXT = os.fsdecode(b"\xff\xfe0")  # a netdev name that is not UTF-8
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -257,6 +263,21 @@ def test_a_renamed_netdev_is_received_under_its_new_name(
     assert [frame.netdev for frame in listener.receive(PATIENCE)] == ["rail0"]
 
 
+def test_a_netdev_whose_name_is_no_text_is_gone(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """Nothing is received on it, and nothing breaks; under its old name it is received again."""
+    node.call(listener.watch, ["eth0"])
+    node.ip("link", "set", "eth0", "name", NO_TEXT)
+    peer.send("wire0", *[ethernet(NAMED)] * 3)
+    assert frames(listener) == []
+    assert node.call(listener.watch, ["eth0"]) == {"eth0": "ENODEV: No such device"}
+    node.ip("link", "set", NO_TEXT, "name", "eth0")
+    assert node.call(listener.watch, ["eth0"]) == {}
+    peer.send("wire0", ethernet(NAMED))
+    assert frames(listener, 1) == [ethernet(NAMED)]
+
+
 @pytest.mark.parametrize("looked", [True, False])
 def test_a_netdev_lent_to_another_namespace_is_received_when_it_is_back(
     node: Namespace, peer: Namespace, listener: Listener, *, looked: bool
@@ -389,6 +410,22 @@ def test_jumbo_frames_are_dropped(
     peer.send("wire0", ethernet(NAMED).ljust(9000, b"\0"))
     assert [len(frame) for frame in frames(all_ethertypes, 2)] == [1518, 1522]
     assert all_ethertypes.dropped == {"oversize": 3, "destination": 0, "own": 0}
+
+
+def test_a_replay_has_the_frames_that_were_received(
+    node: Namespace, peer: Namespace, listener: Listener
+) -> None:
+    """Of all that a capture on the wire has."""
+    for namespace, netdev in ((peer, "wire0"), (node, "eth0")):
+        namespace.ip("link", "set", netdev, "mtu", "9000")
+    destinations = ("0180c200000e", "ffffffffffff", "0180c2000003", "02000000cafe", "0180c2000000")
+    sent = [ethernet(NAMED, destination=destination) for destination in destinations]
+    sent += [ethernet(NAMED).ljust(length, b"\0") for length in (1518, 1519, 9000)]
+    node.call(listener.watch, ["eth0"])
+    peer.send("wire0", *sent)
+    captured = pcap.write([Frame("eth0", when, data) for when, data in enumerate(sent)])
+    replayed = load(SnapshotFiles(MemoryStore({"lldp/eth0.pcap": captured})), {})
+    assert [frame.data for frame in replayed.received["eth0"]] == frames(listener, 4)
 
 
 def test_a_flood_on_one_port_leaves_the_others_their_turn(

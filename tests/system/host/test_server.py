@@ -374,7 +374,10 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "9477", "127.0.0.1", "127.0.0.1:", "host:9477", "1.2.3.4:65536", "1.2.3:-1", "[::1:1"],
+    [
+        *("", "9477", "127.0.0.1", "127.0.0.1:", "host:9477", "1.2.3.4:65536", "1.2.3:-1"),
+        *("[::1:1", "1.2.3.4:" + "9" * 5000),
+    ],
 )
 def test_malformed_addresses(text: str) -> None:
     """A host name is malformed too; the message names the value."""

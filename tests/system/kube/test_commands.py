@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.bare_node import a_node_without_rdma
+from tests.support.kube import fat_nodes, population
+from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.programs import missing
+from tests.support.real_parts import require
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from tests.support.kube.cluster import Cluster
-
+FAT = 300  # Nodes
 PREFIX = "backend.coreweave.cloud"
 
 
@@ -90,6 +97,98 @@ def test_cleanup_of_all_nodes(cluster: Cluster, probe: tuple[str, ...]) -> None:
     said = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig()).stdout
     assert ("cmd-all-1" in said, "cmd-all-2" in said, "cmd-all-3" in said) == (True, True, False)
     assert PREFIX not in str([labels(cluster, f"cmd-all-{number}") for number in (1, 2, 3)])
+
+
+def carriers(cluster: Cluster) -> list[str]:
+    """The Nodes on which the agent has fields."""
+    nodes = cluster.request("GET", "/api/v1/nodes").body["items"]
+    return [node["metadata"]["name"] for node in nodes if "bwagent" in managers(node["metadata"])]
+
+
+def managers(metadata: dict[str, Any]) -> set[str]:
+    """The field managers of an object; one without labels may have none."""
+    return {entry["manager"] for entry in metadata.get("managedFields", [])}
+
+
+def test_cleanup_of_hundreds_of_fat_nodes(cluster: Cluster) -> None:
+    """20 kB of metadata each, over few connections."""
+    names = [f"cmd-fat-{number:03}" for number in range(FAT)]
+    fat_nodes.create(cluster, names)
+    done = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
+    assert (done.returncode, done.stderr) == (0, "")
+    changed = f"{len(population.labels())} labels changed"
+    assert [name for name in names if f"Node {name}: {changed}" not in done.stdout] == []
+    assert carriers(cluster) == []
+
+
+def test_a_node_of_more_than_a_mebibyte(cluster: Cluster, probe: tuple[str, ...]) -> None:
+    """For the agent it is a sentence; cleanup removes what it owns there."""
+    cluster.node("cmd-huge")
+    bwagent(*probe, "cmd-huge", kubeconfig=cluster.kubeconfig())
+    path, labeled = "/api/v1/nodes/cmd-huge", {"metadata": {"labels": fat_nodes.huge_labels()}}
+    assert cluster.request("PATCH", path, labeled, kind=MERGE).status == 200
+    done = bwagent(*probe, "cmd-huge", kubeconfig=cluster.kubeconfig())
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "Node cmd-huge: too large: its metadata has 1," in done.stderr
+    clean = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
+    assert (clean.returncode, clean.stderr) == (0, "")
+    assert "Node cmd-huge: 1 label changed" in clean.stdout
+    assert "cmd-huge" not in carriers(cluster)
+
+
+def test_a_cleanup_that_is_cut_short_is_repeated() -> None:
+    """Interrupted, and without its API server, it says which Nodes remain; a third one ends it."""
+    require(missing())
+    with Cluster() as cluster:
+        fat_nodes.create(cluster, [f"n{number:03}" for number in range(FAT)])
+        interrupted = cut_short(cluster, lambda process: process.send_signal(signal.SIGINT))
+        left = carriers(cluster)
+        assert 0 < len(left) < FAT
+        assert interrupted[0] == 130
+        assert interrupted[1] == f"bwagent: {remaining(left, FAT)}"
+        status, said = cut_short(cluster, lambda _process: cluster.stop_server())
+        cluster.start_server()
+        eventually(lambda: cluster.request("GET", "/readyz").status == 200)
+        more = carriers(cluster)
+        assert 0 < len(more) < len(left)
+        assert status == 1
+        assert f"of {len(left)} Nodes remain: " in said
+        done = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
+        assert (done.returncode, done.stderr, carriers(cluster)) == (0, "", [])
+
+
+def remaining(names: list[str], count: int) -> str:
+    first, more = ", ".join(names[:20]), len(names) - 20
+    return f"{len(names)} of {count} Nodes remain: {first} and {more} more; repeat the command"
+
+
+def cut_short(cluster: Cluster, cut: Callable[[subprocess.Popen[str]], None]) -> tuple[int, str]:
+    """Clean all Nodes, do this after the tenth; return exit code and the line about the rest."""
+    arguments = ("cleanup", "--all", "--yes", "--kubeconfig", str(cluster.kubeconfig()))
+    command = [sys.executable, "-m", "agent.cli", *arguments]
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, text=True, stdin=nothing, stdout=pipe, stderr=pipe) as process:
+        changed = 0
+        assert process.stdout
+        for line in process.stdout:
+            changed += line.endswith("labels changed\n")
+            if changed == 10:
+                cut(process)
+                break
+        _, said = process.communicate(timeout=60)
+    [line] = [line for line in said.splitlines() if "remain: " in line]
+    return process.returncode, line
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until it holds; an API server that starts refuses connections."""
+    end = time.monotonic() + 60
+    while True:
+        with suppress(OSError):
+            if condition():
+                return
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 WRONG = {

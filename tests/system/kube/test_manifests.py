@@ -12,7 +12,7 @@ import yaml
 
 from agent import __version__
 from agent.cli import cli
-from tests.support.kube.manifests import FILES, MANIFESTS, OVERLAYS, pod, settings, the
+from tests.support.kube.manifests import FILES, MANIFESTS, OVERLAYS, own_overlay, pod, settings, the
 from tests.support.kube.programs import missing
 from tests.support.real_parts import require
 
@@ -63,8 +63,8 @@ def test_grants_have_reasons(file: Path) -> None:
 
 @every_file
 def test_settings_are_flags(file: Path) -> None:
-    """Every BWAGENT_RUN_* variable is a flag of `bwagent run`: a misspelt one would be ignored."""
-    names = {name.lower() for name in re.findall(r"BWAGENT_RUN_([A-Z_]+)", file.read_text())}
+    """Every variable is a flag of `bwagent run`: a misspelt one would be ignored."""
+    names = {name.lower() for name in re.findall(r"BWAGENT_(?:RUN_)?([A-Z_]+)", file.read_text())}
     assert names <= flags()
 
 
@@ -100,6 +100,15 @@ def test_policy_follows_the_settings(overlay: str) -> None:
     assert names["prefix"] == flag["BWAGENT_RUN_LABEL_PREFIX"]
     assert names["ibPrefix"] == flag["BWAGENT_RUN_IB_LABEL_PREFIX"]
     assert names["accelerator"] == flag["BWAGENT_RUN_ACCELERATOR_LABEL"]
+    assert names["formerPrefixes"] == flag["BWAGENT_FORMER_LABEL_PREFIXES"] == ""
+
+
+def test_former_prefixes_of_an_own_overlay(tmp_path: Path) -> None:
+    """The policy takes them from the settings."""
+    require(missing())
+    overlay = own_overlay(tmp_path, "lldp", "BWAGENT_FORMER_LABEL_PREFIXES=a.example b.example")
+    rows = the("ValidatingAdmissionPolicy", str(overlay))["spec"]["variables"]
+    assert {"name": "formerPrefixes", "expression": "'a.example b.example'"} in rows
 
 
 def test_image_is_this_version(overlay: str) -> None:

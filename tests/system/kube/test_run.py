@@ -180,10 +180,14 @@ def test_an_api_server_that_is_away_is_waited_for(
 
 
 def test_what_a_pod_has_taken_comes_back_with_it(cluster: Cluster, tmp_path: Path) -> None:
-    """A RoCE device without its netdev keeps its labels."""
+    """A RoCE device without its netdev keeps its labels.
+
+    The backend is named, since the routes are not those of the tree's netdevs.
+    """
     cluster.node("run-lent")
+    named = ("--backend-device", "mlx5_0")
     tree = hca("mlx5_0", A, "Ethernet", {1: "eth9"}) | netdev("eth9", A)
-    with Agent(cluster, tmp_path, "run-lent", tree, "--hold", "1") as agent:
+    with Agent(cluster, tmp_path, "run-lent", tree, "--hold", "1", *named) as agent:
         agent.speaks("400G")
         remove(tmp_path, f"{NET}/eth9", f"{HOME}/{A}/net")
         agent.process.send_signal(signal.SIGHUP)

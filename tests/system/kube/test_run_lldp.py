@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from tests.support.sysfs_on_disk import lay, remove
 if TYPE_CHECKING:
     from tests.support.kube.rack import Rack
 
+NO_TEXT = os.fsdecode(b"\xff\xfe0")  # a netdev name that is not UTF-8
 FRAMES, AT_ONCE, PAUSE = 3600, 60, 0.05  # of a flood
 MAY_GROW = 8 << 20  # bytes of resident memory; a flood of these cost one MiB
 
@@ -49,6 +51,29 @@ def test_a_netdev_that_is_made_anew(rack: Rack) -> None:
     lay(roce(REBUILT), rack.agent.folder)
     rack.until(REBUILT, "leaf1", "swp99")
     assert rack.missing(REBUILT) == []
+
+
+def test_a_switch_whose_name_is_no_label(rack: Rack) -> None:
+    """Its chassis ID is the label, and the log has a line about it."""
+    [leaf1, *_] = rack.leaves
+    leaf1.rename("東京")
+    rack.agent.says(f"labels problem subject=mlx5_{STAYS}")
+    rack.agent.until(lambda: (rack.far_end(STAYS)[0] or "").count("-") == 5)
+    leaf1.rename("leaf1")
+    rack.until(STAYS, "leaf1", f"swp{STAYS}")
+    log = rack.agent.log.read_text()
+    assert log.count(f"labels problem subject=mlx5_{STAYS}") == 1
+    assert "東京" in log
+
+
+def test_a_netdev_whose_name_is_no_text(rack: Rack) -> None:
+    """A tenant gave it such a name: the agent misses it, keeps its labels and takes it back."""
+    rack.node.ip("link", "set", f"eth{STAYS}", "name", NO_TEXT)
+    rack.agent.says(f"lldp problem subject=eth{STAYS}")
+    assert rack.far_end(STAYS) == ("leaf1", f"swp{STAYS}")
+    rack.node.ip("link", "set", NO_TEXT, "name", f"eth{STAYS}")
+    rack.agent.says(f"lldp problem resolved subject=eth{STAYS}")
+    rack.until(STAYS, "leaf1", f"swp{STAYS}")
 
 
 def test_a_hostile_neighbour(rack: Rack) -> None:

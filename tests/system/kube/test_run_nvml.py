@@ -156,6 +156,25 @@ def test_what_goes_wrong_changes_nothing(driver: Driver, agent: Agent) -> None:
     assert (agent.accelerator(), agent.version()) == (f"{DOMAIN}.32766", version)
 
 
+def test_gpus_that_are_not_on_the_pci_bus(cluster: Cluster, tmp_path: Path) -> None:
+    """A named library is asked there, too: no library, GPUs, and a library that counts none."""
+    require(stand_in_nvml.missing())
+    driver = Driver(tmp_path / "driver")
+    cluster.node("bare-tray")
+    flags, folder = ("--nvml-library", str(driver.soname)), tmp_path / "node"
+    tree: Entries = {BUS: None, f"{NET}/lo": None}
+    with Agent(cluster, folder, "bare-tray", tree, *flags, environment=driver.environment) as agent:
+        reason(agent, "not-found")
+        [helper] = agent.helpers("nvml")
+        driver.says(tray())
+        driver.install()
+        domain(agent, f"{DOMAIN}.32766")
+        assert agent.helpers("nvml") == [helper]
+        driver.says("")
+        reason(agent, "not-found")
+        domain(agent, None)
+
+
 def hanging(agent: Agent) -> int:
     """Wait for a fork that queries, check that events start no second one; return its PID."""
     agent.until(lambda: agent.forks("nvml"))

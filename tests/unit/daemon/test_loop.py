@@ -17,6 +17,7 @@ from agent.events.event import Event
 from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
 from tests.support.lldp_frames import switch
+from tests.support.nodes import PREFIX
 from tests.support.running import Api, World
 from tests.support.smps import exchanges
 
@@ -318,12 +319,13 @@ def test_an_outage_of_the_api_server() -> None:
     ("trouble", "operations"),
     [
         ({"status": 429, "message": "too many requests", "retry_after": 1}, ["apply", "apply"]),
-        ({"status": 500, "message": "etcdserver: request timed out"}, ["apply", "get", "apply"]),
+        ({"status": 500, "message": "etcdserver: request timed out"}, ["apply", "apply"]),
+        ({"status": 409, "message": "the object has been modified"}, ["apply", "get", "apply"]),
         ({"error": "timeout", "message": "timed out"}, ["apply", "get", "apply"]),
     ],
 )
 def test_a_retry_after_429_is_one_request(trouble: dict[str, Any], operations: list[str]) -> None:
-    """A 429 changed nothing; after any other failure the Node is read again."""
+    """After a 429 or 5xx the Node is as known; after any other failure it is read again."""
     world = with_leaves(IB).run(60)
     world.api.trouble = lambda request: trouble if request["operation"] == "apply" else None
     world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
@@ -333,6 +335,87 @@ def test_a_retry_after_429_is_one_request(trouble: dict[str, Any], operations: l
     world.run(15)
     assert [operation for _, operation in world.api.requests[asked:]] == operations
     assert world.labels["speed.current"] == "400G"
+
+
+def test_sighup_repairs_the_node() -> None:
+    """The Node is read, and what others have changed is applied; a right Node costs one GET."""
+    world = with_leaves(IB).run(60)
+    right, asked = dict(world.api.labels), len(world.api.requests)
+    world.api.labels = {f"{PREFIX}/flavor": "roce"}
+    world.run(60)
+    assert len(world.api.requests) == asked
+    world.at(0.1, HUP)
+    world.run(5)
+    assert world.api.labels == right
+    world.run(30)
+    world.at(0.1, HUP)
+    world.run(30)
+    assert [kind for _, kind in world.api.requests[asked:]] == ["get", "apply", "get"]
+    assert "from=roce to=infiniband" in "".join(world.lines)
+
+
+def test_sighup_during_a_request_is_served_after_it() -> None:
+    """The request under way may have seen the Node before it was changed."""
+    world = with_leaves(IB).run(60)
+    world.slow = 3.0
+    world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
+    world.at(2, HUP)
+    asked = len(world.api.requests)
+    world.run(60)
+    assert [kind for _, kind in world.api.requests[asked:]][:2] == ["apply", "get"]
+
+
+def test_sighup_while_the_api_server_is_away() -> None:
+    """It causes no request during the back-off."""
+    world = with_leaves(IB).run(60)
+    world.api.trouble = lambda _request: {"error": "unreachable", "message": "refused"}
+    for second in range(600):
+        world.at(second, HUP)
+    asked = len(world.api.requests)
+    world.run(600)
+    assert len(world.api.requests) - asked < 12
+
+
+def test_sighup_of_a_dry_run() -> None:
+    """A dry run reads the Node, and applies nothing."""
+    world = World(IB, dry_run=True).run(60)
+    asked = len(world.api.requests)
+    world.at(1, HUP)
+    world.run(20)
+    assert [kind for _, kind in world.api.requests[asked:]] == ["get"]
+
+
+def test_a_permanent_refusal_is_not_asked_for_more_often() -> None:
+    """A server that refuses every apply gets at most one GET for each, with a back-off that ends at
+    five minutes.
+    """
+    world = with_leaves(IB).run(60)
+    world.api.trouble = lambda request: (
+        {"status": 422, "message": "no", "reason": "Invalid"}
+        if request["operation"] == "apply"
+        else None
+    )
+    world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
+    asked = len(world.api.requests)
+    world.run(12 * HOUR)
+    kinds = [kind for _, kind in world.api.requests[asked:]]
+    assert kinds[:2] == ["apply", "get"]
+    assert kinds.count("get") <= kinds.count("apply") <= 12 * HOUR / 150
+
+
+def test_a_forbidden_apply_is_preceded_by_a_get() -> None:
+    """RBAC's refusal is retried with a back-off that ends at five minutes, with a GET each."""
+    world = with_leaves(IB).run(60)
+    text = 'User "x" cannot patch resource "nodes" in API group ""'
+    world.api.trouble = lambda request: (
+        {"status": 403, "message": text} if request["operation"] == "apply" else None
+    )
+    world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
+    asked = len(world.api.requests)
+    world.run(HOUR)
+    kinds = [kind for _, kind in world.api.requests[asked:]]
+    assert kinds == ["apply", *["get", "apply"] * (len(kinds) // 2)]
+    assert len(kinds) < 60
 
 
 def test_an_outage_of_the_api_server_at_the_start() -> None:

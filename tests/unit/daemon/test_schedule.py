@@ -24,6 +24,7 @@ from agent.daemon.schedule import (
     RECHECK_DELAY,
     Schedule,
     Settings,
+    Step,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class World:
     node: str | None = None
     looks: list[float] = field(default_factory=list)
     requests: list[tuple[float, str]] = field(default_factory=list)
+    rereads: list[float] = field(default_factory=list)  # those that read the Node again
     outage: tuple[float, float] = (math.inf, math.inf)
     retry_after: float | None = None
     refuse: frozenset[str] = frozenset()
@@ -76,6 +78,7 @@ class World:
                 assert self.seen is not None
                 self.pacer.apply_started(self.now)
                 self.requests.append((self.now, self.seen))
+                self.rereads += [self.now] if step.reread else []
                 # What is backed off is not asked for, and so not refused.
                 self.pending = self.now + LATENCY, self.seen, self.pacer.backed_off(self.now)
             elif (
@@ -100,6 +103,17 @@ class World:
 
 def gaps(times: list[float]) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+def settled(age: float, chance: float) -> Schedule:
+    """The schedule of an agent whose Node, read at 0 s, has what is desired."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: chance)
+    pacer.node_read(0.0, age)
+    pacer.observed(0.0)
+    pacer.set_desired("a")
+    pacer.apply_started(0.0)
+    pacer.apply_succeeded(0.0, "a", requests=0)
+    return pacer
 
 
 def test_a_quiet_day_is_an_observation_each_five_minutes_and_a_request_an_hour() -> None:
@@ -246,6 +260,48 @@ def test_a_key_refused_again_is_retried_in_an_hour() -> None:
     assert world.pacer.backed_off(world.now + MIN_REFUSAL_INTERVAL) == frozenset()
 
 
+@pytest.mark.parametrize("node_read", [False, True])
+def test_a_failed_request_is_retried_after_a_time_that_doubles(node_read: bool) -> None:
+    """At least the half of 2, 4, 8 up to 300 s, for the first read of the Node as well; once it is
+    read the series starts anew.
+    """
+    pacer, now = Schedule(Settings(min_interval=0.0), 0.0, lambda: 0.0), 0.0
+    if node_read:
+        pacer.apply_failed(now)
+        pacer.node_read(now, 0.0)
+        pacer.set_desired("a")
+    for delay in (1, 2, 4, 8, 16, 32, 64, 128, 150, 150):
+        assert pacer.step(now).apply
+        pacer.apply_started(now)
+        pacer.apply_failed(now)
+        assert not pacer.step(now + delay - 0.1).apply
+        now += delay
+
+
+def test_one_failed_request_is_an_outage() -> None:
+    """The next resync may then be at any time in the hour, and else about its end."""
+    for failed, next_at in ((False, 1800.0 + 3600), (True, 1800.0 + 1800)):
+        pacer = settled(0.0, 0.5)
+        if failed:
+            pacer.apply_failed(1700.0)
+        pacer.apply_started(1800.0)
+        pacer.apply_succeeded(1800.0, "a")
+        assert not pacer.step(next_at - 1).resync
+        assert pacer.step(next_at).resync
+
+
+def test_a_key_that_is_accepted_is_not_tried_again() -> None:
+    """Not even if the answer to the retry comes in the same moment."""
+    pacer = settled(0.0, 0.5)
+    pacer.apply_started(0.0)
+    pacer.apply_succeeded(0.0, "a", ["IB"])
+    assert not pacer.step(MIN_REFUSAL_INTERVAL - 1).apply
+    assert pacer.step(MIN_REFUSAL_INTERVAL).apply
+    pacer.apply_started(MIN_REFUSAL_INTERVAL)
+    pacer.apply_succeeded(MIN_REFUSAL_INTERVAL, "a")
+    assert not pacer.step(1700.0).apply
+
+
 def test_observations_are_more_frequent_while_degraded() -> None:
     """Every half minute, and when something expires."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
@@ -304,6 +360,53 @@ def test_an_extended_expiry_is_observed_later() -> None:
     assert pacer.step(70.0).observe
 
 
+def test_an_extension_causes_no_loop() -> None:
+    """An expiry within MIN_OBSERVE_INTERVAL of the last observation waits until its end."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY, expires_at=50.0)
+    pacer.extend(0.2, 0.3)
+    assert not pacer.step(0.3).observe
+    assert pacer.step(RECHECK_DELAY + MIN_OBSERVE_INTERVAL).observe
+
+
+def test_a_trigger_postpones_no_observation_that_is_due() -> None:
+    """The one that the first read of the Node causes, half a second after the last."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.observed(0.0)
+    pacer.observed(RECHECK_DELAY)
+    pacer.node_read(0.5, 0.0)
+    pacer.trigger(0.5)
+    assert pacer.step(0.5).observe
+
+
+def test_everything_is_due_at_the_start() -> None:
+    """A first observation and the first read of the Node, and nothing else to wait for."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    assert pacer.step(0.0) == Step(math.inf, observe=True, refresh=True, apply=True)
+
+
+def test_events_before_the_first_observation() -> None:
+    """They leave it due at once."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.trigger(0.0)
+    pacer.results(0.0)
+    pacer.extend(0.0, 5.0)
+    assert pacer.step(0.0).observe
+
+
+def test_the_first_observation_and_that_of_a_node_read_are_rechecked() -> None:
+    """Like those that an event causes."""
+    pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
+    pacer.apply_started(0.0)
+    pacer.observed(0.0)
+    assert pacer.step(0.0).wait == RECHECK_DELAY
+    pacer.observed(RECHECK_DELAY)
+    pacer.node_read(20.0, 0.0)
+    pacer.observed(20.0)
+    assert pacer.step(20.0).wait == pytest.approx(RECHECK_DELAY)
+
+
 def test_nothing_is_applied_before_the_first_observation() -> None:
     """The Node was read, the node was not observed: there is nothing to apply."""
     pacer = Schedule(SETTINGS, 0.0, lambda: 0.5)
@@ -327,6 +430,68 @@ def test_an_attempt_without_a_request_causes_no_delay() -> None:
     assert pacer.step(0.1).apply
 
 
+def test_a_repair_reads_the_node() -> None:
+    """SIGHUP causes an observation and a request that reads the Node, though nothing changed; a
+    storm of them one each `min_interval`.
+    """
+    world = World()
+    world.run_until(1100.0)
+    asked, rereads = len(world.requests), list(world.rereads)
+    world.pacer.repair(world.now)
+    world.run_until(1101.0)
+    assert (len(world.requests), world.rereads) == (asked + 1, [*rereads, 1100.0])
+    for now in range(1101, 1200):
+        world.run_until(float(now))
+        world.pacer.repair(world.now)
+    world.run_until(1300.0)
+    assert len(world.rereads) == 1 + 10
+
+
+def test_a_repair_during_a_request() -> None:
+    """The request that is under way may have read the Node before: another one follows."""
+    world = World()
+    world.run(1100.1, [(1100.0, "b")])
+    assert world.pending is not None
+    world.pacer.repair(world.now)
+    world.run_until(1150.0)
+    assert world.requests[-1] == (1110.0, "b")
+    assert world.rereads == [1110.0]
+
+
+def test_a_repair_waits_for_the_back_off() -> None:
+    """After a failure a request is due no earlier; it reads the Node."""
+    world = World()
+    world.outage = (1100.0, 1200.0)
+    world.run(1190.0, [(1150.0, "b")])
+    tries = len(world.requests)
+    due = world.pacer.step(world.now).wait
+    world.pacer.repair(world.now)
+    world.run_until(1190.0 + 0.9 * due)
+    assert len(world.requests) == tries
+    world.run_until(1600.0)
+    assert len(world.rereads) == 1
+
+
+def test_a_repair_tries_refused_keys_again() -> None:
+    """Keys that were refused are asked for at once."""
+    world = World()
+    world.refuse = frozenset({"P"})
+    world.run_until(1030.0)
+    assert world.pacer.backed_off(world.now) == {"P"}
+    world.refuse = frozenset()
+    world.pacer.repair(world.now)
+    world.run_until(1040.0)
+    assert world.pacer.backed_off(world.now) == frozenset()
+    assert world.rereads == [1030.0]
+
+
+def test_the_node_is_read_once_a_day() -> None:
+    """A week of an agent whose node is stable has seven reads or so."""
+    world = World()
+    world.run_until(1000.0 + 7 * DAY)
+    assert 6 <= len(world.rereads) <= 8
+
+
 def test_lost_time_is_followed_by_an_observation_and_soon_a_request() -> None:
     """After a suspension the Node's state may have changed."""
     world = World()
@@ -336,6 +501,39 @@ def test_lost_time_is_followed_by_an_observation_and_soon_a_request() -> None:
     world.run(1100.0 + OVERDUE_RESYNC_INTERVAL)
     assert world.looks[-2:] == [1100.0, pytest.approx(1100.0 + RECHECK_DELAY)]
     assert len(world.requests) == asked + 1
+
+
+@pytest.mark.parametrize(
+    ("age", "left"),
+    [(0.0, 3600), (2400.0, 1200), (3590.0, 60), (DAY, 60), (-7200.0, 3600)],
+)
+def test_the_first_refresh_depends_on_the_age_of_the_annotation(age: float, left: float) -> None:
+    """It is due within `resync` of the annotation's time, at a random moment: an overdue one within
+    a minute, one from the future, written by a clock that is fast, within `resync` of now.
+    """
+    pacer = settled(age, 0.5)
+    assert not pacer.step(left / 2 - 0.1).resync
+    assert pacer.step(left / 2).resync
+
+
+def test_a_change_is_no_resync() -> None:
+    """The apply is left out if the Node has the desired state already."""
+    pacer = settled(0.0, 0.5)
+    pacer.set_desired("b")
+    assert pacer.step(1.0).apply
+    assert not pacer.step(1.0).resync
+
+
+def test_time_lost_again_and_again_postpones_no_request() -> None:
+    """A machine that is suspended every second has its Node refreshed within a minute all the
+    same.
+    """
+    pacer = settled(0.0, 0.9)
+    for now in range(100, 154):
+        pacer.resync(now)
+        assert not pacer.step(now).apply
+    pacer.resync(154)
+    assert pacer.step(154).resync
 
 
 EVENTS = st.lists(st.tuples(st.floats(0, 3000), st.sampled_from("abcd")), max_size=60)

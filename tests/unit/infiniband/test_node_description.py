@@ -30,6 +30,7 @@ NAMES = [
     ("MF0;mamba-2132:Q3400_RA/U1/RT", "mamba-2132-RT"),
     ("MF0;mamba-2132:Q3400_RA/U4/RT", "mamba-2132-U4-RT"),
     ("MF0;sw06:N5400_LD/U1", "sw06"),
+    ("MF0;sw06:N5400_LD//U2/", "sw06-U2"),
     ("MF0;ib0-is5200:IS5200/L01/U1", "ib0-is5200-L01"),
     ("MF0;ib0-is5200:IS5200/S02/U1", "ib0-is5200-S02"),
     ("MF0;switch-01", "switch-01"),

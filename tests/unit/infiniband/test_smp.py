@@ -57,29 +57,41 @@ def test_a_port_that_no_cable_can_hang_on_is_refused(port: int) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "complaint"),
     [
-        (0, b"\x02", "not a plain Get"),  # BaseVersion
-        (1, b"\x01", "MgmtClass"),  # LID-routed SMPs go anywhere
-        (1, b"\x03", "MgmtClass"),  # subnet administration
-        (1, b"\x04", "MgmtClass"),  # performance counters, which a Set clears
-        (3, b"\x02", "Method"),  # Set
-        (3, b"\x05", "Method"),  # Trap
-        (3, b"\x81", "Method"),  # GetResp
-        (6, b"\x01", "not a plain Get"),  # HopPointer
-        (7, b"\x02", "not a plain Get"),  # HopCount
-        (17, b"\x20", "AttributeID"),  # SMInfo
-        (30, b"\x01", "not a plain Get"),  # M_Key
-        (32, b"\x00", "not a plain Get"),  # DrSLID
-        (100, b"\x01", "not a plain Get"),  # data
-        (129, b"\x00", "no port number"),
-        (130, b"\x01", "not a plain Get"),  # a second hop
-        (200, b"\x01", "not a plain Get"),  # ReturnPath
+        (0, b"\x02", "not a plain Get over one hop$"),  # BaseVersion
+        (1, b"\x01", "MgmtClass is 0x1 instead of 0x81$"),  # LID-routed SMPs go anywhere
+        (1, b"\x03", "MgmtClass is 0x3 instead of 0x81$"),  # subnet administration
+        (
+            1,
+            b"\x04",
+            "MgmtClass is 0x4 instead of 0x81$",
+        ),  # performance counters, which a Set clears
+        (3, b"\x02", "Method is 0x2 instead of 0x1$"),  # Set
+        (3, b"\x05", "Method is 0x5 instead of 0x1$"),  # Trap
+        (3, b"\x81", "Method is 0x81 instead of 0x1$"),  # GetResp
+        (6, b"\x01", "not a plain Get over one hop$"),  # HopPointer
+        (7, b"\x02", "not a plain Get over one hop$"),  # HopCount
+        (17, b"\x20", "AttributeID 0x0020 is not allowed$"),  # SMInfo
+        (30, b"\x01", "not a plain Get over one hop$"),  # M_Key
+        (32, b"\x00", "not a plain Get over one hop$"),  # DrSLID
+        (100, b"\x01", "not a plain Get over one hop$"),  # data
+        (129, b"\x00", "0 is no port number"),
+        (130, b"\x01", "not a plain Get over one hop$"),  # a second hop
+        (200, b"\x01", "not a plain Get over one hop$"),  # ReturnPath
     ],
 )
 def test_nothing_but_a_plain_get_passes_the_gate(place: int, value: bytes, complaint: str) -> None:
     """Any other byte in a request is refused before it can leave."""
     changed = ASK_INFO[:place] + value + ASK_INFO[place + 1 :]
-    with pytest.raises(Malformed, match=complaint):
+    with pytest.raises(Malformed, match=f"^SMP request: {complaint}"):
         smp.require_get(changed)
+
+
+def test_a_request_of_another_length_is_malformed() -> None:
+    """One that is about to be sent, and one that a reply is compared with."""
+    with pytest.raises(Malformed, match=r"^SMP request: 255 bytes instead of 256$"):
+        smp.require_get(ASK_INFO[:255])
+    with pytest.raises(Malformed, match=r"^SMP request: 255 bytes instead of 256$"):
+        smp.decode(INFO, ASK_INFO[:255])
 
 
 @given(place=st.integers(0, 255), value=st.integers(0, 255))
@@ -108,6 +120,14 @@ def test_a_conversation_has_two_requests() -> None:
 def test_a_recorded_conversation_gives_the_same_neighbor(recorded: tuple[Exchange, ...]) -> None:
     """A replay needs nothing but the exchanges; it ignores PortInfo, which 0.1.0 recorded."""
     assert smp.replay(recorded) == LEAF
+
+
+def test_an_exchange_as_json() -> None:
+    """Both packets are in hex; a reply that is missing is null, with the reason."""
+    found = Exchange(b"\x01\x81", b"\xff").as_json()
+    assert found == {"request": "0181", "reply": "ff", "error": None}
+    found = Exchange(b"\x01\x81", None, "no-answer").as_json()
+    assert found == {"request": "0181", "reply": None, "error": "no-answer"}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(1, "CA"), (2, "switch"), (3, "router")])
@@ -141,39 +161,41 @@ def test_node_info_has_the_number_of_ports_and_the_device() -> None:
         ([], "not-recorded"),
         ([Exchange(ASK_INFO, None)], "not-recorded"),
         ([Exchange(ASK_INFO, None, "no-answer")], "no-answer"),
+        ([Exchange(ASK_DESCRIPTION, DESCRIPTION)], "not-recorded"),
     ],
 )
-def test_without_nodeinfo_there_is_no_neighbour(exchanges: list[Exchange], word: str) -> None:
+def test_without_nodeinfo_there_is_no_neighbor(exchanges: list[Exchange], word: str) -> None:
     """The recorded reason is raised."""
-    with pytest.raises(Unavailable, match=word):
+    with pytest.raises(Unavailable, match=f"^{word}$"):
         smp.replay(exchanges)
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "field"),
+    ("place", "value", "message"),
     [
-        (0, b"\x80", "BaseVersion"),
-        (1, b"\x01", "MgmtClass"),
-        (2, b"\x02", "ClassVersion"),
-        (3, b"\x01", "Method"),
-        (4, b"\x00", "D bit"),
-        (5, b"\x01", "busy"),
-        (5, b"\x0c", "attribute not supported"),
-        (5, b"\x1c", "invalid attribute value"),
-        (5, b"\xe0", "unknown"),
-        (15, b"\x00", "TransactionID"),
-        (17, b"\x10", "AttributeID"),
-        (64 + 2, b"\x00", "NodeType"),
-        (64 + 2, b"\x04", "NodeType"),
-        (64 + 12, bytes(8), "NodeGUID"),
-        (64 + 36, b"\x00", "LocalPortNum"),
+        (0, b"\x80", "SMP reply: BaseVersion is 0x80 instead of 0x1"),
+        (1, b"\x01", "SMP reply: MgmtClass is 0x1 instead of 0x81"),
+        (2, b"\x02", "SMP reply: ClassVersion is 0x2 instead of 0x1"),
+        (3, b"\x01", "SMP reply: Method is 0x1 instead of 0x81"),
+        (4, b"\x00", "SMP reply: D bit is 0x0 instead of 0x8000"),
+        (5, b"\x01", "SMP reply: Status is 0x0001 (busy)"),
+        (5, b"\x0c", "SMP reply: Status is 0x000c (attribute not supported)"),
+        (5, b"\x1c", "SMP reply: Status is 0x001c (invalid attribute value)"),
+        (5, b"\xe0", "SMP reply: Status is 0x00e0 (unknown)"),
+        (15, b"\x00", "SMP reply: TransactionID is 0x69ab1f00 instead of 0x69ab1f3f"),
+        (17, b"\x10", "SMP reply: AttributeID is 0x10 instead of 0x11"),
+        (64 + 2, b"\x00", "NodeInfo: NodeType 0 does not exist"),
+        (64 + 2, b"\x04", "NodeInfo: NodeType 4 does not exist"),
+        (64 + 12, bytes(8), "NodeInfo: NodeGUID is zero"),
+        (64 + 36, b"\x00", "NodeInfo: LocalPortNum is zero"),
     ],
 )
-def test_a_wrong_field_is_malformed_and_named(place: int, value: bytes, field: str) -> None:
+def test_a_wrong_field_is_malformed_and_named(place: int, value: bytes, message: str) -> None:
     """The message names the wrong field of the reply."""
     wrong = INFO[:place] + value + INFO[place + len(value) :]
-    with pytest.raises(Malformed, match=field):
+    with pytest.raises(Malformed) as caught:
         smp.replay([Exchange(ASK_INFO, wrong)])
+    assert str(caught.value) == message
 
 
 def test_the_upper_half_of_the_transaction_is_the_kernels() -> None:
@@ -185,7 +207,7 @@ def test_the_upper_half_of_the_transaction_is_the_kernels() -> None:
 @pytest.mark.parametrize("length", [*range(256), 257, 512])
 def test_a_reply_of_another_length_is_malformed(length: int) -> None:
     """Truncated at any place, or with anything behind it."""
-    with pytest.raises(Malformed, match="bytes instead of 256"):
+    with pytest.raises(Malformed, match=rf"^SMP reply: {length} bytes instead of 256$"):
         smp.decode(INFO.ljust(length, b"\0")[:length], ASK_INFO)
 
 

@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.annotation import RESYNC, Annotation, annotate, is_stale, parse, render
-from agent.model import Absent, Failed
-from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, NOW
+from agent.kube.annotation import (
+    MAX_INTERFACES,
+    MAX_LENGTH,
+    RESYNC,
+    Annotation,
+    annotate,
+    annotation_of,
+    is_stale,
+    parse,
+    render,
+)
+from agent.kube.managed_fields import state_of
+from agent.model import Absent, Failed, Problem, RdmaDevice, Seen
+from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, NOW, node
 from tests.support.observations import observation
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 KEY = KEYS.annotation
+
+
+@pytest.fixture
+def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A host whose local time is not UTC."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_the_text() -> None:
+    """It is JSON without white space."""
+    assert render(Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),), "0.1.0")) == (
+        '{"schema":1,"agent":"0.1.0",'
+        f'"boot_id":"{BOOT}","time":"2027-01-15T08:00:00Z",'
+        '"interfaces":[{"interface":"ibp0","pci":"0000:18:00.0"}]}'
+    )
 
 
 def test_both_ways() -> None:
@@ -60,6 +94,30 @@ def test_interfaces_without_devices(rdma: Any, kept: tuple[tuple[str, str], ...]
     assert annotate(observation(rdma=rdma), [], KEYS, before).interfaces == kept
 
 
+def test_interfaces_of_a_device_that_fails_or_is_gone() -> None:
+    """The addresses of its ports stay without labels, those of no other device."""
+    held = tuple((name, "0000:18:00.0") for name in ("mlx5_1", "mlx5_1-3", "mlx5_2"))
+    others = tuple((name, "0000:18:00.0") for name in ("mlx5_10", "mlx5_3"))
+    found = annotate(
+        observation(
+            rdma=Seen((RdmaDevice("mlx5_1", failure="blocks"), RdmaDevice("mlx5_3"))),
+            unbound=("mlx5_2",),
+        ),
+        [],
+        KEYS,
+        Annotation(NOW - 60, BOOT, held + others),
+    )
+    assert found.interfaces == held
+
+
+def test_many_interfaces() -> None:
+    """No more are written than are parsed again."""
+    many = [(f"ibp{number:04}", "0000:18:00.0") for number in range(MAX_INTERFACES + 1)]
+    found = annotate(observation(*many), [], KEYS)
+    assert found.interfaces == tuple(many[:MAX_INTERFACES])
+    assert parse(render(found), KEY) == (found, None)
+
+
 def test_malformed_facts() -> None:
     """Malformed names and addresses are left out, so that the annotation can be parsed."""
     found = annotate(
@@ -68,13 +126,36 @@ def test_malformed_facts() -> None:
     assert found == Annotation(NOW, None)
 
 
-@pytest.mark.parametrize(("text", "word"), [("7", "object"), ("x" * 70_000, "70000 characters")])
-def test_not_an_annotation(text: str, word: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("7", "not a JSON object"),
+        ("x" * 70_000, "70000 characters, at most 65536 are allowed"),
+        (
+            '{"schema": 1, "interfaces": [7]}',
+            "a row of interfaces lacks the interface or its PCI address",
+        ),
+    ],
+)
+def test_not_an_annotation(text: str, fault: str) -> None:
     """Text that is no JSON object, or longer than 64 KiB, is a problem."""
-    found, problem = parse(text, KEY)
+    problem = Problem("node", KEY, None, f"malformed annotation, ignored: {fault}")
+    assert parse(text, KEY) == (None, problem)
+
+
+def test_the_longest_annotation() -> None:
+    """64 KiB are parsed, white space included."""
+    assert parse(render(ANNOTATED).ljust(MAX_LENGTH), KEY) == (ANNOTATED, None)
+
+
+def test_the_annotation_of_a_node() -> None:
+    """A Node may have none, or a malformed one."""
+    assert annotation_of(state_of(node()), KEYS) == (ANNOTATED, None)
+    assert annotation_of(state_of(node(observed=None)), KEYS) == (None, None)
+    found, problem = annotation_of(state_of(node(observed="{")), KEYS)
     assert found is None
     assert problem is not None
-    assert word in problem.text
+    assert problem.subject == KEY
 
 
 @pytest.mark.parametrize(
@@ -104,8 +185,12 @@ def test_malformed_annotations(change: dict[str, Any], word: str) -> None:
     assert problem.subject == KEY
 
 
+@pytest.mark.usefixtures("tokyo")
 def test_times() -> None:
-    """Any RFC 3339 time is parsed; without a zone it is UTC."""
+    """Any RFC 3339 time is parsed; without a zone it is UTC, and so is a rendered one, whatever the
+    zone of the host.
+    """
+    assert '"time":"2027-01-15T08:00:00Z"' in render(ANNOTATED)
     for text in ("2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "2027-01-15T08:00:00"):
         found, _ = parse(json.dumps(json.loads(render(ANNOTATED)) | {"time": text}), KEY)
         assert found == ANNOTATED

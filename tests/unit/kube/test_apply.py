@@ -15,7 +15,7 @@ from agent.kube.apply import apply, get_node, list_nodes, run_negotiation
 from agent.kube.errors import KINDS, Answer, Cause, Failure
 from agent.kube.managed_fields import ANNOTATION, FAMILIES, LABEL, Field
 from agent.kube.plan import ForeignField, plan
-from agent.kube.session import Outcome, Refusal, Taken
+from agent.kube.session import MAX_NAMINGS, Outcome, Refusal, Taken
 from tests.support.api_server import (
     Server,
     a_plan,
@@ -49,7 +49,9 @@ def test_get() -> None:
 
 def test_get_with_an_expired_token() -> None:
     """A 401 is answered with a second request, and not with a third."""
-    assert get_node(replies(UNAUTHORIZED, GOOD)[1], "n1") == NODE
+    requests, kube = replies(UNAUTHORIZED, GOOD)
+    assert get_node(kube, "n1") == NODE
+    assert requests == [{"operation": "get", "node": "n1"}] * 2
     found = get_node(replies(UNAUTHORIZED, UNAUTHORIZED)[1], "n1")
     assert isinstance(found, Failure)
     assert found.kind == "unauthorized"
@@ -80,10 +82,11 @@ def test_list() -> None:
         {"status": 200, "nodes": [], "continue": None},
     )
     assert list(list_nodes(kube)) == [NODE]
-    assert [request["continue"] for request in requests] == ["", "x"]
+    assert requests == [{"operation": "list", "continue": page} for page in ("", "x")]
     (failure,) = list_nodes(replies({"status": 403, "message": "cannot list"})[1])
     assert isinstance(failure, Failure)
     assert failure.kind == "forbidden"
+    assert failure.text.startswith("Node *: ")
 
 
 def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
@@ -114,7 +117,7 @@ def test_a_key_of_the_table_is_taken() -> None:
     outcome = settle(server, {FLAVOR: "roce"})
     assert server.labels() == {FLAVOR: "roce"}
     assert [request["force"] for request in server.requests] == [False, True]
-    assert outcome.taken == (Taken(FLAVOR, "kubectl-edit"),)
+    assert outcome.taken == (Taken(FLAVOR, "kubectl-edit", None),)
 
 
 def test_the_accelerator_is_left() -> None:
@@ -125,6 +128,22 @@ def test_the_accelerator_is_left() -> None:
     assert not any(request["force"] for request in server.requests)
     assert outcome.left_alone == (ForeignField(ACC, None, "a.1", ("kubectl-edit",)),)
     assert outcome.removed == ()
+
+
+def test_the_value_of_a_key_that_is_left() -> None:
+    """A conflict names the manager, the next response has the value."""
+    found = node({FLAVOR: "roce"}, {"gfd": {ACC: "b.2"}})
+    answers = [conflict(ACC, manager="gfd"), Answer(200, node=found)]
+    wanted = a_plan({}, {FLAVOR: "roce", ACC: "a.1"})
+    outcome = run_negotiation(wanted, lambda _: answers.pop(0))
+    assert outcome.left_alone == (ForeignField(ACC, "b.2", "a.1", ("gfd",)),)
+
+
+def test_nothing_is_taken_by_a_request_that_fails() -> None:
+    """The forced request after the conflict was not accepted."""
+    answers = [conflict(SPEED), Answer(503, message="down")]
+    outcome = run_negotiation(a_plan({SPEED: "1G"}, {SPEED: "2G"}), lambda _: answers.pop(0))
+    assert (outcome.taken, outcome.applied, outcome.requests) == ((), {}, 2)
 
 
 def test_both_conflicts_at_once() -> None:
@@ -189,8 +208,10 @@ def test_a_denial_that_names_a_key(status: int) -> None:
 def test_denials_with_different_statuses() -> None:
     """A refusal has the status of the denial that named its key."""
     server = Server(first=[denial(f"not {SPEED}", 403), denial(f"not {FLAVOR}", 422)])
-    refused = settle(server, ALL).refused
+    outcome = settle(server, ALL)
+    refused = outcome.refused
     assert refused == (Refusal(FLAVOR, 422, f"not {FLAVOR}"), Refusal(SPEED, 403, f"not {SPEED}"))
+    assert outcome.back_off == {FLAVOR, SPEED}
 
 
 def test_a_denial_without_a_message() -> None:
@@ -242,6 +263,24 @@ def test_a_denial_that_names_everything() -> None:
     assert settle(server, ALL).applied == {ACC: "a.1"}
 
 
+def test_a_denial_that_names_two_families() -> None:
+    """It may be about one of them: each is applied by itself."""
+    both = denial(f"not {FLAVOR}, not {ACC}")
+    server = Server({FLAVOR: "roce"}, denies=lambda key: key == FLAVOR, first=[both])
+    ours = node({FLAVOR: "roce"})
+    outcome = run_negotiation(plan(ours, desired({FLAVOR: "ib", ACC: "a.1"}), KEYS), server)
+    assert outcome.applied == {ACC: "a.1"}
+
+
+def test_a_denial_that_names_all_changes_of_one_family() -> None:
+    """They are refused by name, and their family is not."""
+    ours = node({FLAVOR: "roce", SPEED: "1G"})
+    found = plan(ours, desired({FLAVOR: "ib", SPEED: "2G"}), KEYS)
+    outcome = run_negotiation(found, lambda _: denial(f"not {FLAVOR}, not {SPEED}"))
+    assert outcome.back_off == {FLAVOR, SPEED}
+    assert outcome.requests == 1
+
+
 def test_a_denial_of_one_family() -> None:
     """With one family that changes, no second request is made."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
@@ -261,15 +300,18 @@ def test_a_denial_key_by_key() -> None:
     outcome = run_negotiation(a_plan({}, {**many, ACC: "a.1"}), one_by_one)
     assert server.labels() == {ACC: "a.1"}
     assert {refusal.key for refusal in outcome.refused} == many.keys()
-    assert "P" in outcome.back_off
-    assert outcome.requests < 12
+    assert outcome.back_off == {*sorted(many)[:MAX_NAMINGS], "P"}
+    assert outcome.requests == 1 + MAX_NAMINGS + 3
 
 
 def test_a_denial_of_nothing() -> None:
     """A denial of a request without changes is a failure and refuses no key."""
     kept = plan(node(ALL), desired(ALL), KEYS)
     outcome = run_negotiation(kept, lambda _: denial("no writes today"))
-    assert (outcome.refused, outcome.failure and outcome.failure.kind) == ((), "refused")
+    assert outcome.refused == ()
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "refused"
+    assert outcome.failure.text.startswith("Node n1: ")
 
 
 def test_no_permission() -> None:

@@ -11,18 +11,17 @@ import pytest
 from agent.errors import Unavailable
 from agent.kube.commands import (
     Target,
-    clean_up,
     plan_cleanup,
     planned,
     publish,
-    removal,
     removals,
     target,
 )
 from agent.kube.managed_fields import ANNOTATION, Field
+from agent.kube.plan import removal
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
-from tests.support.api_server import labels_in, replies
+from tests.support.api_server import replies
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, PREFIX, SPEED, node
 from tests.support.observations import observation
 
@@ -86,7 +85,7 @@ def test_publish_that_fails() -> None:
     lines, fault = publish(on, todo)
     assert lines == ["Node n1: nothing applied"]
     assert fault == "Node n1: the API server failed: down"
-    on = a_target(node(), {"status": 422, "message": f"not {FLAVOR}"}, node_reply(node()))
+    on = a_target(node(), {"status": 422, "message": f"not {FLAVOR}"}, *2 * [node_reply(node())])
     lines, fault = publish(on, todo)
     assert lines[-1] == f"! {FLAVOR}: refused: not {FLAVOR}"
     assert fault == f"keys refused: 1, the first is {FLAVOR}"
@@ -108,32 +107,12 @@ def test_removals() -> None:
     assert [todo.removed for todo in found] == [{SPEED: "1G"}]
 
 
-def test_cleanup_of_a_node() -> None:
-    """A cleanup's request has none of the owned fields; its first line sums it up."""
-    requests, kube = replies(node_reply(node({FLAVOR: "roce"})), node_reply(node(observed=None)))
-    (todo,) = plan_cleanup(kube, "n1", Naming())
-    lines: list[str] = []
-    assert clean_up(kube, todo, lines.append) is None
-    assert lines == ["Node n1: 1 label changed"]
-    assert labels_in(requests[1]) == {}
-
-
 def test_cleanup_of_all_nodes() -> None:
     """Every Node of the list is planned for; a page that fails is Unavailable."""
     page = {"status": 200, "nodes": [node({FLAVOR: "roce"}), node(observed=None)]}
     assert len(plan_cleanup(replies(page)[1], None, Naming())) == 1
     with pytest.raises(Unavailable, match="not permitted"):
         plan_cleanup(replies({**page, "continue": "x"}, FAILED)[1], None, Naming())
-
-
-def test_cleanup_that_fails() -> None:
-    """A failure is one line that names the Node once."""
-    (todo,) = plan_cleanup(replies(node_reply(node({FLAVOR: "roce"})))[1], "n1", Naming())
-    down = {"status": 503, "message": "down"}
-    fault = clean_up(replies(down)[1], todo, lambda _: None)
-    assert fault is not None
-    assert fault.startswith("Node n1: ")
-    assert fault.count("n1") == 1
 
 
 def test_boot_of_the_annotation() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from agent.kube.apply import run_negotiation
-from agent.kube.commands import removal
 from agent.kube.diff import done, planned
 from agent.kube.errors import Answer
-from agent.kube.plan import plan
+from agent.kube.plan import plan, removal
 from tests.support.api_server import Server, a_plan, denial
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, SPEED, desired, node
@@ -30,13 +29,13 @@ def test_changes() -> None:
         f"  {IB_SPEED}: unchanged, recently refused",
     ]
     server = Server({SPEED: "2800G", LEAF: "a"}, {SPEED: "1G"}, first=[denial(f"not {FLAVOR}")])
-    assert done(found, run_negotiation(found, server)) == [
+    assert done(run_negotiation(found, server)) == [
         "Node n1: 2 labels changed",
         f"- {LEAF}=a",
         f"- {SPEED}=2800G",
         f"+ {SPEED}=3200G",
         f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
-        f"  {SPEED}: taken over from kubectl-edit",
+        f"  {SPEED}: taken over from kubectl-edit (2800G)",
         f"! {FLAVOR}: refused: not {FLAVOR}",
     ]
 
@@ -45,10 +44,8 @@ def test_no_changes() -> None:
     """A plan without changes, and an outcome without any, are one line."""
     found = a_plan(ALL, ALL)
     assert planned(found) == ["Node n1: no label changes"]
-    assert done(found, run_negotiation(found, Server(dict(ALL)))) == ["Node n1: up to date"]
-    assert done(found, run_negotiation(found, lambda _: Answer(500))) == [
-        "Node n1: nothing applied"
-    ]
+    assert done(run_negotiation(found, Server(dict(ALL)))) == ["Node n1: up to date"]
+    assert done(run_negotiation(found, lambda _: Answer(500))) == ["Node n1: nothing applied"]
 
 
 def test_a_cleanup() -> None:
@@ -56,7 +53,7 @@ def test_a_cleanup() -> None:
     found = removal(node({SPEED: "1G"}), KEYS)
     lines = [f"- {SPEED}=1G", f"- annotation {KEYS.annotation}"]
     assert planned(found) == ["Node n1: 1 removed", *lines]
-    assert done(found, run_negotiation(found, Server({SPEED: "1G"}))) == [
+    assert done(run_negotiation(found, Server({SPEED: "1G"}))) == [
         "Node n1: 1 label changed",
         *lines,
     ]

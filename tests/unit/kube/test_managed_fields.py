@@ -11,9 +11,11 @@ from agent.kube.managed_fields import (
     ANNOTATION,
     LABEL,
     Field,
+    differing,
     keys_of,
     owned_labels,
     state_of,
+    without,
 )
 from agent.labels.table import LABELS, Naming
 from tests.support.nodes import (
@@ -60,12 +62,14 @@ def test_keys_of_the_table(row: Any) -> None:
     key = {"P": "p.example/", "IB": "ib.example/", "ACC": "acc.example/domain"}[family] + name
     assert keys.family(Field(LABEL, key)) == family
     assert keys.interface(key) == ("mlx5_0-3" if "{if}" in row.key else None)
+    assert keys.annotation == "p.example/observed"
 
 
 def test_the_other_keys() -> None:
     """The accelerator's key and the annotation are families of their own, without an interface."""
     assert KEYS.family(Field(LABEL, ACCELERATOR_KEY)) == "ACC"
     assert KEYS.family(Field(ANNOTATION, f"{PREFIX}/observed")) == "observed"
+    assert KEYS.family(Field(ANNOTATION, FLAVOR)) is None
     assert KEYS.interface(ACCELERATOR_KEY) is None
 
 
@@ -98,6 +102,41 @@ def test_owned_by_managed_fields() -> None:
     assert owned_labels(found, KEYS) == {FLAVOR: "roce"}
 
 
+def test_the_state_of_a_node() -> None:
+    """Its name and uid, and its labels and annotations with their managers."""
+    state = state_of(node({FLAVOR: "roce"}, {"nfd": {SPEED: "1G"}}, "{}"))
+    flavor, speed, annotation = Field(LABEL, FLAVOR), Field(LABEL, SPEED), KEYS.annotation_field
+    assert (state.name, state.uid) == ("n1", "u-1")
+    assert state.fields == {flavor: "roce", speed: "1G", annotation: "{}"}
+    assert state.managed_values() == {flavor: "roce", annotation: "{}"}
+
+
+def test_an_entry_without_a_manager() -> None:
+    """It owns its fields under a name of its own."""
+    found = node({}, {"": {SPEED: "1G"}})
+    assert state_of(found).others == {Field(LABEL, SPEED): ("unnamed",)}
+
+
+def test_fields_that_differ() -> None:
+    """In their value, or because one of both lacks them."""
+    before = {Field(LABEL, key): "a" for key in (FLAVOR, SPEED, LEAF)}
+    after = {Field(LABEL, FLAVOR): "a", Field(LABEL, SPEED): "b", Field(LABEL, IB_SPEED): "b"}
+    found = {Field(LABEL, key) for key in (SPEED, LEAF, IB_SPEED)}
+    assert differing(before, after) == found
+    assert without(before, found) == {Field(LABEL, FLAVOR): "a"}
+
+
+def test_the_other_managers_of_a_field() -> None:
+    """All of them, in the order of managedFields, beside the agent or without it."""
+    theirs = {"nfd": {SPEED: "1G", FLAVOR: "roce"}, "kubectl-edit": {SPEED: "1G"}}
+    state = state_of(node({FLAVOR: "roce"}, theirs))
+    assert state.others == {
+        Field(LABEL, SPEED): ("nfd", "kubectl-edit"),
+        Field(LABEL, FLAVOR): ("nfd",),
+    }
+    assert Field(LABEL, FLAVOR) in state.managed
+
+
 @pytest.mark.parametrize("path", ["fieldsV1", "f:metadata", "f:labels"])
 @pytest.mark.parametrize("odd", [None, [], "x", 7, {"f:metadata": None}, {"x": {}, "f:": {}}])
 def test_malformed_managed_fields(path: str, odd: object) -> None:
@@ -113,10 +152,16 @@ def test_malformed_managed_fields(path: str, odd: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd",
-    [{}, {"metadata": None}, {"metadata": {"name": "n1"}}, {"metadata": {"name": 1, "uid": "u"}}],
+    ("odd", "name"),
+    [
+        ({}, "''"),
+        ({"metadata": None}, "''"),
+        ({"metadata": {"name": "n1"}}, "'n1'"),
+        ({"metadata": {"name": 1, "uid": "u"}}, "1"),
+    ],
 )
-def test_not_a_node(odd: dict[str, Any]) -> None:
+def test_not_a_node(odd: dict[str, Any], name: str) -> None:
     """A Node without a name or a uid is malformed."""
-    with pytest.raises(Malformed, match="Node"):
+    words = f"^Node {name}: the API server sent one without a name or a uid$"
+    with pytest.raises(Malformed, match=words):
         state_of(odd)

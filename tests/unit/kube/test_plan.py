@@ -79,7 +79,8 @@ def test_a_change() -> None:
 
 def test_nothing_to_do() -> None:
     """Without a change nothing is written."""
-    assert not planned(node({FLAVOR: "roce"}), {FLAVOR: "roce"}).due
+    found = planned(node({FLAVOR: "roce"}), {FLAVOR: "roce"})
+    assert (found.due, found.problems, found.postponed) == (False, (), ())
 
 
 @pytest.mark.parametrize(
@@ -142,12 +143,13 @@ def test_managed_labels_outside_the_table() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "word"),
     [
-        (EXPECTED, "3200G", "table"),
-        ("flavor", "roce", "table"),
+        (EXPECTED, "3200G", "not written: the key is not in the label table"),
+        ("flavor", "roce", "not written: the key is not in the label table"),
         (f"{PREFIX}/neighbors.current.{'a' * 60}.device", "x", "63"),
-        (SPEED, "not a value", "no label value"),
-        (SPEED, "", "no label value"),
-        (SPEED, "a" * 64, "no label value"),
+        (SPEED, "not a value", "not written: 'not a value' is no label value"),
+        (SPEED, "", "not written: '' is no label value"),
+        (SPEED, "a" * 64, f"not written: '{'a' * 64}' is no label value"),
+        (SPEED, "a" * 81, f"not written: '{'a' * 80}' is no label value"),
     ],
 )
 def test_labels_that_are_not_written(key: str, value: str, word: str) -> None:
@@ -156,8 +158,9 @@ def test_labels_that_are_not_written(key: str, value: str, word: str) -> None:
     """
     found = planned(node({SPEED: "1G"}), {SPEED: "1G", key: value})
     assert labels_of(found) == {SPEED: "1G"}
-    assert word in found.problems[0].text
-    assert found.problems[0].subject == key
+    [problem] = found.problems
+    assert (problem.source, problem.subject) == ("labels", key)
+    assert word in problem.text
 
 
 def test_an_accelerator_of_others() -> None:
@@ -192,15 +195,17 @@ def test_drift() -> None:
     assert found.added == {SPEED: "0G"}
 
 
-@pytest.mark.parametrize("backed_off", [{SPEED, IB_SPEED, LEAF}, {"P", "IB"}])
+@pytest.mark.parametrize("backed_off", [{FLAVOR, SPEED, IB_SPEED, LEAF}, {"P", "IB"}])
 def test_recently_refused(backed_off: set[str]) -> None:
-    """A recently refused key is not changed, not added and not removed."""
+    """A recently refused key is not changed, not added and not removed; one that needs no change is
+    not postponed.
+    """
     found = planned(
-        node({SPEED: "1G", LEAF: "a"}),
-        {SPEED: "2G", IB_SPEED: "2G", ACCELERATOR_KEY: "a.1"},
+        node({FLAVOR: "roce", SPEED: "1G", LEAF: "a"}),
+        {FLAVOR: "roce", SPEED: "2G", IB_SPEED: "2G", ACCELERATOR_KEY: "a.1"},
         backed_off=frozenset(backed_off),
     )
-    assert labels_of(found) == {SPEED: "1G", LEAF: "a", ACCELERATOR_KEY: "a.1"}
+    assert labels_of(found) == {FLAVOR: "roce", SPEED: "1G", LEAF: "a", ACCELERATOR_KEY: "a.1"}
     assert set(found.postponed) == {SPEED, LEAF, IB_SPEED}
 
 

@@ -58,12 +58,15 @@ def test_dry_run() -> None:
     ("reply", "known", "codes"),
     [
         ({"status": 429, "message": "later"}, BEFORE, (429,)),
-        ({"status": 500, "message": "down"}, None, (500,)),
+        ({"status": 500, "message": "down"}, BEFORE, (500,)),
+        ({"status": 404, "message": "no"}, None, (404,)),
         (Unavailable("helper kube: no answer within 25 s"), None, (None,)),
     ],
 )
 def test_failure(reply: Any, known: object, codes: tuple[int | None, ...]) -> None:
-    """After a failure the Node has to be read again, except after a 429, which changed nothing."""
+    """After a failure the Node has to be read again, except after a 429 or 5xx: the server has
+    enough to do.
+    """
     result = Reconciler(replies(reply)[1], "n1", KEYS).reconcile(BEFORE, WANTED)
     assert result.failure is not None
     assert (result.node, result.codes) == (known, codes)

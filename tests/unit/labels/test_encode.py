@@ -18,6 +18,11 @@ LABEL_VALUE = re.compile(r"\A(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
 KEY_NAME = re.compile(r"\A([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 KEY_PREFIX = re.compile(r"\A[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
+NAME_FAULT = (
+    "its name part may contain letters, digits, '.', '_' and '-', "
+    "and must begin and end with a letter or digit"
+)
+
 # Of the test vectors that the algorithm's authors publish (test_fnv.c, fnv_1a_64_vector).
 AUTHORS = [
     (b"", 0xCBF29CE484222325),
@@ -165,6 +170,20 @@ def test_invalid_keys(key: str) -> None:
     assert fault
     assert fault.isprintable()
     assert len(fault) < 200
+
+
+@pytest.mark.parametrize(
+    ("key", "fault"),
+    [
+        ("a/" + "n" * 64, "its name part has 64 characters, 63 is the limit"),
+        ("a/b c", NAME_FAULT),
+        ("P" * 70 + "/n", f"'{'P' * 64}' is not a lower-case DNS name"),
+        ("x.k8s.io/x", "'x.k8s.io' is reserved for Kubernetes"),
+    ],
+)
+def test_faults(key: str, fault: str) -> None:
+    """The fault is what is wrong, and the limit."""
+    assert encode.key_fault(key) == fault
 
 
 def test_only_domains_of_kubernetes_are_reserved() -> None:

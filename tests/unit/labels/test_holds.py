@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,6 +76,15 @@ def test_a_lent_interface_is_held_without_limit() -> None:
     assert observe(holds, 10_300.0, {K: None}) == {K: "leaf"}
     assert observe(holds, 10_300.0 + HOLD - 1, {K: None}) == {K: "leaf"}
     assert observe(holds, 10_300.0 + HOLD, {K: None}) == {}
+
+
+def test_an_interface_that_is_lent_when_its_hold_ends_is_held() -> None:
+    """Its own labels are, and no others; none of them is returned as expired."""
+    away = frozenset({K})
+    holds = Holds(HOLD, {K: "leaf", L: "3200G"}, 0.0)
+    assert observe(holds, HOLD, {K: None, L: None}, away) == {K: "leaf"}
+    holds = Holds(HOLD, {K: "leaf", L: "3200G"}, 0.0)
+    assert holds.update(Rendered({}), HOLD, away.__contains__) == {L: "3200G"}
 
 
 def test_after_its_hold_a_sum_follows_the_incomplete_values() -> None:
@@ -161,7 +170,14 @@ def test_a_link_that_goes_down_keeps_its_neighbor_for_30_s() -> None:
     assert holds(31.0, up) is False
     assert [holds(40.0, down), holds(69.0, down), holds(70.0, down)] == [True, True, False]
     assert grace.next_end(41.0) == 70.0
-    assert grace.next_end(71.0) == math.inf
+    assert grace.next_end(70.0) == math.inf
+
+
+def test_without_infiniband_no_link_has_a_grace() -> None:
+    """The source failed, or there is no InfiniBand port."""
+    for outcome in (Failed("no answer"), Absent("no port")):
+        seen = replace(observation(), ib=outcome)
+        assert LinkDownGrace().apply(seen, 0.0) == seen
 
 
 def test_a_netdev_in_a_pod_is_lent() -> None:

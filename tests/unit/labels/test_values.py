@@ -25,12 +25,14 @@ from agent.model import (
 )
 from agent.nvml.domain import verdict
 from agent.sources.backend import assign
+from agent.text import visible
 from tests.support.devices import eth, ib, netdev, port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
+ACCELERATOR = "network.topology.nvidia.com/accelerator"
 NONE = Absent("no such port")
 OFF = Failed("switched off by --source")
 KINDS = ("device", "port-id", "port-name")
@@ -157,13 +159,11 @@ def test_without_the_infiniband_prefix_its_family_is_off() -> None:
         ("feuille-é", "feuille"),
         (r"leaf\x0a1", "leaf-x0a1"),
         ("to-gpu-node-12 rail 3", "to-gpu-node-12-rail-3"),
-        ("--", None),
-        ("叶", None),
         ("", None),
     ],
 )
 def test_values_are_encoded(raw: str, text: str | None) -> None:
-    """Invalid characters are replaced, and a value that is empty then is no label."""
+    """Invalid characters are replaced; what is empty is no label."""
     found = rendered(nics("mlx5_0"), lldp=seen(roce_link("mlx5_0", raw, raw, raw)))
     assert neighbors(found) == about("mlx5_0", text, text, text)
 
@@ -182,6 +182,56 @@ def test_long_names_become_their_hash(name: str) -> None:
     assert fnv("foobar") == "x85944171f73967e8"  # a test vector of RFC 9923
     found = rendered(nics("mlx5_0"), lldp=seen(roce_link("mlx5_0", name)))
     assert found.labels[key("mlx5_0", "device")] == fnv(name)
+
+
+UNNAMED = ["東京", "---", "…", "._-", " ", "\udcff"]
+
+
+@pytest.mark.parametrize("name", UNNAMED)
+def test_a_name_that_encodes_to_nothing_gives_way_to_the_identifier(name: str) -> None:
+    """The chassis ID or the node GUID is the device, and the operator is told, once."""
+    by_lldp = rendered(nics("mlx5_0"), lldp=seen(roce_link("mlx5_0", name)))
+    assert by_lldp.labels[key("mlx5_0", "device")] == "00-1c-73-00-00-01"
+    by_smp = rendered(hcas("ibp0"), ib=seen(ib_link("ibp0", name)))
+    for prefix in (P, IB):
+        assert by_smp.labels[key("ibp0", "device", prefix)] == "b0cf0e0300d66c81"
+    assert by_smp.labels[f"{IB}/leaves.current"] == "b0cf0e0300d66c81"
+    for found, kind in ((by_lldp, "chassis ID"), (by_smp, "node GUID")):
+        (note,) = found.notes
+        assert note.text.endswith(f"is valid in a label: the device label is the {kind}")
+        assert visible(name, 64) in note.text
+        assert found.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("port_id", "text"), [("東京", "x2f3c04f1ff1b2daf"), ("---", "xde7cc417de1b3246")]
+)
+def test_a_port_id_that_encodes_to_nothing_is_its_hash(port_id: str, text: str) -> None:
+    """So that two ports of a switch stay two; the port has no name then. The hashes are Go's."""
+    link = roce_link("mlx5_0", port_id=port_id, name=port_id)
+    found = rendered(nics("mlx5_0"), lldp=seen(link))
+    assert found.labels[key("mlx5_0", "port-id")] == text
+    assert key("mlx5_0", "port-name") not in found.labels
+    (note,) = found.notes
+    assert note.subject == "mlx5_0"
+    assert note.text.endswith("is valid in a label: the port-id label is its hash")
+
+
+def test_an_identifier_that_encodes_to_nothing_is_no_label() -> None:
+    """Its port is labeled, and the operator is told."""
+    facts = LLDP_FACTS._replace(chassis_id="東京", chassis_subtype=7)
+    link = Link("mlx5_0", "eth0", (Neighbor("東京", "swp1", "swp1", facts, 1.0),))
+    found = rendered(nics("mlx5_0"), lldp=seen(link))
+    assert key("mlx5_0", "device") not in found.labels
+    assert found.labels[key("mlx5_0", "port-id")] == "swp1"
+    assert found.notes[0].text.endswith("the device label is missing")
+
+
+def test_a_note_is_bounded() -> None:
+    """A name may have 255 characters."""
+    found = rendered(nics("mlx5_0"), lldp=seen(roce_link("mlx5_0", "-" * 63, "." * 63)))
+    assert max(len(note.text) for note in found.notes) < 200
+    assert all(note.text.isprintable() for note in found.notes)
 
 
 def test_of_several_neighbors_the_first_is_published() -> None:
@@ -398,6 +448,13 @@ def test_the_source_of_another_fabric_holds_nothing_of_this_one() -> None:
     assert not [label for label in found.labels if ".ibp1." in label]
 
 
+def test_switching_off_lldp_holds_nothing_of_an_infiniband_port() -> None:
+    """Its link is down, so its labels go; those of an interface that LLDP may have seen stay."""
+    before = about("ibp0", "old", "1") | about("mlx5_1", "old-1", "1", "n1")
+    found = rendered(hcas("ibp0"), before, lldp=OFF, off=frozenset({"lldp"}), ib=seen(gone("ibp0")))
+    assert neighbors(found) == about("mlx5_1", "old-1", "1", "n1")
+
+
 def test_switching_off_the_ports_holds_all() -> None:
     """`probe --source lldp`: neighbors that were seen are published."""
     found = rendered(
@@ -433,11 +490,21 @@ def test_a_held_label_has_the_reason_of_its_failure() -> None:
     assert set(stuck.held.values()) == {HoldReason.DEVICE_FAILED}
     gone = rendered([], IB_BEFORE | {f"{P}/flavor": "infiniband"}, unbound=("ibp0",), ib=seen())
     assert {gone.held[device], gone.held[leaves]} == {HoldReason.DEVICE_GONE}
+    assert f"{P}/neighbors.current.ibp1.device" not in gone.labels
+
+
+def test_a_domain() -> None:
+    """The value that all GPUs agree on is published, whatever was before."""
+    gpu = Gpu(0, state="completed", status="success", cluster_uuid="u", clique_id=1)
+    for before in ({}, {ACCELERATOR: "u.0"}):
+        found = rendered([], before, nvml=Seen((gpu, gpu)))
+        assert found.labels[ACCELERATOR] == "u.1"
+    assert ACCELERATOR not in rendered([], {ACCELERATOR: "u.0"}, nvml=NONE).labels
 
 
 def test_an_unknown_domain_has_its_reason() -> None:
     """GPUs that register, or a source that failed."""
-    before = {"network.topology.nvidia.com/accelerator": "u.1"}
+    before = {ACCELERATOR: "u.1"}
     registering = rendered([], before, nvml=Seen((Gpu(0, state="in-progress"),)))
     assert list(registering.held.values()) == [HoldReason.NO_DOMAIN]
     assert list(rendered([], before, nvml=OFF).held.values()) == [HoldReason.SOURCE_FAILED]

@@ -24,47 +24,6 @@ def frame(
     return Frame("eth0", at, ethernet(lldpdu + END, source=source))
 
 
-def refreshed(table: NeighborTable, *frames: Frame) -> list[bool]:
-    """Return True for each frame that is a repetition; the table receives the others."""
-    found = []
-    for one in frames:
-        found.append(table.refresh(one))
-        if not found[-1]:
-            table.receive(one)
-    return found
-
-
-def test_a_frame_is_a_repetition_if_it_changes_nothing() -> None:
-    """Not the frame that confirms, nor the first one after a shutdown frame or a link flap."""
-    table = NeighborTable(30.0, 2)
-    assert refreshed(table, frame(), frame(), frame()) == [False, False, True]
-    for name, ttl in (("leaf-2", 120), ("leaf-2", 0)):
-        frames = frame(name, ttl), frame("leaf-2"), frame("leaf-2")
-        assert refreshed(table, *frames) == [False, False, True]
-    table.set_link("eth0", 1.0, up=False)
-    table.set_link("eth0", 2.0, up=True)
-    assert refreshed(table, frame("leaf-2", at=3.0), frame("leaf-2", at=3.0)) == [False, True]
-    assert table.refresh(frame("leaf-2", source="001c73000001")) is False
-    assert table.refresh(Frame("eth1", 0.0, frame().data)) is False
-
-
-def test_next_expiry_is_the_first_of_all_timers() -> None:
-    """A TTL, a shutdown frame, a link that is down, each with its grace, of the netdevs named."""
-    table = NeighborTable(30.0, 2)
-    assert table.next_expiry(["eth0"]) == float("inf")
-    refreshed(table, frame(at=10.0))
-    assert (table.next_expiry(["eth0"]), table.next_expiry(["eth1"])) == (160.0, float("inf"))
-    table.refresh(frame(at=20.0))
-    table.set_link("eth0", 50.0, up=False)
-    assert table.next_expiry(["eth0"]) == 80.0
-    table.expire("eth0", 81.0)
-    assert table.next_expiry(["eth0"]) == float("inf")
-    table.receive(Frame("eth1", 90.0, frame(ttl=0).data))  # of a sender that is not known
-    assert table.next_expiry(["eth1"]) == 120.0
-    table.expire("eth1", 120.0)
-    assert table.next_expiry(["eth1"]) == float("inf")
-
-
 def test_the_queue_is_bounded_and_a_burst_is_followed_by_a_pause() -> None:
     """A flood of senders costs memory for some of them, and repetitions cost no observation."""
     now = [0.0]
@@ -88,7 +47,8 @@ def test_the_frames_of_a_sender_stay_in_order() -> None:
     """A queued shutdown frame is neither overwritten by a later frame nor handed out after it."""
     listener, table = FakeListener(), NeighborTable(30.0, 2)
     inbox = FrameInbox(listener, table, lambda: 0.0)
-    refreshed(table, frame(at=0.0), frame(at=30.0))
+    for at in (0.0, 30.0):
+        table.receive(frame(at=at))
     for one in (frame(ttl=0, at=60.0), frame(at=65.0)):
         listener.frames = [one]
         assert inbox.receive()[0]

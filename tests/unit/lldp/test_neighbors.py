@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from tests.support.lldp_frames import END, MAC, capabilities, ethernet, identity
 PORT = "eth0"
 BRIDGE, STATION = 4, 0x80
 NEAREST, NON_TPMR, CUSTOMER = "0180c200000e", "0180c2000003", "0180c2000000"
-LEAF, OTHER = "001c73000001", "001c73000002"
+LEAF, OTHER, THIRD = "001c73000001", "001c73000002", "001c73000003"
 
 
 def leaf_frame(  # noqa: PLR0913 - each is a TLV
@@ -29,9 +30,11 @@ def leaf_frame(  # noqa: PLR0913 - each is a TLV
     destination: str = NEAREST,
     enabled: int = BRIDGE,
     chassis: bytes = b"\x04" + MAC,
+    description: str | None = None,
 ) -> bytes:
     """A frame of a switch."""
-    text = tlv(5, name.encode()) if name else b""
+    text = tlv(4, description.encode()) if description else b""
+    text += tlv(5, name.encode()) if name else b""
     return ethernet(
         identity(chassis, port, ttl) + text + capabilities(enabled) + END,
         source=source,
@@ -52,6 +55,15 @@ class Port:
 
     def receive(self, when: float, frame: bytes, own: tuple[str, ...] = ()) -> None:
         self.table.receive(Frame(PORT, when, frame), own)
+
+    def refreshed(self, when: float, *frames: bytes) -> list[bool]:
+        """Return True for each frame that is a refresh; the table receives the others."""
+        found = []
+        for frame in frames:
+            found.append(self.table.refresh(Frame(PORT, when, frame)))
+            if not found[-1]:
+                self.receive(when, frame)
+        return found
 
     def link(self, when: float, *, up: bool, changes: int | None = None) -> None:
         self.table.set_link(PORT, when, up=up, changes=changes)
@@ -74,6 +86,10 @@ class Port:
     def missing(self, when: float) -> str:
         assert self.names(when) == []
         return self.table.missing(PORT)
+
+    def next_expiry(self, when: float) -> float:
+        self.table.expire(PORT, when)
+        return self.table.next_expiry([PORT])
 
 
 def damped() -> Port:
@@ -104,6 +120,35 @@ def test_a_repeated_frame_keeps_its_neighbor_alive() -> None:
     for when in range(0, 600, 100):
         port.receive(when, leaf_frame())
     assert port.names(619) == ["leaf-1"]
+
+
+def test_a_refresh_is_a_frame_that_changes_nothing_else() -> None:
+    """Not the frame that confirms, nor the first one after a shutdown frame or a link flap, nor one
+    of an unknown sender or netdev.
+    """
+    port = damped()
+    assert port.refreshed(0, leaf_frame(), leaf_frame(), leaf_frame()) == [False, False, True]
+    other = leaf_frame("leaf-2")
+    assert port.refreshed(0, other, other, other) == [False, False, True]
+    assert port.refreshed(0, shutdown_frame(), other, other) == [False, False, True]
+    port.link(1, up=False)
+    port.link(2, up=True)
+    assert port.refreshed(3, other, other) == [False, True]
+    assert port.table.refresh(Frame(PORT, 3, leaf_frame("leaf-2", source=OTHER))) is False
+    assert port.table.refresh(Frame("eth1", 3, other)) is False
+
+
+def test_a_refresh_restarts_the_ttl() -> None:
+    """And an unconfirmed identity is no refresh."""
+    port = Port()
+    assert port.refreshed(0, leaf_frame(), leaf_frame("new"), leaf_frame("new")) == [
+        False,
+        False,
+        True,
+    ]
+    assert port.refreshed(100, leaf_frame("new")) == [True]
+    assert port.names(220) == ["new"]
+    assert port.missing(221) == "expired"
 
 
 def test_a_shorter_ttl_takes_effect_at_once() -> None:
@@ -238,6 +283,37 @@ def test_a_settled_identity_outlives_one_odd_frame() -> None:
     assert seen == {"etp1a"}
 
 
+def test_a_port_description_is_confirmed_like_a_name() -> None:
+    """It becomes the label port-name where the Port ID is no name, so one odd frame leaves it."""
+    port = damped()
+    seen = []
+    for when, description in enumerate(["etp1", "etp1", "etp9", "etp1", "etp2", "etp2"]):
+        port.receive(when, leaf_frame(description=description))
+        seen += [sender.effective.port_description for sender in port.senders(when)]
+    assert seen == ["etp1"] * 5 + ["etp2"]
+
+
+def test_an_identity_is_confirmed_whatever_else_changes() -> None:
+    """The second frame has another TTL."""
+    port = damped()
+    for when, frame in enumerate(
+        [leaf_frame("old"), leaf_frame("old"), leaf_frame("new"), leaf_frame("new", ttl=121)]
+    ):
+        port.receive(when, frame)
+    assert port.names(3) == ["new"]
+
+
+def test_an_odd_frame_of_the_selected_neighbor_changes_no_selection() -> None:
+    """It was confirmed once, which is enough."""
+    port = damped()
+    for when in (0, 30):
+        port.receive(when, leaf_frame("leaf-1"))
+        assert port.names(when)[0] == "leaf-1"
+        port.receive(when + 1, leaf_frame("leaf-2", source=OTHER))
+    port.receive(60, leaf_frame("odd"))
+    assert port.names(60) == ["leaf-1", "leaf-2"]
+
+
 def test_without_confirmation_the_last_frame_counts() -> None:
     """`probe` observes once and uses the last frame."""
     port = Port()
@@ -340,6 +416,17 @@ def test_a_link_that_came_back_waits_for_a_frame() -> None:
     assert port.names(41) == ["leaf-2"]
 
 
+def test_a_link_that_comes_up_for_a_moment_is_still_down() -> None:
+    """It came up and went down again between two observations: the reason is not silence."""
+    port = damped()
+    port.link(0, up=False)
+    assert port.missing(30) == "link-down"
+    port.link(40, up=True)
+    port.link(41, up=False)
+    assert port.missing(41) == "link-down"
+    assert port.missing(71) == "link-down"
+
+
 def test_a_recabled_port_changes_once_it_is_confirmed() -> None:
     """The old leaf stays for one more frame of the new one, and never comes back."""
     port = damped()
@@ -369,6 +456,17 @@ def test_a_cable_that_is_moved_between_two_looks() -> None:
         assert port.names(80)[0] == first
 
 
+def test_a_cable_that_is_moved_twice() -> None:
+    """The neighbor behind the last cable precedes those of both cables before."""
+    port = damped()
+    for changes, source in enumerate((LEAF, OTHER, THIRD)):
+        when = 100 * changes
+        port.link(when, up=True, changes=changes)
+        port.receive(when + 1, leaf_frame(source, source=source, ttl=600))
+        port.receive(when + 31, leaf_frame(source, source=source, ttl=600))
+        assert port.names(when + 31)[0] == source
+
+
 def test_a_frame_that_waited_is_of_the_cable_before() -> None:
     """It came before the link was found to have been down, and was taken in afterwards."""
     port = damped()
@@ -377,6 +475,19 @@ def test_a_frame_that_waited_is_of_the_cable_before() -> None:
     assert port.names(0) == ["old"]
     port.link(31, up=True, changes=6)
     port.receive(30, leaf_frame("old"))
+    for when in (50, 80):
+        port.receive(when, leaf_frame("new", source=OTHER))
+    assert port.names(80) == ["new", "old"]
+
+
+def test_a_sender_whose_frames_all_waited_is_of_the_cable_before() -> None:
+    """It was not known before the link came up, so the sender behind the new cable precedes it."""
+    port = damped()
+    port.link(0, up=True, changes=4)
+    port.link(31, up=True, changes=6)
+    for when in (29, 30):
+        port.receive(when, leaf_frame("old"))
+    assert port.names(31) == ["old"]
     for when in (50, 80):
         port.receive(when, leaf_frame("new", source=OTHER))
     assert port.names(80) == ["new", "old"]
@@ -442,7 +553,7 @@ def test_equals_never_flip(confirm: int) -> None:
     firsts = set()
     for when in range(500):
         firsts.add(port.names(when)[0])
-        name, source = (("b", OTHER), ("c", "001c73000003"), ("a", LEAF))[when % 3]
+        name, source = (("b", OTHER), ("c", THIRD), ("a", LEAF))[when % 3]
         port.receive(when, leaf_frame(name, source=source))
     assert firsts == {"a"}
 
@@ -455,6 +566,40 @@ def test_own_frames_are_ignored(own: str) -> None:
     assert port.missing(0) == "silent"
     port.receive(1, shutdown_frame(), (own,))
     assert port.missing(1) == "silent"
+
+
+def test_the_next_expiry_is_that_of_the_first_sender() -> None:
+    """The TTL plus the grace, or the shutdown frame plus the grace, of all netdevs asked for."""
+    port = damped()
+    port.receive(0, leaf_frame(ttl=120))
+    port.receive(10, leaf_frame(ttl=60, source=OTHER))
+    assert port.next_expiry(10) == 100
+    port.receive(20, shutdown_frame(source=OTHER))
+    assert port.next_expiry(20) == 50
+    assert port.next_expiry(51) == 150
+    port.table.receive(Frame("eth1", 30, leaf_frame(ttl=10)))
+    assert port.table.next_expiry([PORT, "eth1", "eth9"]) == 70
+    assert port.table.next_expiry([PORT, "eth9"]) == 150
+
+
+def test_a_link_that_is_down_expires_with_its_senders() -> None:
+    """Without a sender nothing changes at the end of the grace."""
+    port = damped()
+    port.link(5, up=False)
+    assert port.next_expiry(5) == math.inf
+    port.receive(6, leaf_frame())
+    assert port.next_expiry(6) == 35
+    assert port.next_expiry(35) == math.inf
+
+
+def test_an_unknown_shutdown_frame_expires_once() -> None:
+    """At the end of the grace the reason changes, and nothing after that."""
+    port = damped()
+    assert port.next_expiry(0) == math.inf
+    port.receive(100, shutdown_frame())
+    assert port.next_expiry(100) == 130
+    assert port.missing(130) == "shutdown"
+    assert port.next_expiry(130) == math.inf
 
 
 def test_netdevs_are_independent() -> None:
@@ -701,3 +846,33 @@ def test_any_story_ends_as_its_whole_past_says(
     }
     assert found == oracle(past, now, grace, confirm)
     assert len(port.names(now)) == len(found)
+
+
+@given(
+    story=st.lists(st.tuples(steps, happenings), min_size=4, max_size=30),
+    confirm=st.sampled_from((1, 2)),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_refresh_has_the_effect_of_receiving_the_frame(
+    story: list[tuple[float, Sent | bool | None]], confirm: int
+) -> None:
+    """A table that receives every frame has the same neighbors, in the same order, until the same
+    time.
+    """
+    received = Port(NeighborTable(grace=30, confirm=confirm))
+    refreshed = Port(NeighborTable(grace=30, confirm=confirm))
+    now = 0.0
+    for step, event in story:
+        now += step
+        if isinstance(event, Sent):
+            for _ in range(2):
+                received.receive(now, frame_of(event))
+                refreshed.refreshed(now, frame_of(event))
+        elif event is not None:
+            received.link(now, up=event)
+            refreshed.link(now, up=event)
+        assert described(received.senders(now)) == described(refreshed.senders(now))
+
+
+def described(senders: tuple[Sender, ...]) -> list[object]:
+    return [(one.effective, one.expires_at, one.reason, one.link_ups) for one in senders]

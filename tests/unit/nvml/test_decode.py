@@ -189,7 +189,6 @@ def test_what_stopped_the_look() -> None:
         ({"state": 77}, "fabric state 77 is none of"),
         ({"state": None}, "fabric state 'None' is no number"),
         ({"state": True}, "no number of 32 bits"),
-        ({"clique_id": 0xFFFFFFFF}, "clique 4294967295 is the value before registration"),
         ({"clique_id": 1 << 32}, "clique '4294967296' is no number of 32 bits"),
         ({"clique_id": -1}, "clique '-1' is no number"),
         ({"clique_id": 1.0}, "clique '1.0' is no number"),
@@ -200,6 +199,8 @@ def test_what_stopped_the_look() -> None:
         ({"version": 0x02000024}, "not the fields of version 0x2000024"),
         ({"version": 0x04000030}, "not the fields of version 0x4000030"),
         ({"version": 3}, "not the fields of version 0x3"),
+        ({"version": "3"}, "^version '3' is no number of 32 bits$"),
+        ({"state": 4}, f"^fabric state 4 is none of {', '.join(nvml.STATES)}$"),
         ({"health_mask": 1 << 32}, "health mask '4294967296' is no number"),
         ({"health_summary": None}, "health summary 'None' is no number"),
     ],
@@ -210,8 +211,24 @@ def test_nonsense_in_the_structure(changed: dict[str, Any], complaint: str) -> N
         gpu(V3 | changed)
 
 
-def test_a_clique_that_nobody_set_may_go_with_a_failure() -> None:
-    """Only a success has to name a clique."""
+@pytest.mark.parametrize(
+    ("structure", "claimed"),
+    [
+        (V1 | {"version": 0x04000030}, "0x4000030"),
+        (V1 | {"health_mask": 0}, "0x1"),
+        (V2 | {"version": 0x03000028}, "0x3000028"),
+    ],
+)
+def test_a_version_without_its_fields(structure: dict[str, Any], claimed: str) -> None:
+    """Too many of them, too few, or those of a version that is not known."""
+    words = f"^the fabric structure has not the fields of version {claimed}$"
+    with pytest.raises(Malformed, match=words):
+        gpu(structure)
+
+
+def test_a_clique_of_all_ones_is_a_clique() -> None:
+    """Documented by nobody as unset; before the registration it means nothing, like any other."""
+    assert gpu(V3 | {"clique_id": 0xFFFFFFFF}).clique_id == 0xFFFFFFFF
     assert gpu(V3 | {"clique_id": 0xFFFFFFFF, "status": 23}).status == "insufficient-resources"
     assert gpu(V3 | {"clique_id": 0xFFFFFFFF, "state": 2}).state == "in-progress"
 
@@ -221,11 +238,14 @@ def test_a_clique_that_nobody_set_may_go_with_a_failure() -> None:
     [
         ({"pci": "8:1:0"}, "'8:1:0' is no PCI address"),
         ({"uuid": "GPU-\x1b[2J"}, "is no printable text"),
-        ({"uuid": 7}, "is no printable text"),
+        ({"uuid": 7}, "^uuid '7' is no printable text$"),
+        ({"uuid": "x" * 4097}, "is no printable text"),
         ({"index": "0"}, "index '0' is no number"),
         ({"error": "lost"}, "an error is no JSON object"),
+        ({"error": LOST | {"code": "x"}}, "^error code 'x' is no number of 32 bits$"),
+        ({"error": LOST | {"text": None}}, "^error text 'None' is no printable text$"),
         ({"error": {"call": None, "code": 15, "text": ""}}, "call 'None' is no printable text"),
-        ({"fabric": None}, "neither fabric nor error"),
+        ({"fabric": None}, "^a GPU has neither fabric nor error$"),
     ],
 )
 def test_nonsense_around_it(changed: dict[str, Any], complaint: str) -> None:
@@ -235,12 +255,35 @@ def test_nonsense_around_it(changed: dict[str, Any], complaint: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "subject"),
+    [
+        ({"uuid": "\n" * 5000}, "uuid {} is no printable text"),
+        ({"pci": "\n" * 5000}, "{} is no PCI address"),
+        ({"index": "\n" * 5000}, "index {} is no number of 32 bits"),
+        ({"fabric": V3 | {"cluster_uuid": "\n" * 5000}}, "cluster UUID {} is not 16 bytes"),
+    ],
+)
+def test_a_message_quotes_only_the_beginning(changed: dict[str, Any], subject: str) -> None:
+    """Of any text, on one line."""
+    with pytest.raises(Malformed) as caught:
+        nvml.gpu(GPU | {"fabric": V3} | changed)
+    assert str(caught.value) == subject.format(repr("\n" * 64))
+
+
+def test_what_names_a_gpu_may_be_unknown() -> None:
+    """Its PCI address and its UUID; both may be long."""
+    found = gpu(pci=None, uuid="x" * 4096)
+    assert (found.pci, found.uuid) == (None, "x" * 4096)
+    assert gpu(uuid=None).uuid is None
+
+
+@pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (None, "no JSON object"),
+        (None, "^NVML's answer is no JSON object$"),
         ([], "no JSON object"),
         ({}, "count 'None' is no number"),
-        ({"count": 0}, "no list of GPUs"),
+        ({"count": 0}, "^NVML's answer has no list of GPUs$"),
         ({"count": 4294967295, "gpus": []}, "counts 4294967295 GPUs and answers for 0"),
         ({"count": 1, "gpus": []}, "counts 1 GPUs and answers for 0"),
     ],
@@ -249,6 +292,12 @@ def test_nonsense_as_a_whole(data: Any, complaint: str) -> None:
     """An answer has a count and as many GPUs."""
     with pytest.raises(Malformed, match=complaint):
         nvml.answer(data)
+
+
+def test_a_gpu_that_is_no_object() -> None:
+    """Like an answer that is none."""
+    with pytest.raises(Malformed, match=r"^a GPU is no JSON object$"):
+        nvml.gpu([])
 
 
 @given(JSON, st.sampled_from([*GPU, "fabric"]), st.sampled_from(list(V3)))

@@ -40,6 +40,7 @@ JOINING = Gpu(0, pci="0008:01:00.0", state="in-progress")
 REGISTERING = Verdict(None, AcceleratorReason.IN_PROGRESS)
 REGISTERED = Verdict(f"{CLUSTER}.32766")
 FAILED = Verdict(None, AcceleratorReason.FAILED)
+NOT_STARTED = "fabric registration has not started"
 
 
 def judge(*gpus: Gpu) -> Verdict:
@@ -63,7 +64,8 @@ def test_all_gpus_agree(count: int) -> None:
         ((SHORT,) * 4, "unhealthy"),
         ((GOOD, replace(GOOD, clique_id=1)), "inconsistent"),
         ((GOOD, replace(GOOD, cluster_uuid=OTHER)), "inconsistent"),
-        ((GOOD, BOARD), "inconsistent"),
+        ((BOARD, GOOD, replace(GOOD, clique_id=1)), "inconsistent"),
+        ((GOOD, BOARD, WAITING), "not-started"),
         ((GOOD, WAITING), "not-started"),
         ((GOOD, JOINING), "in-progress"),
         ((GOOD, WAITING, JOINING), "in-progress"),
@@ -90,6 +92,21 @@ def test_what_removes_outweighs_what_holds(unknown: Gpu) -> None:
 def test_a_gpu_without_a_fabric_has_no_say() -> None:
     """Only attached GPUs are compared."""
     assert judge(NONE, GOOD, GOOD).value == f"{CLUSTER}.32766"
+
+
+def test_a_gpu_with_a_zero_uuid_has_no_say() -> None:
+    """Among others that agree it is left out and reported; alone it is the reason."""
+    for gpus in ((GOOD, BOARD), (BOARD, GOOD, NONE, GOOD)):
+        assert judge(*gpus) == (f"{CLUSTER}.32766", None, None)
+        assert accelerator.skipped(gpus) == (BOARD,)
+    assert accelerator.skipped((BOARD, BOARD, NONE)) == ()
+    assert accelerator.skipped((GOOD, SHORT)) == ()  # it has another reason
+
+
+def test_any_clique_is_one() -> None:
+    """0 and 4294967295, too: nvml.h reserves none."""
+    for clique in (0, 0xFFFFFFFF):
+        assert judge(replace(GOOD, clique_id=clique)).value == f"{CLUSTER}.{clique}"
 
 
 def test_the_same_clique_in_another_rack_is_elsewhere() -> None:
@@ -160,27 +177,40 @@ def test_reasons_hold_or_remove() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("gpus", "words"),
     [
         (
-            judge(GOOD, SHORT),
+            (GOOD, SHORT),
             "1 of 2 GPUs (0008:01:00.0 first): registered with status insufficient-resources",
         ),
         (
-            judge(LOST),
+            (LOST,),
             f"1 of 1 GPUs (0008:01:00.0 first): could not be queried: {LOST.text}",
         ),
         (
-            judge(MALFORMED),
+            (MALFORMED,),
             "1 of 1 GPUs (index 0 first): could not be queried: fabric state 77 is none of those",
         ),
-        (judge(GOOD, BOARD), f"the GPUs are in 2 domains: {CLUSTER}.32766, {ZERO}.0"),
-        (judge(OLD), f"no GPU is attached to a fabric: {OLD.text}"),
+        (
+            (GOOD, Gpu(1, uuid="GPU-1", error="gpu-lost")),
+            "1 of 2 GPUs (GPU-1 first): could not be queried: gpu-lost",
+        ),
+        (
+            (GOOD, WAITING),
+            f"1 of 2 GPUs (0008:01:00.0 first): {NOT_STARTED}: is the fabric manager running?",
+        ),
+        (
+            (GOOD, BOARD, replace(GOOD, clique_id=1)),
+            f"the GPUs are in 2 domains: {CLUSTER}.32766, {CLUSTER}.1",
+        ),
+        ((OLD,), f"no GPU is attached to a fabric: {OLD.text}"),
+        ((NONE,), "no GPU is attached to a fabric: NVML reports not supported"),
+        ((BOARD,), "the cluster UUID is zero: no fabric beyond this node"),
     ],
 )
-def test_the_finer_text_names_the_gpu_and_the_cause(found: Verdict, words: str) -> None:
+def test_the_finer_text_names_the_gpu_and_the_cause(gpus: tuple[Gpu, ...], words: str) -> None:
     """An operator needs both."""
-    assert found.text == words
+    assert judge(*gpus).text == words
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,14 @@ def test_infiniband_hcas_of_several_boards_are_a_problem() -> None:
     ]
 
 
+def test_a_dark_backend_beside_another_kind_is_a_problem() -> None:
+    """Two NICs without a link are the backend, as they are more; a hint names the one with."""
+    dark = [plain(eth(f"mlx5_{bus}", bus, board_id="MT_2"), state="DOWN") for bus in (1, 2)]
+    assert problems(observed(*dark)) == []
+    (hint,) = problems(observed(*dark, eth("mlx5_9", 9)))
+    assert hint.startswith("backend: no port of MT4129 MT_2 is ACTIVE, but mlx5_9 of another kind")
+
+
 @pytest.mark.parametrize(
     ("device", "suspect"),
     [
@@ -98,11 +106,12 @@ def test_a_modern_hca_at_sdr_is_suspect(device: RdmaDevice, suspect: bool) -> No
 
 def test_held_and_refused_labels_are_problems() -> None:
     """After the notes of the caller, before the problems of the sources."""
-    note, refused, failed = (Problem("labels", name, None, "x") for name in ("n", "r", "f"))
-    rendered = Rendered({"k": "v"}, held={"k": HoldReason.LENT}, problems=(refused,))
+    note, refused, failed, odd = (Problem("labels", name, None, "x") for name in "nrfo")
+    held = {"k": HoldReason.LENT}
+    rendered = Rendered({"k": "v"}, held=held, problems=(refused,), notes=(odd,))
     observation = observed(problems=(failed,))
     found = document(observation, Choices(), [note], rendered)["problems"]
-    assert [problem["subject"] for problem in found] == ["n", "k", "r", "f"]
+    assert [problem["subject"] for problem in found] == ["n", "k", "o", "r", "f"]
     assert found[1]["text"] == f"label kept: {HoldReason.LENT.text}"
 
 

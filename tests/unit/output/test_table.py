@@ -113,6 +113,14 @@ def test_a_lent_port_is_among_the_neighbors_only() -> None:
     assert below("Neighbors", lines)[0].startswith("ibp0: ")
 
 
+def test_a_port_without_recorded_netdev_is_in_both_sections() -> None:
+    """Nothing is known of its netdev, so its state is the reason for the missing rate."""
+    down = PORT | {"state": "DOWN", "phys_state": "Polling", "counted_gbps": 0}
+    lines = table(down, missing_neighbors=missing("netdev-not-recorded"))
+    assert "no signal from the far end" in " ".join(below("Backend ports that do not count", lines))
+    assert below("Neighbors", lines) == ["ibp0: no netdev recorded"]
+
+
 def test_missing_neighbors_are_grouped_by_reason() -> None:
     """Links that are down are left out, and an unknown reason is shown as it is."""
     reasons = missing("silent", "no-answer", "silent", "link-down", "of-a-later-version")
@@ -205,4 +213,6 @@ def test_the_nvlink_domain_is_a_line(accelerator: dict[str, Any], line: str | No
 def test_an_unread_class_is_the_headline() -> None:
     """Without a node name, too."""
     assert table(speed_gbps=None)[0] == "gpu-7: the RDMA devices could not be read"
+    unknown = {"subject": "rdma", "text": "front-end-unknown: why", "error": None}
+    assert table(speed_gbps=None, problems=[unknown])[0] == "gpu-7: the front end is not known"
     assert table(node=None)[0] == "This node: infiniband, 400G, 0 of 0 backend ports ACTIVE"

@@ -217,6 +217,22 @@ def test_names_in_paths_links_and_routes_go(tmp_path: Path) -> None:
     assert re.search(rb"\nenx02[0-9a-f]{10}\t00000000\t00000000\t0003", found)
 
 
+def test_the_netdevs_of_the_namespace_go_with_their_counters(tmp_path: Path) -> None:
+    """Of /proc/net/dev the names stay, as they are called elsewhere: the front end is known."""
+    node = OWNED | {
+        f"{DEVICE}/ports/1/link_layer": b"Ethernet\n",
+        "proc/net/dev": (
+            b"Inter-|   Receive\n face |bytes\n"
+            b"    lo:  987654321       1\nenx0c42a1aabbcc: 987654321       1\n"
+        ),
+    }
+    other = anonymized(lay(tmp_path / "node", node), tmp_path / "other")
+    found = everything(Path(other))
+    assert b"987654321" not in found
+    assert re.search(rb"\n    lo:\nenx02[0-9a-f]{10}:\n", found)
+    assert snapshots.report(other)["labels"]["backend.coreweave.cloud/flavor"] == "roce"
+
+
 SPELLED = [
     "0x0c42a10300aabbcc",
     "0C42A10300AABBCC",

@@ -134,7 +134,7 @@ def _names(count: int) -> Members:
 
 def _deep() -> Members:
     for number in range(200):
-        yield member(f"sys/{number}/" + "a/" * 20_000)
+        yield member(f"sys/{number}/" + "a/" * 2_000)
 
 
 BAD: dict[str, tuple[Callable[[], Members], str]] = {

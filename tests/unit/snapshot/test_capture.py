@@ -88,11 +88,11 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
     is ignored.
     """
     two = SMALL | {
-        path.replace("ibp0", "ibp1"): data
+        path.replace("ibp0", "ibp1").replace("18:00.0", "19:00.0"): data
         for path, data in SMALL.items()
         if path.startswith("sys/dev")
     }
-    two |= {f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:18:00.0/infiniband/ibp1"}
+    two |= {f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:19:00.0/infiniband/ibp1"}
     gate = threading.Event()
     root = Stuck(two, f"{CLASS}/ibp1/ports/1/state", lambda: gate.wait(30))
     captured, observation = record(Host(root, lambda: 1777888800.0, "node-17", deadline=0.3))

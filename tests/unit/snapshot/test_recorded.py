@@ -235,6 +235,27 @@ def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, f
     assert fault in text
 
 
+def test_a_replay_drops_what_a_socket_drops() -> None:
+    """Somebody else's capture has frames to other addresses, of the node itself, and jumbo ones:
+    none of them is a neighbor or a problem.
+    """
+    lldpdu, own = SPOKEN[14:], "020000000001"
+    dropped = [
+        ethernet(lldpdu, destination="ffffffffffff"),
+        ethernet(lldpdu, destination="02000000beef"),
+        ethernet(lldpdu, source=own),
+        ethernet(lldpdu[3:], source=own),
+        SPOKEN.ljust(1600, b"\0"),
+    ]
+    files = tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"})
+    frames = [Frame("eth0", NOW + 5, data) for data in dropped]
+    io = loaded(MemoryStore({"lldp/eth0.pcap": pcap.write(frames)}))
+    found = report(host(files, lldp_neighbors=LldpNeighbors(lldp_of(io).frames)))
+    assert found["neighbors"] == []
+    assert [row["reason"] for row in found["missing_neighbors"]] == ["silent"]
+    assert [problem for problem in found["problems"] if problem["source"] == "lldp"] == []
+
+
 def test_what_came_before_the_break_counts() -> None:
     """A truncated file gives its neighbor and a problem."""
     files = tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"})

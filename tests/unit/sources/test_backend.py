@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.backend import assign
+from agent.sources.backend import assign, ethernet_data_ports, is_unread, undecided
+from agent.sources.kinds import dark_backend
 from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
 
 KIND = {"hca_type": "MT4125", "board_id": "other"}
@@ -18,6 +19,19 @@ SLOW = port(rate_gbps=100.0, netdev=netdev("slow0", speed_mbps=100_000))
 def front(name: str, bus: int, **facts: Any) -> RdmaDevice:
     """An Ethernet device that carries the default route."""
     return eth(name, bus, port(netdev=netdev(f"eth{bus}", default_route=True)), **facts)
+
+
+def bonded(*legs: str) -> RdmaPort:
+    """A port that is a bond of these netdevs."""
+    return port(legs=tuple(map(netdev, legs)))
+
+
+def dark(*names: str) -> list[RdmaDevice]:
+    """Devices of another kind, at higher PCI addresses, without a link."""
+    return [
+        eth(name, number, port(state="DOWN", netdev=netdev(name, speed_mbps=None)), **KIND)
+        for number, name in enumerate(names, 0x80)
+    ]
 
 
 # (why, devices, backend): the rules behind the first one, in their order.
@@ -68,7 +82,34 @@ CHOSEN: list[tuple[str, list[RdmaDevice], list[str]]] = [
         [eth("a", 1, port(1), port(2), port(3), **KIND), eth("b", 2), eth("c", 3)],
         ["b", "c"],
     ),
+    (
+        "a bond counts as its legs",
+        [eth("a", 1, bonded("l0", "l1")), eth("b", 2, SLOW, **KIND)],
+        ["a-l0", "a-l1"],
+    ),
+    (
+        "two dark NICs do not outvote a bond",
+        [eth("a", 1, bonded("l0", "l1")), *dark("b", "c")],
+        ["a-l0", "a-l1"],
+    ),
+    (
+        "a bond over devices of their own is not counted twice",
+        [
+            eth("a", 1, bonded("l0", "l1"), netdevs=("l0",)),
+            eth("b", 2, port(), netdevs=("l1",), **KIND),
+            eth("c", 3, **KIND),
+        ],
+        ["b", "c"],
+    ),
     ("a tie: the faster kind", [eth("a", 1, SLOW, **KIND), eth("b", 2)], ["b"]),
+    (
+        "the speed of the netdev decides",
+        [
+            eth("a", 1, port(rate_gbps=400.0, netdev=netdev("a", speed_mbps=100_000)), **KIND),
+            eth("b", 2, port(rate_gbps=200.0, netdev=netdev("b", speed_mbps=200_000))),
+        ],
+        ["b"],
+    ),
     (
         "faster by nature, though down",
         [eth("a", 1, SLOW, **KIND), eth("b", 2, port(state="DOWN"))],
@@ -110,6 +151,131 @@ def test_the_backend_is_chosen(devices: list[RdmaDevice], chosen: list[str]) -> 
     assert all(role.reason for role in roles)
 
 
+REASONS = [
+    ([ib("a", 1)], [], {"a": "InfiniBand data port"}),
+    ([eth("a", 1)], [], {"a": "Ethernet data port"}),
+    ([eth("a", 1)], ["a"], {"a": "named by --backend-device"}),
+    (
+        [ib("a", 1), eth("b", 2)],
+        [],
+        {"a": "InfiniBand data port", "b": "Ethernet, and the backend is InfiniBand"},
+    ),
+    (
+        [eth("a", 1), front("b", 2)],
+        [],
+        {"a": "Ethernet data port", "b": "front end: carries the default route"},
+    ),
+    (
+        [eth("a", 1, hca_type=None, board_id=None), eth("b", 2, SLOW)],
+        [],
+        {
+            "a": "Ethernet data port",
+            "b": "Ethernet NIC of another kind than the backend's unnamed kind (tie: faster)",
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("devices", "globs", "given"), REASONS)
+def test_the_reason_of_each_role(
+    devices: list[RdmaDevice], globs: list[str], given: dict[str, str]
+) -> None:
+    """Of backend ports and of ignored ones."""
+    assert {role.interface: role.reason for role in assign(devices, globs)} == given
+
+
+def test_no_ethernet_port_takes_the_place_of_infiniband_that_is_unbound() -> None:
+    """Its driver may be reloading."""
+    roles = assign([eth("a", 1)], infiniband_unbound=True)
+    assert reasons(roles) == {"a": "Ethernet, and the backend is InfiniBand"}
+
+
+TIES = [
+    ([eth("a", 1, **KIND), eth("b", 2), eth("c", 3)], ["a"], ""),
+    ([eth("a", 1, SLOW, **KIND), eth("b", 2)], ["a"], " (tie: faster)"),
+    ([eth("a", 1), eth("b", 2, **KIND)], ["b"], " (tie: lower PCI address)"),
+    ([eth("a", 1), eth("b", 2, **KIND), eth("c", 3, board_id="z")], ["b", "c"],
+     " (tie: lower PCI address)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("devices", "ignored", "tie"), TIES)
+def test_a_tie_is_in_the_reason(devices: list[RdmaDevice], ignored: list[str], tie: str) -> None:
+    """The words for a choice that no number of devices made."""
+    kind = "MT4129 MT_0000000838"
+    text = f"Ethernet NIC of another kind than the backend's {kind}{tie}"
+    assert reasons(assign(devices)) == dict.fromkeys(ignored, text)
+
+
+def test_a_dark_backend_is_a_hint() -> None:
+    """Two NICs without a link outvote the only one with one: the label says 0G, and why."""
+    active = eth("a", 1)
+    assert backend(roles := assign([active, *dark("b", "c")])) == ["b", "c"]
+    assert dark_backend(roles) == (
+        "no port of MT4125 other is ACTIVE, but a of another kind:"
+        " name the backend with --backend-device"
+    )
+    others = [eth("a", 1, SLOW), eth("c", 2, SLOW, board_id="z")]
+    assert dark_backend(assign([*others, *dark("b")])) == (
+        "no port of MT4125 other is ACTIVE, but a, c of another kind:"
+        " name the backend with --backend-device"
+    )
+    for devices in (
+        [active, *dark("b")],  # chosen by its PCI address
+        [plain(active, state="DOWN"), *dark("b", "c")],
+        [active, *dark("b", "c"), eth("d", 0x90, **KIND)],
+        [front("a", 1), *dark("b", "c")],
+        [ib("ib0", 1), *dark("b", "c")],
+        [],
+    ):
+        assert dark_backend(assign(devices)) is None
+
+
+def test_labels_decide_among_kinds_while_a_device_cannot_be_read() -> None:
+    """The kind whose ports had labels stays the backend, though it is fewer now."""
+    devices = [eth("a", 1), *dark("b", "c"), RdmaDevice("d", failure="blocks")]
+    assert backend(assign(devices)) == ["b", "c"]
+    assert backend(assign(devices, previous=("a", "d"))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("read", "is_decided"),
+    [
+        ([], True),
+        ([eth("a", 1), eth("b", 2)], True),
+        ([eth("a", 1), eth("b", 2), *dark("x", "y")], False),
+        ([eth("a", 1), *dark("x", "y", "z")], False),  # two more, and two may be of the other kind
+        ([*dark("w", "x", "y", "z"), eth("a", 1), eth("b", 2, SLOW, board_id="z")], True),
+        ([eth("a", 1), eth("b", 2), *dark("x", "y"), ib("ib0", 3)], True),
+        ([eth("a", 1), front("b", 2, **KIND)], True),
+    ],
+)
+def test_devices_that_cannot_be_read_may_leave_the_backend_undecided(
+    read: list[RdmaDevice], is_decided: bool
+) -> None:
+    """As long as they are no fewer than the lead of the most numerous kind."""
+    stuck = [RdmaDevice(name, failure="blocks") for name in ("s", "t")]
+    text = None if is_decided else "the backend is not known while s, t cannot be read"
+    assert undecided([*read, *stuck]) == text
+    assert undecided(read) is None
+
+
+def test_ethernet_data_ports() -> None:
+    """Those of the front end are among them; a node with InfiniBand has none."""
+    devices = [front("a", 1), eth("b", 2, port(2)), eth("vf", 3, virtual_function=True)]
+    assert [one.key for one in ethernet_data_ports(devices)] == [("a", 1), ("b", 2)]
+    assert not ethernet_data_ports([*devices, ib("ib0", 4)])
+    dropped = ib("ib0", 4, nvswitch_management=True)
+    assert len(ethernet_data_ports([*devices, dropped])) == 2
+
+
+def test_a_device_is_unread_if_its_link_layer_is_unknown() -> None:
+    """As a whole or of one port; other unread facts do not matter."""
+    assert is_unread(RdmaDevice("a", failure="blocks"))
+    assert is_unread(eth("a", 1, port(1), port(2, link_layer=None)))
+    assert not is_unread(plain(eth("a", 1), state=None, rate_gbps=None))
+
+
 def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
     """If a device cannot be read, a device with the default route is the backend only if it had
     labels; if all can, it is the only candidate.
@@ -118,6 +284,13 @@ def test_a_front_end_does_not_replace_a_device_that_cannot_be_read() -> None:
     assert backend(assign(devices, previous=("b",))) == []
     assert backend(assign(devices, previous=("a", "b"))) == ["a"]
     assert backend(assign(devices[:1])) == ["a"]
+
+
+def test_a_label_of_a_port_is_one_of_its_device() -> None:
+    """The device `a` had labels if its port `a-1` had; a label of a device `a1` proves nothing."""
+    stuck = replace(eth("b", 2), failure="blocks", ports=())
+    assert backend(assign([front("a", 1), stuck], previous=("a-1", "b"))) == ["a"]
+    assert backend(assign([front("a", 1), stuck], previous=("a1", "a1-1", "b"))) == []
 
 
 def test_flags_beat_every_rule() -> None:
@@ -144,6 +317,15 @@ def test_flags_name_devices_and_not_their_dataless_ports() -> None:
     ]
 
 
+def test_a_role_has_its_device_its_port_and_its_leg() -> None:
+    """A bond beside devices that are none of its members has a role for each leg."""
+    devices = [eth("b0", 1, bonded("l0", "l1"), netdevs=("l0",)), eth("e0", 2, netdevs=("x",))]
+    roles = [
+        (role.device.name, role.port.number, role.leg and role.leg.name) for role in assign(devices)
+    ]
+    assert roles == [("b0", 1, "l0"), ("b0", 1, "l1"), ("e0", 1, None)]
+
+
 def test_legs_are_named_in_natural_order_unless_they_are_devices_themselves() -> None:
     """A bonded device has an interface for each leg; members with RDMA devices of their own are no
     legs.
@@ -155,12 +337,9 @@ def test_legs_are_named_in_natural_order_unless_they_are_devices_themselves() ->
         "b0-1-eth10",
         "b0-2",
     ]
-    assert backend(
-        assign([eth("b0", 1, port(legs=legs), netdevs=("eth9",)), eth("b1", 2, netdevs=("eth10",))])
-    ) == [
-        "b0",
-        "b1",
-    ]
+    for own in (("eth9",), ()):
+        bond, member = eth("b0", 1, port(legs=legs), netdevs=own), eth("b1", 2, netdevs=("eth10",))
+        assert backend(assign([bond, member])) == ["b0", "b1"]
 
 
 COUNTED: list[tuple[RdmaPort, list[float | None]]] = [

@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,36 +22,39 @@ def smi(name: str, parent: RdmaDevice) -> RdmaDevice:
 CX8 = plain(ib("ibp0", 1), has_smi=False)
 FIRST, SECOND = ib("sd0", 1), plain(ib("sd1", 2, sys_image_guid=f"{1:016x}"), has_smi=False)
 
-# (a word of the reason, the devices dropped). Without its rule each row would be the backend in
+VIRTUAL = "SR-IOV virtual function: its physical function counts"
+NVSWITCH = "NVSwitch management function (SW_MNG in its VPD)"
+IWARP, OMNI_PATH = "iWARP (node type RNIC)", "Omni-Path (driver hfi1)"
+
+# (the reason, the devices dropped). Without its rule each row would be the backend in
 # place of the one Ethernet NIC beside it, as InfiniBand or by number.
 DROPPED = [
-    ("virtual function", [ib("vf0", 1, virtual_function=True)]),
+    (VIRTUAL, [ib("vf0", 1, virtual_function=True)]),
     (
-        "virtual function",
+        VIRTUAL,
         [eth(f"vf{n}", n, board_id="vf", virtual_function=True) for n in (1, 2, 3)],
     ),
-    ("SW_MNG", [ib("ib0", 1, nvswitch_management=True)]),
-    ("iWARP", [ib("iw0", 1, node_type="RNIC")]),
-    ("iWARP", [eth(f"iw{n}", n, board_id=None, node_type="RNIC") for n in (1, 2, 3)]),
-    ("Omni-Path", [ib("hfi1_0", 1, driver="hfi1")]),
+    (NVSWITCH, [ib("ib0", 1, nvswitch_management=True)]),
+    (IWARP, [ib("iw0", 1, node_type="RNIC")]),
+    (IWARP, [eth(f"iw{n}", n, board_id=None, node_type="RNIC") for n in (1, 2, 3)]),
+    (OMNI_PATH, [ib("hfi1_0", 1, driver="hfi1")]),
     (
-        "link layer Unknown",
+        "link layer Unknown: neither InfiniBand nor Ethernet",
         [plain(eth(f"efa{n}", n, board_id="efa"), link_layer="Unknown") for n in (1, 2)],
     ),
     (
-        "link layer unknown",
+        "link layer unknown: neither InfiniBand nor Ethernet",
         [plain(eth(f"sick{n}", n, board_id="sick"), link_layer=None) for n in (1, 2)],
     ),
 ]
 
 
-@pytest.mark.parametrize(("word", "dropped"), DROPPED)
-def test_what_is_no_data_port_is_dropped_first(word: str, dropped: list[RdmaDevice]) -> None:
+@pytest.mark.parametrize(("reason", "dropped"), DROPPED)
+def test_what_is_no_data_port_is_dropped_first(reason: str, dropped: list[RdmaDevice]) -> None:
     """It neither makes an InfiniBand node nor wins by number, and the reason names the rule."""
     roles = assign([*dropped, eth("roce0", 9, board_id="other")])
     assert backend(roles) == ["roce0"]
-    assert set(reasons(roles)) == {device.name for device in dropped}
-    assert all(word in reason for reason in reasons(roles).values())
+    assert reasons(roles) == {device.name: reason for device in dropped}
     assert all(role.counted_gbps == 0 for role in roles if not role.backend)
 
 
@@ -109,7 +113,7 @@ def test_socket_direct_is_one_cable() -> None:
     """
     roles = assign([FIRST, SECOND])
     assert backend(roles) == ["sd0"]
-    assert "Socket-Direct card of sd0" in reasons(roles)["sd1"]
+    assert "Socket-Direct card of sd0 (0000:01:00.0)" in reasons(roles)["sd1"]
     assert sum(role.counted_gbps or 0 for role in roles) == 400
 
 
@@ -150,6 +154,69 @@ def test_two_planes_cards_of_one_system_image_are_no_socket_direct() -> None:
 def test_the_second_function_counts_when_the_first_could_not_be_read() -> None:
     """A sibling whose facts are unknown proves nothing."""
     assert backend(assign([RdmaDevice("sd0", failure="blocks"), SECOND])) == ["sd1"]
+
+
+REPRESENTORS = ["pf0vf0", "pf1vf127", "pf0sf88", "c1pf0vf3", "c2pf0sf1", "pf0hpf", "pf0", "c1pf0"]
+UPLINKS = [
+    "p0",
+    "p1",
+    "p0s1",
+    "l1p2",
+    "pf",
+    "pf0vf",
+    "vf0",
+    "pf0vf0x",
+    "xpf0vf0",
+    "c1p0",
+    "0",
+    None,
+]
+
+
+def switchdev(*names: str | None, **facts: Any) -> RdmaDevice:
+    """A device with an uplink, and a port for each of these names of representors."""
+    uplink = port(1, netdev=netdev("p0", phys_port_name="p0"))
+    others = [
+        port(number, netdev=netdev(f"r{number}", phys_port_name=name))
+        for number, name in enumerate(names, 2)
+    ]
+    return eth("mlx5_0", 1, uplink, *others, **facts)
+
+
+@pytest.mark.parametrize("name", REPRESENTORS)
+def test_a_representor_is_no_data_port(name: str) -> None:
+    """It adds nothing, and the uplink keeps the name of its device; so it does if that is named."""
+    for globs in ([], ["mlx5_0"]):
+        roles = assign([switchdev(name, "pf0vf1")], globs)
+        assert (backend(roles), sum(role.counted_gbps or 0 for role in roles)) == (["mlx5_0"], 400)
+        assert name in reasons(roles)["mlx5_0-2"]
+
+
+@pytest.mark.parametrize("name", UPLINKS)
+def test_a_port_of_another_name_is_a_data_port(name: str | None) -> None:
+    """A physical port, a part of one, and what only resembles a representor's name."""
+    assert backend(assign([switchdev(name)])) == ["mlx5_0-1", "mlx5_0-2"]
+
+
+def test_a_representor_of_its_own_device_does_not_count() -> None:
+    """Old drivers show each representor as an RDMA device; three do not outvote the NICs."""
+    others = [
+        eth(
+            f"rep{bus}",
+            bus,
+            port(netdev=netdev(f"r{bus}", phys_port_name=f"pf0vf{bus}")),
+            board_id="x",
+        )
+        for bus in (3, 4, 5)
+    ]
+    assert backend(assign([eth("a", 1), eth("b", 2), *others])) == ["a", "b"]
+
+
+def test_a_representor_does_not_make_its_siblings_planes() -> None:
+    """An uplink whose netdev is lent has none; its representors' do not make it a dataless port."""
+    lent = switchdev("pf0vf0")
+    lent = replace(lent, ports=(replace(lent.ports[0], netdev=None), lent.ports[1]))
+    assert backend(assign([lent])) == ["mlx5_0"]
 
 
 def test_a_plane_without_netdev_is_no_data_port() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,12 +16,15 @@ from agent.lldp.frame import Frame
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Absent, Netdev, PortRole, RdmaDevice, RdmaPort, Seen
+from agent.output.table import render
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity, switch
+from tests.support.machines import document_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from agent.model import Link, Problem
 
@@ -52,8 +57,11 @@ def role(  # noqa: PLR0913 - the properties of a port
 class Node:
     """A node whose host does what a test sets; the test advances its time."""
 
-    def __init__(self, table: NeighborTable | None = None) -> None:
+    def __init__(
+        self, tree: Mapping[str, None] = MappingProxyType({}), table: NeighborTable | None = None
+    ) -> None:
         self.now = NOW
+        self.tree, self.errors = tree, dict[str, int]()
         self.frames: list[Frame] = []
         self.refused: dict[str, str] = {}
         self.fault: Exception | None = None
@@ -63,7 +71,7 @@ class Node:
 
     def host(self) -> Host:
         return Host(
-            root=Tree(MemoryStore({}), {}),  # which the source never reads
+            root=Tree(MemoryStore(self.tree), self.errors),
             clock=lambda: self.now,
             lldp_neighbors=LldpNeighbors(self._frames, self.table),
             private_flags=lambda name: self.flags.get(name, {}),
@@ -199,7 +207,7 @@ def test_other_operational_states_may_have_a_neighbor(operstate: str | None) -> 
 
 def test_a_flap_is_held_in_the_daemon() -> None:
     """A link that is down keeps its neighbor for the grace."""
-    node = Node(NeighborTable(grace=30, confirm=2))
+    node = Node(table=NeighborTable(grace=30, confirm=2))
     node.send("eth0", switch())
     node.link(ETH0)
     down = role(of=netdev("eth0", "down"))
@@ -208,12 +216,46 @@ def test_a_flap_is_held_in_the_daemon() -> None:
     assert node.link(down).missing == "link-down"
 
 
+BOUND = {"pci": "0000:18:00.0", "driver": "mlx5_core"}
+
+
+def bare(**facts: Any) -> PortRole:
+    """A port without netdev, of a device with these facts."""
+    without = role(of=None)
+    return without._replace(device=replace(without.device, **facts))
+
+
 def test_no_netdev() -> None:
     """A netdev that was lent to a pod is held: it is behind the port still."""
-    node = Node()
-    link = node.link(role(of=None))
+    node = Node({"sys/class/net/lo": None})
+    link = node.link(bare(**BOUND))
     assert (link.netdev, link.missing, link.hold) == (None, "no-netdev", True)
     assert node.listened == [{}]
+
+
+@pytest.mark.parametrize(
+    ("tree", "facts"),
+    [
+        ({}, BOUND),
+        ({"sys/class/net": None}, BOUND),
+        ({"sys/class/net/lo": None}, {}),
+        ({"sys/class/net/lo": None}, {"pci": "0000:18:00.0"}),
+        ({"sys/class/net/lo": None}, {**BOUND, "netdevs": ("eth0",)}),
+    ],
+)
+def test_a_netdev_that_is_only_unknown_is_not_lent(
+    tree: dict[str, None], facts: dict[str, Any]
+) -> None:
+    """Neither a copied tree without class/net nor a device without driver proves that."""
+    link = Node(tree).link(bare(**facts))
+    assert (link.netdev, link.missing, link.hold) == (None, "netdev-not-recorded", True)
+
+
+def test_a_list_of_netdevs_that_blocks_proves_nothing() -> None:
+    """As if there were none."""
+    node = Node()
+    node.errors = {"sys/class/net": errno.ETIMEDOUT}
+    assert node.link(bare(**BOUND)).missing == "netdev-not-recorded"
 
 
 def test_not_permitted() -> None:
@@ -417,3 +459,22 @@ def test_another_exception_is_a_bug() -> None:
     node.fault = Malformed("not of this door")
     with pytest.raises(Malformed):
         node.link(ETH0)
+
+
+def test_a_machine_whose_class_net_was_not_copied(repository: Path, tmp_path: Path) -> None:
+    """No pod is named, and the port that is down is listed with its reason."""
+    machine = repository / "sysfs_fixtures/lent-to-pod"
+    copied = tmp_path / "copied"
+    shutil.copytree(machine / "sys", copied / "sys", symlinks=True)
+    shutil.rmtree(copied / "sys/class/net")
+    lent, unknown = document_of(machine), document_of(copied)
+    assert reasons(lent, "mlx5_1", "mlx5_2") == ["no-netdev"] * 2
+    assert reasons(unknown, "mlx5_1", "mlx5_2") == ["netdev-not-recorded"] * 2
+    assert "mlx5_1 (0000:3c:00.0): DOWN, Disabled" not in render(lent, color=False)
+    assert "mlx5_1 (0000:3c:00.0): DOWN, Disabled: no link" in render(unknown, color=False)
+
+
+def reasons(document: dict[str, Any], *interfaces: str) -> list[str]:
+    """The reasons for which these have no neighbor."""
+    found = {row["interface"]: row["reason"] for row in document["missing_neighbors"]}
+    return [found[interface] for interface in interfaces]

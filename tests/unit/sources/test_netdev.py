@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from errno import EINVAL, EIO
+from errno import EINVAL, EIO, EOPNOTSUPP
 
 import pytest
 
@@ -137,6 +137,25 @@ def test_facts_of_a_netdev() -> None:
         host(Kernel(hca("x0", A, "Ethernet"), net("e0"), errors={f"{NET}/e0/speed": EINVAL}))
     )
     assert down.problems == ()
+
+
+@pytest.mark.parametrize(("number", "reported"), [(EINVAL, 0), (EOPNOTSUPP, 0), (EIO, 1)])
+def test_most_netdevs_have_no_physical_port_name(number: int, reported: int) -> None:
+    """EOPNOTSUPP for most drivers, EINVAL for a netdev that is being removed; an uplink has one."""
+    parts = [hca("x0", A, "Ethernet"), net("e0", phys_port_name="p0")]
+    named = ports(Kernel(*parts))[1].netdev
+    assert named
+    assert named.phys_port_name == "p0"
+    reading = read(host(Kernel(*parts, errors={f"{NET}/e0/phys_port_name": number})))
+    assert len(reading.problems) == reported
+
+
+def test_an_uplink_is_matched_before_its_representors() -> None:
+    """All have its port number, and their names may come before its own."""
+    uplink = netdev("e9", A, phys_port_name="p0")
+    representors = [netdev(f"e{n}", A, phys_port_name=f"pf0vf{n}") for n in (1, 2)]
+    root = Kernel(hca("x0", A, "Ethernet", {1: None, 2: None}), uplink, *representors)
+    assert chosen(root) == {1: "e9", 2: None}
 
 
 def test_nothing_is_read_of_an_ipoib_netdev() -> None:
@@ -304,8 +323,12 @@ ROUTES: list[tuple[str, list[Entries], bool]] = [
 ZERO = "0" * 32
 IPV6_ROUTE = f"{ZERO} 00 {ZERO} 00 {ZERO} 00000400 00000001 00000000 00450003 e0\n"
 OVER_IPV6: Entries = {"proc/net/ipv6_route": IPV6_ROUTE.encode()}
+NO_TEXT = IPV6_ROUTE.encode().replace(b"e0", b"\xff\xfe0")
+OVER_IPV6_BESIDE: Entries = {"proc/net/ipv6_route": NO_TEXT + IPV6_ROUTE.encode()}
 ROUTES += [
-    ("over IPv6", [PLAIN, routes("eno1"), OVER_IPV6], True),
+    ("over IPv6", [PLAIN, OVER_IPV6], True),
+    ("over IPv6, beside one over IPv4", [PLAIN, routes("eno1"), OVER_IPV6], False),
+    ("beside a name that is no text", [PLAIN, OVER_IPV6_BESIDE], True),
     ("in a table longer than a page", [PLAIN, routes(*["eno1"] * 200, "e0")], True),
 ]
 

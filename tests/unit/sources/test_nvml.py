@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,8 +52,8 @@ class Machine:
             (function / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
         return self
 
-    def host(self, gpus: Callable[[], dict[str, Any]]) -> Host:
-        return Host(LiveRoot(str(self.sys)), lambda: 0.0, gpus=gpus)
+    def host(self, gpus: Callable[[], dict[str, Any]], *, named: bool = False) -> Host:
+        return Host(LiveRoot(str(self.sys)), lambda: 0.0, gpus=gpus, gpus_off_bus=named)
 
 
 @pytest.fixture
@@ -84,6 +85,55 @@ def test_a_gpu_of_a_virtual_machine_is_none_of_ours(machine: Machine) -> None:
     assert isinstance(nvml.read(machine.host(never)).outcome, Absent)
     machine.add("0009:01:00.0", driver="nvidia")
     assert isinstance(nvml.read(machine.host(lambda: answer(GPU))).outcome, Seen)
+
+
+def refusal(call: str, code: int, text: str) -> Callable[[], dict[str, Any]]:
+    """Answer with a failed call."""
+    return lambda: answer(error={"call": call, "code": code, "text": text})
+
+
+def test_a_named_library_is_asked_without_a_gpu_on_the_bus(machine: Machine) -> None:
+    """The GPUs that it reports count as those of any other."""
+    reading = nvml.read(machine.host(lambda: answer(GPU), named=True))
+    assert verdict(reading.outcome).value == "9c6f5af3-53bf-49b5-a436-b66766c413c3.4026"
+    assert reading.problems == ()
+
+
+def test_a_named_library_is_asked_without_a_bus(tmp_path: Path) -> None:
+    """A bus that cannot be listed stays a failure if there is no GPU either."""
+    host = Host(LiveRoot(str(tmp_path), str(tmp_path)), lambda: 0.0, gpus_off_bus=True)
+    assert isinstance(nvml.read(replace(host, gpus=lambda: answer(GPU))).outcome, Seen)
+    bus = Failed("/sys/bus/pci/devices could not be listed")
+    assert nvml.read(replace(host, gpus=answer)).outcome == bus
+    missing = refusal("dlopen", 12, "nowhere")
+    assert isinstance(nvml.read(replace(host, gpus=missing)).outcome, Failed)
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "error"),
+    [
+        ("dlopen", 12, "library-missing"),
+        ("nvmlInitWithFlags", 13, "symbol-missing"),
+        ("nvmlInitWithFlags", 9, "driver-not-loaded"),
+        ("nvmlInitWithFlags", 28, "gpu-not-found"),
+    ],
+)
+def test_a_named_library_that_has_none_leaves_not_found(
+    machine: Machine, call: str, code: int, error: str
+) -> None:
+    """The same flag on every node of a fleet costs the nodes without GPUs nothing but a text."""
+    none = Absent("no NVIDIA GPU on the PCI bus")
+    assert nvml.read(machine.host(answer, named=True)).outcome == none
+    reading = nvml.read(machine.host(refusal(call, code, "because"), named=True))
+    assert reading.outcome == Absent(f"{none.reason} ({error}: {call}: because)")
+    assert verdict(reading.outcome).reason == "not-found"
+    assert reading.problems == ()
+
+
+def test_a_named_library_that_fails_otherwise_is_a_failure(machine: Machine) -> None:
+    """A call that fails proves nothing, nor does a query without an answer."""
+    for gpus in (refusal("nvmlInitWithFlags", 18, "mismatch"), lambda: {"count": 7, "gpus": []}):
+        assert isinstance(nvml.read(machine.host(gpus, named=True)).outcome, Failed)
 
 
 def test_a_shut_door_is_a_failure(machine: Machine) -> None:

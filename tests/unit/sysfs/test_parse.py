@@ -89,6 +89,7 @@ VALUES: list[tuple[Callable[[str], Any], str, Any]] = [
     (kernel.guid, "0000:0000:0000:0001", "0000000000000001"),
     (kernel.guid, "0000:0000:0000:0000", None),
     (kernel.gid_guid, "fe80:0000:0000:0000:a088:c203:00ab:cdef", "a088c20300abcdef"),
+    (kernel.gid_guid, "fe80:0000:0000:0000:8000:0000:0000:0000", "8000000000000000"),
     (kernel.gid_guid, "fe80:0000:0000:0000:0000:0000:0000:0000", None),
     (kernel.gid_guid, "0000:0000:0000:0000:0000:0000:0000:0000", None),
     (kernel.number, "0", 0),
@@ -172,6 +173,7 @@ PARSERS = [
     kernel.rate,
     kernel.ipv4_default_netdevs,
     kernel.ipv6_default_netdevs,
+    kernel.listed_netdevs,
     *{row[0] for row in VALUES},
 ]
 
@@ -183,6 +185,7 @@ direct0	00000000	00000000	0001	0	0	0	00000000	0	0	0
 subnet0	0001A8C0	00000000	0001	0	0	100	00FFFFFF	0	0	0
 half0	00000000	0101A8C0	0003	0	0	100	00000080	0	0	0
 down0	00000000	0101A8C0	0002	0	0	100	00000000	0	0	0
+down1	00000000	0101A8C0	0010	0	0	100	00000000	0	0	0
 *	00000000	00000000	0201	0	0	100	00000000	0	0	0
 odd0	00000000	00000000	up	0	0	100	00000000	0	0	0
 short0	00000000
@@ -225,21 +228,51 @@ def test_nonsense_is_malformed(parse: Callable[[str], Any], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "parse", [kernel.rate, kernel.enumeration, kernel.guid, kernel.number, kernel.netdev_name]
+    ("parse", "words"),
+    [
+        (kernel.rate, "a rate in Gb/sec"),
+        (kernel.enumeration, "of the form '4: ACTIVE'"),
+        (kernel.link_layer, "a link layer"),
+        (kernel.guid, "4 groups of four hex digits"),
+        (kernel.gid_guid, "8 groups of four hex digits"),
+        (kernel.number, "a number"),
+        (kernel.netdev_name, "a netdev name"),
+        (kernel.mac_address, "a MAC address"),
+    ],
 )
-def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any]) -> None:
+def test_a_message_quotes_only_the_beginning(parse: Callable[[str], Any], words: str) -> None:
     """A page of garbage makes a message of one line."""
+    garbage = "\x1b" * 4096
     with pytest.raises(Malformed) as caught:
-        parse("\x1b" * 4096)
-    assert len(str(caught.value)) < 400
+        parse(garbage)
+    assert str(caught.value) == f"{garbage[:64]!r} is not {words}"
 
 
 def test_default_routes_are_those_that_are_up() -> None:
     """The route of a subnet or of half the address space, a rejecting route and one that is down
-    are not default routes.
+    are not default routes; of the others those of the lowest metric are the best.
     """
-    assert kernel.ipv4_default_netdevs(ROUTES) == {"default0", "direct0"}
+    assert kernel.ipv4_default_netdevs(ROUTES) == {"direct0"}
+    assert kernel.ipv4_default_netdevs(ROUTES.replace("direct0\t0", "direct0\t1")) == {"default0"}
+    assert kernel.ipv4_default_netdevs(ROUTES.replace("\t0\t00000000", "\t100\t00000000")) == {
+        "default0",
+        "direct0",
+    }
     assert kernel.ipv6_default_netdevs(ROUTES6) == {"default0"}
+    assert kernel.ipv6_default_netdevs(
+        ROUTES6.replace("64", "a0").replace("20010db8", ZERO[:8])
+    ) == {
+        "default0",
+        "odd0",
+    }
+    assert kernel.ipv4_default_netdevs("") == kernel.ipv6_default_netdevs("") == set()
+
+
+def test_the_netdevs_of_a_namespace() -> None:
+    """Two lines of titles, then one line each; a long name leaves no space before its counters."""
+    table = "Inter-| Receive\n face |bytes\n    lo:  42 0\nenp24s0f0np0v10: 7 0\n eth0:9 1\n"
+    assert kernel.listed_netdevs(table) == {"lo", "enp24s0f0np0v10", "eth0"}
+    assert kernel.listed_netdevs("") == set()
 
 
 @pytest.mark.parametrize("parse", PARSERS)

@@ -67,6 +67,7 @@ READS: list[tuple[str, Callable[[Reader], object]]] = [
     ("value", lambda reader: reader.value(FILE, int)),
     ("names", lambda reader: reader.names(FILE)),
     ("link", lambda reader: reader.link(FILE)),
+    ("table", lambda reader: reader.table(FILE, str)),
 ]
 every_read = pytest.mark.parametrize(
     "read", [read for _, read in READS], ids=[name for name, _ in READS]
@@ -150,6 +151,31 @@ def test_what_is_no_text_is_a_problem(data: bytes) -> None:
     (problem,) = subject.problems
     assert problem.error is None
     assert len(problem.text) < 80
+
+
+@pytest.mark.parametrize("odd", [b"\xff\xfe0", b"a\x1b[2J", "\u202ea".encode(), b"a\x0bb", b"\xc3"])
+def test_an_odd_line_hides_no_other_line_of_a_table(odd: bytes) -> None:
+    """A netdev name may have any bytes but a few; the lines that have such a name are left out."""
+    subject = reader(b"Iface\tFlags\neth0\t0003\n" + odd + b"\t0003\n" + odd + b"\t1\neth1\t0003\n")
+    assert subject.table(FILE, str) == "Iface\tFlags\neth0\t0003\neth1\t0003"
+    assert subject.problems == []
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"e\t1", b"e\t1\n"])
+def test_a_table_has_the_lines_of_its_file(data: bytes) -> None:
+    """None at all is no problem."""
+    subject = reader(data)
+    assert (subject.table(FILE, str), subject.problems) == (data.decode().rstrip("\n"), [])
+
+
+def test_a_table_is_bounded() -> None:
+    """Of one that is longer than the limit the whole lines at its beginning are read."""
+    line = b"x" * 99 + b"\n"
+    subject = reader(line * (TABLE // 100 + 1))
+    table = subject.table(FILE, str)
+    assert table is not None
+    assert set(table.split("\n")) == {"x" * 99}
+    assert TABLE - 200 < len(table) <= TABLE
 
 
 def test_reads_are_bounded() -> None:

@@ -382,8 +382,10 @@ def test_no_thread_to_be_had(rack: Rack) -> None:
     jobs = rack.devices("ibp0", "ibp1")
     readers = rack.readers(make=Refused)
     assert readers.read(jobs, PLENTY) == {"ibp1": 1}
+    assert readers.unstarted == {"ibp0": "can't start new thread"}
     refused[0] = False
     assert readers.read(jobs, PLENTY) == {"ibp0": 1, "ibp1": 1}
+    assert readers.unstarted == {}
 
 
 def test_a_blocked_thread_does_not_hold_the_process(repository: Path) -> None:

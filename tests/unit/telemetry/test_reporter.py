@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.events.event import Event
-from tests.support.kernel_tree import CLASS, HOME, hca
+from tests.support.kernel_tree import CLASS, HOME, hca, netdev
+from tests.support.lldp_frames import switch
 from tests.support.running import Api, World
 
 if TYPE_CHECKING:
@@ -62,6 +63,21 @@ def test_a_problem_begins_changes_and_ends() -> None:
     assert first.startswith("warning rdma problem subject=/")
     assert ("fast" in first, "faster" in first, "faster" in second) == (True, False, True)
     assert end.startswith("info rdma problem resolved subject=/")
+
+
+def test_a_name_that_is_no_label_is_logged_once() -> None:
+    """While the neighbor has it."""
+    world = World(hca("mlx5_0", A, "Ethernet") | netdev("eth0", A))
+    for after in range(0, 300, 30):
+        name = "leaf-1" if after > 200 else "---"
+        world.at(after, Event("frames", ""), do=lambda name=name: world.hear("eth0", switch(name)))  # type: ignore[misc]  # as above
+    world.run(150)
+    began = "warning labels problem subject=mlx5_0 reason="
+    [line] = lines(world, "subject=mlx5_0")
+    assert line.startswith(began)
+    assert "name '---' is valid" in line
+    world.run(150)
+    assert lines(world, "labels problem") == ["info labels problem resolved subject=mlx5_0"]
 
 
 def test_a_held_label_is_logged_with_its_reason() -> None:
@@ -147,4 +163,6 @@ def test_the_start_and_signals() -> None:
     world = World(IB).run(10)
     world.at(0, HUP)
     world.run(10)
-    assert lines(world, "signal") == ['info signal received signal=SIGHUP action="observe now"']
+    assert lines(world, "signal") == [
+        'info signal received signal=SIGHUP action="observe and repair the Node"'
+    ]

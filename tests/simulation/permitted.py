@@ -1,0 +1,101 @@
+"""The label changes that a failed read may cause: every exception from the rules of `untrue`.
+
+Written by hand from the label contract and the README of each machine, and read by eye; nothing
+here is computed from the agent. A row says which reads, on which machines, with which errnos, and
+which changes; the comment above it says why an operator would want that.
+
+No row is about a node that has labels and a failure that is shorter than the hold: there, no failed
+read changes any label. (A link's state that cannot be read is not known to be down, ENODEV of an
+attribute means that a device is about to go, and its labels go when its PCI function has gone.)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tests.simulation.failed_reads import Case
+    from tests.simulation.untrue import Change
+
+ANY = ".*"
+# No value is published, neither a new nor an old one, of any label that the RDMA devices give.
+NO_RDMA_LABEL = r"(backend|ib)\.coreweave\.cloud/.*: .* -> None"
+ACCELERATOR_LOST = r"network\.topology\.nvidia\.com/accelerator: .* -> None"
+ROCE_MACHINES = (
+    "bnxt-re|bond-roce|cx8-roce-multiplane|front-end-vlan|h200-roce|ib-and-roce-tie|irdma-e810"
+    "|lent-to-pod|odd-neighbors|ovn-kubernetes|roce-switchdev|soft-roce"
+)
+WITHOUT_RDMA = "cpu-node|empty-class"
+
+
+class Row(NamedTuple):
+    """Regular expressions that match as a whole."""
+
+    files: str  # Read.file_class
+    changes: str  # a Change as text
+    machines: str = ANY
+    errors: str = ANY
+
+
+ROWS = (
+    # The devices of the node are not known at all. "speed.current is never absent, once sysfs could
+    # be read": it could not.
+    Row(r"sys/class/infiniband/", NO_RDMA_LABEL),
+    # The front end of a RoCE node is the NIC with the default route. Without the routes any NIC may
+    # be it: no port is published as backend ("with nothing published there are no RoCE labels").
+    # An InfiniBand node does not need them.
+    Row(r"proc/net/((ipv6_)?route|dev)", NO_RDMA_LABEL, ROCE_MACHINES),
+    # The route may be on a bridge of Open vSwitch, whose uplink is then the front end. Only the
+    # addresses of its members tell which one that is.
+    Row(r"sys/class/net/ovs-system/", NO_RDMA_LABEL, ROCE_MACHINES),
+    Row(r"sys/class/net/IF/(address)?", NO_RDMA_LABEL, "ovn-kubernetes"),
+    # A node has no RDMA hardware, hence 0G, if /sys is mounted (it has netdevs) and no function on
+    # the whole PCI bus is an InfiniBand controller that the host drives. Before all of that is read
+    # 0G would be a guess: the node may be one whose driver is about to load.
+    Row(r"sys/class/net/", NO_RDMA_LABEL, WITHOUT_RDMA),
+    Row(r"sys/bus/pci/devices/(BDF/(class|driver@))?", NO_RDMA_LABEL, WITHOUT_RDMA),
+    # GPUs are found on the PCI bus. While a function of it cannot be read nobody knows whether all
+    # GPUs were asked; the identity is published when all of them agree.
+    Row(r"sys/bus/pci/devices/(BDF/(class|vendor|driver@|\*\*))?", ACCELERATOR_LOST),
+    # Of several kinds of Ethernet NICs the most numerous is the backend. While a device of which
+    # nothing was ever read is not counted, that may be another: of two and two one is missing, or
+    # of two and one (mlx5_4, beside it, has the default route). Then no port has labels, and the
+    # speed is that of none, or of those that cannot be outnumbered.
+    Row(
+        r"sys/(class|bus/pci/devices)/.*",
+        r".*/(flavor|speed\.current|neighbors\.current\..*): .* -> None",
+        "ib-and-roce-tie|bond-roce",
+    ),
+    Row(
+        r"sys/(class|bus/pci/devices)/.*",
+        r".*/speed\.current: [46]00G -> (0|200|400)G",
+        "ib-and-roce-tie|bond-roce",
+    ),
+    # Every VF of a guest has has_smi 0 and no physfn, as the second function of a Socket-Direct
+    # card has, and is a backend port because no device with has_smi 1 has its sys_image_guid. While
+    # a device of which nothing was ever read may have it, the others may be left out.
+    Row(
+        r"sys/(class|bus/pci/devices)/.*",
+        r".*/(flavor|speed\.current): .* -> None|.*/speed\.current: 3200G -> .*",
+        "azure-ndv5-vm|vm-guest-vfs",
+    ),
+)
+
+
+def permits(machine: str, case: Case, change: Change) -> bool:
+    """Return True if a row of the table permits a change."""
+    return any(is_about(row, machine, case) and _matches(row.changes, change) for row in ROWS)
+
+
+def is_about(row: Row, machine: str, case: Case) -> bool:
+    """Return True if a row is about this read of this machine."""
+    return (
+        _matches(row.files, case.read.file_class)
+        and _matches(row.machines, machine)
+        and _matches(row.errors, case.error)
+    )
+
+
+def _matches(pattern: str, text: object) -> bool:
+    return re.fullmatch(pattern, str(text)) is not None
