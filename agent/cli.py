@@ -94,6 +94,7 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     lldp_wait = None if replay else _lldp_wait(flags)
     host = _replayed(replay, flags) if replay else _live(flags, lldp_wait)
     observation = observe(host, flags["source"], target.interfaces() if target else None)
+    observation = target.with_counts(observation) if target else observation
     rendered = render(observation, _naming(flags), target.previous() if target else None)
     notes = list(lldp_wait.notes()) if lldp_wait else []
     notes += target.problems(observation) if target else []

@@ -155,6 +155,7 @@ class HoldReason(Reason):
     LINK_DOWN = "link-down", "the link went down a moment ago"
     NO_NEIGHBOR = "no-neighbor", "the neighbor is not known now"
     INCOMPLETE = "incomplete", "the state or rate of a backend port could not be read"
+    LAST_COUNT = "last-count", "it contains what ports that cannot be read counted last"
     NO_DOMAIN = "no-domain", "the NVLink domain is not known now"
 
 
@@ -295,7 +296,8 @@ class PortRole(NamedTuple):
     leg: Netdev | None  # None: not one leg but the whole port
     backend: bool
     reason: str  # the rule of agent/sources/backend.py that decided `backend`
-    counted_gbps: float | None  # its part of the speed label; None: state or rate is unknown
+    # its part of the speed label; None: state or rate is unknown, and so is what it counted last
+    counted_gbps: float | None
 
 
 class Neighbor(NamedTuple):
@@ -318,6 +320,14 @@ class Link(NamedTuple):
     hold: bool = False  # keep the published labels: the neighbor may still be there
 
 
+class HeldCount(NamedTuple):
+    """The part of the speed label of an interface or device that cannot be read now."""
+
+    interface: str
+    gbps: float  # what it counted last; 0 after its hold (agent/labels/counts.py)
+    has_ended: bool = False  # its hold
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The result of one observation of the node, one field per source."""
@@ -334,6 +344,8 @@ class Observation:
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     # labeled interfaces whose RDMA device is missing while their PCI function exists
     unbound: tuple[str, ...] = ()
+    held_counts: tuple[HeldCount, ...] = ()
+    given_up: frozenset[str] = frozenset()  # failed devices and `unbound`, after their hold
     problems: tuple[Problem, ...] = ()
 
     @property

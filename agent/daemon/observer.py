@@ -1,7 +1,8 @@
 """Observation cycles: each observes the node and renders its labels, given the cycles before.
 
 One observation does not determine the labels. The label of a port whose source fails is held
-(agent/labels/holds.py), a port that went down keeps its neighbor for a grace period, and a device
+(agent/labels/holds.py), a port that cannot be read counts what it did
+(agent/labels/counts.py), a port that went down keeps its neighbor for a grace period, and a device
 that has gone is known by its PCI address. So each cycle starts from the one before, and the first
 from the Node's labels and annotation.
 
@@ -13,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import annotate
+from agent.kube.annotation import annotate, published_counts
 from agent.kube.managed_fields import keys_of
+from agent.labels.counts import PortCounts
 from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import render
 from agent.model import Absent, Failed, Seen
@@ -52,7 +54,7 @@ class Cycle(NamedTuple):
     def state(self) -> tuple[object, ...]:
         """The desired state of the Node without the annotation's time; two are compared."""
         labels = tuple(self.rendered.labels.items())
-        return labels, self.annotation.boot_id, self.annotation.interfaces
+        return labels, self.annotation.facts
 
 
 @dataclass(slots=True)
@@ -71,16 +73,20 @@ class Observer:
     _vpds: VpdMemory = field(init=False)
     _keys: Keys = field(init=False)
     _holds: Holds = field(init=False)
+    _counts: PortCounts = field(init=False)
 
     def __post_init__(self) -> None:
         self._vpds = VpdMemory(self.hold)
         self._keys = keys_of(self.naming)
         self._holds = Holds(self.hold, {}, self.host.clock())
+        self._counts = PortCounts(self.hold)
 
     def seed(self, labels: Mapping[str, str], annotation: Annotation | None) -> None:
         """Start from the labels and the annotation that the Node has."""
         kept = {key: value for key, value in labels.items() if not self._is_disabled(key)}
-        self._holds = Holds(self.hold, kept, self.host.clock())
+        now = self.host.clock()
+        self._holds = Holds(self.hold, kept, now)
+        self._counts.seed(published_counts(annotation, labels, self._keys), now)
         self._annotation = annotation
 
     def observe(self, *, refresh: bool = True) -> Cycle:
@@ -97,10 +103,11 @@ class Observer:
         """Observe the node; a port that went down keeps its neighbor for the grace period."""
         if refresh:
             self.host.readers.refresh()
-        interfaces = dict(self._annotation.interfaces) if self._annotation else {}
-        found = observe(self.host, self.sources, interfaces, took, self._vpds)
-        found = _without_disabled(found)
-        return self._grace.apply(replace(found, time=self.wall()), self.host.clock())
+        addresses = self._annotation.addresses if self._annotation else {}
+        found = observe(self.host, self.sources, addresses, took, self._vpds)
+        now = self.host.clock()
+        found = self._grace.apply(replace(_without_disabled(found), time=self.wall()), now)
+        return self._counts.apply(found, now)
 
     def expires_at(self) -> float:
         """Return the time at which a part of the last observation expires by itself.
@@ -110,6 +117,7 @@ class Observer:
         now = self.host.clock()
         return min(
             self._holds.next_end(now),
+            self._counts.next_end(now),
             self._grace.next_end(now),
             self._vpds.next_end(now),
             self.neighbors.next_expiry(self._netdevs),

@@ -1,46 +1,47 @@
 """The annotation `P/observed`: time and place of the last full observation.
 
     {"schema": 1, "agent": "0.1.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
-     "interfaces": [{"interface": "ibp0", "pci": "0000:18:00.0"}, ...]}
+     "interfaces": [{"interface": "ibp0", "pci": "0000:18:00.0", ...}, ...], "dropped": 2}
 
 `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
-switched off. The PCI addresses tell an interface that was renamed by a reboot from one that is
-gone. Anyone with access to the Node can edit the annotation, so a malformed one is a problem to
-report and never an exception.
+switched off. agent/kube/interfaces.py has the rows of `interfaces`; `dropped` is the number of
+those for which the annotation has no room, if there are any. The PCI addresses tell an interface
+that was renamed by a reboot from one that is gone. Anyone with access to the Node can edit the
+annotation, so a malformed one is a problem to report and never an exception.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Malformed
-from agent.model import Failed, Problem, Seen
+from agent.kube import interfaces
+from agent.labels.counts import LastCount, Published
+from agent.model import Failed, Problem
 from agent.sources.table import NAMES
 from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterable, Mapping
 
+    from agent.kube.interfaces import Interfaces
     from agent.kube.managed_fields import Keys, State
     from agent.model import Observation
 
     Json = dict[str, Any]
-    Interfaces = tuple[tuple[str, str], ...]  # (interface, PCI address)
     Parsed = tuple["Annotation | None", Problem | None]
 
 SCHEMA = 1
 RESYNC = 3600.0  # seconds, the greatest age of the annotation
+MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
-MAX_INTERFACES = 512
+MAX_INTERFACES = 512  # of an annotation that is parsed
 MAX_PROBLEM = 200  # characters
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _WORD = re.compile(r"[!-~]{1,64}")
 
 
@@ -52,6 +53,20 @@ class Annotation:
     boot_id: str | None  # the boot of that observation
     interfaces: Interfaces = ()
     agent: str = agent.__version__
+    dropped: int = 0  # interfaces for which there was no room
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The address of each interface's PCI function."""
+        return {row.interface: row.pci for row in self.interfaces}
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """The facts that make a request due if they change.
+
+        A neighbor changes together with labels, or is written with the next hourly request.
+        """
+        return self.boot_id, self.dropped, *(row[:-1] for row in self.interfaces)
 
 
 _NEVER = Annotation(None, None)  # no observation yet
@@ -60,15 +75,28 @@ _NEVER = Annotation(None, None)  # no observation yet
 def annotate(
     observation: Observation, labels: Iterable[str], keys: Keys, previous: Annotation | None = None
 ) -> Annotation:
-    """Return the annotation for these labels.
+    """Return the annotation for these labels, of any size.
 
-    Time, boot ID and the addresses of interfaces that cannot be read now come from `previous`.
+    Time, boot ID and the facts of interfaces that cannot be read now come from `previous`.
     """
     previous = previous or _NEVER
     known = {keys.interface(key) for key in labels} | {*observation.unbound}
-    interfaces = _held_addresses(observation, known, previous) | _addresses(observation)
+    rows = interfaces.rows(observation, known, previous.interfaces)
     time, boot_id = _last_full(observation, previous)
-    return Annotation(time, boot_id, tuple(sorted(interfaces.items())[:MAX_INTERFACES]))
+    return Annotation(time, boot_id, rows)
+
+
+def fitted(annotation: Annotation) -> Annotation:
+    """Return the annotation without the last interfaces that MAX_BYTES leaves no room for."""
+    room = MAX_BYTES - len(render(replace(annotation, interfaces=(), dropped=MAX_BYTES)))
+    kept = 0
+    for row in annotation.interfaces:
+        room -= len(_json(interfaces.document(row))) + len(",")
+        if room < 0:
+            break
+        kept += 1
+    dropped = len(annotation.interfaces) - kept
+    return replace(annotation, interfaces=annotation.interfaces[:kept], dropped=dropped)
 
 
 def _last_full(observation: Observation, previous: Annotation) -> tuple[int | None, str | None]:
@@ -85,44 +113,13 @@ def _is_full(observation: Observation) -> bool:
     return not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
-def _held_addresses(
-    observation: Observation, known: AbstractSet[str | None], previous: Annotation
-) -> dict[str, str]:
-    """Return the previous addresses of interfaces that are known or may still exist."""
-    return {
-        interface: pci
-        for interface, pci in previous.interfaces
-        if interface in known or _may_exist(interface, observation)
-    }
-
-
-def _may_exist(interface: str, observation: Observation) -> bool:
-    """Return True if the device of an interface may exist although it could not be read."""
-    if isinstance(observation.rdma, Seen):
-        failed = [device.name for device in observation.rdma.value if device.failure]
-        return any(_is_of_device(interface, name) for name in failed)
-    return isinstance(observation.rdma, Failed)
-
-
-def _is_of_device(interface: str, device: str) -> bool:
-    """Return True for the interface of a device's only port or of one of its ports."""
-    return interface == device or interface.startswith(f"{device}-")
-
-
-def _addresses(observation: Observation) -> dict[str, str]:
-    """Return the PCI address of each backend interface, without those that `parse` rejects."""
-    backend = [role for role in observation.ports if role.backend]
-    addresses = {role.interface: role.device.pci or "" for role in backend}
-    return {name: pci for name, pci in addresses.items() if _is_valid(name, pci)}
-
-
-def _is_valid(interface: str, pci: str) -> bool:
-    return bool(_NAME.fullmatch(interface) and _PCI.fullmatch(pci))
-
-
 def render(annotation: Annotation) -> str:
-    """Return the annotation as JSON text."""
-    return json.dumps(_document(annotation), separators=(",", ":"))
+    """Return the annotation as JSON text in ASCII."""
+    return _json(_document(annotation))
+
+
+def _json(document: Json) -> str:
+    return json.dumps(document, separators=(",", ":"))
 
 
 def _document(annotation: Annotation) -> Json:
@@ -131,8 +128,24 @@ def _document(annotation: Annotation) -> Json:
         "agent": annotation.agent,
         "boot_id": annotation.boot_id,
         "time": None if annotation.time is None else _rfc3339(annotation.time),
-        "interfaces": [{"interface": name, "pci": pci} for name, pci in annotation.interfaces],
+        "interfaces": [interfaces.document(row) for row in annotation.interfaces],
+        **({"dropped": annotation.dropped} if annotation.dropped else {}),
     }
+
+
+def published_counts(
+    annotation: Annotation | None, labels: Mapping[str, str], keys: Keys
+) -> Published | None:
+    """Return what the interfaces counted last, by the annotation; None if it does not have that."""
+    rows = annotation.interfaces if annotation else ()
+    last = {
+        row.interface: LastCount(row.counted_gbps, row.pci)
+        for row in rows
+        if row.counted_gbps is not None
+    }
+    if annotation is None or not last:
+        return None
+    return Published(last, annotation.boot_id, labels.get(keys.speed), keys.annotation)
 
 
 def annotation_of(state: State, keys: Keys) -> Parsed:
@@ -153,25 +166,36 @@ def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) 
 def parse(text: str | None, key: str) -> Parsed:
     """Parse the annotation `key`.
 
-    Returns (annotation, None), (None, problem) for malformed text, or (None, None) for no text.
+    Returns (annotation, None), (None, problem) for malformed text, (annotation, problem) if only
+    facts of interfaces were malformed and dropped, or (None, None) for no text.
     """
     if text is None:
         return None, None
     try:
-        return _parse(text), None
+        found, faults = _parse(text)
     except (Malformed, ValueError, OverflowError, RecursionError) as error:
-        fault = visible(f"malformed annotation, ignored: {error}", MAX_PROBLEM)
-        return None, Problem("node", key, None, fault)
+        return None, _problem(key, f"malformed annotation, ignored: {error}")
+    if faults:
+        return found, _problem(key, f"malformed facts, ignored: {', '.join(faults)}")
+    return found, None
 
 
-def _parse(text: str) -> Annotation:
+def _problem(key: str, text: str) -> Problem:
+    return Problem("node", key, None, visible(text, MAX_PROBLEM))
+
+
+def _parse(text: str) -> tuple[Annotation, list[str]]:
+    """Return the annotation, and the facts of interfaces that were dropped."""
     document = _parse_document(text)
-    return Annotation(
+    rows, faults = _parse_interfaces(document.get("interfaces"))
+    found = Annotation(
         _parse_time(_text(document, "time")),
         _word(document, "boot_id", _WORD),
-        _parse_interfaces(document.get("interfaces")),
+        rows,
         _word(document, "agent", _WORD) or "",
+        _count(document, "dropped"),
     )
+    return found, faults
 
 
 def _parse_document(text: str) -> Json:
@@ -192,21 +216,21 @@ def _json_object(text: str) -> Json:
     return document
 
 
-def _parse_interfaces(rows: object) -> Interfaces:
+def _parse_interfaces(rows: object) -> tuple[Interfaces, list[str]]:
+    """Return the rows, the last of each interface, and the facts that were dropped."""
     if rows is None:
-        return ()
+        return (), []
     if not isinstance(rows, list) or len(rows) > MAX_INTERFACES:
         raise Malformed(f"interfaces is not a list of up to {MAX_INTERFACES} rows")
-    return tuple(_parse_row(row) for row in rows)
+    parsed = [interfaces.parse(row) for row in rows]
+    faults = [f"{name} of {row.interface}" for row, dropped in parsed for name in dropped]
+    return tuple({row.interface: row for row, _ in parsed}.values()), faults
 
 
-def _parse_row(row: object) -> tuple[str, str]:
-    """Return (interface, PCI address)."""
-    found = row if isinstance(row, dict) else {}
-    interface, pci = _word(found, "interface", _NAME), _word(found, "pci", _PCI)
-    if interface is None or pci is None:
-        raise Malformed("a row of interfaces lacks the interface or its PCI address")
-    return interface, pci
+def _count(document: Json, name: str) -> int:
+    """Return a number of interfaces; 0 if there is none or it is malformed."""
+    value = document.get(name)
+    return value if isinstance(value, int) and 0 <= value <= MAX_LENGTH else 0
 
 
 def _word(document: Json, name: str, pattern: re.Pattern[str]) -> str | None:

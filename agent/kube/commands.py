@@ -10,17 +10,19 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.kube import diff
-from agent.kube.annotation import annotate, annotation_of, is_stale
+from agent.kube.annotation import annotate, annotation_of, is_stale, published_counts
 from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.errors import Failure
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
 from agent.kube.plan import Desired, plan, removal
+from agent.labels.counts import PortCounts
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
@@ -56,7 +58,13 @@ class Target:
     def interfaces(self) -> dict[str, str]:
         """Return the PCI address of each interface in the annotation."""
         annotation = self.annotation()
-        return dict(annotation.interfaces) if annotation else {}
+        return annotation.addresses if annotation else {}
+
+    def with_counts(self, observation: Observation) -> Observation:
+        """Return the observation with what interfaces that cannot be read counted last."""
+        last = PortCounts(math.inf)
+        last.seed(published_counts(self.annotation(), self.previous(), self.keys), 0.0)
+        return last.apply(observation, 0.0)
 
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreements of other agents' labels with the observation."""

@@ -78,6 +78,7 @@ class Keys:
     """The label and annotation keys that the agent may write under one naming."""
 
     annotation: str
+    speed: str  # the key of the speed label below P
     accelerator: str  # "": none
     patterns: tuple[tuple[str, re.Pattern[str]], ...]  # (family, pattern of a label key)
     former: frozenset[str] = frozenset()  # prefixes that the operator has given up
@@ -127,7 +128,8 @@ class Keys:
 def keys_of(naming: Naming, former: Iterable[str] = ()) -> Keys:
     """Return the keys of the label table under this naming, and those of former prefixes."""
     patterns = tuple(_patterns({P: naming.prefix, IB: naming.ib_prefix}))
-    return Keys(f"{naming.prefix}/{OBSERVED}", naming.accelerator, patterns, frozenset(former))
+    annotation, speed = f"{naming.prefix}/{OBSERVED}", f"{naming.prefix}/speed.current"
+    return Keys(annotation, speed, naming.accelerator, patterns, frozenset(former))
 
 
 def _patterns(prefixes: Mapping[str, str]) -> Iterator[tuple[str, re.Pattern[str]]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.annotation import annotation_of, render
+from agent.kube.annotation import MAX_BYTES, annotation_of, fitted, render
 from agent.kube.former import review
 from agent.kube.managed_fields import (
     ACC,
@@ -122,7 +122,8 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     Raises Malformed if the Node's name or uid is missing; ignores other malformed fields.
     """
     state = state_of(node)
-    asked = _asked(desired, keys)
+    annotation = fitted(desired.annotation)
+    asked = _asked(desired.labels, annotation, keys)
     faults = _faults(asked, keys)
     postponed = _postponed(asked.keys() | state.managed, desired.backed_off, keys)
     former = review(state, keys, desired.now)
@@ -132,8 +133,13 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     return replace(
         found,
         postponed=_keys_of(postponed & differing(asked, found.wanted)),
-        problems=(*_unwritable(faults), *([problem] if problem else []), *former.problems),
-        due=_is_due(found, desired.annotation, previous),
+        problems=(
+            *_unwritable(faults),
+            *_no_room(annotation, keys),
+            *filter(None, [problem]),
+            *former.problems,
+        ),
+        due=_is_due(found, annotation, previous),
         desired=desired,
     )
 
@@ -154,9 +160,9 @@ def replan(node: Node, outdated: Plan) -> Plan:
     return plan(node, outdated.desired, outdated.keys)
 
 
-def _asked(desired: Desired, keys: Keys) -> dict[Field, str]:
-    labels = {Field(LABEL, key): value for key, value in desired.labels.items()}
-    return labels | {keys.annotation_field: render(desired.annotation)}
+def _asked(labels: Mapping[str, str], annotation: Annotation, keys: Keys) -> dict[Field, str]:
+    fields = {Field(LABEL, key): value for key, value in labels.items()}
+    return fields | {keys.annotation_field: render(annotation)}
 
 
 def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Plan:
@@ -245,6 +251,13 @@ def _unwritable(faults: Fields) -> Iterable[Problem]:
         yield Problem("labels", label.key, None, f"not written: {fault}")
 
 
+def _no_room(annotation: Annotation, keys: Keys) -> Iterable[Problem]:
+    """Yield a problem if the annotation lacks interfaces."""
+    if annotation.dropped:
+        text = f"no room for {annotation.dropped} interfaces: at most {MAX_BYTES} bytes are written"
+        yield Problem("node", keys.annotation, None, text)
+
+
 def _postponed(fields: FieldSet, backed_off: AbstractSet[str], keys: Keys) -> set[Field]:
     """Return the fields whose key or family was recently refused."""
     return {field for field in fields if {field.key, keys.family(field)} & backed_off}
@@ -264,12 +277,8 @@ def _has_new_facts(plan: Plan, wanted: Annotation, previous: Annotation | None) 
     """Return True if an annotation that changes does so in more than its time.
 
     It is new, has no time, belongs to another manager or cannot be parsed, or it is of another boot
-    or of other interfaces.
+    or has other facts of interfaces.
     """
     if previous is None or previous.time is None:
         return True
-    return plan.keys.annotation_field not in plan.managed or _facts(previous) != _facts(wanted)
-
-
-def _facts(annotation: Annotation) -> tuple[object, ...]:
-    return annotation.boot_id, annotation.interfaces
+    return plan.keys.annotation_field not in plan.managed or previous.facts != wanted.facts

@@ -7,6 +7,7 @@ Invariants:
   follows the incomplete values from then on.
 - Only an observation that is complete for a label, or lacks it before its hold ends, resets it.
 - A label of an interface whose netdev is in a pod is held without limit: the device comes back.
+- The counts in the speed label have holds of their own (agent/labels/counts.py).
 
 Times are seconds of a clock that does not jump; nothing here reads a clock.
 """
@@ -18,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.labels.values import links
-from agent.model import NeighborReason, Seen
+from agent.model import HoldReason, NeighborReason, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 LINK_DOWN_GRACE = 30.0  # seconds that a link must be down before its neighbor's labels go
 
 
-def _next_end(starts: Mapping[str, float], duration: float, now: float) -> float:
+def next_end(starts: Mapping[str, float], duration: float, now: float) -> float:
     """Return the time at which the next of these ends; infinity if none is running."""
     ends = (start + duration for start in starts.values())
     return min((end for end in ends if end > now), default=math.inf)
@@ -72,7 +73,7 @@ class Holds:
 
     def next_end(self, now: float) -> float:
         """Return the time at which the next hold ends; infinity if none is running."""
-        return _next_end(self._since, self._hold, now)
+        return next_end(self._since, self._hold, now)
 
     def _has_ended(self, key: str, now: float, is_lent: IsLent) -> bool:
         """Return True if the label had a hold, which has ended."""
@@ -81,8 +82,9 @@ class Holds:
 
 
 def _unseen(rendered: Rendered) -> list[str]:
-    """Return the labels that were not seen in full."""
-    return [*rendered.held, *rendered.incomplete]
+    """Return the labels that were not seen in full, but for sums with counts that are held."""
+    held = [key for key, reason in rendered.held.items() if reason is not HoldReason.LAST_COUNT]
+    return [*held, *rendered.incomplete]
 
 
 class LinkDownGrace:
@@ -104,7 +106,7 @@ class LinkDownGrace:
 
     def next_end(self, now: float) -> float:
         """Return the time at which the next link has been down for too long; infinity if none."""
-        return _next_end(self._down_since, LINK_DOWN_GRACE, now)
+        return next_end(self._down_since, LINK_DOWN_GRACE, now)
 
     def _held(self, link: Link, now: float) -> Link:
         return link._replace(hold=True) if self._is_in_grace(link.interface, now) else link

@@ -25,7 +25,8 @@ class Rendered(NamedTuple):
     """The labels that the Node should carry, by key, and the problems of those that it cannot."""
 
     labels: dict[str, str]
-    held: Mapping[str, HoldReason] = MappingProxyType({})  # keys that keep their published value
+    # keys that keep their published value, or whose value has a part that is held
+    held: Mapping[str, HoldReason] = MappingProxyType({})
     problems: tuple[Problem, ...] = ()
     incomplete: tuple[str, ...] = ()  # keys with a new value made from incomplete facts
     notes: tuple[Problem, ...] = ()  # of labels whose text is not the one that a neighbor sent
@@ -79,6 +80,8 @@ class _Draft:
             self.labels[key] = text
             if value.hold:
                 self.incomplete.append(key)
+            elif value.part:
+                self.held[key] = value.part
 
     def _is_valid(self, key: str) -> bool:
         """Return True if Kubernetes accepts the key; add a problem otherwise."""

@@ -5,6 +5,8 @@ Invariants:
 - A value with a hold reason leaves the published labels that it covers as they are. Its text was
   made from incomplete facts; it is published where the Node has no such label yet.
 - A label that no value covers is removed.
+- A device whose hold has ended is absent for the labels of the whole node: it does not end the
+  holds that the failure of another device begins.
 
 So absence removes and failure holds, for each interface on its own.
 """
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.labels import encode
 from agent.model import Failed, HoldReason, LldpNeighbor, NeighborReason, Seen, natural
 from agent.sources.backend import is_unread
+from agent.sources.interfaces import is_of_device
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import visible
 
@@ -39,6 +42,7 @@ class Value(NamedTuple):
     is_device: bool = False  # `interface` is a device: its ports and bond legs are covered
     except_for: tuple[str, ...] = ()  # not covered by a value for all interfaces
     note: str | None = None  # the reason why the text is not the one that the neighbor sent
+    part: HoldReason | None = None  # the reason why a part of a complete text is held
 
     def covers(self, interface: str) -> bool:
         """Return True if the value is about the labels of this interface."""
@@ -70,19 +74,42 @@ def _ethernet_flavor(observation: Observation) -> Values:
 def speed(observation: Observation) -> Values:
     """Yield the sum of the rates of the ACTIVE backend ports in Gb/s, `2800G`.
 
-    The sum is incomplete while the state or rate of a backend port, or a whole device, is unread.
+    A port that is unread counts what it did last (agent/labels/counts.py). Where nobody knows that,
+    the sum is incomplete.
     """
     if failure := _failure(observation, "rdma"):
         yield Value(None, hold=failure)
         return
-    rates = [role.counted_gbps for role in _backend(observation)]
-    incomplete = HoldReason.INCOMPLETE if None in rates else None
-    yield Value(_total(rates), hold=unread(observation) or incomplete)
+    is_part_held = any(not one.has_ended for one in observation.held_counts)
+    yield Value(
+        total_text(counts(observation)),
+        hold=_uncounted(observation),
+        part=HoldReason.LAST_COUNT if is_part_held else None,
+    )
 
 
-def _total(rates: Iterable[float | None]) -> str:
-    """Return the sum of the known rates."""
-    return encode.gbps(sum(filter(None, rates)))
+def counts(observation: Observation) -> list[float]:
+    """Return the parts of the speed label in Gb/s, without those that are unknown."""
+    seen = {role.interface: role.counted_gbps for role in _backend(observation)}
+    held = [one.gbps for one in observation.held_counts if one.interface not in seen]
+    return [*filter(None, seen.values()), *held]
+
+
+def total_text(rates: Iterable[float]) -> str:
+    """Return the sum of rates in Gb/s: `2800G`."""
+    return encode.gbps(sum(rates))
+
+
+def _uncounted(observation: Observation) -> HoldReason | None:
+    """Return the reason why the count of a backend port is unknown; None if none is."""
+    held = [one.interface for one in observation.held_counts]
+    for device in failed_devices(observation):
+        if not any(is_of_device(interface, device) for interface in held):
+            return HoldReason.DEVICE_FAILED
+    if not {*held}.issuperset(observation.unbound):
+        return HoldReason.DEVICE_GONE
+    is_unknown = any(role.counted_gbps is None for role in _backend(observation))
+    return HoldReason.INCOMPLETE if is_unknown else None
 
 
 def _backend(observation: Observation) -> list[PortRole]:
@@ -132,13 +159,15 @@ def link_layers(observation: Observation) -> set[str | None]:
 def unread(observation: Observation) -> HoldReason | None:
     """Return the reason why a device that may belong to the backend was not read; None if all were.
 
-    Ports of a device that was read may still have unread facts.
+    Ports of a device that was read may still have unread facts. A device that was given up is left
+    out.
     """
     if isinstance(observation.rdma, Failed):
         return _hold_of_failed(observation.rdma)
-    if _failed_devices(observation):
+    if not observation.given_up.issuperset(failed_devices(observation)):
         return HoldReason.DEVICE_FAILED
-    return HoldReason.DEVICE_GONE if observation.unbound else None
+    is_complete = observation.given_up.issuperset(observation.unbound)
+    return None if is_complete else HoldReason.DEVICE_GONE
 
 
 def _device(neighbor: Neighbor) -> Text:
@@ -189,7 +218,7 @@ def _of_neighbors(observation: Observation, text_of: Callable[[Neighbor], Text])
 
 def _of_failed_devices(observation: Observation) -> Values:
     """Hold the neighbor labels of devices that could not be read."""
-    for device in _failed_devices(observation):
+    for device in failed_devices(observation):
         yield Value(None, device, HoldReason.DEVICE_FAILED, is_device=True)
 
 
@@ -272,7 +301,7 @@ def links(observation: Observation) -> Iterable[Link]:
             yield from outcome.value
 
 
-def _failed_devices(observation: Observation) -> list[str]:
+def failed_devices(observation: Observation) -> list[str]:
     """Return the devices that may belong to the backend, but whose link layer is unknown."""
     return [device.name for device in _devices(observation) if is_unread(device)]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import agent
 from agent.labels.render import render
 from agent.labels.table import Naming
+from agent.labels.values import counts
 from agent.model import Failed, IbNeighbor, Problem, Seen
 from agent.sources.kinds import dark_backend
 from agent.sources.table import SOURCES
@@ -106,10 +107,10 @@ def links_of(observation: Observation) -> tuple[Link, ...]:
 
 
 def speed_gbps(observation: Observation) -> float | None:
-    """Return the sum of the backend's counted rates in Gb/s; None if the RDMA class is unread."""
+    """Return the sum of the backend's counts in Gb/s; None if the RDMA class is unread."""
     if isinstance(observation.rdma, Failed):
         return None
-    return float(sum(role.counted_gbps or 0 for role in observation.ports if role.backend))
+    return float(sum(counts(observation)))
 
 
 def is_suspect(role: PortRole) -> bool:

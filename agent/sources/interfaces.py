@@ -37,8 +37,12 @@ class DevicePort(NamedTuple):
 
 def had_labels(device: RdmaDevice, previous: Collection[str]) -> bool:
     """Return True if the device, or one of its ports (`{device}-{port}`), had labels."""
-    names = device.name, f"{device.name}-"
-    return any(one == names[0] or one.startswith(names[1]) for one in previous)
+    return any(is_of_device(interface, device.name) for interface in previous)
+
+
+def is_of_device(interface: str, device: str) -> bool:
+    """Return True for the interface of a device's only port, or of one of its ports or legs."""
+    return interface == device or interface.startswith(f"{device}-")
 
 
 def device_ports(devices: Iterable[RdmaDevice]) -> list[DevicePort]:

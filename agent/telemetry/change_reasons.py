@@ -45,10 +45,11 @@ def _of_link(seen: Observation, interface: str) -> str | None:
 
 
 def _of_ports(seen: Observation) -> str | None:
-    """Return the reason for a node-wide label: the backend ports that are not ACTIVE."""
+    """Return the reason for a node-wide label: the backend ports that do not count."""
     if isinstance(seen.rdma, Failed):
         return seen.rdma.reason
-    states = {role.interface: role.port.state or "unknown" for role in backend(seen)}
+    states = {one.interface: "not read any more" for one in seen.held_counts if one.has_ended}
+    states |= {role.interface: role.port.state or "unknown" for role in backend(seen)}
     if not states:
         return "no backend port"
     return _named([f"{name} is {state}" for name, state in states.items() if state != IN_USE])

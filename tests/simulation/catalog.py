@@ -34,6 +34,7 @@ FAULTS: dict[Fault, int] = {
     hardware.device_removed: 3,
     hardware.device_renamed: 3,
     hardware.driver_reloads: 4,
+    hardware.driver_off: 1,
     hardware.device_vanishes: 3,
     hardware.netdev_lent: 3,
     hardware.fabric_state: 4,

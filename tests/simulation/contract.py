@@ -8,13 +8,22 @@ noticed a change yet.
 from __future__ import annotations
 
 import math
-from itertools import combinations
 from typing import TYPE_CHECKING
 
-from tests.simulation.names import gigabits, label, natural
+from tests.simulation.names import label, natural
 from tests.simulation.neighbors import GRACE, Hearing
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO
-from tests.simulation.outcome import ABSENT, AWAY, FAILED, NONE, NOTHING, Outcome, joined, seen
+from tests.simulation.outcome import (
+    ABSENT,
+    AWAY,
+    FAILED,
+    NONE,
+    NOTHING,
+    SUM,
+    Outcome,
+    joined,
+    seen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -26,6 +35,9 @@ ASKED = 20.0  # seconds until a switch must have been queried after its port has
 UNTOLD = 310.0  # seconds until a port that can be read again must have been noticed
 AGAIN = 1.2 * 3600.0  # seconds after which a switch was queried again without any event
 RETRIED = 40.0  # and at most this long after a failed query, plus the duration of the failure
+# Seconds after which a device that is hidden may, and after which it must, count as absent.
+MAY_BE_GIVEN_UP, GIVEN_UP = 600.0, 600.0 + UNTOLD
+NO_GBPS: Values = frozenset({"0"})  # of a port that is down, gone, or was hidden for too long
 
 
 class Truth:
@@ -44,6 +56,10 @@ class Truth:
             str, float
         ] = {}  # ports that went down without an event: until when the duration is unknown
         self._unknown: set[str] = set()  # functions without a driver, not in the annotation
+        self._certain = True  # the agent knows what each port counted last
+        self._hidden_since: dict[str, float] = {}  # by PCI address
+        self._unread_boot = False  # it will, once it can read which boot this is
+        self._whole_since: float | None = None  # since when everything can be read
         self._promoted = (
             False  # the front end was all there was, and not everything has been seen since
         )
@@ -55,6 +71,8 @@ class Truth:
     def outcomes(self, now: float) -> dict[str, Outcome]:
         """Return the outcome of each unit."""
         self._note(now)
+        self._note_certainty(now)
+        self._note_hidden(now)
         neighbors = {hca.name: self._neighbor(hca, now) for hca in self._node.hcas}
         present = [
             hca for hca in self._node.hcas if hca.where != GONE and hca.pci not in self._unknown
@@ -65,7 +83,7 @@ class Truth:
             f"neighbor {name}": outcome for name, outcome in neighbors.items()
         }
         found |= {
-            "flavor": self._veiled(self._flavor(present)),
+            "flavor": self._veiled(self._flavor(present, now)),
             "speed": self._veiled(self._speed(present)),
             "accelerator": self._accelerator(),
             **never,
@@ -79,7 +97,7 @@ class Truth:
             )
         if self._node.infiniband:
             shown = sorted(present, key=lambda hca: natural(hca.name))
-            outcomes = [neighbors[hca.name] for hca in shown]
+            outcomes = [self._unless_given_up(hca, neighbors[hca.name], now) for hca in shown]
             found["leaves"] = self._veiled(joined(outcomes, 0, distinct=True))
             found["ports"] = self._veiled(joined(outcomes, 1, distinct=False))
         return found
@@ -94,6 +112,9 @@ class Truth:
         """Return the time at which an outcome next changes without an event."""
         moments = [since + GRACE for since in self._down.values()] + [*self._asked_by.values()]
         moments += [*self._blurred.values()]
+        moments += [since + MAY_BE_GIVEN_UP for since in self._hidden_since.values()]
+        moments += [since + GIVEN_UP for since in self._hidden_since.values()]
+        moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
         moments += [until for _, until in (*self._trouble.values(), *self._renamed.values())]
         return min(
             [self._hearing.next_change(now), *(moment for moment in moments if moment > now)]
@@ -163,11 +184,59 @@ class Truth:
         """Forget since when links are down: a new agent has not seen it."""
         self._down.clear()
 
-    def begin(self, known: Collection[str]) -> None:
-        """Start a new agent, which read these PCI functions from the Node's annotation."""
+    def begin(self, known: Collection[str], *, certain: bool) -> None:
+        """Start a new agent, which read these PCI functions from the Node's annotation.
+
+        `certain` if it also read what they counted last.
+        """
         self._unknown = {
             hca.pci for hca in self._node.hcas if hca.where == UNBOUND and hca.pci not in known
         }
+        self._certain, self._unread_boot = False, certain
+        self._whole_since = None
+        self._hidden_since.clear()
+
+    def _note_hidden(self, now: float) -> None:
+        hidden = [] if self._node.unseen else self._hidden(self._node.hcas)
+        self._hidden_since = {hca.pci: self._hidden_since.get(hca.pci, now) for hca in hidden}
+
+    def _unless_given_up(self, hca: Hca, outcome: Outcome, now: float) -> Outcome:
+        """What is hidden for too long is not waited for by the labels that join all ports."""
+        since = self._hidden_since.get(hca.pci)
+        return outcome if since is None or now < since + GIVEN_UP else ABSENT
+
+    def counts(self) -> dict[str, Outcome]:
+        """What each port adds to the speed, by its function."""
+        found = {hca.pci: self._count(hca) for hca in self._node.hcas}
+        if front := self._node.front:
+            both = frozenset({"0", str(front.counted)})
+            found[front.pci] = Outcome(both if self._promoted else NO_GBPS)
+        return found
+
+    def _count(self, hca: Hca) -> Outcome:
+        if hca.where == GONE:
+            outcome = Outcome(NO_GBPS)
+            is_sure = not (self._node.busless or self._node.unseen)
+            return outcome if is_sure else outcome.murky(NO_GBPS)
+        if hca.where == UNBOUND and hca.pci in self._unknown:
+            return Outcome(NO_GBPS)
+        if self._node.unseen or hca.sick or hca.where == UNBOUND:
+            return Outcome(held=True, later=NO_GBPS)
+        outcome = seen(str(hca.counted))
+        return outcome.murky(NO_GBPS) if hca.murky else outcome
+
+    def _note_certainty(self, now: float) -> None:
+        """Whoever has seen everything for long enough knows what each port counts."""
+        if self._unread_boot and not (self._node.bootless or self._node.blind):
+            self._certain, self._unread_boot = True, False
+        hcas = self._node.hcas
+        is_whole = not (self._node.unseen or self._node.busless or self._hidden(hcas))
+        if not is_whole or any(hca.murky for hca in hcas):
+            self._whole_since = None
+        elif self._whole_since is None:
+            self._whole_since = now
+        elif now >= self._whole_since + UNTOLD:
+            self._certain = True
 
     def _neighbor(self, hca: Hca, now: float) -> Outcome:
         if hca.where == GONE:
@@ -221,7 +290,7 @@ class Truth:
     def _hidden(self, hcas: Iterable[Hca]) -> list[Hca]:
         return [hca for hca in hcas if hca.sick or hca.where == UNBOUND]
 
-    def _flavor(self, hcas: list[Hca]) -> Outcome:
+    def _flavor(self, hcas: list[Hca], now: float) -> Outcome:
         front = frozenset({"roce"}) if self._node.front else NOTHING
         if not hcas:
             found = front | NONE if self._node.clouded else front or NONE
@@ -231,7 +300,9 @@ class Truth:
         if self._node.unseen:
             return FAILED
         if len(hidden) == len(hcas):
-            return Outcome(held=True, later=NONE | (front if self._promoted else NOTHING))
+            since = [self._hidden_since.get(hca.pci, now) for hca in hidden]
+            gone = NONE if now >= max(since) + MAY_BE_GIVEN_UP else NOTHING
+            return Outcome(gone, held=True, later=NONE | (front if self._promoted else NOTHING))
         if any(hca.murky for hca in hcas):
             return seen(word).murky(frozenset({word, None}))
         if hidden and not self._node.infiniband:
@@ -241,29 +312,15 @@ class Truth:
     def _speed(self, hcas: list[Hca]) -> Outcome:
         if self._node.unseen or (self._node.busless and not self._node.all()):
             return FAILED
+        ports = seen(SUM)
+        if self._node.busless and len(hcas) < len(self._node.hcas):
+            return ports.murky(frozenset({SUM}))
         hidden = self._hidden(hcas)
-        total = sum(hca.counted for hca in hcas if hca not in hidden)
-        doubtful = [hca.counted for hca in hcas if hca.murky and hca not in hidden]
-        less = {
-            sum(some) for size in range(len(doubtful) + 1) for some in combinations(doubtful, size)
-        }
-        totals: Values = frozenset(gigabits(total - some) for some in less)
-        if not hcas and self._node.front:
-            totals |= {gigabits(self._node.front.counted)}
-            if self._node.clouded:
-                totals |= {gigabits(0)}
-            return Outcome(totals, held=bool(self._node.busless), later=totals)
-        if self._node.busless and any(hca.where == GONE for hca in self._node.hcas):
-            return seen(gigabits(total)).murky(totals)
         if hcas and len(hidden) == len(hcas):
-            if self._promoted and self._node.front:
-                totals |= {gigabits(self._node.front.counted)}
-            return Outcome(
-                held=True, later=totals | NONE
-            )  # the class may appear to have no readable device
-        if hidden:
-            return Outcome(held=True, later=totals)
-        return seen(gigabits(total)).murky(totals) if doubtful else seen(gigabits(total))
+            # The class may look as if nobody could be looked into.
+            return ports.murky(frozenset({SUM, None}))
+        doubtful = hidden or any(hca.murky for hca in hcas)
+        return ports.murky(frozenset({SUM})) if doubtful and not self._certain else ports
 
     def _accelerator(self) -> Outcome:
         if (

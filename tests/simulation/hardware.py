@@ -167,6 +167,17 @@ def driver_reloads(world: World, rng: Random) -> float:
     return seconds + 1.0
 
 
+def driver_off(world: World, rng: Random) -> float:
+    """RoCE is switched off on one NIC: for hours its function offers no RDMA device."""
+    if (hca := pick(world, rng)) is None:
+        return 0.0
+    seconds = rng.choice([3000.0, 9000.0, 30000.0])
+    world.note(f"{hca.name}: no RDMA device for {seconds} s")
+    _move(world, hca, UNBOUND)
+    world.at(seconds, partial(_move, world, hca, HERE))
+    return seconds
+
+
 def device_vanishes(world: World, rng: Random) -> float:
     """Remove a device between the listing and the reading of its files."""
     if (hca := pick(world, rng)) is None:

@@ -11,12 +11,12 @@ end:
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.names import ACC, ANNOTATION, TABLE, keys, twins, value, values
+from tests.simulation.names import ACC, ANNOTATION, TABLE, P, keys, twins, value, values
+from tests.simulation.names import told as told_by
 from tests.simulation.oracle import TOLD
 from tests.simulation.request_rate import RESYNC, Attempt, RequestRate
 
@@ -108,8 +108,9 @@ class Judge:
             fields = {key: value for (kind, key), value in self._api.fields.items()
                       if kind == "labels" and (kind, key) in self._api.ours()}  # fmt: skip
             on_node = {unit: values(unit, fields) for unit in self._oracle.timelines}
-            told = json.loads(self._api.fields.get(("annotations", ANNOTATION), "{}"))
-            self._oracle.begin(now, on_node, {row["pci"] for row in told.get("interfaces", ())})
+            annotation = self._api.fields.get(("annotations", ANNOTATION), "{}")
+            speed = fields.get(f"{P}/speed.current")
+            self._oracle.begin(now, on_node, told_by(annotation, speed, self._oracle.boot))
 
     def unanswered(self) -> None:
         """Record that a request of the agent was not sent."""

@@ -4,11 +4,12 @@ agent.
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tests.simulation.neighbors import Identity
 
@@ -76,6 +77,32 @@ def twins(unit: str) -> tuple[str | None, ...]:
 
 def gigabits(total: float) -> str:
     return f"{total:g}G" if total < 1e6 else f"{int(total)}G"
+
+
+def totals(ports: Iterable[Values]) -> Values:
+    """The sums of what each port may count."""
+    sums = {0}
+    for counts in ports:
+        sums = {total + int(str(count or 0)) for total in sums for count in counts}
+    return frozenset(map(gigabits, sums))
+
+
+class Told(NamedTuple):
+    """What the annotation tells an agent that begins."""
+
+    counts: Mapping[str, int | None]  # by PCI function; None: it has none
+    is_certain: bool  # the counts may be used
+
+
+def told(annotation: str, speed: str | None, boot: int) -> Told:
+    """Read it; `speed` is the agent's own label, `boot` the number of the node's boot."""
+    document = json.loads(annotation)
+    rows = document.get("interfaces", ())
+    counts = {row["pci"]: row.get("counted_gbps") for row in rows}
+    total = gigabits(sum(filter(None, counts.values())))
+    is_certain = total == speed and (document.get("boot_id") or "").startswith(f"{boot:08x}-")
+    known = {pci: None if gbps is None else int(gbps) for pci, gbps in counts.items()}
+    return Told(known, is_certain and None not in known.values())
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

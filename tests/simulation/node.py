@@ -90,6 +90,7 @@ class Node:
     gpus: Gpus
     boot: int = 1
     blind: int = 0  # faults that hide the whole tree
+    bootless: int = 0  # faults that hide which boot this is
     busless: int = 0  # faults that hide the PCI bus
     classless: int = 0  # faults that hide the RDMA class
     smp_trouble: int = 0  # faults that prevent SMP queries

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation.contract import Truth
+from tests.simulation.names import Told, totals
 from tests.simulation.neighbors import Hearing
-from tests.simulation.outcome import FAILED, NONE, Outcome
+from tests.simulation.outcome import FAILED, NONE, SUM, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from tests.simulation.names import Value, Values
     from tests.simulation.node import Node
@@ -82,12 +83,13 @@ class Timeline:
 
     def may_stand(self, now: float, told: float = TOLD) -> Values:
         """Return the values that may be on the Node: those written a short while ago."""
-        moments = [
-            now - told,
-            now,
-            *(entry.since for entry in self.entries if now - told < entry.since <= now),
-        ]
+        changes = [since for since in self.changes() if now - told < since <= now]
+        moments = [now - told, now, *changes]
         return frozenset(value for moment in moments for value in self.may_write(moment))
+
+    def changes(self) -> set[float]:
+        """When the outcome became another."""
+        return {entry.since for entry in self.entries}
 
     def _held(self, index: int, now: float) -> set[Value]:
         entry = self.entries[index]
@@ -131,16 +133,39 @@ class Timeline:
         del self.entries[:keep]
 
 
+@dataclass(slots=True)
+class Sum(Timeline):
+    """That of the speed: SUM among its outcomes is any sum of what the ports may count."""
+
+    ports: dict[str, Timeline] = field(default_factory=dict)
+
+    def may_write(self, now: float) -> Values:
+        """What an agent may publish at this moment."""
+        found = Timeline.may_write(self, now)
+        sums = totals(port.may_write(now) for port in self.ports.values())
+        return (found - {SUM}) | sums if SUM in found else found
+
+    def changes(self) -> set[float]:
+        """When that of a port became another, too."""
+        return Timeline.changes(self).union(*(port.changes() for port in self.ports.values()))
+
+
 class Oracle:
     """The permitted values of a node's labels over time."""
 
     def __init__(self, node: Node) -> None:
         self.hearing = Hearing()
-        self.timelines: dict[str, Timeline] = {}
+        self.ports: dict[str, Timeline] = {}  # what each counts, by PCI function
+        self.timelines: dict[str, Timeline] = {"speed": Sum(ports=self.ports)}
         self._truth, self._node = Truth(node, self.hearing), node
         self._known_until = 0.0
         self._late = 0.0  # until then an observation may not contain the last change
         self.changed = 0.0  # time of the last change of an outcome
+
+    @property
+    def boot(self) -> int:
+        """The number of the node's boot."""
+        return self._node.boot
 
     def note(self, now: float, slack: float) -> None:
         """Record a change of the node that the agent notices within `slack` seconds."""
@@ -159,17 +184,21 @@ class Oracle:
             self._take(moment, max(PROMPT, self._late - moment))
         self._known_until = now
 
-    def begin(self, now: float, on_node: Mapping[str, Values], known: Collection[str]) -> None:
+    def begin(self, now: float, on_node: Mapping[str, Values], told: Told) -> None:
         """Start a new agent that has read the Node.
 
-        `on_node` has its labels found there, by unit (two values if half of it was there); `known`
-        is the PCI functions of the annotation.
+        `on_node` has its labels found there, by unit (two values if half of it was there).
         """
         self.advance(now)
-        self._truth.begin(known)
+        self._truth.begin(told.counts.keys(), certain=told.is_certain)
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
             timeline.begin(now, on_node.get(unit, NONE))
+        for pci, timeline in self.ports.items():
+            last = told.counts.get(pci) if told.is_certain else None
+            timeline.begin(
+                now, timeline.may_write(now) | ({str(last)} if last is not None else set())
+            )
 
     def born(self, now: float) -> None:
         """Drop what the previous agent observed: LLDP frames, and times of links that went down."""
@@ -179,16 +208,25 @@ class Oracle:
 
     def settled(self) -> dict[str, Values]:
         """Return the final values of all labels."""
-        return {unit: timeline.entries[-1].outcome.now for unit, timeline in self.timelines.items()}
+        units = self.timelines.items()
+        found = {unit: timeline.entries[-1].outcome.now for unit, timeline in units}
+        if SUM in found["speed"]:
+            found["speed"] = totals(port.entries[-1].outcome.now for port in self.ports.values())
+        return found
 
     def _take(self, now: float, slack: float) -> None:
         self._known_until = now
         for unit, outcome in self._truth.outcomes(now).items():
-            timeline = self.timelines.setdefault(unit, Timeline())
-            if not timeline.entries:
-                timeline.entries = [Entry(now, FAILED, 0.0, NONE)]
-            if timeline.entries[-1].outcome != outcome:
-                self.changed = now
-            timeline.add(now, outcome, max(slack, ASKED_ABOUT) if unit == "accelerator" else slack)
-            if len(timeline.entries) > 200:
-                timeline.prune(now - 3 * HOLD)
+            late = max(slack, ASKED_ABOUT) if unit == "accelerator" else slack
+            self._add(self.timelines.setdefault(unit, Timeline()), now, outcome, late)
+        for pci, outcome in self._truth.counts().items():
+            self._add(self.ports.setdefault(pci, Timeline()), now, outcome, slack)
+
+    def _add(self, timeline: Timeline, now: float, outcome: Outcome, slack: float) -> None:
+        if not timeline.entries:
+            timeline.entries = [Entry(now, FAILED, 0.0, NONE)]
+        if timeline.entries[-1].outcome != outcome:
+            self.changed = now
+        timeline.add(now, outcome, slack)
+        if len(timeline.entries) > 200:
+            timeline.prune(now - 3 * HOLD)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.names import Value, Values
 
+SUM = "the sum of what the ports count"  # stands for it among the values of the speed
 NONE: Values = frozenset({None})
 NOTHING: Values = frozenset()
 

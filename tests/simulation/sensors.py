@@ -96,6 +96,10 @@ def _unplug(world: World, by: int) -> None:
     world.node.busless += by
 
 
+def _unboot(world: World, by: int) -> None:
+    world.node.bootless += by
+
+
 def _declass(world: World, by: int) -> None:
     world.node.classless += by
 
@@ -164,6 +168,7 @@ def class_fails(world: World, rng: Random) -> float:
     count = {
         **dict.fromkeys((CLASS, *roce), partial(_declass, world)),
         BUS: partial(_unplug, world),
+        BOOT_ID: partial(_unboot, world),
     }.get(path, lambda _by: None)
     return _lay(world, seconds, Fault(path, number), count)
 

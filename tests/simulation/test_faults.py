@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import catalog, no_backend
+from tests.simulation import catalog, hardware, no_backend, sensors
 from tests.simulation.scenario import run
 
 SHORT, CHUNK = 60, 10
@@ -58,6 +58,14 @@ def test_what_is_no_backend_port_does_not_become_one(fault: catalog.Fault) -> No
     reports = [run(seed, faults=[fault] * 3) for seed in range(3 * CHUNK)]
     failed = [report.told() for report in reports if report.violations]
     assert not failed, "\n\n".join(failed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_transient_failures_beside_a_driver_that_is_off(seed: int) -> None:
+    """One NIC has no RDMA device for hours; files and devices beside it fail for moments."""
+    transient = [sensors.device_fails, sensors.attribute_fails, sensors.device_blocks]
+    report = run(seed, faults=[hardware.driver_off, *transient * 3, hardware.link_flap])
+    assert not report.violations, report.told()
 
 
 def test_a_seed_is_a_whole_story() -> None:

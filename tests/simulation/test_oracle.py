@@ -14,6 +14,7 @@ from tests.simulation import api_faults, hardware, sensors, switches
 from tests.simulation.apiserver import MANAGER
 from tests.simulation.assembly import Variant
 from tests.simulation.names import P
+from tests.simulation.node import UNBOUND
 from tests.simulation.scenario import run
 
 if TYPE_CHECKING:
@@ -81,6 +82,14 @@ def _short_sighted(path: str, data: bytes) -> bytes:
     )
 
 
+def _held_as_a_whole(world: World, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The speed stays as it is while one device is hidden."""
+    key = f"{P}/speed.current"
+    before = world.api.fields.get(("labels", key))
+    is_hidden = any(hca.sick or hca.where == UNBOUND for hca in world.node.hcas)
+    return _labels(request, **{key: before}) if is_hidden and before else request
+
+
 def _healthy(answer: dict[str, Any]) -> dict[str, Any]:
     return answer | {
         "gpus": [gpu | {"fabric": gpu["fabric"] | {"status": 0}} for gpu in answer["gpus"]]
@@ -125,6 +134,11 @@ MUTANTS = {
         "another manager's",
     ),
     "what is down counts": Mutant(Variant(read=_up), (hardware.link_flap,) * 2, "speed wrong"),
+    "the speed is held as a whole": Mutant(
+        Variant(request=_held_as_a_whole),
+        (sensors.device_fails, hardware.driver_reloads, *(hardware.link_flap,) * 6),
+        "speed wrong",
+    ),
     "rates are misread": Mutant(Variant(read=_short_sighted), (hardware.link_flap,), "speed wrong"),
     "NVSwitch management counts": Mutant(
         Variant(read=_without_marks), (hardware.link_flap,), "speed wrong"

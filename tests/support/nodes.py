@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from agent.kube import MANAGER
 from agent.kube.annotation import Annotation, render
+from agent.kube.interfaces import LabeledInterface
 from agent.kube.managed_fields import keys_of
 from agent.kube.plan import Desired
 from agent.labels.table import Naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from agent.kube.interfaces import Interfaces
 
 NOW = 1_800_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"
@@ -20,7 +23,12 @@ PREFIX, IB_PREFIX, ACCELERATOR_KEY = Naming()
 FLAVOR, SPEED = f"{PREFIX}/flavor", f"{PREFIX}/speed.current"
 LEAF = f"{PREFIX}/neighbors.current.ibp0.device"
 IB_SPEED = f"{IB_PREFIX}/speed.current"
-ANNOTATED = Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),))
+ANNOTATED = Annotation(NOW, BOOT, (LabeledInterface("ibp0", "0000:18:00.0", counted_gbps=400.0),))
+
+
+def rows(*interfaces: tuple[str, str]) -> Interfaces:
+    """Return rows of these interfaces: (interface, PCI address)."""
+    return tuple(LabeledInterface(name, pci) for name, pci in interfaces)
 
 
 def desired(labels: Mapping[str, str], **changes: Any) -> Desired:

@@ -113,6 +113,7 @@ class World:
         self.time, self.wall_offset, self.unavailable = 1000.0, 0.0, {}
         self.slow = 0.0  # seconds that a request takes
         self.entries: Entries = dict(BOOT)
+        self.errors: dict[str, int] = {}  # of paths that cannot be read: errno
         for tree in trees:
             self.entries |= tree
         self.api = api or Api()
@@ -246,7 +247,7 @@ class World:
         return self._tree().link(path)
 
     def _tree(self) -> Tree:
-        return Tree(MemoryStore(self.entries), {})
+        return Tree(MemoryStore(self.entries), self.errors)
 
     def _ask_nvml(self) -> dict[str, Any]:
         self.asked_nvml.append(self.time)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import Annotation
+from agent.kube.interfaces import LabeledInterface, LastNeighbor
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import ISSUER
 from tests.support.kube.programs import ClusterError
@@ -65,7 +66,7 @@ def _maker(cluster: Cluster, wire: Wire) -> Callable[[str], Member]:
         spec = {"audiences": [ISSUER], "expirationSeconds": 7200, "boundObjectRef": bound}
         account = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
         token = create(f"{account}/token", {"spec": spec})["status"]["token"]
-        return Member(name, token, labels(), Annotation(None, BOOT, addresses()))
+        return Member(name, token, labels(), Annotation(None, BOOT, interfaces()))
 
     return member
 
@@ -76,9 +77,17 @@ def labels() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def addresses() -> tuple[tuple[str, str], ...]:
-    """Return the annotation's interfaces."""
-    return tuple((f"ibp{number}", f"0000:{0x18 + number:02x}:00.0") for number in range(8))
+def interfaces() -> tuple[LabeledInterface, ...]:
+    """The annotation's interfaces."""
+    return tuple(_interface(number) for number in range(8))
+
+
+def _interface(number: int) -> LabeledInterface:
+    """One of them, as full as the agent writes it."""
+    guid, switch = f"a088c2030000{number:04x}", f"b0cf0e030000{number:04x}"
+    neighbor = LastNeighbor(switch, f"MF0;L90.1.{number}:MQM9700/U1", str(number))
+    pci = f"0000:{0x18 + number:02x}:00.0"
+    return LabeledInterface(f"ibp{number}", pci, guid, guid, 400.0, neighbor)
 
 
 def node(name: str) -> dict[str, Any]:

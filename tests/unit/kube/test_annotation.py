@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,13 +19,25 @@ from agent.kube.annotation import (
     Annotation,
     annotate,
     annotation_of,
+    fitted,
     is_stale,
     parse,
     render,
 )
+from agent.kube.interfaces import LabeledInterface, LastNeighbor
 from agent.kube.managed_fields import state_of
-from agent.model import Absent, Failed, Problem, RdmaDevice, Seen
-from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, NOW, node
+from agent.model import (
+    Absent,
+    Failed,
+    IbNeighbor,
+    Link,
+    LldpNeighbor,
+    Neighbor,
+    Problem,
+    RdmaDevice,
+    Seen,
+)
+from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, LEAF, NOW, node, rows
 from tests.support.observations import observation
 
 if TYPE_CHECKING:
@@ -44,7 +58,7 @@ def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_the_text() -> None:
     """It is JSON without white space."""
-    assert render(Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"),), "0.1.0")) == (
+    assert render(Annotation(NOW, BOOT, rows(("ibp0", "0000:18:00.0")), "0.1.0")) == (
         '{"schema":1,"agent":"0.1.0",'
         f'"boot_id":"{BOOT}","time":"2027-01-15T08:00:00Z",'
         '"interfaces":[{"interface":"ibp0","pci":"0000:18:00.0"}]}'
@@ -63,7 +77,8 @@ def test_both_ways() -> None:
 def test_a_full_observation() -> None:
     """Time, boot ID and PCI addresses of the backend are those of the observation."""
     found = annotate(observation(("ibp1", "0000:2a:00.0"), ("ibp0", "0000:18:00.0")), [], KEYS)
-    assert found == Annotation(NOW, BOOT, (("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0")))
+    assert (found.time, found.boot_id) == (NOW, BOOT)
+    assert [*found.addresses.items()] == [("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0")]
 
 
 @pytest.mark.parametrize(
@@ -80,18 +95,18 @@ def test_an_observation_that_is_not_full(change: dict[str, Any]) -> None:
 
 def test_interfaces_that_are_held() -> None:
     """The address of an interface that cannot be read stays as long as it has labels."""
-    before = Annotation(NOW - 60, BOOT, (("ibp0", "0000:18:00.0"), ("ibp9", "0000:99:00.0")))
+    before = Annotation(NOW - 60, BOOT, rows(("ibp0", "0000:18:00.0"), ("ibp9", "0000:99:00.0")))
     found = annotate(observation(("ibp1", "0000:2a:00.0")), [FLAVOR, LEAF], KEYS, before)
-    assert found.interfaces == (("ibp0", "0000:18:00.0"), ("ibp1", "0000:2a:00.0"))
+    assert found.addresses == {"ibp0": "0000:18:00.0", "ibp1": "0000:2a:00.0"}
 
 
 @pytest.mark.parametrize(
-    ("rdma", "kept"), [(Failed("x"), (("ibp9", "0000:99:00.0"),)), (Absent("no device"), ())]
+    ("rdma", "kept"), [(Failed("x"), {"ibp9": "0000:99:00.0"}), (Absent("no device"), {})]
 )
-def test_interfaces_without_devices(rdma: Any, kept: tuple[tuple[str, str], ...]) -> None:
+def test_interfaces_without_devices(rdma: Any, kept: dict[str, str]) -> None:
     """The addresses stay if the RDMA devices cannot be read; they go with the last device."""
-    before = Annotation(NOW - 60, BOOT, (("ibp9", "0000:99:00.0"),))
-    assert annotate(observation(rdma=rdma), [], KEYS, before).interfaces == kept
+    before = Annotation(NOW - 60, BOOT, rows(("ibp9", "0000:99:00.0")))
+    assert annotate(observation(rdma=rdma), [], KEYS, before).addresses == kept
 
 
 def test_interfaces_of_a_device_that_fails_or_is_gone() -> None:
@@ -105,16 +120,16 @@ def test_interfaces_of_a_device_that_fails_or_is_gone() -> None:
         ),
         [],
         KEYS,
-        Annotation(NOW - 60, BOOT, held + others),
+        Annotation(NOW - 60, BOOT, rows(*held, *others)),
     )
-    assert found.interfaces == held
+    assert found.interfaces == rows(*held)
 
 
 def test_many_interfaces() -> None:
-    """No more are written than are parsed again."""
+    """What is written fits and is parsed again."""
     many = [(f"ibp{number:04}", "0000:18:00.0") for number in range(MAX_INTERFACES + 1)]
-    found = annotate(observation(*many), [], KEYS)
-    assert found.interfaces == tuple(many[:MAX_INTERFACES])
+    found = fitted(annotate(observation(*many), [], KEYS))
+    assert 0 < len(found.interfaces) <= MAX_INTERFACES
     assert parse(render(found), KEY) == (found, None)
 
 
@@ -223,7 +238,132 @@ def test_any_text(text: str) -> None:
 def test_the_annotation_is_small() -> None:
     """An annotation of sixteen interfaces has less than two kilobytes."""
     text = render(
-        Annotation(NOW, "b" * 36, tuple((f"mlx5_{i}", f"0000:{i:02x}:00.0") for i in range(16)))
+        Annotation(NOW, "b" * 36, rows(*((f"mlx5_{i}", f"0000:{i:02x}:00.0") for i in range(16))))
     )
     assert len(text) < 2048
     assert json.loads(text)["time"] == "2027-01-15T08:00:00Z"
+
+
+SWITCH = LastNeighbor("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
+WHOLE = LabeledInterface("ibp0", "0000:18:00.0", "a" * 16, "b" * 16, 400.0, SWITCH)
+
+
+def whole(count: int) -> tuple[LabeledInterface, ...]:
+    """Return rows with every fact: ibp0, ibp1, ..."""
+    return tuple(WHOLE._replace(interface=f"ibp{number}") for number in range(count))
+
+
+def test_facts_both_ways() -> None:
+    """Rendering and parsing are inverse for each fact of an interface, known or not."""
+    some = (
+        LabeledInterface("a", "0000:18:00.0", counted_gbps=0.0),
+        LabeledInterface("b", "0000:18:00.0", neighbor=LastNeighbor(name="Größe\n\x00")),
+        LabeledInterface("c", "0000:18:00.0", neighbor=LastNeighbor()),
+    )
+    found = Annotation(NOW, BOOT, (*whole(2), *some), dropped=2)
+    assert parse(render(found), KEY) == (found, None)
+
+
+def test_facts_of_an_observation() -> None:
+    """GUIDs, the counted rate and the selected neighbor are those of the backend port."""
+    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, SWITCH.name)
+    links = Seen((Link("ibp0", None, (Neighbor("L90.1.3", "3", None, facts),)),))
+    (role,) = observation(("ibp0", "0000:18:00.0")).ports
+    role = role._replace(
+        device=replace(role.device, node_guid="b" * 16),
+        port=replace(role.port, port_guid="a" * 16),
+    )
+    seen = observation(ports=(role,), ib=links)
+    assert annotate(seen, [], KEYS).interfaces == (WHOLE,)
+
+
+def test_an_lldp_neighbor_of_an_interface() -> None:
+    """An LLDP neighbor is its Chassis ID, System Name and Port ID; an overlong text is left out."""
+    facts = LldpNeighbor("m", "m", "00:1c:73:aa:bb:cc", 4, "Ethernet1/1", 5, 120, None, "x" * 1025)
+    links = Seen((Link("mlx5_0", "eth0", (Neighbor("x", "y", None, facts),)),))
+    found = annotate(observation(("mlx5_0", "0000:18:00.0"), lldp=links), [], KEYS)
+    expected = LastNeighbor("00:1c:73:aa:bb:cc", None, "Ethernet1/1")
+    assert [row.neighbor for row in found.interfaces] == [expected]
+
+
+def test_no_counts_without_the_speed_label() -> None:
+    """With --source and without `rdma` a changed count is no reason for a request."""
+    seen = observation(("ibp0", "0000:18:00.0"), off=frozenset({"rdma"}))
+    found = annotate(seen, [], KEYS, Annotation(NOW, BOOT, (WHOLE,)))
+    assert found.interfaces == (WHOLE._replace(counted_gbps=None),)
+
+
+def test_facts_that_are_unknown_now() -> None:
+    """Facts that are unknown now are the previous ones of the same PCI function."""
+    (role,) = observation(("ibp0", "0000:18:00.0")).ports
+    seen = observation(ports=(role._replace(counted_gbps=None),))
+    before = Annotation(NOW, BOOT, (WHOLE,))
+    assert annotate(seen, [], KEYS, before).interfaces == (WHOLE,)
+    moved = Annotation(NOW, BOOT, (WHOLE._replace(pci="0000:99:00.0"),))
+    assert annotate(seen, [], KEYS, moved).interfaces == rows(("ibp0", "0000:18:00.0"))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("port_guid", ["", "A" * 16, "a" * 15, 7]),
+        ("node_guid", ["a" * 17, [], {}]),
+        ("counted_gbps", ["400", True, -1, 10_000.5, math.nan, math.inf, 10**400, []]),
+        (
+            "neighbor",
+            ["L90", [], {"id": 7}, {"name": ""}, {"port_id": "x" * 1025}, {"name": "\ud800"}],
+        ),
+    ],
+)
+def test_malformed_facts_of_an_interface(name: str, values: list[Any]) -> None:
+    """A malformed fact is dropped with a problem that names it; the row stays."""
+    for value in values:
+        document = json.loads(render(Annotation(NOW, BOOT, whole(2))))
+        document["interfaces"][0][name] = value
+        found, problem = parse(json.dumps(document), KEY)
+        without: Any = {name: None}
+        assert found == Annotation(NOW, BOOT, (WHOLE._replace(**without), whole(2)[1]))
+        assert problem is not None
+        assert f"{name} of ibp0" in problem.text
+
+
+@pytest.mark.parametrize("value", ["x", -1, True, 10**9])
+def test_a_malformed_number_of_dropped_interfaces(value: object) -> None:
+    """A malformed number of dropped interfaces counts as none or one."""
+    found, _ = parse(json.dumps(json.loads(render(ANNOTATED)) | {"dropped": value}), KEY)
+    assert found is not None
+    assert found.dropped in {0, 1}
+
+
+def test_an_interface_with_two_rows() -> None:
+    """The last row of an interface is used."""
+    twice = Annotation(NOW, BOOT, (*rows(("ibp0", "0000:99:00.0")), WHOLE))
+    found, _ = parse(render(twice), KEY)
+    assert found == Annotation(NOW, BOOT, (WHOLE,))
+
+
+@pytest.mark.parametrize("name", ["x", "ö", "\x00", "\U0001f600"])
+def test_room(name: str) -> None:
+    """At most 16 KiB of ASCII are written; the last interfaces are left out whole, and counted."""
+    odd = WHOLE._replace(neighbor=LastNeighbor(*[name * 500] * 3))
+    odds = (odd._replace(interface=f"a{number}") for number in range(4))
+    large = Annotation(NOW, BOOT, (*odds, *whole(211)))
+    found = fitted(large)
+    kept = len(found.interfaces)
+    assert len(render(found).encode("ascii")) <= 16_384
+    assert found == replace(large, interfaces=large.interfaces[:kept], dropped=215 - kept)
+    more = replace(found, interfaces=large.interfaces[: kept + 1])
+    assert len(render(more)) > 16_384 - 20
+    assert parse(render(found), KEY) == (found, None)
+
+
+def test_no_room_needed() -> None:
+    """An annotation of 32 interfaces with all facts is written whole."""
+    found = Annotation(NOW, BOOT, whole(32))
+    assert fitted(found) == found
+
+
+def test_interfaces_in_natural_order() -> None:
+    """ibp9 comes before ibp10, so that the same interfaces are left out each time."""
+    seen = observation(*((f"ibp{number}", "0000:18:00.0") for number in (10, 9, 1)))
+    assert [*annotate(seen, [], KEYS).addresses] == ["ibp1", "ibp9", "ibp10"]

@@ -21,6 +21,7 @@ from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.plan import removal
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
+from agent.model import HeldCount, RdmaDevice, Seen
 from tests.support.api_server import replies
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, PREFIX, SPEED, node
 from tests.support.observations import observation
@@ -51,6 +52,17 @@ def test_target_that_cannot_be_read() -> None:
     """A Node that cannot be read is Unavailable, with the reason."""
     with pytest.raises(Unavailable, match="Node n1: not permitted: no"):
         target(replies(FAILED)[1], "n1", Naming())
+
+
+def test_what_an_hca_that_fails_counted_last() -> None:
+    """A command takes the count from the annotation, if it fits the label."""
+    whole = observation(("ibp1", "0000:19:00.0"))
+    seen = replace(whole, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
+    lasting = a_target(node({SPEED: "400G"})).with_counts(seen)
+    assert (lasting.held_counts, lasting.problems) == ((HeldCount("ibp0", 400.0),), ())
+    lasting = a_target(node({SPEED: "800G"})).with_counts(seen)
+    assert lasting.held_counts == ()
+    assert "their sum is 400G" in lasting.problems[0].text
 
 
 @pytest.mark.parametrize(("age", "due"), [(60, False), (3700, True), (-60, True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.kube.interfaces import LastNeighbor
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
 from agent.kube.plan import ForeignField, Plan, body, plan
 from tests.support.nodes import (
@@ -23,9 +25,11 @@ from tests.support.nodes import (
     SPEED,
     desired,
     node,
+    rows,
 )
 
 EXPECTED = f"{PREFIX}/speed.expected"
+(ROW,) = ANNOTATED.interfaces
 
 
 def labels_of(found: Plan) -> dict[str, str]:
@@ -92,11 +96,14 @@ def test_nothing_to_do() -> None:
         ({"time": NOW - 60, "boot_id": "another"}, True),
         ({"time": NOW - 60, "interfaces": ()}, True),
         ({"time": NOW - 60, "agent": "0.0.9"}, False),
+        ({"time": NOW - 60, "interfaces": (ROW._replace(counted_gbps=200.0),)}, True),
+        ({"time": NOW - 60, "interfaces": (ROW._replace(port_guid="a" * 16),)}, True),
+        ({"time": NOW - 60, "interfaces": (ROW._replace(neighbor=LastNeighbor("a")),)}, False),
     ],
 )
 def test_facts_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
-    """A reboot and a change of interfaces are written; the age of the annotation is the caller's
-    concern.
+    """A reboot and a change of interfaces are written, a neighbor with the next request; the age of
+    the annotation is the caller's concern.
     """
     found = planned(node({FLAVOR: "roce"}, observed=replace(ANNOTATED, **before)), {FLAVOR: "roce"})
     assert (found.due, found.updates_annotation) == (due, True)
@@ -115,6 +122,19 @@ def test_a_malformed_annotation(text: str) -> None:
     found = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"})
     assert found.due
     assert [problem.subject for problem in found.problems] == [KEYS.annotation]
+
+
+def test_an_annotation_without_room() -> None:
+    """Interfaces without room are a problem, and once the others are written nothing is due."""
+    wide = replace(ANNOTATED, interfaces=rows(*((f"ibp{i}", "0000:18:00.0") for i in range(999))))
+    found = planned(node({FLAVOR: "roce"}), {FLAVOR: "roce"}, annotation=wide)
+    text = found.wanted[KEYS.annotation_field]
+    written = json.loads(text)
+    assert len(text) <= 16_384
+    assert len(written["interfaces"]) + written["dropped"] == 999
+    assert f"no room for {written['dropped']} interfaces" in found.problems[0].text
+    again = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"}, annotation=wide)
+    assert not again.due
 
 
 def test_annotation_of_another_manager() -> None:

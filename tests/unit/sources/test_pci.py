@@ -17,6 +17,7 @@ from agent.sources.observe import observe
 from agent.sources.pci import unbound
 from tests.support.devices import ib
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Kernel, hca, host, netdev, routes
+from tests.support.nodes import rows
 
 A, B = "0000:18:00.0", "0000:19:00.0"
 BOTH = hca("ibp0", A) | hca("ibp1", B) | {f"{NET}/lo": None}
@@ -92,8 +93,8 @@ def test_the_front_end_of_a_node_whose_driver_is_unloaded_is_no_backend() -> Non
 def test_it_stays_in_the_annotation() -> None:
     """Also when no label names it."""
     seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
-    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
-    assert dict(told.interfaces) == LABELED
+    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", rows(*LABELED.items())))
+    assert told.addresses == LABELED
 
 
 def test_a_class_that_fails_forgets_no_interface() -> None:
@@ -104,8 +105,8 @@ def test_a_class_that_fails_forgets_no_interface() -> None:
         unbound=(),
         ports=(),
     )
-    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", tuple(LABELED.items())))
-    assert dict(told.interfaces) == LABELED
+    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", rows(*LABELED.items())))
+    assert told.addresses == LABELED
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,209 @@
+"""The rows of the annotation: facts of each labeled interface that outlive the agent's process.
+
+    {"interface": "ibp0", "pci": "0000:18:00.0", "port_guid": "a088c20300abcdef",
+     "node_guid": "a088c20300abcdee", "counted_gbps": 400.0,
+     "neighbor": {"id": "b0cf0e0300d4ee40", "name": "MF0;L90.1.3:MQM9700/U1", "port_id": "3"}}
+
+A fact that is unknown has no key. One that cannot be read now is the one of the previous row of the
+same interface and PCI address. A row without a valid interface or PCI address is malformed; any
+other malformed fact is dropped, and the row stays.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agent.errors import Malformed
+from agent.labels.values import links
+from agent.model import Failed, IbNeighbor, Seen, natural
+from agent.sources.interfaces import is_of_device
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from agent.model import Neighbor, Observation, PortRole
+
+    Json = dict[str, Any]
+
+MAX_GBPS = 10_000.0  # of one interface
+MAX_TEXT = 1024  # characters of a neighbor's text; a TLV of 511 bytes, in hex, has 1024
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+_GUID = re.compile(r"[0-9a-f]{16}")
+
+
+class LastNeighbor(NamedTuple):
+    """The neighbor that an interface last had, its texts unaltered; None is unknown."""
+
+    id: str | None = None  # the switch's node GUID, or the LLDP Chassis ID
+    name: str | None = None  # NodeDescription, or the LLDP System Name
+    port_id: str | None = None  # number of the switch's port, or the LLDP Port ID
+
+
+class LabeledInterface(NamedTuple):
+    """One row; None is unknown."""
+
+    interface: str  # its name in label keys
+    pci: str  # address of its PCI function
+    port_guid: str | None = None  # gids/0, lower half
+    node_guid: str | None = None  # of the HCA
+    counted_gbps: float | None = None  # its part of the speed label
+    neighbor: LastNeighbor | None = None
+
+
+Interfaces = tuple[LabeledInterface, ...]
+
+
+def rows(
+    observation: Observation, known: Collection[str | None], previous: Interfaces
+) -> Interfaces:
+    """Return a row for each backend interface, in natural order.
+
+    Previous rows stay for interfaces that are `known` or may still exist, with the counts that are
+    held.
+    """
+    before = {row.interface: row for row in previous}
+    neighbors = _neighbors(observation)
+    held = {one.interface: one.gbps for one in observation.held_counts}
+    found = {
+        name: row._replace(counted_gbps=held.get(name, row.counted_gbps))
+        for name, row in before.items()
+        if name in known or name in held or _may_exist(name, observation)
+    }
+    for role in observation.ports:
+        if role.backend and _is_valid(role):
+            was = before.get(role.interface)
+            found[role.interface] = _row(role, neighbors.get(role.interface), was)
+    ordered = [found[name] for name in sorted(found, key=natural)]
+    if "rdma" in observation.off:  # no label has a sum of the counts
+        ordered = [row._replace(counted_gbps=None) for row in ordered]
+    return tuple(ordered)
+
+
+def _may_exist(interface: str, observation: Observation) -> bool:
+    """Return True if the device of an interface may exist although it could not be read."""
+    if isinstance(observation.rdma, Seen):
+        failed = [device.name for device in observation.rdma.value if device.failure]
+        return any(is_of_device(interface, name) for name in failed)
+    return isinstance(observation.rdma, Failed)
+
+
+def _is_valid(role: PortRole) -> bool:
+    """Return True unless `parse` rejects the interface's row."""
+    return bool(_NAME.fullmatch(role.interface) and _PCI.fullmatch(role.device.pci or ""))
+
+
+def _row(
+    role: PortRole, neighbor: LastNeighbor | None, previous: LabeledInterface | None
+) -> LabeledInterface:
+    """Return the row of a backend port; what is unknown now is as in its previous row."""
+    row = LabeledInterface(role.interface, role.device.pci or "")
+    if previous and previous.pci == row.pci:
+        row = previous
+    seen: Json = {
+        "port_guid": role.port.port_guid,
+        "node_guid": role.device.node_guid,
+        "counted_gbps": role.counted_gbps,
+    }
+    seen = {name: fact for name, fact in seen.items() if _OPTIONAL[name](fact)}
+    return row._replace(neighbor=neighbor or row.neighbor, **seen)
+
+
+def _neighbors(observation: Observation) -> dict[str, LastNeighbor]:
+    """Return the selected neighbor of each link that has one."""
+    found = [link for link in links(observation) if link.neighbors]
+    return {link.interface: _last_neighbor(link.neighbors[0]) for link in found}
+
+
+def _last_neighbor(neighbor: Neighbor) -> LastNeighbor:
+    """Return the neighbor without the texts that `parse` rejects."""
+    facts = neighbor.facts
+    if isinstance(facts, IbNeighbor):
+        texts = (facts.node_guid, facts.node_description, str(facts.port))
+    else:
+        texts = (facts.chassis_id, facts.system_name, facts.port_id)
+    return LastNeighbor(*(text if _is_text(text) else None for text in texts))
+
+
+def document(row: LabeledInterface) -> Json:
+    """Return the JSON object of a row, without what is unknown."""
+    found = row._asdict()
+    if row.neighbor:
+        found["neighbor"] = _known(row.neighbor._asdict())
+    return _known(found)
+
+
+def _known(facts: Json) -> Json:
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def parse(row: object) -> tuple[LabeledInterface, list[str]]:
+    """Parse a JSON row; returns it and the names of the facts that were dropped.
+
+    Raises Malformed without a valid interface and PCI address.
+    """
+    facts: Json = row if isinstance(row, dict) else {}
+    found = LabeledInterface(_word(facts, "interface", _NAME), _word(facts, "pci", _PCI))
+    dropped = []
+    for name, is_valid in _OPTIONAL.items():
+        value = facts.get(name)
+        if value is not None and is_valid(value):
+            found = found._replace(**{name: _value(value)})
+        elif value is not None:
+            dropped.append(name)
+    return found, dropped
+
+
+def _value(value: Any) -> Any:
+    """Return the model's value of a valid fact."""
+    if isinstance(value, dict):
+        return LastNeighbor(*(value.get(name) for name in LastNeighbor._fields))
+    return value if isinstance(value, str) else float(value)
+
+
+def _word(facts: Json, name: str, pattern: re.Pattern[str]) -> str:
+    value = facts.get(name)
+    if value is None:
+        raise Malformed("a row of interfaces lacks the interface or its PCI address")
+    if not (isinstance(value, str) and pattern.fullmatch(value)):
+        raise Malformed(f"{name} is {value!r:.40}")
+    return value
+
+
+def _is_guid(value: object) -> bool:
+    return isinstance(value, str) and bool(_GUID.fullmatch(value))
+
+
+def _is_gbps(value: object) -> bool:
+    """Return True for a number from 0 to MAX_GBPS; NaN is not."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= MAX_GBPS
+
+
+def _is_neighbor(value: object) -> bool:
+    """Return True for a JSON object whose texts are valid or missing."""
+    if not isinstance(value, dict):
+        return False
+    texts = [value.get(name) for name in LastNeighbor._fields]
+    return all(text is None or _is_text(text) for text in texts)
+
+
+def _is_text(value: object) -> bool:
+    """Return True for a text of 1 to MAX_TEXT characters that is valid Unicode.
+
+    JSON may carry half of a surrogate pair, which no UTF-8 text has.
+    """
+    if not (isinstance(value, str) and 0 < len(value) <= MAX_TEXT):
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+_OPTIONAL = {
+    "port_guid": _is_guid,
+    "node_guid": _is_guid,
+    "counted_gbps": _is_gbps,
+    "neighbor": _is_neighbor,
+}

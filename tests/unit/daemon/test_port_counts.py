@@ -1,0 +1,377 @@
+"""The speed label over time, while some ports or devices cannot be read."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.events.event import Event
+from tests.support.kernel_tree import CLASS, HOME, hca, netdev, routes
+from tests.support.lldp_frames import switch
+from tests.support.nodes import IB_SPEED, SPEED
+from tests.support.running import Api, World
+from tests.support.smps import exchanges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.support.kernel_tree import Entries
+
+HUP = Event("signal", "SIGHUP")
+HOUR, DAY = 3600.0, 24 * 3600.0
+HOLD = 600.0
+
+
+def bdf(number: int) -> str:
+    return f"0000:{0x18 + number:02x}:00.0"
+
+
+def base(number: int, name: str = "ibp{}") -> str:
+    """The folder of a device."""
+    return f"{HOME}/{bdf(number)}/infiniband/{name.format(number)}"
+
+
+def eight() -> Entries:
+    """Eight InfiniBand HCAs."""
+    return {
+        path: one for number in range(8) for path, one in hca(f"ibp{number}", bdf(number)).items()
+    }
+
+
+def rails(count: int = 4) -> Entries:
+    """RoCE NICs, each with a netdev."""
+    tree: Entries = {}
+    for number in range(count):
+        tree |= hca(f"mlx5_{number}", bdf(number), "Ethernet", {1: f"eth{number}"})
+        tree |= netdev(f"eth{number}", bdf(number))
+    return tree
+
+
+def leaf(address: tuple[str, int]) -> dict[str, Any]:
+    answer = {"exchanges": exchanges(), "error": None, "text": None}
+    return {"device": address[0], "port": address[1], **answer}
+
+
+def fabric(*trees: Entries, **changes: Any) -> World:
+    """An agent whose switches answer SMPs."""
+    world = World(*trees, **changes)
+    world.smp = leaf
+    return world
+
+
+def look(world: World, seconds: float = 0.0) -> World:
+    """Have the agent observe now, and let time pass."""
+    world.at(0.0, HUP)
+    return world.run(seconds or 1.0)
+
+
+def block(world: World, number: int, name: str = "ibp{}") -> None:
+    """No file of a device can be read."""
+    world.errors[f"{base(number, name)}/ports"] = errno.ETIMEDOUT
+
+
+def unbind(world: World, number: int, name: str = "mlx5_{}") -> None:
+    """RoCE is switched off: no RDMA device, but the function and its netdev are there."""
+    world.remove(f"{CLASS}/{name.format(number)}", base(number, name))
+
+
+def pull(world: World, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        world.write(f"{base(number)}/ports/1/state", b"1: DOWN\n")
+
+
+def speeds(world: World) -> list[str]:
+    """The speeds that the Node was given, in their order, without repetitions."""
+    return [speed for speed, _ in itertools.groupby(labels[SPEED] for labels in world.api.writes)]
+
+
+def changes(world: World) -> int:
+    """The number of times that labels changed; the hourly request may change none."""
+    return sum(one != before for before, one in itertools.pairwise(world.api.writes))
+
+
+def counted(world: World) -> dict[str, float]:
+    """What the interfaces count, by the annotation."""
+    rows = json.loads(world.told)["interfaces"]
+    return {row["interface"]: row["counted_gbps"] for row in rows}
+
+
+def test_one_hca_is_blocked_and_four_cables_are_pulled() -> None:
+    """The Node has the sum of three ports that are up and what the blocked one counted."""
+    world = fabric(eight()).run(60)
+    block(world, 0)
+    look(world, 30)
+    writes = changes(world)
+    began = world.time
+    pull(world, (1, 2, 3, 4))
+    look(world)
+    assert world.api.labels[SPEED] == world.api.labels[IB_SPEED] == "1600G"
+    assert changes(world) == writes + 1
+    assert world.api.applied()[-1] - began < 0.1
+    assert counted(world) == {
+        f"ibp{number}": 0.0 if 0 < number < 5 else 400.0 for number in range(8)
+    }
+    assert world.metrics.snapshot.observation is not None
+
+
+def test_the_hold_of_a_count_ends() -> None:
+    """600 s after the first failed observation the blocked HCA counts 0; unblocked, it is back."""
+    world = fabric(eight()).run(60)
+    block(world, 0)
+    look(world, HOLD - 5)
+    assert speeds(world) == ["3200G"]
+    world.run(10)
+    assert (speeds(world), counted(world)["ibp0"]) == (["3200G", "2800G"], 0.0)
+    world.errors.clear()
+    look(world, 20)
+    assert (speeds(world)[-1], counted(world)["ibp0"]) == ("3200G", 400.0)
+
+
+def test_two_hcas_that_fail_one_after_the_other() -> None:
+    """Each has its own hold."""
+    world = fabric(eight()).run(60)
+    block(world, 0)
+    look(world, 300)
+    block(world, 1)
+    look(world, 295)
+    assert speeds(world) == ["3200G"]
+    world.run(295)
+    assert speeds(world) == ["3200G", "2800G"]
+    world.run(20)
+    assert speeds(world) == ["3200G", "2800G", "2400G"]
+
+
+def test_an_unread_state_of_one_port() -> None:
+    """A port whose state cannot be read counts what it did; the others are seen."""
+    world = fabric(eight()).run(60)
+    world.errors[f"{base(0)}/ports/1/state"] = errno.EIO
+    pull(world, (1,))
+    look(world)
+    assert world.api.labels[SPEED] == "2800G"
+    world.run(HOLD + 10)
+    assert world.api.labels[SPEED] == "2400G"
+
+
+def test_a_sum_with_a_held_count_is_logged_once() -> None:
+    """After a minute there is one line with the reason, and one for its end."""
+    world = fabric(eight()).run(60)
+    block(world, 0)
+    look(world, 200)
+    pull(world, (1,))
+    look(world, 200)
+    lines = [line for line in world.lines if "label held" in line and SPEED in line]
+    assert len(lines) == 1
+    assert "last-count" in lines[0]
+    world.run(300)
+    assert any("label no longer held" in line and SPEED in line for line in world.lines)
+    assert any("from=2800G to=2400G" in line and "ibp0" in line for line in world.lines)
+
+
+def test_a_restart_while_a_count_is_held() -> None:
+    """The new agent has the count from the annotation, writes nothing, and holds it anew."""
+    world = fabric(eight()).run(60)
+    block(world, 0)
+    pull(world, (1, 2, 3, 4))
+    look(world, 300)
+    writes = changes(world)
+    world.start_again()
+    world.run(HOLD - 20)
+    assert (speeds(world), changes(world)) == (["3200G", "1600G"], writes)
+    pull(world, (5,))
+    look(world)
+    assert speeds(world)[-1] == "1200G"
+    world.run(30)
+    assert speeds(world)[-1] == "800G"
+
+
+def forged(world: World, **changes: Any) -> None:
+    """Change the annotation; `gbps` is the count of ibp0."""
+    document = json.loads(world.told)
+    if "gbps" in changes:
+        document["interfaces"][0]["counted_gbps"] = changes.pop("gbps")
+    world.api.annotation = json.dumps(document | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"gbps": 9000}, "their sum is 11800G"),
+        ({"gbps": -400}, "their sum is 2800G"),
+        ({"gbps": 1e308}, "their sum is 2800G"),
+        ({"gbps": float("nan")}, "their sum is 2800G"),
+        ({"boot_id": "another"}, "of another boot"),
+    ],
+)
+def test_counts_that_are_not_used(changes: dict[str, Any], text: str) -> None:
+    """A count of another boot, or one that does not sum up to the label, holds the whole label."""
+    world = fabric(eight()).run(60)
+    block(world, 0)
+    look(world, 10)
+    forged(world, **changes)
+    pull(world, (1, 2, 3, 4))
+    world.start_again()
+    world.run(30)
+    assert world.api.labels[SPEED] == "3200G"
+    if "gbps" not in changes or 0 <= changes["gbps"] <= 10_000:
+        assert any(text in line and "ibp0" in line for line in world.lines)
+    world.run(HOLD)
+    assert world.api.labels[SPEED] == "1200G"
+
+
+def test_a_count_beside_ports_that_are_seen() -> None:
+    """What the annotation has of a port that can be read is of no account."""
+    world = fabric(eight()).run(60)
+    document = json.loads(world.told)
+    document["interfaces"][0]["counted_gbps"] = 800
+    document["interfaces"][1]["counted_gbps"] = 0
+    world.api.annotation = json.dumps(document)
+    world.start_again()
+    world.run(30)
+    assert speeds(world) == ["3200G"]
+
+
+def test_an_annotation_without_counts() -> None:
+    """One of an earlier agent: the whole label is held while an HCA is blocked."""
+    world = fabric(eight()).run(60)
+    document = json.loads(world.told)
+    for row in document["interfaces"]:
+        del row["counted_gbps"]
+    world.api.annotation = json.dumps(document)
+    block(world, 0)
+    pull(world, (1, 2))
+    world.start_again()
+    world.run(HOLD - 10)
+    assert speeds(world) == ["3200G"]
+    world.run(20)
+    assert speeds(world) == ["3200G", "2000G"]
+
+
+def test_a_front_end_that_fails_does_not_hold_the_speed() -> None:
+    """It never counted, so the cables of others are seen at once."""
+    front = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
+    world = fabric(eight(), front, routes("front")).run(60)
+    block(world, 30, "mlx5_9")
+    pull(world, (1, 2))
+    look(world)
+    assert world.api.labels[SPEED] == "2400G"
+
+
+def test_storage_nics_do_not_count_while_a_rail_fails() -> None:
+    """With one of two rails unread the storage NICs are the larger group; they add nothing."""
+    storage: Entries = {}
+    for number in (20, 21):
+        storage |= hca(f"mlx5_{number}", bdf(number), "Ethernet", {1: f"store{number}"})
+        storage |= netdev(f"store{number}", bdf(number), speed="100000")
+        storage[f"{base(number, 'mlx5_{}')}/hca_type"] = b"MT4125\n"
+    world = World(rails(2), storage).run(60)
+    assert world.api.labels[SPEED] == "800G"
+    block(world, 0, "mlx5_{}")
+    look(world, 300)
+    assert speeds(world) == ["800G"]
+
+
+def listen(world: World, count: int, hours: float) -> None:
+    """Let the switches send a frame each 30 s."""
+    for second in range(0, int(hours * HOUR), 30):
+        for number in range(count):
+            frame = switch(f"leaf-{number}")
+            world.at(second, do=partial(world.hear, f"eth{number}", frame))
+
+
+def test_roce_that_is_switched_off_on_one_nic_for_days() -> None:
+    """After the hold its labels go; then a transient failure of another NIC changes nothing."""
+    world = World(rails())
+    listen(world, 4, 1)
+    world.run(120)
+    unbind(world, 3)
+    look(world, HOLD - 10)
+    assert speeds(world) == ["1600G"]
+    world.run(60)
+    assert speeds(world) == ["1600G", "1200G"]
+    world.run(1500)
+    before, writes = dict(world.api.labels), changes(world)
+    for failing in (f"{base(1, 'mlx5_{}')}/ports", f"{base(1, 'mlx5_{}')}/ports/1/state"):
+        world.errors[failing] = errno.EIO
+        look(world, 20)
+        world.errors.clear()
+        look(world, 20)
+    assert (world.api.labels, changes(world)) == (before, writes)
+    world.entries |= rails()
+    look(world, 60)
+    assert speeds(world)[-1] == "1600G"
+    assert world.labels["neighbors.current.mlx5_3.device"] == "leaf-3"
+
+
+@pytest.mark.parametrize("how", ["unbound", "blocked"])
+def test_an_hca_that_fails_for_days(how: str) -> None:
+    """A transient failure of another HCA changes no label, joined ones included."""
+    world = fabric(eight()).run(60)
+    if how == "blocked":
+        block(world, 7)
+    else:
+        unbind(world, 7, "ibp{}")
+    look(world, 2 * DAY)
+    before, writes = dict(world.api.labels), changes(world)
+    assert before[SPEED] == "2800G"
+    block(world, 1)
+    look(world, 300)
+    assert world.api.labels == before
+    pull(world, (2,))
+    look(world, 10)
+    assert world.api.labels[SPEED] == "2400G"
+    del world.errors[f"{base(1)}/ports"]
+    look(world, 10)
+    assert changes(world) == writes + 1
+    world.errors.clear()
+    world.entries |= hca("ibp7", bdf(7))
+    look(world, 30)
+    assert world.api.labels[SPEED] == "2800G"
+
+
+def test_a_restart_beside_a_device_that_was_given_up() -> None:
+    """It counts 0 in the annotation, so the new agent has a sum that fits the label."""
+    world = fabric(eight()).run(60)
+    block(world, 7)
+    look(world, HOUR)
+    writes = changes(world)
+    block(world, 1)
+    world.start_again()
+    world.run(300)
+    assert (speeds(world)[-1], changes(world)) == ("2800G", writes)
+    assert not any("is ignored" in line for line in world.lines)
+
+
+def test_the_api_server_is_away_at_the_start() -> None:
+    """A count that the agent has seen itself is used, though the annotation's is older."""
+    world = fabric(eight()).run(60)
+    world.api.trouble = lambda _request: {"error": "unreachable", "message": "no"}
+    world.start_again()
+    pull(world, (1,))
+    world.run(60)
+    block(world, 0)
+    look(world, 60)
+    world.api.trouble = lambda _request: None
+    world.run(200)
+    assert speeds(world) == ["3200G", "2800G"]
+
+
+def test_a_fresh_node() -> None:
+    """With an HCA that never was read, the sum of the others is published."""
+    world = fabric(eight(), api=Api())
+    block(world, 0)
+    world.run(30)
+    assert world.api.labels[SPEED] == "2800G"
+
+
+def test_a_driver_that_is_unbound_at_the_start() -> None:
+    """The first observation lacks the device; with the annotation the agent has its count."""
+    world = fabric(eight()).run(60)
+    unbind(world, 7, "ibp{}")
+    world.start_again()
+    world.run(300)
+    assert speeds(world) == ["3200G"]
