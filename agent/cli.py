@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,13 +89,11 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
     from agent.labels.render import render
-    from agent.sources.observe import observe
 
     target = None if replay or (dry_run and not diff) else _target(flags)
     lldp_wait = None if replay else _lldp_wait(flags)
     host = _replayed(replay, flags) if replay else _live(flags, lldp_wait)
-    observation = observe(host, flags["source"], target.interfaces() if target else None)
-    observation = target.with_counts(observation) if target else observation
+    observation = _observed(host, flags, target)
     rendered = render(observation, _naming(flags), target.previous() if target else None)
     notes = list(lldp_wait.notes()) if lldp_wait else []
     notes += target.problems(observation) if target else []
@@ -102,6 +101,20 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     _require_rdma(observation)
     if target:
         _publish(target, observation, rendered, apply=not dry_run, to_stderr=output != "table")
+
+
+def _observed(host: Host, flags: Flags, target: Target | None) -> Observation:
+    """Observe the node, a second time if a switch has another name than the Node's annotation."""
+    from agent.infiniband.switch_names import SwitchNames
+    from agent.sources.observe import observe
+
+    if target is None:
+        return observe(host, flags["source"])
+    names, labeled = SwitchNames(), target.interfaces()
+    names.seed(target.switches())
+    host = replace(host, switch_names=names)
+    observation = observe(host, flags["source"], labeled)
+    return observe(host, flags["source"], labeled) if names.is_unconfirmed() else observation
 
 
 def _show(

@@ -15,6 +15,7 @@ from agent.sysfs.worker import DeviceReaders
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from agent.infiniband.switch_names import SwitchNames
     from agent.lldp.reception import LldpQuery
     from agent.sysfs.reader import Root
 
@@ -43,8 +44,10 @@ class Host:
     lldp_neighbors: LldpQuery | None = None
     private_flags: Callable[[str], dict[str, bool]] = lambda _netdev: {}  # ethtool, by netdev
     # (device, port) of each port; returns the SMP helper's answer (agent/helper/main.py), with the
-    # ports that could not be queried as "failed" (agent/infiniband/devices.py)
+    # ports that could not be queried as "failed" (agent/infiniband/devices.py) and, from a poller,
+    # the time of each entry as "answered"
     ask_smp: Callable[[Sequence[tuple[str, int]]], dict[str, Any]] = lambda _ports: {"ports": []}
+    switch_names: SwitchNames | None = None  # from earlier answers to SMPs; None: there are none
     gpus: Callable[[], dict[str, Any]] = _no_gpus  # the GPU helper's answer (agent/helper/main.py)
     gpus_off_bus: bool = False  # the GPUs are queried even if the PCI bus has none
     readers: DeviceReaders = field(default_factory=DeviceReaders)  # the workers of RDMA devices

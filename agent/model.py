@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from agent.reasons import AcceleratorReason
+
 if TYPE_CHECKING:
-    from typing import Self
+    from agent.reasons import HoldReason
 
 T = TypeVar("T")
 
@@ -78,85 +79,6 @@ class Reading(NamedTuple, Generic[T]):
 
     outcome: Seen[T] | Absent | Failed
     problems: tuple[Problem, ...] = ()
-
-
-class Reason(StrEnum):
-    """A reason in the JSON document, its text for operators, and True if it holds labels.
-
-    A member is a str: it compares equal to its word, and `json` writes the word.
-    """
-
-    text: str
-    holds: bool
-
-    def __new__(cls, word: str, text: str, holds: bool = True) -> Self:  # noqa: FBT002 - a member's tuple
-        member = str.__new__(cls, word)
-        member._value_, member.text, member.holds = word, text, holds
-        return member
-
-    @classmethod
-    def of(cls, word: str) -> Self | None:
-        """Return the reason with this word; None if there is none (in a stranger's snapshot)."""
-        return next((reason for reason in cls if reason == word), None)
-
-
-class NeighborReason(Reason):
-    """Reasons for a backend port without neighbor (`missing_neighbors` in the JSON document)."""
-
-    LINK_DOWN = "link-down", "no link", False
-    EXPIRED = "expired", "LLDP TTL expired", False
-    SHUTDOWN = "shutdown", "LLDP shutdown received (TTL 0)", False
-    SILENT = "silent", "no LLDP frame received (switches send one every 30 s)", True
-    NOT_LISTENED = "not-listened", "LLDP was not listened for", True
-    BLOCKED_BY_FIRMWARE = "blocked-by-firmware", "the NIC's firmware consumes LLDP frames", True
-    NOT_PERMITTED = (
-        "not-permitted",
-        "not permitted (LLDP needs CAP_NET_RAW, InfiniBand /dev/infiniband/umad*)",
-        True,
-    )
-    NO_NETDEV = "no-netdev", "no network device in this namespace: lent to a pod", True
-    NETDEV_NOT_RECORDED = "netdev-not-recorded", "no netdev recorded", True
-    NO_ANSWER = "no-answer", "no answer to subnet management packets", True
-    NO_UMAD = "no-umad", "no libibumad, or no umad device (module ib_umad)", True
-    REFUSED = "refused", "the port has no subnet management interface", True
-    SEND_FAILED = "send-failed", "the subnet management packet could not be sent", True
-    MALFORMED = "malformed", "malformed answer", True
-    NOT_RECORDED = "not-recorded", "the snapshot has no answer for this port", True
-    UNAVAILABLE = "unavailable", "the packet socket could not be opened", True
-
-
-class AcceleratorReason(Reason):
-    """Reasons for a missing accelerator label (`accelerator.reason` in the JSON document)."""
-
-    NOT_FOUND = "not-found", "no NVIDIA GPU on the PCI bus", False
-    UNSUPPORTED = "unsupported", "no NVLink fabric, or a cluster UUID of zeros", False
-    UNHEALTHY = "unhealthy", "fabric registration completed without success", False
-    INCONSISTENT = "inconsistent", "the GPUs report different domains", False
-    NOT_STARTED = "not-started", "fabric registration has not started", True
-    IN_PROGRESS = "in-progress", "fabric registration is in progress", True
-    FAILED = "failed", "the GPUs could not be queried", True
-
-
-class HoldReason(Reason):
-    """Reasons why a published label stays as it is though its source does not confirm it."""
-
-    SOURCE_OFF = "source-off", "its source is switched off by --source"
-    SOURCE_FAILED = "source-failed", "its source could not be read"
-    FRONT_END_UNKNOWN = (
-        "front-end-unknown",
-        "the default route of the host is not known, so the backend is not known either",
-    )
-    DEVICE_FAILED = "device-failed", "an RDMA device could not be read"
-    DEVICE_GONE = (
-        "device-gone",
-        "the RDMA device is gone, but its PCI function is not: the driver may be reloading",
-    )
-    LENT = "lent", "the port's network device is in another namespace: lent to a pod"
-    LINK_DOWN = "link-down", "the link went down a moment ago"
-    NO_NEIGHBOR = "no-neighbor", "the neighbor is not known now"
-    INCOMPLETE = "incomplete", "the state or rate of a backend port could not be read"
-    LAST_COUNT = "last-count", "it contains what ports that cannot be read counted last"
-    NO_DOMAIN = "no-domain", "the NVLink domain is not known now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +166,7 @@ class IbNeighbor:
     node_guid: str  # NodeInfo.NodeGUID
     sys_image_guid: str | None  # NodeInfo.SystemImageGUID
     port: int  # NodeInfo.LocalPortNum: the far end's port of this link
-    node_description: str | None  # NodeDescription.NodeString
+    node_description: str | None  # NodeDescription.NodeString; None: not answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +230,8 @@ class Neighbor(NamedTuple):
     port_name: str | None
     facts: LldpNeighbor | IbNeighbor
     age: float | None = None  # seconds since its last LLDP frame; None: read by SMP
+    # NodeDescription.NodeString of an earlier answer that `device` is from, if `facts` lacks it
+    last_description: str | None = None
 
 
 class Link(NamedTuple):

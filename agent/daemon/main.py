@@ -27,6 +27,7 @@ from agent.events.monitor import Monitors
 from agent.events.notifier import Notifier
 from agent.events.port_states import PortStateSweep
 from agent.helper.process import known_pids
+from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.transport import connect
@@ -188,7 +189,8 @@ def _host(configuration: Configuration, io: _Io) -> Host:
     host = live_host(configuration.sysfs_root, *devices, neighbors, options)
     host = replace(host, readers=io.readers, deadline=READ_TIMEOUT)
     host = with_fork_servers(host, options)
-    return replace(host, clock=io.clock, private_flags=io.lldp.flags)
+    names = SwitchNames(configuration.settings.hold, TRIES)
+    return replace(host, clock=io.clock, private_flags=io.lldp.flags, switch_names=names)
 
 
 def _reporter(configuration: Configuration, status: Status, clock: AwakeClock) -> Reporter:

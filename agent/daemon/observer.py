@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import annotate, published_counts
+from agent.kube.last_switches import last_switches
 from agent.kube.managed_fields import keys_of
 from agent.labels.counts import PortCounts
 from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
@@ -88,6 +89,8 @@ class Observer:
         self._holds = Holds(self.hold, kept, now)
         self._counts.seed(published_counts(annotation, labels, self._keys), now)
         self._annotation = annotation
+        if self.host.switch_names:
+            self.host.switch_names.seed(last_switches(annotation, labels, self._keys))
 
     def observe(self, *, refresh: bool = True) -> Cycle:
         """Run one cycle; `refresh` reads the facts of all devices anew."""

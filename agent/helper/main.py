@@ -39,7 +39,7 @@ def smp(payload: dict[str, Any]) -> dict[str, Any]:
     "libibumad.so.3"}; only ports is required.
     Out: {"ports": [{"device", "port", "exchanges": [{"request": hex, "reply": hex | null, "error":
     reason | null}], "error": reason | null, "text": text | null}]}. Reasons are those of
-    agent.model.NeighborReason. A port whose `error` is null has a neighbor, which
+    agent.reasons.NeighborReason. A port whose `error` is null has a neighbor, which
     `agent.infiniband.smp.replay` decodes from the exchanges.
     """
     from agent.infiniband.query import query_ports

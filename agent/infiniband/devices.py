@@ -19,7 +19,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
-from agent.model import NeighborReason
+from agent.reasons import NeighborReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

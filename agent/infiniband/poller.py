@@ -1,9 +1,9 @@
 """Polls the far ends of InfiniBand ports by SMPs; an observation reads the cached answers.
 
 A port is queried when it is new or has come up, after a link event, and once in REFRESH_INTERVAL. A
-far end that does not answer (an M_Key can silence a switch) is queried again with exponential
-back-off, until an event resets it. A port that is down sends no packet, and its cached answer is
-dropped.
+far end that does not answer (an M_Key can silence a switch), or not with its known name, is queried
+again with exponential back-off, until an event resets it. A port that is down sends no packet, and
+its cached answer is dropped.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import by_port, unanswered
+from agent.infiniband.switch_names import Answered, SwitchNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from agent.daemon.background import BackgroundTask
     from agent.host import Host
+    from agent.infiniband.switch_names import Retry
     from agent.model import Observation
 
     Answer = dict[str, Any]
@@ -43,6 +45,7 @@ class _Port:
     failure: str | None = None  # why the last poll could not query it
     due: float = -math.inf
     queried: float = -math.inf
+    answered: float = -math.inf
     tries: int = 0
 
     def trigger(self, now: float) -> None:
@@ -53,15 +56,26 @@ class _Port:
     def update(self, result: Result, now: float) -> None:
         """Cache an answer and set the time of the next query."""
         self.answer, self.failure = result
+        self.answered = now
         if self.answer.get("error"):
             self.due = now + self._retry_interval()
             self.tries += 1
         else:
             self.due, self.tries = now + REFRESH_INTERVAL, 0
 
+    def retry(self, retry: Retry) -> None:
+        """Query again earlier, since the last answer lacks the known name."""
+        by = retry.by if retry.by > self.answered else math.inf
+        wait = min(_back_off(retry.number, REFRESH_INTERVAL), by - self.answered)
+        self.due = min(self.due, self.answered + max(wait, RETRY_INTERVAL))
+
     def _retry_interval(self) -> float:
         longest = MAX_FAILURE_INTERVAL if self.failure else MAX_RETRY_INTERVAL
-        return min(RETRY_INTERVAL * 2.0 ** min(self.tries, 16), longest)
+        return _back_off(self.tries, longest)
+
+
+def _back_off(tries: int, longest: float) -> float:
+    return min(RETRY_INTERVAL * 2.0 ** min(tries, 16), longest)
 
 
 class SmpPoller:
@@ -74,10 +88,14 @@ class SmpPoller:
     source: ClassVar[str] = "ib"
 
     def __init__(
-        self, ask: Callable[[Sequence[Address]], Answer], task: BackgroundTask[Answer]
+        self,
+        ask: Callable[[Sequence[Address]], Answer],
+        task: BackgroundTask[Answer],
+        names: SwitchNames | None = None,
     ) -> None:
         self.task = task
         self._ask = ask
+        self._names = names or SwitchNames()  # as the observations derive them
         self._ports: dict[Address, _Port] = {}
         self._previous: dict[Address, _Port] = {}  # those of the observation before
         self._queried: tuple[Address, ...] = ()  # the poll under way
@@ -86,7 +104,7 @@ class SmpPoller:
         self._ports = {address: self._port(address) for address in addresses}
         ports = self._ports.values()
         _require_success([port.failure for port in ports])
-        return {"ports": [port.answer for port in ports]}
+        return {"ports": [{**port.answer, "answered": port.answered} for port in ports]}
 
     def _port(self, address: Address) -> _Port:
         return self._previous.get(address) or _Port(unanswered(address))
@@ -94,10 +112,14 @@ class SmpPoller:
     def begin_cycle(self) -> None:
         self._previous, self._ports = self._ports, {}
 
-    def observed(self, observation: Observation) -> None:
-        """Keep the times: they depend on the answers alone."""
+    def observed(self, observation: Observation) -> None:  # noqa: ARG002 - it has read the names
+        """Query the ports again soon whose answers lack the known name."""
+        for address, port in self._ports.items():
+            if retry := self._names.retry(Answered(address, port.answered)):
+                port.retry(retry)
 
     def trigger(self, now: float) -> None:
+        self._names.trigger()
         for port in self._ports.values():
             port.trigger(now)
 
@@ -161,5 +183,5 @@ def make(
     host: Host, _options: Mapping[str, Any], task: BackgroundTask[Answer]
 ) -> tuple[SmpPoller, dict[str, Any]]:
     """Return the poller, and the fields of a Host that read its cache."""
-    poller = SmpPoller(host.ask_smp, task)
+    poller = SmpPoller(host.ask_smp, task, host.switch_names)
     return poller, {"ask_smp": poller}

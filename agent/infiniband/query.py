@@ -3,7 +3,8 @@
 Invariant: a port that does not answer delays no other. libibumad is not thread-safe, so the ports
 share one poll loop: each has its own descriptor, conversation (agent/infiniband/smp.py), deadline
 and number of tries, and a round takes as long as its slowest port. Every request and its result is
-kept as an exchange, which the caller decodes; a recording has the same exchanges.
+kept as an exchange, which the caller decodes; a recording has the same exchanges. A request that
+the conversation repeats is sent when the time for the reply to the last one is over.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Malformed
 from agent.infiniband import smp
 from agent.infiniband.umad import TIMEOUT_SLACK, PortUnavailable
-from agent.model import NeighborReason
+from agent.reasons import NeighborReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -96,8 +97,9 @@ class PortQuery:
 
     def _advance(self, resume: Callable[[], bytes]) -> None:
         """Resume the conversation; send the next request, or end."""
+        before = self.request
         try:
-            self.request, self._tries_left = resume(), self.tries
+            self.request = resume()
         except StopIteration:
             self.request = None
         except Malformed as error:
@@ -105,6 +107,15 @@ class PortQuery:
         except PortUnavailable as error:
             self._end(error.reason, error)
         else:
+            self._ask(before)
+
+    def _ask(self, before: bytes | None) -> None:
+        """Send the next request; one that is repeated is sent at the end of the try before.
+
+        Only the first request has several tries of its own: the conversation repeats others.
+        """
+        self._tries_left = 1 if before else self.tries
+        if self.request != before:
             self._send()
 
     def _send(self) -> None:
@@ -135,8 +146,12 @@ class PortQuery:
         return error.reason is NeighborReason.NO_ANSWER and self._tries_left > 0
 
     def _record(self, reply: bytes | None, error: NeighborReason | None) -> None:
-        if self.request is not None:
-            self.exchanges.append(smp.Exchange(self.request, reply, error))
+        """Record the result of a request, instead of that of its last try."""
+        if self.request is None:
+            return
+        if self.exchanges and self.exchanges[-1].request == self.request:
+            self.exchanges.pop()
+        self.exchanges.append(smp.Exchange(self.request, reply, error))
 
     def _end(self, reason: NeighborReason, error: Exception) -> None:
         self.request, self.error, self.text = None, reason, str(error)

@@ -15,13 +15,15 @@ IB_NODE_* fields of libibmad.
 
 A conversation is a generator that yields requests and is sent replies, so that an HCA and a
 recording can both answer it. A caller without a reply throws Unavailable into it. NodeInfo alone
-identifies the neighbor: a lost or malformed answer to a later request leaves its field unknown.
+identifies the neighbor. NodeDescription is requested up to DESCRIPTION_TRIES times, since a busy
+switch drops or refuses it; after that it is unknown.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     Conversation = Generator[bytes, bytes, T]  # yields requests, is sent replies, returns T
 
 LENGTH = 256  # bytes of a MAD, 13.4.2
+DESCRIPTION_TRIES = 3
 _BASE_VERSION = 1
 _CLASS = 0x81  # UMAD_CLASS_SUBN_DIRECTED_ROUTE
 _CLASS_VERSION = 1
@@ -264,11 +267,11 @@ def _query(request: bytes) -> Conversation[bytes]:
 
 
 def _description(request: bytes) -> Conversation[str | None]:
-    """Query the NodeDescription; return None if it is unanswered or malformed."""
-    try:
-        return nodedesc.text((yield from _query(request)))
-    except (Malformed, Unavailable):
-        return None
+    """Query the NodeDescription; return None if no try has a valid reply."""
+    for _ in range(DESCRIPTION_TRIES):
+        with suppress(Malformed, Unavailable):
+            return nodedesc.text((yield from _query(request)))
+    return None
 
 
 def converse(local_port: int, tid: int, ask: Ask) -> IbNeighbor:

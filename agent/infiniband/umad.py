@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.infiniband import smp
-from agent.model import NeighborReason
+from agent.reasons import NeighborReason
 
 if TYPE_CHECKING:
     Buffer = ctypes.Array[ctypes.c_char]

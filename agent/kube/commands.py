@@ -20,6 +20,7 @@ from agent.kube import diff
 from agent.kube.annotation import annotate, annotation_of, is_stale, published_counts
 from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.errors import Failure
+from agent.kube.last_switches import last_switches
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
 from agent.kube.plan import Desired, plan, removal
 from agent.labels.counts import PortCounts
@@ -65,6 +66,10 @@ class Target:
         last = PortCounts(math.inf)
         last.seed(published_counts(self.annotation(), self.previous(), self.keys), 0.0)
         return last.apply(observation, 0.0)
+
+    def switches(self) -> dict[str, tuple[str, str | None]]:
+        """Return node GUID and NodeDescription of each interface's last far end."""
+        return last_switches(self.annotation(), self.previous(), self.keys)
 
     def problems(self, observation: Observation) -> list[Problem]:
         """Return the disagreements of other agents' labels with the observation."""

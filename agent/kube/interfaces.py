@@ -38,7 +38,7 @@ class LastNeighbor(NamedTuple):
     """The neighbor that an interface last had, its texts unaltered; None is unknown."""
 
     id: str | None = None  # the switch's node GUID, or the LLDP Chassis ID
-    name: str | None = None  # NodeDescription, or the LLDP System Name
+    name: str | None = None  # the NodeDescription with its name, or the LLDP System Name
     port_id: str | None = None  # number of the switch's port, or the LLDP Port ID
 
 
@@ -121,7 +121,8 @@ def _last_neighbor(neighbor: Neighbor) -> LastNeighbor:
     """Return the neighbor without the texts that `parse` rejects."""
     facts = neighbor.facts
     if isinstance(facts, IbNeighbor):
-        texts = (facts.node_guid, facts.node_description, str(facts.port))
+        description = neighbor.last_description or facts.node_description
+        texts = (facts.node_guid, description, str(facts.port))
     else:
         texts = (facts.chassis_id, facts.system_name, facts.port_id)
     return LastNeighbor(*(text if _is_text(text) else None for text in texts))

@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.labels.values import links
-from agent.model import HoldReason, NeighborReason, Seen
+from agent.model import Seen
+from agent.reasons import HoldReason, NeighborReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from agent.labels.table import Label, Naming
     from agent.labels.values import Value
-    from agent.model import HoldReason, Observation
+    from agent.model import Observation
+    from agent.reasons import HoldReason
 
     Labels = Mapping[str, str]  # by key
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
-from agent.model import Failed, HoldReason, LldpNeighbor, NeighborReason, Seen, natural
+from agent.model import Failed, LldpNeighbor, Seen, natural
+from agent.reasons import HoldReason, NeighborReason
 from agent.sources.backend import is_unread
 from agent.sources.interfaces import is_of_device
 from agent.sources.table import NEIGHBOR_SOURCES

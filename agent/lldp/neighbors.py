@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.lldp import frame as lldp
-from agent.model import NeighborReason
+from agent.reasons import NeighborReason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed, Unavailable
 from agent.lldp.neighbors import NeighborTable
-from agent.model import NeighborReason, Problem
+from agent.model import Problem
+from agent.reasons import NeighborReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.model import Absent, AcceleratorReason, Failed, Gpu, Seen, Verdict
+from agent.model import Absent, Failed, Gpu, Seen, Verdict
+from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:
     Gpus = tuple[Gpu, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.model import AcceleratorReason, Problem, Seen
+from agent.model import Problem, Seen
 from agent.nvml.domain import PEER, disagreement, health_faults, skipped
+from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agent.metric import GAUGE, OTHER, Metric, single
-from agent.model import AcceleratorReason
 from agent.nvml import domain
 from agent.nvml.decode import STATES
+from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

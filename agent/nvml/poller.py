@@ -10,8 +10,9 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Pending, Unavailable
-from agent.model import AcceleratorReason, Verdict
+from agent.model import Verdict
 from agent.nvml.domain import Pace
+from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,8 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from agent.model import AcceleratorReason, HoldReason, NeighborReason
 from agent.output.ports import WIDTH, gbps, is_backend, is_standby, port_lines
+from agent.reasons import AcceleratorReason, HoldReason, NeighborReason
 from agent.text import visible
 
 if TYPE_CHECKING:

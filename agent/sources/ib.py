@@ -3,7 +3,7 @@
 One hop needs neither a LID nor a subnet manager, so a port in INIT has a neighbor as well. A
 multi-plane HCA does not send such packets itself; its SMI sub-device does (the first plane with a
 link). agent/infiniband/smp.py decodes the answers; a helper process sends the packets, on all ports
-at once.
+at once. agent/infiniband/switch_names.py keeps the name of a node that does not give it now.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import by_port
-from agent.model import Absent, Failed, Link, Neighbor, NeighborReason, Problem, Reading, Seen
+from agent.model import Absent, Failed, Link, Neighbor, Problem, Reading, Seen
+from agent.reasons import NeighborReason
 from agent.sources.smi import is_smi_of
 from agent.text import visible
 
 if TYPE_CHECKING:
     from agent.host import Host
     from agent.infiniband.smp import Exchange
+    from agent.infiniband.switch_names import Name
     from agent.model import IbNeighbor, PortRole
 
     Found = tuple[Link, Problem | None]
@@ -40,7 +42,7 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
         answers = _query(host, {sender for role, sender in senders if not _is_down(role)})
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
-    return _reading([_link(role, answers.get(sender)) for role, sender in senders])
+    return _reading([_link(host, role, sender, answers.get(sender)) for role, sender in senders])
 
 
 def _query(host: Host, senders: set[Address]) -> dict[Address, Answer]:
@@ -69,18 +71,28 @@ def _sender(role: PortRole, ports: tuple[PortRole, ...]) -> Address:
     return sender.device.name, sender.port.number
 
 
-def _link(role: PortRole, answer: Answer | None) -> Found:
+def _link(host: Host, role: PortRole, sender: Address, answer: Answer | None) -> Found:
     """Return the neighbor of a port, or the reason why there is none and its problem."""
     link = Link(role.interface, role.port.netdev.name if role.port.netdev else None)
     if _is_down(role):
         return link._replace(missing=NeighborReason.LINK_DOWN), None
     try:
-        return link._replace(neighbors=(_neighbor(_facts(answer)),)), None
+        facts = _facts(answer)
     except Malformed as error:
         missing = link._replace(missing=NeighborReason.MALFORMED, hold=True)
         return missing, Problem(SOURCE, role.interface, None, str(error))
     except Unavailable as error:
         return link._replace(missing=str(error), hold=True), _problem(role, answer)
+    return _named(link, facts, _name(host, link, facts, (sender, _time(host, answer))))
+
+
+def _named(link: Link, facts: IbNeighbor, name: Name) -> Found:
+    """Return the link with its neighbor, or without one as long as that has no name."""
+    problem = Problem(SOURCE, link.interface, None, name.problem) if name.problem else None
+    if name.device is None:
+        return link._replace(missing=NeighborReason.NO_DESCRIPTION, hold=True), problem
+    neighbor = Neighbor(name.device, str(facts.port), None, facts, None, name.last_description)
+    return link._replace(neighbors=(neighbor,)), problem
 
 
 def _problem(role: PortRole, answer: Answer | None) -> Problem | None:
@@ -128,8 +140,22 @@ def _printable(text: object) -> str:
     return visible(text if isinstance(text, str) else repr(text), MAX_TEXT)
 
 
-def _neighbor(facts: IbNeighbor) -> Neighbor:
+def _time(host: Host, answer: Answer | None) -> float:
+    """Return the time of an answer that a poller kept; now for any other, as of a snapshot."""
+    time = answer.get("answered") if answer else None
+    return time if isinstance(time, float) else host.clock()
+
+
+def _name(host: Host, link: Link, facts: IbNeighbor, answered: tuple[Address, float]) -> Name:
+    """Return the name of the node that answered a port, by the answers so far."""
+    from agent.infiniband.switch_names import Answered, SwitchNames
+
+    names = host.switch_names or SwitchNames()
+    return names.name(link.interface, facts, Answered(*answered))
+
+
+def node_label(guid: str, description: str | None) -> str:
+    """Return the text that a node is labeled by."""
     from agent.infiniband.node_description import switch_name
 
-    name = switch_name(facts.node_description) if facts.node_description else None
-    return Neighbor(name or facts.node_guid, str(facts.port), None, facts)
+    return (switch_name(description) if description else None) or guid

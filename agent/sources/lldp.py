@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.lldp.reception import not_listened
-from agent.model import Absent, Link, Neighbor, NeighborReason, Reading, Seen
+from agent.model import Absent, Link, Neighbor, Reading, Seen
+from agent.reasons import NeighborReason
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:

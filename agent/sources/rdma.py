@@ -15,7 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
-from agent.model import Absent, Failed, HoldReason, Problem, RdmaDevice, Reading, Seen
+from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
+from agent.reasons import HoldReason
 from agent.sources.backend import ethernet_data_ports
 from agent.sources.hidden import with_hidden
 from agent.sources.pci import infiniband_controllers

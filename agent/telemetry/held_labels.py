@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agent.labels.render import Rendered
-    from agent.model import HoldReason
+    from agent.reasons import HoldReason
     from agent.telemetry.log import Log
 
 LINE_DELAY = 60.0  # seconds that a label is held before the log has it

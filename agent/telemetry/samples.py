@@ -14,8 +14,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agent.metric import OTHER, single
-from agent.model import Failed, IbNeighbor, NeighborReason
+from agent.model import Failed, IbNeighbor
 from agent.output import document
+from agent.reasons import NeighborReason
 from agent.sources.table import NAMES
 
 if TYPE_CHECKING:

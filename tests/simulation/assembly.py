@@ -19,6 +19,7 @@ from agent.daemon.observer import Observer
 from agent.daemon.schedule import Schedule, Settings
 from agent.host import Host
 from agent.infiniband.poller import SmpPoller
+from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.decode import read_node
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
@@ -64,6 +65,7 @@ class Variant:
     wakes: Callable[[set[Event]], set[Event]] = lambda wakes: wakes
     read: Callable[[str, bytes], bytes] = lambda _path, data: data
     gpus: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
+    names: Callable[[float], SwitchNames] = lambda hold: SwitchNames(hold, TRIES)
 
 
 def assemble(world: World, life: int) -> Loop:
@@ -79,13 +81,15 @@ def assemble(world: World, life: int) -> Loop:
     gpus = NvmlPoller(
         helpers.nvml, variant.gpu_interval, BackgroundTask(_threads(world, "nvml"), world.notify)
     )
-    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify))
+    names = variant.names(variant.hold)
+    smps = SmpPoller(helpers.smp, BackgroundTask(_threads(world, "smp"), world.notify), names)
     host = Host(
         _Root(world),
         clock,
         "n1",
         lldp_neighbors=LldpNeighbors(ears, table),
         ask_smp=smps,
+        switch_names=names,
         gpus=gpus,
         readers=DeviceReaders(clock=clock, worker=InlineWorker),
     )

@@ -25,6 +25,8 @@ FAULTS: dict[Fault, int] = {
     hardware.cable_moved: 4,
     switches.switch_renamed: 2,
     switches.switch_silent: 3,
+    switches.description_lost: 4,
+    switches.switch_boots: 3,
     switches.switch_says_goodbye: 2,
     switches.odd_ttl: 2,
     switches.odd_frame: 2,

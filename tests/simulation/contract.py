@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tests.simulation.descriptions import AGAIN, RETRIED, Asked, Descriptions, FarEnd
 from tests.simulation.names import label, natural
 from tests.simulation.neighbors import GRACE, Hearing
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO
@@ -26,15 +27,13 @@ from tests.simulation.outcome import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable, Mapping
 
-    from tests.simulation.names import Value, Values
+    from tests.simulation.names import Told, Value, Values
     from tests.simulation.node import Hca, Node
 
 ASKED = 20.0  # seconds until a switch must have been queried after its port has come up
 UNTOLD = 310.0  # seconds until a port that can be read again must have been noticed
-AGAIN = 1.2 * 3600.0  # seconds after which a switch was queried again without any event
-RETRIED = 40.0  # and at most this long after a failed query, plus the duration of the failure
 # Seconds after which a device that is hidden may, and after which it must, count as absent.
 MAY_BE_GIVEN_UP, GIVEN_UP = 600.0, 600.0 + UNTOLD
 NO_GBPS: Values = frozenset({"0"})  # of a port that is down, gone, or was hidden for too long
@@ -67,6 +66,7 @@ class Truth:
         self._trouble: dict[
             str, tuple[float, float]
         ] = {}  # with querying a switch: since, and when it is over
+        self._descriptions = Descriptions()
 
     def outcomes(self, now: float) -> dict[str, Outcome]:
         """Return the outcome of each unit."""
@@ -111,7 +111,7 @@ class Truth:
     def next_change(self, now: float) -> float:
         """Return the time at which an outcome next changes without an event."""
         moments = [since + GRACE for since in self._down.values()] + [*self._asked_by.values()]
-        moments += [*self._blurred.values()]
+        moments += [*self._blurred.values(), *self._descriptions.next_changes()]
         moments += [since + MAY_BE_GIVEN_UP for since in self._hidden_since.values()]
         moments += [since + GIVEN_UP for since in self._hidden_since.values()]
         moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
@@ -122,6 +122,8 @@ class Truth:
 
     def _note(self, now: float) -> None:
         for hca in self._node.hcas:
+            if hca.infiniband:
+                self._descriptions.note(hca, now, self._asked(hca), self._far_end(hca))
             if hca.where in (HERE, LENT):
                 self._note_link(hca, now)
             else:
@@ -139,6 +141,15 @@ class Truth:
         front = self._node.front
         if front and front.netdev and (others or self._node.clouded):
             self._hearing.forget(front.netdev)
+
+    def _far_end(self, hca: Hca) -> FarEnd:
+        hidden = hca.sick or hca.murky or self._node.unseen or hca.where != HERE
+        return FarEnd(hca.up and not (hca.silent or self._node.smp_trouble), not hidden)
+
+    def _asked(self, hca: Hca) -> Asked:
+        """Return the times by which a port's far end must have been asked."""
+        _, trouble = self._trouble.get(hca.pci, (0.0, 0.0))
+        return Asked(self._asked_by.get(hca.pci, math.inf), trouble)
 
     def _note_link(self, hca: Hca, now: float) -> None:
         if hca.sick or self._node.unseen:
@@ -168,9 +179,7 @@ class Truth:
         name = label((hca.peer.device, hca.peer.port, None))
         was = self._peers.get(hca.pci, name)
         self._peers[hca.pci] = name
-        if not hca.up:
-            self._renamed.pop(hca.pci, None)
-        elif was != name:
+        if was != name:
             earlier, _ = self._renamed.get(hca.pci, (NOTHING, 0.0))
             self._renamed[hca.pci] = earlier | {was}, now + AGAIN
 
@@ -181,18 +190,17 @@ class Truth:
         self._blurred |= {hca.pci: until for hca in self._node.hcas if not hca.up}
 
     def born(self) -> None:
-        """Forget since when links are down: a new agent has not seen it."""
+        """Forget since when links are down, and names: a new agent does not know it."""
         self._down.clear()
+        self._descriptions.born()
 
-    def begin(self, known: Collection[str], *, certain: bool) -> None:
-        """Start a new agent, which read these PCI functions from the Node's annotation.
-
-        `certain` if it also read what they counted last.
-        """
+    def begin(self, told: Told, on_node: Mapping[str, Values]) -> None:
+        """Start a new agent, which read this annotation and these labels from the Node."""
+        self._descriptions.begin(told.rows, on_node)
         self._unknown = {
-            hca.pci for hca in self._node.hcas if hca.where == UNBOUND and hca.pci not in known
+            hca.pci for hca in self._node.hcas if hca.where == UNBOUND and hca.pci not in told.rows
         }
-        self._certain, self._unread_boot = False, certain
+        self._certain, self._unread_boot = False, told.is_certain
         self._whole_since = None
         self._hidden_since.clear()
 
@@ -270,7 +278,10 @@ class Truth:
             return Outcome(held=True) if now < self._down.get(hca.pci, now) + GRACE else ABSENT
         peer = hca.peer
         before, until = self._renamed.get(hca.pci, (NOTHING, 0.0))
-        outcome = seen(label((peer.device, peer.port, None)), *(before if now < until else ()))
+        devices, unknown = self._descriptions.devices(hca, now, self._asked(hca))
+        names = [label((device, peer.port, None)) for device in sorted(devices)]
+        outcome = seen(*names, *(before if now < until else ()))
+        outcome = outcome.murky(NOTHING) if unknown else outcome
         if now < self._trouble.get(hca.pci, (0.0, 0.0))[1] or hca.silent or self._node.smp_trouble:
             return outcome.murky()
         return outcome.murky(NOTHING) if now < self._asked_by.get(hca.pci, math.inf) else outcome

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.node import Gpus, Hca, Node, Peer
 
 BRIDGE = 4
+FACTORY = b"Quantum Mellanox Technologies"
 
 
 def frame(peer: Peer, *, ttl: int | None = None) -> bytes:
@@ -74,13 +75,21 @@ def _asked(hca: Hca | None, device: str, port: int) -> dict[str, Any]:
         return told | {"error": "no-answer"}
     far = int(hca.peer.port)
     asked = [get(Attribute.NODE_INFO, 1, port), get(Attribute.NODE_DESCRIPTION, 2, port)]
-    data = [node_info(local_port=far), f"MF0;{hca.peer.device}:MQM9700/U1".encode()]
-    pairs = zip(asked, data, strict=True)
-    exchanges = [
-        {"request": one.hex(), "reply": reply(one, said).hex(), "error": None}
-        for one, said in pairs
-    ]
-    return told | {"exchanges": exchanges}
+    data = [node_info(guid=int(hca.peer.guid, 16), local_port=far), _description(hca)]
+    return told | {"exchanges": [*map(_exchange, asked, data)]}
+
+
+def _description(hca: Hca) -> bytes | None:
+    """The NodeDescription of the far end; None: not answered."""
+    if hca.nameless:
+        return None
+    return FACTORY if hca.factory else f"MF0;{hca.peer.device}:MQM9700/U1".encode()
+
+
+def _exchange(request: bytes, data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        return {"request": request.hex(), "reply": None, "error": "no-answer"}
+    return {"request": request.hex(), "reply": reply(request, data).hex(), "error": None}
 
 
 def nvml(gpus: Gpus) -> dict[str, Any]:

@@ -55,14 +55,19 @@ def _down(world: World, hca: Hca, by: int) -> None:
     world.changed(*wakes(hca))
 
 
+def bounce(world: World, hca: Hca, seconds: float) -> None:
+    """Take a link down for some seconds."""
+    _down(world, hca, 1)
+    world.at(seconds, partial(_down, world, hca, -1))
+
+
 def link_flap(world: World, rng: Random) -> float:
     """Take a link down, and up again."""
     if (hca := pick(world, rng)) is None:
         return 0.0
     seconds = rng.choice([0.5, 3.0, 20.0, 29.0, 31.0, 60.0, 400.0])
     world.note(f"{hca.name}: link down for {seconds} s")
-    _down(world, hca, 1)
-    world.at(seconds, partial(_down, world, hca, -1))
+    bounce(world, hca, seconds)
     return seconds
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,19 +90,20 @@ def totals(ports: Iterable[Values]) -> Values:
 class Told(NamedTuple):
     """What the annotation tells an agent that begins."""
 
-    counts: Mapping[str, int | None]  # by PCI function; None: it has none
+    rows: Mapping[str, Any]  # its rows, by PCI function
+    counts: Mapping[str, int | None]  # of the rows; None: it has none
     is_certain: bool  # the counts may be used
 
 
 def told(annotation: str, speed: str | None, boot: int) -> Told:
     """Read it; `speed` is the agent's own label, `boot` the number of the node's boot."""
     document = json.loads(annotation)
-    rows = document.get("interfaces", ())
-    counts = {row["pci"]: row.get("counted_gbps") for row in rows}
+    rows = {row["pci"]: row for row in document.get("interfaces", ())}
+    counts = {pci: row.get("counted_gbps") for pci, row in rows.items()}
     total = gigabits(sum(filter(None, counts.values())))
     is_certain = total == speed and (document.get("boot_id") or "").startswith(f"{boot:08x}-")
     known = {pci: None if gbps is None else int(gbps) for pci, gbps in counts.items()}
-    return Told(known, is_certain and None not in known.values())
+    return Told(rows, known, is_certain and None not in known.values())
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

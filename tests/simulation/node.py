@@ -24,6 +24,11 @@ class Peer:
     mac: bytes  # the source of its LLDP frames
     ttl: int = 120
 
+    @property
+    def guid(self) -> str:
+        """Its node GUID."""
+        return self.mac.hex().rjust(16, "0")
+
 
 @dataclass(slots=True)
 class Hca:
@@ -44,6 +49,8 @@ class Hca:
     sick: int = 0  # faults that hide all of it
     murky: int = 0  # faults that hide a part of it
     silent: int = 0  # faults that stop its switch's LLDP frames or SMP replies
+    nameless: int = 0  # faults that stop its switch's replies with NodeDescription
+    factory: int = 0  # faults that replace its switch's NodeDescription by factory text
     busy: bool = False  # a fault of some duration is in progress
 
     @property

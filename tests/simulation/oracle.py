@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation.contract import Truth
+from tests.simulation.descriptions import HOLD
 from tests.simulation.names import Told, totals
 from tests.simulation.neighbors import Hearing
 from tests.simulation.outcome import FAILED, NONE, SUM, Outcome
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tests.simulation.names import Value, Values
     from tests.simulation.node import Node
 
-HOLD = 600.0
 PROMPT, BLIND, ASKED_ABOUT = 6.0, 310.0, 105.0  # seconds
 LONGEST = 1000.0  # seconds that events may stay away
 UNEASY = 33.0  # seconds; a source that was readable this long between two failures was observed
@@ -190,7 +190,7 @@ class Oracle:
         `on_node` has its labels found there, by unit (two values if half of it was there).
         """
         self.advance(now)
-        self._truth.begin(told.counts.keys(), certain=told.is_certain)
+        self._truth.begin(told, on_node)
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
             timeline.begin(now, on_node.get(unit, NONE))

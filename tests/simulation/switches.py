@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.fabric import hostile
-from tests.simulation.hardware import peer_of, pick
+from tests.simulation.hardware import bounce, peer_of, pick
 from tests.simulation.node import HERE
 from tests.simulation.world import AN_HOUR, QUIET
 
@@ -44,6 +44,45 @@ def switch_silent(world: World, rng: Random) -> float:
     _silence(world, hca, 1)
     world.at(seconds, partial(_silence, world, hca, -1))
     return seconds
+
+
+def _lose_name(world: World, hca: Hca, by: int) -> None:
+    hca.nameless += by
+    world.changed()
+
+
+def description_lost(world: World, rng: Random) -> float:
+    """Lose the NodeDescription of a switch for a while, with a bounce of the link or without."""
+    hca = pick(world, rng, lambda hca: hca.infiniband)
+    if hca is None:
+        return 0.0
+    seconds, bounces = rng.choice([20.0, 130.0, 900.0, 2000.0]), rng.random() < 0.7
+    world.needs(2 * seconds + QUIET)
+    world.note(f"{hca.name}: its switch does not give its name for {seconds} s")
+    _lose_name(world, hca, 1)
+    if bounces:
+        bounce(world, hca, rng.choice([0.5, 20.0, 60.0]))
+    world.at(seconds, partial(_lose_name, world, hca, -1))
+    return seconds + 60.0
+
+
+def _boot(world: World, hca: Hca, by: int) -> None:
+    hca.factory += by
+    world.changed()
+
+
+def switch_boots(world: World, rng: Random) -> float:
+    """Reboot a switch: its links are down, then it gives factory text for a while."""
+    hca = pick(world, rng, lambda hca: hca.infiniband)
+    if hca is None:
+        return 0.0
+    seconds, down = rng.choice([60.0, 300.0, 590.0, 900.0, 2500.0]), rng.choice([2.0, 60.0])
+    world.needs(2 * seconds + QUIET)
+    world.note(f"{hca.name}: its switch boots, with factory text for {seconds} s")
+    _boot(world, hca, 1)
+    bounce(world, hca, down)
+    world.at(down + seconds, partial(_boot, world, hca, -1))
+    return down + seconds
 
 
 def switch_says_goodbye(world: World, rng: Random) -> float:

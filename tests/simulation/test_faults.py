@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 INDEPENDENT = (
     "oracle",
     "contract",
+    "descriptions",
     "outcome",
     "neighbors",
     "names",

@@ -5,12 +5,15 @@ and the right one is not.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from agent.daemon.schedule import Settings
-from tests.simulation import api_faults, hardware, sensors, switches
+from agent.infiniband.switch_names import TRIES, SwitchNames
+from tests.simulation import api_faults, hardware, process, sensors, switches
 from tests.simulation.apiserver import MANAGER
 from tests.simulation.assembly import Variant
 from tests.simulation.names import P
@@ -19,8 +22,11 @@ from tests.simulation.scenario import run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from random import Random
 
     from agent.events.event import Event
+    from agent.infiniband.switch_names import Answered, Name
+    from agent.model import IbNeighbor
     from tests.simulation.catalog import Fault
     from tests.simulation.world import World
 
@@ -100,6 +106,57 @@ def _without_marks(path: str, data: bytes) -> bytes:
     return data.replace(b"SW_MNG", b"") if path.endswith("/vpd") else data
 
 
+def _lost_over_a_restart(world: World, rng: Random) -> float:
+    seconds = switches.description_lost(world, rng)
+    world.at(15.0, partial(process.killed, world, rng))
+    return seconds + 100.0
+
+
+def _lost_over_a_move(world: World, rng: Random) -> float:
+    """Move every cable to a switch that does not give its name."""
+    for hca in world.node.hcas:
+        hca.nameless += 1
+    seconds = hardware.cable_moved(world, rng)
+
+    def end() -> None:
+        for hca in world.node.hcas:
+            hca.nameless -= 1
+        world.changed()
+
+    world.changed()
+    world.at(seconds + 60.0, end)
+    return seconds + 60.0
+
+
+class _Forgetful(SwitchNames):
+    """The answer of the moment is all that is known."""
+
+    def name(self, interface: str, facts: IbNeighbor, answer: Answered) -> Name:
+        super().name(interface, facts, answer)
+        return SwitchNames().name(interface, facts, answer)
+
+
+class _Unseeded(SwitchNames):
+    """The annotation is not used."""
+
+    def seed(self, _known: Mapping[str, tuple[str, str | None]]) -> None:
+        super().seed({})
+
+
+class _Patient(SwitchNames):
+    """A retry is never due."""
+
+    def retry(self, _answer: Answered) -> None:
+        return None
+
+
+class _Faithful(SwitchNames):
+    """The name stays when the far end has another node GUID."""
+
+    def name(self, interface: str, facts: IbNeighbor, answer: Answered) -> Name:
+        return super().name(interface, replace(facts, node_guid="1" * 16), answer)
+
+
 MUTANTS = {
     "a hold of zero": Mutant(
         Variant(hold=0.0), (hardware.driver_reloads, sensors.device_fails), "lost, written"
@@ -145,6 +202,29 @@ MUTANTS = {
     ),
     "sick GPUs count": Mutant(
         Variant(gpus=_healthy), (hardware.fabric_state,) * 3, "accelerator wrong"
+    ),
+    "a switch's name is not remembered": Mutant(
+        Variant(names=_Forgetful), (switches.description_lost,) * 2, "neighbor.* wrong, written"
+    ),
+    "a switch's name is lost by a restart": Mutant(
+        Variant(names=_Unseeded),
+        (_lost_over_a_restart,) * 2,
+        "neighbor.* wrong, written",
+    ),
+    "factory text counts at once": Mutant(
+        Variant(names=lambda _hold: SwitchNames(0.0, TRIES)),
+        (switches.switch_boots,),
+        "neighbor.* wrong, written",
+    ),
+    "a lost name is asked for after an hour": Mutant(
+        Variant(names=lambda hold: _Patient(hold, TRIES)),
+        (_lost_over_a_move,) * 2,
+        "neighbor.* wrong, at the end",
+    ),
+    "another switch keeps the name": Mutant(
+        Variant(names=lambda hold: _Faithful(hold, TRIES)),
+        (switches.description_lost, hardware.cable_moved, hardware.cable_moved),
+        "neighbor.* wrong, standing",
     ),
     "GPUs are asked once an hour": Mutant(
         Variant(gpu_interval=3600.0), (hardware.fabric_state,) * 2, "accelerator"

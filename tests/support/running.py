@@ -16,6 +16,7 @@ from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.host import Host
 from agent.infiniband.poller import SmpPoller
+from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
@@ -144,13 +145,15 @@ class World:
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
         table, keys, settings = NeighborTable(30.0, 2), keys_of(Naming()), Settings(**times)
-        ears = FrameInbox(self.listener, table, clock)
+        ears, names = FrameInbox(self.listener, table, clock), SwitchNames(settings.hold, TRIES)
         gpus, smps = (
             NvmlPoller(self._ask_nvml, POLL_INTERVAL, BackgroundTask(self._now, self._notify)),
-            SmpPoller(self._ask_smp, task=BackgroundTask(self._now, self._notify)),
+            SmpPoller(self._ask_smp, BackgroundTask(self._now, self._notify), names),
         )
         neighbors = LldpNeighbors(ears, table)
-        host = Host(self, clock, "n1", lldp_neighbors=neighbors, ask_smp=smps, gpus=gpus)
+        host = Host(
+            self, clock, "n1", lldp_neighbors=neighbors, ask_smp=smps, switch_names=names, gpus=gpus
+        )
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
         voice = Reporter(

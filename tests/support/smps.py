@@ -52,11 +52,14 @@ RECORDED_0_1_0 = (*RECORDED, Exchange(ASK_STATE, STATE))  # bwagent 0.1.0 asked 
 
 
 def exchanges(
-    description: bytes | None = b"MF0;L90.1.3:MQM9700/U1", kind: int = 2, port: int = 1
+    description: bytes | None = b"MF0;L90.1.3:MQM9700/U1",
+    kind: int = 2,
+    port: int = 1,
+    guid: int = 0xB0CF0E0300D66C81,
 ) -> list[dict[str, Any]]:
     """A conversation in the helper's answer; without a description that request has no reply."""
     pairs = (
-        (smp.get(Attribute.NODE_INFO, 1, port), node_info(kind)),
+        (smp.get(Attribute.NODE_INFO, 1, port), node_info(kind, guid=guid)),
         (smp.get(Attribute.NODE_DESCRIPTION, 2, port), description),
     )
     return [

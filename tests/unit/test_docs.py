@@ -11,15 +11,15 @@ import pytest
 
 from agent.cli import cli
 from agent.labels.table import LABELS
-from agent.model import AcceleratorReason, HoldReason, NeighborReason
 from agent.output.table import render
+from agent.reasons import AcceleratorReason, HoldReason, NeighborReason
 from tests.support.documents import between
 from tests.support.machines import document_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.model import Reason
+    from agent.reasons import Reason
 
 
 def test_label_table(repository: Path, update_golden: bool) -> None:

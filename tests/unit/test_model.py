@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from agent.model import AcceleratorReason, HoldReason, NeighborReason, Reason, natural
+from agent.model import natural
+from agent.reasons import AcceleratorReason, HoldReason, NeighborReason, Reason
 
 REASONS: list[Reason] = [*NeighborReason, *AcceleratorReason, *HoldReason]
 

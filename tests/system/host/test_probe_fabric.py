@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ assert umad.umad_open_port(b"ibsim0", 1) >= 0
 shutil.copytree(f"sys-{os.getpid()}/sys", sys.argv[1])
 """
 MANAGED_SWITCH, FACTORY = "MF0;L90.1.3:MQM9700/U1", "Quantum Mellanox Technologies"
+LIMIT = 8.0  # seconds; an interpreter or two, and three tries
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 
 
@@ -189,6 +191,28 @@ def test_a_pulled_cable_has_its_word(two_leaves: Fabric, tmp_path: Path) -> None
     ]
     assert (trouble(unanswered), trouble(down)) == (["ibsim0"], [])
     assert [row["node_description"] for row in back["neighbors"]] == ["leaf1"]
+
+
+def test_a_switch_without_a_description_goes_by_its_guid(
+    two_leaves: Fabric, tmp_path: Path
+) -> None:
+    """A description that is lost is requested again, and `probe` ends in time; it is no name of a
+    replay either, and is one again after the loss.
+    """
+    node = booted(two_leaves, "host2", tmp_path)
+    two_leaves.console('Error "leaf1"[2] 100 16')
+    started = time.monotonic()
+    report = node.probe()
+    assert time.monotonic() - started < LIMIT
+    [row] = report["neighbors"]
+    oracle = two_leaves.smpquery("host2", "nodeinfo", "0,1")
+    assert row["device"] == row["node_guid"] == oracle["Guid"].removeprefix("0x")
+    assert (row["node_description"], trouble(report)) == (None, ["ibsim0"])
+    node.bwagent("capture", str(tmp_path / "captured"), *node.sysfs())
+    replayed = node.bwagent("probe", "--replay", str(tmp_path / "captured"), "-o", "json")
+    assert json.loads(replayed) == report
+    two_leaves.console('Error "leaf1"[2] 0 16')
+    assert [row["device"] for row in node.probe()["neighbors"]] == ["leaf1"]
 
 
 def test_a_capture_replays_without_the_fabric(managed: Fabric, tmp_path: Path) -> None:

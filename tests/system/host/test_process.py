@@ -107,7 +107,7 @@ def test_only_gets_leave(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("STAND_IN_LOG", str(log))
     ask("fine", "lossy", "nameless", "silent", "wrong-tid")
     sent = [bytes.fromhex(line.split()[2]) for line in log.read_text().splitlines()]
-    assert len(sent) == 2 + 3 + 3 + 2 + 2
+    assert len(sent) == 2 + 3 + 4 + 2 + 2
     for mad in sent:
         assert (mad[1], mad[3], mad[7]) == (0x81, 0x01, 1)
         smp.require_get(mad[:8] + bytes(4) + mad[12:])

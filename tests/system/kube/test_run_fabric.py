@@ -7,8 +7,10 @@ state of its port follows the test's cable changes, as that of a real port would
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ import pytest
 
 from tests.support.fabric import Fabric, missing
 from tests.support.kernel_tree import NET, hca
-from tests.support.kube.resident import IB, Agent, long
+from tests.support.kube.resident import IB, LIMIT, REPOSITORY, Agent, P, long
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 HCA = hca("ibsim0", "0000:18:00.0") | {f"{NET}/lo": None}
 PORT = {"interface": "ibsim0"}
+LOST = 'Error "leaf1"[1] 100 16'  # drops NodeDescription, attribute 16
+FACTORY = "Quantum Mellanox Technologies"
 LEAVES = """
 Switch 8 "leaf1"
 [1] "host"[1]
@@ -55,9 +59,9 @@ def on(fabric: Fabric, cluster: Cluster, folder: Path, node: str, *flags: str) -
         yield agent
 
 
-def connected(agent: Agent, device: str, port: str) -> None:
+def connected(agent: Agent, device: str, port: str, limit: float = LIMIT) -> None:
     """Wait until the labels have this neighbor."""
-    agent.until(lambda: agent.neighbors("ibsim0") == {"device": device, "port-id": port})
+    agent.until(lambda: agent.neighbors("ibsim0") == {"device": device, "port-id": port}, limit)
 
 
 def missing_word(agent: Agent) -> list[str]:
@@ -139,6 +143,140 @@ def test_a_switch_that_keeps_silent(fabric: Fabric, cluster: Cluster, tmp_path: 
         fabric.restart(LEAVES.replace("leaf1", "leaf-9"))
         agent.look()
         connected(agent, "leaf-9", "1")
+
+
+def guid(fabric: Fabric) -> str:
+    """Return the node GUID of the host's neighbor, read by infiniband-diags."""
+    return fabric.smpquery("host", "nodeinfo", "0,1")["Guid"].removeprefix("0x")
+
+
+def move(fabric: Fabric, leaf: str, port: int) -> None:
+    """Move the host's cable to a leaf that drops requests for its NodeDescription."""
+    fabric.console('Unlink "host"[1]')
+    fabric.console(f'Link "host"[1] "{leaf}"[{port}]')
+    fabric.console(f'Error "{leaf}"[{port}] 100 16')
+
+
+def unnamed(fabric: Fabric, agent: Agent) -> None:
+    """Let the leaf drop requests for its NodeDescription; its link goes down and up again."""
+    fabric.console(LOST)
+    agent.set("ibsim0", "state", "1: DOWN")
+    agent.speaks("0G")
+    agent.set("ibsim0", "state", "4: ACTIVE")
+    agent.speaks("400G")
+
+
+def test_a_lost_description(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
+    """The labels keep the switch's name, after a bounce of the link and after a restart of the
+    agent; the log has it once, and the query is repeated.
+    """
+    with on(fabric, cluster, tmp_path, "fabric-nameless") as agent:
+        unnamed(fabric, agent)
+        agent.says("ib problem subject=ibsim0", 15)
+        assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
+        assert (missing_word(agent), held(agent)) == ([], 0)
+        before = agent.version()
+        agent.until(lambda: agent.helpers("smp"), 15)  # without any event
+        assert agent.log.read_text().count("ib problem subject=ibsim0") == 1
+        agent.stop()
+    for _ in range(2):
+        again = Agent(cluster, tmp_path, "fabric-nameless", HCA, under=fabric.under("host"))
+        with again as agent:
+            agent.says("ib problem subject=ibsim0", 15)
+            agent.until(lambda: agent.metrics().value("bwagent_last_applied_timestamp_seconds"))
+            assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
+            assert agent.version() == before
+            agent.stop()
+    fabric.restart(LEAVES)
+    with Agent(cluster, tmp_path, "fabric-nameless", HCA, under=fabric.under("host")) as agent:
+        agent.until(lambda: source(agent) == 1)
+        assert "ib problem" not in agent.log.read_text()
+
+
+def test_a_cable_moved_to_a_switch_without_description(
+    fabric: Fabric, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The node GUID of the other switch is its label at once, after a restart as well."""
+    with on(fabric, cluster, tmp_path, "fabric-other") as agent:
+        move(fabric, "leaf2", 5)
+        agent.look()
+        agent.until(lambda: agent.neighbors("ibsim0").get("port-id") == "5", 15)
+        connected(agent, guid(fabric), "5")
+        agent.stop()
+    move(fabric, "leaf1", 1)
+    with Agent(cluster, tmp_path, "fabric-other", HCA, under=fabric.under("host")) as agent:
+        agent.until(lambda: agent.neighbors("ibsim0").get("port-id") == "1", 15)
+        connected(agent, guid(fabric), "1")
+
+
+def test_a_switch_that_was_never_named(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
+    """Without a name from before, the node GUID becomes the label after three tries."""
+    cluster.node("fabric-new")
+    fabric.console(LOST)
+    with Agent(cluster, tmp_path, "fabric-new", HCA, under=fabric.under("host")) as agent:
+        agent.until(lambda: missing_word(agent) == ["no-description"], 15)
+        agent.speaks("400G")
+        assert agent.neighbors("ibsim0") == {}
+        connected(agent, guid(fabric), "1", 60)
+        assert missing_word(agent) == []
+
+
+def test_a_switch_that_is_renamed(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
+    """The new name is in the labels once a second answer confirms it."""
+    with on(fabric, cluster, tmp_path, "fabric-renamed") as agent:
+        fabric.restart(LEAVES.replace("leaf1", "leaf-9"))
+        connected(agent, "leaf1", "1")
+        agent.look()
+        connected(agent, "leaf-9", "1")
+        assert "ib problem subject=ibsim0" not in agent.log.read_text()
+
+
+def test_a_switch_that_boots(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
+    """Factory text replaces the switch's name after the hold, and its name returns at once."""
+    with on(fabric, cluster, tmp_path, "fabric-boots", "--hold", "12") as agent:
+        fabric.restart(LEAVES.replace('"leaf1"\n', f'"leaf1" # "{FACTORY}"\n', 1))
+        agent.look()
+        agent.says("ib problem subject=ibsim0", 15)
+        assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
+        connected(agent, guid(fabric), "1", 40)
+        fabric.restart(LEAVES)
+        agent.look()
+        connected(agent, "leaf1", "1")
+
+
+def probe(fabric: Fabric, agent: Agent, *flags: str) -> dict[str, str]:
+    """Run `bwagent probe` on that host; return the neighbor labels of its document, by the last
+    word of their keys.
+    """
+    place = "--node-name", agent.node, "--sysfs-root", str(agent.sys)
+    access = "--kubeconfig", str(agent.cluster.kubeconfig())
+    python = "env", f"PYTHONPATH={REPOSITORY}", sys.executable
+    words = "-m", "agent.cli", "probe", "-o", "json", *place, *access, *flags
+    report = json.loads(fabric.run("host", *python, *words))
+    start = f"{P}/neighbors.current.ibsim0."
+    return {
+        key.removeprefix(start): text
+        for key, text in report["labels"].items()
+        if key.startswith(start)
+    }
+
+
+def test_a_probe_of_a_switch_without_description(
+    fabric: Fabric, cluster: Cluster, tmp_path: Path
+) -> None:
+    """`probe` applies the name that the Node's annotation has, and another name that two answers
+    confirm; if it does not read the Node, the name is the node GUID.
+    """
+    with on(fabric, cluster, tmp_path, "fabric-probed") as agent:
+        agent.stop()
+        fabric.console(LOST)
+        for flags in ((), ("--dry-run", "--diff")):
+            assert probe(fabric, agent, *flags) == {"device": "leaf1", "port-id": "1"}
+        assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
+        assert probe(fabric, agent, "--dry-run") == {"device": guid(fabric), "port-id": "1"}
+        fabric.restart(LEAVES.replace("leaf1", "leaf-9"))
+        assert probe(fabric, agent) == {"device": "leaf-9", "port-id": "1"}
+        assert agent.neighbors("ibsim0") == {"device": "leaf-9", "port-id": "1"}
 
 
 @long

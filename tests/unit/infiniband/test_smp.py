@@ -116,6 +116,33 @@ def test_a_conversation_has_two_requests() -> None:
     assert end.value.value == LEAF
 
 
+BUSY = reply(ASK_DESCRIPTION, b"", 0x8001)
+
+
+@pytest.mark.parametrize(
+    ("replies", "description"),
+    [
+        ([INFO, BUSY, None, DESCRIPTION], LEAF.node_description),
+        ([INFO, None, None, None], None),
+        ([INFO, None, BUSY, BUSY], None),
+    ],
+)
+def test_a_description_is_requested_three_times(
+    replies: list[bytes | None], description: str | None
+) -> None:
+    """A busy switch refuses or drops the request; the same request is repeated."""
+    asked, left = [], iter(replies)
+
+    def ask(request: bytes) -> bytes:
+        asked.append(request)
+        if (found := next(left)) is None:
+            raise Unavailable("no-answer")
+        return found
+
+    assert smp.converse(1, TID, ask) == replace(LEAF, node_description=description)
+    assert asked == [ASK_INFO, *[ASK_DESCRIPTION] * 3]
+
+
 @pytest.mark.parametrize("recorded", [RECORDED, RECORDED_0_1_0])
 def test_a_recorded_conversation_gives_the_same_neighbor(recorded: tuple[Exchange, ...]) -> None:
     """A replay needs nothing but the exchanges; it ignores PortInfo, which 0.1.0 recorded."""

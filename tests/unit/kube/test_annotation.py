@@ -277,6 +277,16 @@ def test_facts_of_an_observation() -> None:
     assert annotate(seen, [], KEYS).interfaces == (WHOLE,)
 
 
+@pytest.mark.parametrize("description", [None, "Quantum Mellanox Technologies"])
+def test_a_switch_that_does_not_give_its_name(description: str | None) -> None:
+    """The NodeDescription with its name stays in the annotation."""
+    facts = IbNeighbor("switch", SWITCH.id or "", None, 3, description)
+    neighbor = Neighbor("L90.1.3", "3", None, facts, last_description=SWITCH.name)
+    links = Seen((Link("ibp0", None, (neighbor,)),))
+    [row] = annotate(observation(("ibp0", "0000:18:00.0"), ib=links), [], KEYS).interfaces
+    assert row.neighbor == SWITCH
+
+
 def test_an_lldp_neighbor_of_an_interface() -> None:
     """An LLDP neighbor is its Chassis ID, System Name and Port ID; an overlong text is left out."""
     facts = LldpNeighbor("m", "m", "00:1c:73:aa:bb:cc", 4, "Ethernet1/1", 5, 120, None, "x" * 1025)

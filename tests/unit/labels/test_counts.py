@@ -14,7 +14,8 @@ from agent.labels.counts import LastCount, PortCounts, Published
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
 from agent.labels.values import counts
-from agent.model import Absent, Failed, HoldReason, Observation, RdmaDevice, Seen
+from agent.model import Absent, Failed, Observation, RdmaDevice, Seen
+from agent.reasons import HoldReason
 from agent.sources.backend import assign
 from tests.support.devices import eth, ib, plain
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from agent.labels.holds import LINK_DOWN_GRACE, Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import Rendered
-from agent.model import Absent, Failed, HoldReason, Link, Observation, Seen
+from agent.model import Absent, Failed, Link, Observation, Seen
+from agent.reasons import HoldReason
 
 HOLD = 600.0
 K, L = "p/neighbors.current.ibp0.device", "p/speed.current"

@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
-from agent.model import (
-    Absent,
-    AcceleratorReason,
-    Failed,
-    HoldReason,
-    Observation,
-    RdmaDevice,
-    Seen,
-    Verdict,
-)
+from agent.model import Absent, Failed, Observation, RdmaDevice, Seen, Verdict
+from agent.reasons import AcceleratorReason, HoldReason
 from agent.sources.backend import assign
 from tests.support.devices import eth, ib, netdev, plain, port
 

@@ -14,7 +14,6 @@ from agent.model import (
     Absent,
     Failed,
     Gpu,
-    HoldReason,
     IbNeighbor,
     Link,
     LldpNeighbor,
@@ -24,6 +23,7 @@ from agent.model import (
     Seen,
 )
 from agent.nvml.domain import verdict
+from agent.reasons import HoldReason
 from agent.sources.backend import assign
 from agent.text import visible
 from tests.support.devices import eth, ib, netdev, port

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model import Absent, AcceleratorReason, Failed, Gpu, Seen, Verdict
+from agent.model import Absent, Failed, Gpu, Seen, Verdict
 from agent.nvml import domain as accelerator
 from agent.nvml.decode import health
 from agent.nvml.domain import POLL_INTERVAL, REGISTERING_INTERVAL, Pace, verdict
+from agent.reasons import AcceleratorReason
 
 CLUSTER, OTHER = "9c6f5af3-53bf-49b5-a436-b66766c413c3", "dc6e40c4-d722-4357-9ba6-5291dd461278"
 ZERO = "00000000-0000-0000-0000-000000000000"

@@ -8,8 +8,9 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Pending, Unavailable
-from agent.model import AcceleratorReason, Verdict
+from agent.model import Verdict
 from agent.nvml.poller import NvmlPoller
+from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,6 @@ from agent.model import (
     Absent,
     Failed,
     Gpu,
-    HoldReason,
     IbNeighbor,
     Link,
     LldpNeighbor,
@@ -23,6 +22,7 @@ from agent.model import (
 )
 from agent.nvml.domain import verdict
 from agent.output.document import Choices, document, is_suspect, speed_gbps
+from agent.reasons import HoldReason
 from agent.sources.backend import assign
 from tests.support.devices import eth, ib, netdev, plain, port
 

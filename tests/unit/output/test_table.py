@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent.model import NeighborReason
 from agent.output.ports import WIDTH
 from agent.output.table import MAX_NAMES, render
+from agent.reasons import NeighborReason
 
 PORT: dict[str, Any] = {
     "interface": "ibp0",

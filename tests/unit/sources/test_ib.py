@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
+from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.model import Absent, Failed, Netdev, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import ib as source
@@ -46,8 +47,8 @@ def helper(*answers: dict[str, Any]) -> Ask:
     }
 
 
-def reading(ask: Ask, *devices: RdmaDevice) -> Any:
-    host = Host(root=Tree(MemoryStore({}), {}), clock=lambda: 0.0, ask_smp=ask)
+def reading(ask: Ask, *devices: RdmaDevice, names: SwitchNames | None = None) -> Any:
+    host = Host(Tree(MemoryStore({}), {}), lambda: 0.0, ask_smp=ask, switch_names=names)
     return source.read(host, assign(devices))
 
 
@@ -110,7 +111,36 @@ def test_the_device_is_a_name_or_a_guid(description: bytes | None, kind: int, de
     """
     link, problems = link_of(exchanges=exchanges(description, kind))
     assert link.neighbors[0].device == device
-    assert problems == []
+    assert [problem.subject for problem in problems] == ["ibp0"] * (description is None)
+
+
+def test_a_switch_that_does_not_give_its_name() -> None:
+    """Its port has no neighbor for three answers, then one under the node GUID; after an answer
+    with the name it has that, and further answers without it change only the problem.
+    """
+    names, rows = SwitchNames(tries=TRIES), []
+    for time, description in enumerate([None, None, None, b"leaf1", None]):
+        entry = answer(exchanges=exchanges(description), answered=float(time))
+        for _ in range(2):
+            found = reading(helper(entry), ib("ibp0", 0), names=names)
+        [link] = found.outcome.value
+        rows.append((link.missing, [one.device for one in link.neighbors], len(found.problems)))
+    assert rows == [
+        ("no-description", [], 1),
+        ("no-description", [], 1),
+        (None, ["b0cf0e0300d66c81"], 1),
+        (None, ["leaf1"], 0),
+        (None, ["leaf1"], 1),
+    ]
+    [neighbor] = link.neighbors
+    assert (neighbor.facts.node_description, neighbor.last_description) == (None, "leaf1")
+
+
+@pytest.mark.parametrize("time", [None, "0", True, [], 1])
+def test_a_time_in_a_stranger_s_answer(time: Any) -> None:
+    """Anything but a time is ignored."""
+    link, problems = link_of(answered=time)
+    assert (link.neighbors[0].device, problems) == ("L90.1.3", [])
 
 
 @pytest.mark.parametrize("state", ["INIT", "ARMED", "ACTIVE", None])

@@ -10,7 +10,8 @@ import pytest
 
 from agent.labels.render import render
 from agent.labels.table import Naming
-from agent.model import Failed, HoldReason, Seen
+from agent.model import Failed, Seen
+from agent.reasons import HoldReason
 from agent.sources.observe import observe
 from agent.sources.rdma import read
 from tests.support.kernel_tree import CLASS, HOME, NET, Entries, Kernel, hca, host, netdev, routes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.labels.render import Rendered
-from agent.model import HoldReason
+from agent.reasons import HoldReason
 from agent.telemetry.held_labels import LINE_DELAY, HeldLabels
 from agent.telemetry.log import Log
 

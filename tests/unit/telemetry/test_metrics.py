@@ -26,12 +26,12 @@ from agent.model import (
     Link,
     LldpNeighbor,
     Neighbor,
-    NeighborReason,
     Observation,
     Problem,
     Seen,
 )
 from agent.nvml.domain import verdict
+from agent.reasons import NeighborReason
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
 from agent.sources.observe import observe

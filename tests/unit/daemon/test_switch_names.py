@@ -1,0 +1,160 @@
+"""The whole loop over a switch that does not give its name: labels, queries and log lines."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any, Self
+
+import pytest
+
+from agent.events.event import Event
+from agent.infiniband.poller import REFRESH_INTERVAL, RETRY_INTERVAL
+from tests.support.kernel_tree import HOME, hca
+from tests.support.nodes import PREFIX
+from tests.support.running import World
+from tests.support.smps import exchanges
+
+A, OTHER = "0000:18:00.0", 0xB0CF0E0300AAAA01
+GUID, OTHER_GUID = "b0cf0e0300d66c81", f"{OTHER:016x}"
+NAME, FACTORY = b"MF0;leaf-old:MQM9700/U1", b"Quantum Mellanox Technologies"
+DEVICE = "neighbors.current.ibp0.device"
+STATE = f"{HOME}/{A}/infiniband/ibp0/ports/1/state"
+LINK = Event("port", "ibp0/1")
+HOLD = 600.0
+
+
+class Switched(World):
+    """A node with one port, and the switch at its far end."""
+
+    def __init__(self, description: bytes | None = NAME) -> None:
+        super().__init__(hca("ibp0", A))
+        self.description, self.guid = description, int(GUID, 16)
+        self.smp = self._switch
+
+    def _switch(self, address: tuple[str, int]) -> dict[str, Any]:
+        told = exchanges(self.description, guid=self.guid)
+        entry = {"error": None, "text": None, "exchanges": told}
+        return {"device": address[0], "port": address[1], **entry}
+
+    def run(self, seconds: float) -> Self:
+        """Let time pass."""
+        super().run(seconds)
+        return self
+
+    def bounce(self) -> None:
+        """Take the link down for a minute, so that the neighbor's labels are removed."""
+        self.write(STATE, b"1: DOWN\n")
+        self.at(0.0, LINK)
+        self.run(60)
+        self.write(STATE, b"4: ACTIVE\n")
+        self.at(0.0, LINK)
+
+    def waits(self, since: float) -> list[float]:
+        """Return the seconds between two queries each, from this time on."""
+        times = [time for time, _ in self.asked_smp if time >= since]
+        return [round(after - before) for before, after in pairwise(times)]
+
+    def devices(self) -> list[str | None]:
+        """Return the devices that the Node had one after another."""
+        found = [labels.get(f"{PREFIX}/{DEVICE}") for labels in self.api.writes]
+        return [one for one, before in zip(found, [None, *found], strict=False) if one != before]
+
+    def problems(self) -> list[str]:
+        """Return the log lines of the InfiniBand source's problems."""
+        return [line for line in self.lines if "ib problem" in line]
+
+
+def test_a_lost_description_is_asked_for_with_back_off() -> None:
+    """The name stays for hours, one line has the reason, and the intervals double up to an hour."""
+    world = Switched().run(30)
+    world.description = None
+    world.bounce()
+    since = world.time
+    world.run(6 * 3600)
+    waits = [RETRY_INTERVAL * 2.0**number for number in range(9)]
+    assert world.waits(since)[:12] == [*waits, *[REFRESH_INTERVAL] * 3]
+    assert world.devices() == ["leaf-old", None, "leaf-old"]
+    assert len(world.problems()) == 1
+    assert "no answer to NodeDescription: leaf-old is kept" in world.problems()[0]
+    world.description = NAME
+    world.at(0.0, LINK)
+    world.run(30)
+    assert "ib problem resolved" in world.problems()[-1]
+    assert world.devices() == ["leaf-old", None, "leaf-old"]
+
+
+def test_a_restart_keeps_the_name() -> None:
+    """Several of them do: the annotation has the name while the switch does not give it."""
+    world = Switched().run(30)
+    world.description = None
+    for _ in range(3):
+        world.start_again()
+        world.run(2 * 3600)  # with requests that renew the annotation
+    assert world.devices() == ["leaf-old"]
+
+
+@pytest.mark.parametrize(
+    ("name", "device"), [("MF0;leaf-evil:MQM9700/U1", GUID), (5, GUID), (None, GUID)]
+)
+def test_an_annotation_that_disagrees_with_the_labels(name: object, device: str) -> None:
+    """Its name is not used: the label is held for three answers, then has the node GUID."""
+    world = Switched().run(30)
+    document = json.loads(world.api.annotation or "")
+    document["interfaces"][0]["neighbor"]["name"] = name
+    world.api.annotation, world.description = json.dumps(document), None
+    world.start_again()
+    assert world.run(25).labels[DEVICE] == "leaf-old"
+    assert world.run(25).labels[DEVICE] == device
+    assert world.devices() == ["leaf-old", device]
+
+
+def test_a_moved_cable_after_a_restart() -> None:
+    """The node GUID of the other switch is published with the first answer."""
+    world = Switched().run(30)
+    world.description, world.guid = None, OTHER
+    world.start_again()
+    world.run(9)
+    assert world.devices() == ["leaf-old", OTHER_GUID]
+
+
+def test_a_switch_without_a_name_from_the_start() -> None:
+    """The third answer counts, and a later name replaces the node GUID at once."""
+    world = Switched(None)
+    assert DEVICE not in world.run(25).labels
+    assert world.run(25).labels[DEVICE] == GUID
+    world.description = NAME
+    world.run(60)
+    assert world.devices() == [GUID, "leaf-old"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "devices"), [(9, ["leaf-old"]), (12, ["leaf-old", GUID, "leaf-old"])]
+)
+def test_a_switch_that_boots(minutes: int, devices: list[str]) -> None:
+    """Its factory text is published at the end of the hold, and not for longer than it lasts."""
+    world = Switched().run(30)
+    world.description = FACTORY
+    world.at(0.0, LINK)
+    since = world.time
+    world.run(60 * minutes)
+    if len(devices) > 1:
+        assert world.labels[DEVICE] == GUID
+        assert any(abs(time - since - HOLD) < 15 for time, _ in world.asked_smp)
+    world.description = NAME
+    world.run(HOLD + 30)
+    assert world.devices() == devices
+
+
+def test_a_switch_that_is_renamed() -> None:
+    """The second answer follows the first one soon; one odd answer changes nothing."""
+    world = Switched().run(30)
+    for description, device in ((b"odd", "leaf-old"), (b"leaf-new", "leaf-new")):
+        world.description = description
+        world.at(0.0, LINK)
+        world.run(6)
+        world.description = NAME if description == b"odd" else description
+        world.run(15)
+        assert world.labels[DEVICE] == device
+    assert world.devices() == ["leaf-old", "leaf-new"]
+    assert world.problems() == []

@@ -1,0 +1,95 @@
+"""The requests of one port and their tries, over a port of the test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.infiniband import smp
+from agent.infiniband.query import PortQuery, query_ports
+from agent.infiniband.smp import Attribute
+from agent.infiniband.umad import TIMEOUT_SLACK, PortUnavailable
+from agent.reasons import NeighborReason
+from tests.support.smps import node_info, reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMEOUT_MS = 30
+INFO, DESCRIPTION = (
+    smp.get(attribute, tid, 1)
+    for attribute, tid in ((Attribute.NODE_INFO, 1), (Attribute.NODE_DESCRIPTION, 2))
+)
+ANSWERS = {INFO: reply(INFO, node_info()), DESCRIPTION: reply(DESCRIPTION, b"leaf1")}
+BUSY = reply(DESCRIPTION, b"", 0x8001)
+
+
+class ScriptedPort:
+    """A port that answers the NodeDescription as scripted: a reply, None for none, or an error."""
+
+    def __init__(self, script: list[bytes | NeighborReason | None]) -> None:
+        self.script, self.sent = iter(script), list[tuple[float, bytes]]()
+        self._event = os.eventfd(0)
+        self._reply: bytes | None = None
+
+    def fileno(self) -> int:
+        return self._event
+
+    def send(self, request: bytes, _timeout_ms: int) -> None:
+        self.sent.append((time.monotonic(), request))
+        found = ANSWERS[INFO] if request == INFO else next(self.script)
+        if isinstance(found, NeighborReason):
+            raise PortUnavailable(found, "it is scripted")
+        self._reply = found
+        if found:
+            os.eventfd_write(self._event, 1)
+
+    def receive(self, _request: bytes) -> bytes | None:
+        os.eventfd_read(self._event)
+        return self._reply
+
+    def close(self) -> None:
+        os.close(self._event)
+
+
+def asked(script: list[bytes | NeighborReason | None]) -> tuple[PortQuery, ScriptedPort]:
+    """Return the ended conversation and its port."""
+    port = ScriptedPort(script)
+    [query] = query_ports(lambda _device, _number: port, [("ibp0", 1)], TIMEOUT_MS, 2)  # type: ignore[arg-type, return-value]
+    return query, port
+
+
+def gaps(port: ScriptedPort) -> Iterator[float]:
+    """Yield the seconds between the requests for the NodeDescription."""
+    times = [at for at, request in port.sent if request == DESCRIPTION]
+    yield from (after - before for before, after in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize(
+    ("script", "sent", "name"),
+    [
+        ([ANSWERS[DESCRIPTION]], 1, "leaf1"),
+        ([None, ANSWERS[DESCRIPTION]], 2, "leaf1"),
+        ([BUSY, ANSWERS[DESCRIPTION]], 2, "leaf1"),
+        ([BUSY, None, ANSWERS[DESCRIPTION]], 3, "leaf1"),
+        ([None, None, None], 3, None),
+        ([BUSY, BUSY, BUSY], 3, None),
+        ([NeighborReason.SEND_FAILED] * 3, 3, None),
+    ],
+)
+def test_a_description_has_three_tries(
+    script: list[bytes | NeighborReason | None], sent: int, name: str | None
+) -> None:
+    """Each is sent when the time of the one before is over, whether that was refused or lost; the
+    neighbor is known by NodeInfo, and one exchange has the last result.
+    """
+    query, port = asked(script)
+    assert [request for _, request in port.sent] == [INFO, *[DESCRIPTION] * sent]
+    assert all(gap >= TIMEOUT_MS / 1000 + TIMEOUT_SLACK for gap in gaps(port))
+    assert [exchange.request for exchange in query.exchanges] == [INFO, DESCRIPTION]
+    assert query.error is None
+    assert smp.replay(query.exchanges).node_description == name
