@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.sources.smi import smi_child, socket_direct_twin
+from agent.sources.smi import SMI_NAME, smi_child, socket_direct_twin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,14 +39,20 @@ def _hides(device: RdmaDevice, devices: Devices, failed: Devices) -> RdmaDevice 
         (
             other
             for other in failed
-            if _same_function(device, other) or _may_be_twins(device, other, devices)
+            if _may_share_function(device, other) or _may_be_twins(device, other, devices)
         ),
         None,
     )
 
 
-def _same_function(device: RdmaDevice, other: RdmaDevice) -> bool:
-    return device.pci is not None and device.pci == other.pci
+def _may_share_function(device: RdmaDevice, failed: RdmaDevice) -> bool:
+    """Return True for two devices of one PCI function.
+
+    Where that of the failed one was never read, the name of an SMI sub-device decides.
+    """
+    if failed.pci is None:
+        return device.name.startswith(SMI_NAME)
+    return device.pci == failed.pci
 
 
 def _may_be_twins(device: RdmaDevice, failed: RdmaDevice, devices: Devices) -> bool:

@@ -20,7 +20,7 @@ from agent.reasons import HoldReason
 from agent.sources.backend import ethernet_data_ports
 from agent.sources.hidden import with_hidden
 from agent.sources.pci import infiniband_controllers
-from agent.sources.rdma_device import CLASS, linked_pci, read_device
+from agent.sources.rdma_device import CLASS, known_pci, linked_pci, read_device
 from agent.sources.routes import namespace_fault, read_default_routes
 from agent.sysfs.reader import Reader
 
@@ -140,9 +140,9 @@ def _read_device(root: Root, constants: Constants, routed: Routed, name: str) ->
     try:
         device = read_device(reader, name, constants, routed)
         if _has_vanished(reader, device):
-            device = RdmaDevice(name, failure="it vanished while it was read")
+            device = RdmaDevice(name, failure="it vanished while it was read", pci=device.pci)
     except Unavailable:
-        return _blocked(root, name)
+        return _blocked(root, name, constants)
     return device, reader.problems
 
 
@@ -156,11 +156,12 @@ def _late(host: Host, name: str) -> DeviceReading:
     if fault := host.readers.unstarted.get(name):
         problem = Problem(SOURCE, f"/{CLASS}/{name}", "EAGAIN", f"not read: {fault}")
         return RdmaDevice(name, failure="has no thread"), [problem]
-    return _blocked(host.root, name)
+    return _blocked(host.root, name, host.readers.constants(name))
 
 
-def _blocked(root: Root, name: str) -> DeviceReading:
+def _blocked(root: Root, name: str, constants: Constants) -> DeviceReading:
     """Return a device whose reads block: its PCI address is all that is known of it."""
     text = "a read blocked in the kernel: no fact of this device is known"
     problem = Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
-    return RdmaDevice(name, failure="blocks", pci=linked_pci(Reader(root, SOURCE), name)), [problem]
+    pci = known_pci(constants, linked_pci(Reader(root, SOURCE), name))
+    return RdmaDevice(name, failure="blocks", pci=pci), [problem]

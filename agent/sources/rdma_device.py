@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from agent.sources.routes import Routed
     from agent.sysfs.reader import Reader
 
-    Constants = dict[tuple[str, str], Any]  # by PCI address and attribute
+    # By PCI address and attribute. The last PCI address itself is at `LAST_PCI`.
+    Constants = dict[tuple[str, str], Any]
 
 T = TypeVar("T")
 
 CLASS = "sys/class/infiniband"
 # In the PCI VPD of the functions that manage the NVSwitches of an HGX board.
 SWITCH_MANAGEMENT = b"SW_MNG"
+LAST_PCI = "", "pci"
 UNPRIVILEGED = frozenset({"EACCES", "EPERM"})  # of a VPD, which only root may read
 
 
@@ -82,12 +84,20 @@ def read_device(reader: Reader, name: str, constants: Constants, routed: Routed)
     routes. A device has failed if a read on which the role of a port depends fails: a rule without
     its input must not pass for one that does not apply. It has no ports then.
     """
-    once = _Once(constants, _pci(reader, name))
+    once = _Once(constants, known_pci(constants, _pci(reader, name)))
     device = _device(reader, name, once, routed)
     if not reader.undecided:
         return device
     guid = device.sys_image_guid or once.known("sys_image_guid")
     return replace(device, failure=reader.undecided[0], ports=(), sys_image_guid=guid)
+
+
+def known_pci(constants: Constants, pci: str | None) -> str | None:
+    """Return the PCI address of a device; the last one known if it cannot be read now."""
+    if pci:
+        constants[LAST_PCI] = pci
+    found: str | None = constants.get(LAST_PCI)
+    return found
 
 
 def linked_pci(reader: Reader, name: str) -> str | None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     Devices = Collection[RdmaDevice]
 
+SMI_NAME = "smi"  # begins the name that mlx5_ib gives an SMI sub-device
+
 
 def is_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     """Return True if `device` is the SMI sub-device of `parent`, a multi-plane HCA.
@@ -62,7 +64,7 @@ def _is_other_function(device: RdmaDevice, other: RdmaDevice) -> bool:
 
 def _is_named_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
     """Return True if the name of `device` alone begins with "smi"."""
-    return device.name.startswith("smi") and not parent.name.startswith("smi")
+    return device.name.startswith(SMI_NAME) and not parent.name.startswith(SMI_NAME)
 
 
 def _has_the_smi_of(device: RdmaDevice, parent: RdmaDevice) -> bool:
