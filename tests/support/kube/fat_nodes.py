@@ -36,6 +36,7 @@ def create(cluster: Cluster, names: list[str], inventory: int = INVENTORY) -> No
 
         def make(name: str) -> None:
             found = population.node(name)
+            del found["metadata"]["labels"]["scale"]  # which marks the Nodes of a population
             found["metadata"]["annotations"] = {"site.example/inventory": "x" * inventory}
             _send(wire, cluster.admin, "POST", NODES, found)
             applied = f"{NODES}/{name}?fieldManager={MANAGER}"
