@@ -103,10 +103,14 @@ class PortCounts:
         self._ports, self._devices = _Timers(hold), _Timers(hold)
 
     def seed(self, published: Published | None, now: float) -> None:
-        """Start from the counts of the annotation, beside those seen since; all holds are new.
+        """Start from the counts of the annotation, and those of its interfaces seen since.
 
-        Without the annotation, an interface whose device has no driver was not known so far.
+        All holds are new. Without the annotation, an interface whose device has no driver was not
+        known so far; a device that passed for a backend port meanwhile may be none.
         """
+        if published:
+            known = self._last.items()
+            self._last = {name: last for name, last in known if name in published.counts}
         self._published, self._is_known = published, False
         self._ports, self._devices = _Timers(self._hold), _Timers(self._hold)
         self._ports.update([*self._last, *(published.counts if published else ())], now)

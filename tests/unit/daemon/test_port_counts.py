@@ -375,3 +375,13 @@ def test_a_driver_that_is_unbound_at_the_start() -> None:
     world.start_again()
     world.run(300)
     assert speeds(world) == ["3200G"]
+
+
+def test_a_front_end_beside_a_driver_that_is_unbound_at_the_start() -> None:
+    """Without the annotation the front end is all there is, hence the backend; it does not stay."""
+    front = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
+    world = fabric(hca("ibp0", bdf(0)), front, routes("front")).run(60)
+    unbind(world, 0, "ibp{}")
+    world.start_again()
+    world.run(300)
+    assert speeds(world) == ["400G"]
