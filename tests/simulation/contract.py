@@ -184,10 +184,11 @@ class Truth:
             self._renamed[hca.pci] = earlier | {was}, now + AGAIN
 
     def blur(self, until: float) -> None:
-        """Record that no event reports the links that are down now, or their return before
-        `until`.
+        """Record that no event reports the links that are down now, or were until now, or their
+        return before `until`.
         """
-        self._blurred |= {hca.pci: until for hca in self._node.hcas if not hca.up}
+        down = [hca for hca in self._node.hcas if not hca.up or hca.pci in self._down]
+        self._blurred |= {hca.pci: until for hca in down}
 
     def born(self) -> None:
         """Forget since when links are down, and names: a new agent does not know it."""
