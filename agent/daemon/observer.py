@@ -130,6 +130,8 @@ class Observer:
         """Render the labels, and return the labels whose hold has expired with them."""
         is_lent = self._lent(observation)
         rendered = render(observation, self.naming, self._holds.previous(now, is_lent))
+        if self._keys.speed in rendered.incomplete:
+            self._counts.publish_incomplete()
         return rendered, self._holds.update(rendered, now, is_lent)
 
     def _lent(self, observation: Observation) -> Callable[[str], bool]:

@@ -10,7 +10,8 @@ Invariants:
   port counts 0 from then on. Only an observation that reads the port, or lacks it, resets it.
 - A failed device that is known to have counted nothing counts 0, so one that is no part of the
   backend never holds the label.
-- A count that nobody knows makes the sum incomplete; agent/labels/holds.py holds the label then.
+- A count that nobody knows makes the sum incomplete; agent/labels/holds.py holds the label then. On
+  a Node without the label the incomplete sum is published, and the unknown count is 0 from then on.
 - While a count is held the set of devices is incomplete, and port roles depend on it. So a port of
   a device that was ignored before adds nothing, and one that is ignored only now counts what it
   did.
@@ -94,8 +95,8 @@ class PortCounts:
         self._hold = hold
         self._last: Counts = {}
         self._is_known = False  # an interface that `_last` lacks counted nothing
-        # Devices without backend port, in the last observation without a held count; None: all
-        # that `_last` lacks.
+        # Devices without backend port, in the last observation without a held count. None: there
+        # was none; those count that `_last` has when it becomes known.
         self._ignored: frozenset[str] | None = None
         self._published: Published | None = None  # not checked yet
         self._rejected: Published | None = None
@@ -103,10 +104,14 @@ class PortCounts:
         self._ports, self._devices = _Timers(hold), _Timers(hold)
 
     def seed(self, published: Published | None, now: float) -> None:
-        """Start from the counts of the annotation, beside those seen since; all holds are new.
+        """Start from the counts of the annotation, and those of its interfaces seen since.
 
-        Without the annotation, an interface whose device has no driver was not known so far.
+        All holds are new. Without the annotation, an interface whose device has no driver was not
+        known so far; a device that passed for a backend port meanwhile may be none.
         """
+        if published:
+            known = self._last.items()
+            self._last = {name: last for name, last in known if name in published.counts}
         self._published, self._is_known = published, False
         self._ports, self._devices = _Timers(self._hold), _Timers(self._hold)
         self._ports.update([*self._last, *(published.counts if published else ())], now)
@@ -114,6 +119,13 @@ class PortCounts:
     def next_end(self, now: float) -> float:
         """Return the time at which the next hold ends; infinity if none is running."""
         return min(self._ports.next_end(now), self._devices.next_end(now))
+
+    def publish_incomplete(self) -> None:
+        """Record that a sum is published which lacks the unknown counts: they are 0 for it.
+
+        So the label follows the ports that are seen.
+        """
+        self._is_known = True
 
     def apply(self, observation: Observation, now: float) -> Observation:
         """Return the observation with the counts that are held at `now`.
@@ -144,8 +156,10 @@ class PortCounts:
         if self._have_ended(failing, now):
             self._ignored = _ignored_devices(ports)
         elif self._is_known:
+            if self._ignored is None:
+                self._ignored = self._uncounted(ports)
             failing += self._ignored_now(ports)
-            new = self._new(ports)
+            new = self._new(ports, self._ignored)
         self._ports.update(failing, now)
         held = {name: self._count(name, now) for name in failing}
         known = {name: gbps for name, gbps in held.items() if gbps is not None}
@@ -179,16 +193,20 @@ class PortCounts:
         lost = self._last.keys() - backend
         return [name for name in lost if any(is_of_device(name, device) for device in ignored)]
 
-    def _new(self, ports: Iterable[PortRole]) -> frozenset[str]:
+    def _new(self, ports: Iterable[PortRole], ignored: frozenset[str]) -> frozenset[str]:
         """Return the backend interfaces of devices that were ignored before."""
-        functions = {last.pci for last in self._last.values() if last.pci}
+        functions = self._functions()
         found = (role for role in ports if role.backend and role.device.pci not in functions)
-        return frozenset(role.interface for role in found if self._was_ignored(role))
+        return frozenset(role.interface for role in found if _identity(role) in ignored)
 
-    def _was_ignored(self, role: PortRole) -> bool:
-        if self._ignored is None:
-            return role.interface not in self._last
-        return _identity(role) in self._ignored
+    def _uncounted(self, ports: Iterable[PortRole]) -> frozenset[str]:
+        """Return the devices that `_last` lacks. One that is not there now is not among them."""
+        functions = self._functions()
+        found = (role for role in ports if role.interface not in self._last)
+        return frozenset(_identity(role) for role in found if role.device.pci not in functions)
+
+    def _functions(self) -> set[str]:
+        return {last.pci for last in self._last.values() if last.pci}
 
     def _count(self, interface: str, now: float) -> float | None:
         """Return the count of an interface that cannot be read; None if nobody knows it."""

@@ -7,6 +7,8 @@ Invariants:
   follows the incomplete values from then on.
 - Only an observation that is complete for a label, or lacks it before its hold ends, resets it.
 - A label of an interface whose netdev is in a pod is held without limit: the device comes back.
+- Without a device whose own hold has ended a label may be complete. If it is incomplete again when
+  the device returns, it has a hold again, and is late by that.
 - The counts in the speed label have holds of their own (agent/labels/counts.py).
 
 Times are seconds of a clock that does not jump; nothing here reads a clock.

@@ -2,7 +2,7 @@
 
 Two devices may lead to one cable (agent/sources/smi.py), and the facts of both decide which of them
 counts. Example: the parent of smi0 cannot be read, so nothing shows that smi0 is its SMI
-sub-device; it must not become a backend port.
+sub-device; it must not become a backend port. One whose parent can be read is judged by it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent.sources.smi import SMI_NAME, smi_child, socket_direct_twin
+from agent.sources.smi import SMI_NAME, smi_child, smi_parent, socket_direct_twin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def with_hidden(devices: Devices) -> tuple[RdmaDevice, ...]:
 
 def _judged(device: RdmaDevice, devices: Devices, failed: Devices) -> RdmaDevice:
     other = _hides(device, devices, failed)
-    if device.failure or other is None:
+    if device.failure or other is None or smi_parent(device, devices):
         return device
     return replace(device, failure=f"it may be a part of {other.name}, which failed", ports=())
 

@@ -13,6 +13,7 @@ from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
 from agent.sources import pci, rdma
 from agent.sources.backend import assign, is_unread, undecided
+from agent.sources.hidden import with_hidden
 from agent.sources.table import NAMES, SOURCES
 from agent.sources.vpd import VpdMemory
 from agent.sysfs.reader import Reader
@@ -41,11 +42,11 @@ class _Found:
     derived: dict[str, Any] = field(default_factory=dict)
 
     def judge_vpds(self, vpds: VpdMemory, now: float) -> None:
-        """Judge the devices whose VPD cannot be read."""
+        """Judge the devices whose VPD cannot be read, and what depends on them."""
         outcome = self.outcomes[rdma.SOURCE]
         if isinstance(outcome, Seen):
             devices, problems = vpds.judged(outcome.value, now)
-            self.outcomes[rdma.SOURCE] = Seen(devices)
+            self.outcomes[rdma.SOURCE] = Seen(with_hidden(devices))
             self.problems += problems
 
     def add(self, source: Source, reading: Reading[Any]) -> None:

@@ -120,13 +120,7 @@ class Reader:
 
         An errno in `quiet` is not reported.
         """
-        try:
-            return _decode(self._root.read(path, limit + 1), limit)
-        except OSError as error:
-            self._failed(path, error, quiet)
-        except Malformed as error:
-            self._malformed(path, error)
-        return None
+        return self._text(path, limit, quiet) or None
 
     def value(
         self,
@@ -192,6 +186,16 @@ class Reader:
         """Add a problem with `path`; `error` is an errno's name."""
         self.problems.append(Problem(self._source, f"/{path}", error, text))
 
+    def _text(self, path: str, limit: int, quiet: frozenset[int]) -> str | None:
+        """Read a file as text, which may be empty."""
+        try:
+            return _decode(self._root.read(path, limit + 1), limit)
+        except OSError as error:
+            self._failed(path, error, quiet)
+        except Malformed as error:
+            self._malformed(path, error)
+        return None
+
     def _malformed(self, path: str, error: Malformed) -> None:
         self.report(path, str(error))
 
@@ -209,6 +213,17 @@ class _DecisiveReader(Reader):
     def __init__(self, root: Root, source: str, reader: Reader) -> None:
         super().__init__(root, source)
         self.problems, self.undecided = reader.problems, reader.undecided
+
+    def value(
+        self,
+        path: str,
+        parse: Callable[[str], T],
+        limit: int = PAGE,
+        *,
+        quiet: frozenset[int] = frozenset(),
+    ) -> T | None:
+        """Read a file and parse its text; an empty one is malformed unless `parse` accepts it."""
+        return self.parsed(path, self._text(path, limit, quiet), parse)
 
     def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
         before = len(self.problems)
@@ -232,7 +247,7 @@ def _printable(line: bytes) -> str | None:
     return text if text.replace("\t", "").isprintable() else None
 
 
-def _decode(data: bytes, limit: int) -> str | None:
+def _decode(data: bytes, limit: int) -> str:
     if len(data) > limit:
         raise Malformed(f"longer than {limit} bytes")
     try:
@@ -241,4 +256,4 @@ def _decode(data: bytes, limit: int) -> str | None:
         raise Malformed("is not UTF-8 text") from None
     if not text.replace("\n", "").replace("\t", "").isprintable():
         raise Malformed("contains unprintable characters")
-    return text or None
+    return text

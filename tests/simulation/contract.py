@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tests.simulation.descriptions import AGAIN, RETRIED, Asked, Descriptions, FarEnd
+from tests.simulation.descriptions import RETRIED, Asked, Descriptions, FarEnd
+from tests.simulation.links import Downs
 from tests.simulation.names import label, natural
 from tests.simulation.neighbors import GRACE, Hearing
 from tests.simulation.node import GONE, HERE, LENT, UNBOUND, ZERO
@@ -29,7 +30,7 @@ from tests.simulation.outcome import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tests.simulation.names import Told, Value, Values
+    from tests.simulation.names import Told, Values
     from tests.simulation.node import Hca, Node
 
 ASKED = 20.0  # seconds until a switch must have been queried after its port has come up
@@ -44,13 +45,10 @@ class Truth:
 
     def __init__(self, node: Node, hearing: Hearing) -> None:
         self._node, self._hearing = node, hearing
-        self._down: dict[str, float] = {}  # by PCI address
-        self._asked_by: dict[str, float] = {}  # when the switch must have been asked
+        self._downs = Downs()
+        # When the switch must have been asked, by PCI address.
+        self._asked_by: dict[str, float] = {}
         self._hidden_lately: set[str] = set()
-        self._peers: dict[str, Value] = {}  # of InfiniBand ports: who was there
-        self._renamed: dict[
-            str, tuple[Values, float]
-        ] = {}  # the names before a rename, and until when they are permitted
         self._blurred: dict[
             str, float
         ] = {}  # ports that went down without an event: until when the duration is unknown
@@ -110,12 +108,12 @@ class Truth:
 
     def next_change(self, now: float) -> float:
         """Return the time at which an outcome next changes without an event."""
-        moments = [since + GRACE for since in self._down.values()] + [*self._asked_by.values()]
+        moments = [*self._downs.next_changes(), *self._asked_by.values()]
         moments += [*self._blurred.values(), *self._descriptions.next_changes()]
         moments += [since + MAY_BE_GIVEN_UP for since in self._hidden_since.values()]
         moments += [since + GIVEN_UP for since in self._hidden_since.values()]
         moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
-        moments += [until for _, until in (*self._trouble.values(), *self._renamed.values())]
+        moments += [until for _, until in self._trouble.values()]
         return min(
             [self._hearing.next_change(now), *(moment for moment in moments if moment > now)]
         )
@@ -132,7 +130,6 @@ class Truth:
                 self._unknown.discard(hca.pci)
             if hca.infiniband:
                 self._note_trouble(hca, now)
-                self._note_name(hca, now)
             elif hca.netdev and hca.where == HERE:
                 self._hearing.link(hca.netdev, now, up=hca.up)
             if hca.netdev and (self._node.unseen or hca.sick or hca.murky or hca.where != HERE):
@@ -162,10 +159,7 @@ class Truth:
             self._hidden_lately.discard(hca.pci)
         elif not hca.up:
             self._asked_by.pop(hca.pci, None)
-        if hca.up:
-            self._down.pop(hca.pci, None)
-        else:
-            self._down.setdefault(hca.pci, now)
+        self._downs.note(hca.pci, now, up=hca.up)
 
     def _note_trouble(self, hca: Hca, now: float) -> None:
         since, until = self._trouble.get(hca.pci, (now, 0.0))
@@ -174,24 +168,16 @@ class Truth:
         elif until == math.inf:
             self._trouble[hca.pci] = (since, now + (now - since) + RETRIED)
 
-    def _note_name(self, hca: Hca, now: float) -> None:
-        """Permit a renamed switch's old name until the next query, at most for AGAIN seconds."""
-        name = label((hca.peer.device, hca.peer.port, None))
-        was = self._peers.get(hca.pci, name)
-        self._peers[hca.pci] = name
-        if was != name:
-            earlier, _ = self._renamed.get(hca.pci, (NOTHING, 0.0))
-            self._renamed[hca.pci] = earlier | {was}, now + AGAIN
-
     def blur(self, until: float) -> None:
-        """Record that no event reports the links that are down now, or their return before
-        `until`.
+        """Record that no event reports the links that are down now, or were until now, or their
+        return before `until`.
         """
-        self._blurred |= {hca.pci: until for hca in self._node.hcas if not hca.up}
+        down = [hca for hca in self._node.hcas if not hca.up or hca.pci in self._downs]
+        self._blurred |= {hca.pci: until for hca in down}
 
     def born(self) -> None:
         """Forget since when links are down, and names: a new agent does not know it."""
-        self._down.clear()
+        self._downs.clear()
         self._descriptions.born()
 
     def begin(self, told: Told, on_node: Mapping[str, Values]) -> None:
@@ -275,16 +261,21 @@ class Truth:
         if not hca.up and now < self._trouble.get(hca.pci, (0.0, 0.0))[1]:
             return ABSENT.murky()  # a failed query is no evidence about any port
         if not hca.up:
-            return Outcome(held=True) if now < self._down.get(hca.pci, now) + GRACE else ABSENT
-        peer = hca.peer
-        before, until = self._renamed.get(hca.pci, (NOTHING, 0.0))
+            return self._down(hca, now)
         devices, unknown = self._descriptions.devices(hca, now, self._asked(hca))
-        names = [label((device, peer.port, None)) for device in sorted(devices)]
-        outcome = seen(*names, *(before if now < until else ()))
+        names = [label((device, hca.peer.port, None)) for device in sorted(devices)]
+        outcome = seen(*names)
         outcome = outcome.murky(NOTHING) if unknown else outcome
         if now < self._trouble.get(hca.pci, (0.0, 0.0))[1] or hca.silent or self._node.smp_trouble:
             return outcome.murky()
         return outcome.murky(NOTHING) if now < self._asked_by.get(hca.pci, math.inf) else outcome
+
+    def _down(self, hca: Hca, now: float) -> Outcome:
+        """Return the outcome of an InfiniBand port whose link is down."""
+        down = self._downs.find(hca.pci, now)
+        if now >= down.since + GRACE:
+            return ABSENT
+        return Outcome(held=True) if now < down.earliest + GRACE else ABSENT.murky()
 
     def _ethernet(self, hca: Hca, now: float) -> Outcome:
         if hca.where == LENT or hca.netdev is None:

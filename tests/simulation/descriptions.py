@@ -5,12 +5,14 @@
     a name that cannot be known    the node GUID; none yet, if the interface had no far end before
     a name that may be known       either
     after it is given again        the same, until the query that must follow; then the name
+    another name, same node GUID   the names before as well, until two queries must have followed
 
 Shares no code with the agent.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 HOLD = 600.0  # seconds
 AGAIN = 1.2 * 3600.0  # seconds after which a switch was queried again without any event
 RETRIED = 40.0  # and at most this long after a failed query, plus the duration of the failure
+CONFIRMED = 20.0  # seconds from a query that has another name to the one that confirms it
 
 
 class Asked(NamedTuple):
@@ -56,6 +59,10 @@ class _Port:
     until: float = 0.0  # when the name must have been read again
     factory: float = math.inf  # since when it gives factory text
     by_guid: bool = False  # the node GUID may have been published
+    name: str = ""
+    before: frozenset[str] = frozenset()  # the names before it was renamed
+    renamed: float = -math.inf  # when it was
+    confirmed: float = math.inf  # when the present name must have been read twice
 
     def note(self, hca: Hca, now: float, asked: Asked, far: FarEnd) -> None:
         """Take over a change; `asked` is that of the time before."""
@@ -64,6 +71,7 @@ class _Port:
         if hca.peer.guid != self.guid or hca.name != self.interface:
             self.earlier = bool(self.known) and hca.name == self.interface
             self.by_guid |= nameless
+        self._note_rename(hca, now)
         self.guid, self.interface = hca.peer.guid, hca.name
         self.gives = far.answers and far.visible and not nameless
         self.given = self.guid if far.answers and not nameless else self.given
@@ -75,6 +83,21 @@ class _Port:
         if self.gives and now >= max(asked.first, asked.trouble, self.until):
             self.known, self.since, self.by_guid = self.guid, None, False
 
+        if self.gives and now >= self._confirmed_by(asked):
+            self.before = frozenset()
+
+    def _confirmed_by(self, asked: Asked) -> float:
+        """Return the time by which two answers must have had the present name."""
+        read = max(asked.first, asked.trouble, self.until)
+        return max(read + CONFIRMED, self.renamed + AGAIN)
+
+    def _note_rename(self, hca: Hca, now: float) -> None:
+        if hca.peer.guid != self.guid:
+            self.before = frozenset()
+        elif hca.peer.device != self.name:
+            self.before, self.renamed = self.before | {self.name}, now
+        self.name = hca.peer.device
+
     def _note_loss(self, now: float, *, nameless: bool) -> None:
         if nameless:
             self.since = now if self.since is None else self.since
@@ -85,14 +108,17 @@ class _Port:
 
     def devices(self, hca: Hca, now: float, asked: Asked) -> tuple[set[str], bool]:
         """Return the devices that are right now, and whether the neighbor may be unknown yet."""
-        name, guid = hca.peer.device, self.guid
+        names, guid = {hca.peer.device}, self.guid
+        self.confirmed = self._confirmed_by(asked)
+        if now < self.confirmed:
+            names |= self.before
         if now >= max(self.until, asked.trouble):
-            return {name}, False
+            return names, False
         if self.known == guid:
             self.by_guid |= now >= self.factory + HOLD
-            return {name, guid} if self.by_guid else {name}, False
+            return names | {guid} if self.by_guid else names, False
         self.by_guid = True
-        return ({name, guid} if self.given == guid else {guid}), not self.earlier
+        return (names | {guid} if self.given == guid else {guid}), not self.earlier
 
 
 class Descriptions:
@@ -112,7 +138,8 @@ class Descriptions:
     def next_changes(self) -> list[float]:
         """Return the times at which the devices change without an event."""
         ports = self._ports.values()
-        return [moment for port in ports for moment in (port.until, port.factory + HOLD)]
+        moments = ((port.until, port.factory + HOLD, port.confirmed) for port in ports)
+        return [*itertools.chain.from_iterable(moments)]
 
     def born(self) -> None:
         """Forget what the agent knew."""

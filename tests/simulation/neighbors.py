@@ -4,7 +4,7 @@
     applies to a link that goes down
     its first identity counts at once; one that contradicts it counts after two frames
     the first sender is selected until it is gone, or until only another one has sent since the
-    link came up
+    link came up; that one then stays selected when the first one sends again
 
 Invariants: shares no code with the agent; where the contract permits either of two neighbors, both
 are right.
@@ -161,6 +161,7 @@ class Hearing:
             for one in ear.senders.values()
             if one.era > first.era and one.alike + one.doubtful >= SURE
         ]
+        ear.first = None if newer else ear.first
         return first.may_be | {said for one in newer for said in one.may_be}
 
     def next_change(self, now: float) -> float:

@@ -17,11 +17,11 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.simulation.contract import Truth
+from tests.simulation.contract import NO_GBPS, Truth
 from tests.simulation.descriptions import HOLD
 from tests.simulation.names import Told, totals
 from tests.simulation.neighbors import Hearing
-from tests.simulation.outcome import FAILED, NONE, SUM, Outcome
+from tests.simulation.outcome import FAILED, NONE, NOTHING, SUM, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,11 +194,9 @@ class Oracle:
         self._take(now, PROMPT)
         for unit, timeline in self.timelines.items():
             timeline.begin(now, on_node.get(unit, NONE))
+        is_bare = None in on_node.get("speed", NONE)
         for pci, timeline in self.ports.items():
-            last = told.counts.get(pci) if told.is_certain else None
-            timeline.begin(
-                now, timeline.may_write(now) | ({str(last)} if last is not None else set())
-            )
+            timeline.begin(now, timeline.may_write(now) | _last_count(told, pci, is_bare=is_bare))
 
     def born(self, now: float) -> None:
         """Drop what the previous agent observed: LLDP frames, and times of links that went down."""
@@ -230,3 +228,14 @@ class Oracle:
         timeline.add(now, outcome, slack)
         if len(timeline.entries) > 200:
             timeline.prune(now - 3 * HOLD)
+
+
+def _last_count(told: Told, pci: str, *, is_bare: bool) -> Values:
+    """Return what a port may count for a new agent that cannot read it.
+
+    A count that may not be used is 0 if the Node has no speed of the agent's own to be held.
+    """
+    if not told.is_certain:
+        return NO_GBPS if is_bare else NOTHING
+    last = told.counts.get(pci)
+    return NOTHING if last is None else frozenset({str(last)})

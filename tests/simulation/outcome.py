@@ -57,7 +57,7 @@ def joined(outcomes: list[Outcome], part: int, *, distinct: bool) -> Outcome:
     joins = frozenset(_join(chosen, distinct=distinct) for chosen in product(*choices))
     if certain:
         return Outcome(joins)
-    full: list[list[str | None]] = [[one for one in some if one] or [None] for some in choices]
+    full = [_seen(outcome, part) or [None] for outcome in outcomes]
     whole = {_join(chosen, distinct=distinct) for chosen in product(*full)}
     visible = all(outcome.now for outcome in outcomes)
     return Outcome(frozenset(whole) if visible else NOTHING, held=True, later=joins | NONE)
@@ -65,8 +65,13 @@ def joined(outcomes: list[Outcome], part: int, *, distinct: bool) -> Outcome:
 
 def _choices(outcome: Outcome, part: int) -> list[str | None]:
     """Return the parts that a port may add; raw names in the simulation need no encoding."""
-    found = [value[part] if isinstance(value, tuple) else None for value in outcome.now]
+    found = _seen(outcome, part)
     return [*found, None] if outcome.held or not found else found
+
+
+def _seen(outcome: Outcome, part: int) -> list[str | None]:
+    """Return the parts that a port adds when it is seen."""
+    return [value[part] if isinstance(value, tuple) else None for value in outcome.now]
 
 
 def _join(parts: Sequence[str | None], *, distinct: bool) -> str | None:

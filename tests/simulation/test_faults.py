@@ -22,6 +22,7 @@ INDEPENDENT = (
     "oracle",
     "contract",
     "descriptions",
+    "links",
     "outcome",
     "neighbors",
     "names",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.simulation import catalog, process, sensors
+from tests.simulation import catalog, no_backend, process, sensors
 from tests.simulation.scenario import machine, play
 from tests.simulation.world import World
 
@@ -23,6 +23,14 @@ DAYS = float(os.environ.get("BWAGENT_FAULTS_DAYS", "0.3"))
 SPAN = DAYS * 24 * 3600.0  # seconds
 MOST_MORE = 48 << 10  # bytes of the agent's own that the last quarter may have more than the first
 SEEDS = {"RoCE": 6, "InfiniBand": 3}
+DEADLY = (  # faults that end the agent, or may
+    process.killed,
+    process.crash_loop,
+    process.rebooted,
+    sensors.out_of_memory,
+    no_backend.attribute_fails,
+    no_backend.device_fails,
+)
 
 
 class Mark(NamedTuple):
@@ -51,8 +59,7 @@ def test_nothing_grows(fabric: str) -> None:
     assert len(node.hcas) >= 2
     world = World(replace(node, hcas=node.hcas[:3]), 0)
     marks: list[Mark] = []
-    deadly = (process.killed, process.crash_loop, process.rebooted, sensors.out_of_memory)
-    drawn = [fault for _ in range(int(DAYS * 24)) if (fault := catalog.draw(rng)) not in deadly]
+    drawn = [fault for _ in range(int(DAYS * 24)) if (fault := catalog.draw(rng)) not in DEADLY]
     for quarter in range(1, 5):
         world.at(SPAN * quarter / 4, lambda: marks.append(mark()))
     tracemalloc.start(1)

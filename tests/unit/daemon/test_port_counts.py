@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.events.event import Event
-from tests.support.kernel_tree import CLASS, HOME, hca, netdev, routes
+from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev, routes
 from tests.support.lldp_frames import switch
 from tests.support.nodes import IB_SPEED, SPEED
 from tests.support.running import Api, World
@@ -368,6 +368,39 @@ def test_a_fresh_node() -> None:
     assert world.api.labels[SPEED] == "2800G"
 
 
+def test_a_fresh_node_with_a_port_that_goes_down() -> None:
+    """The sum that lacks an unknown count follows the ports that are seen."""
+    world = fabric(eight(), api=Api())
+    block(world, 0)
+    pull(world, (1,))
+    world.run(30)
+    pull(world, (2,))
+    look(world, 20)
+    world.entries |= eight()
+    look(world, 20)
+    assert speeds(world) == ["2400G", "2000G", "2800G"]
+    block(world, 3)
+    look(world, 20)
+    assert speeds(world)[-1] == "2800G"
+    world.errors.clear()
+    look(world, 20)
+    assert speeds(world)[-1] == "3200G"
+
+
+def test_a_port_that_is_pulled_out_beside_a_device_that_nobody_could_read() -> None:
+    """It counts when it returns, though the new agent has seen no complete observation."""
+    odd = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
+    world = fabric(eight(), odd).run(60)
+    block(world, 30, "mlx5_9")
+    world.start_again()
+    world.run(30)
+    world.remove(f"{CLASS}/ibp7", base(7), f"{BUS}/{bdf(7)}", f"{HOME}/{bdf(7)}")
+    look(world, 20)
+    world.entries |= hca("ibp7", bdf(7))
+    look(world, 20)
+    assert speeds(world) == ["3200G", "2800G", "3200G"]
+
+
 def test_a_driver_that_is_unbound_at_the_start() -> None:
     """The first observation lacks the device; with the annotation the agent has its count."""
     world = fabric(eight()).run(60)
@@ -375,3 +408,13 @@ def test_a_driver_that_is_unbound_at_the_start() -> None:
     world.start_again()
     world.run(300)
     assert speeds(world) == ["3200G"]
+
+
+def test_a_front_end_beside_a_driver_that_is_unbound_at_the_start() -> None:
+    """Without the annotation the front end is all there is, hence the backend; it does not stay."""
+    front = hca("mlx5_9", bdf(30), "Ethernet", {1: "front"}) | netdev("front", bdf(30))
+    world = fabric(hca("ibp0", bdf(0)), front, routes("front")).run(60)
+    unbind(world, 0, "ibp{}")
+    world.start_again()
+    world.run(300)
+    assert speeds(world) == ["400G"]

@@ -6,6 +6,7 @@ rules that those machines follow from, and what is no failure.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from errno import EACCES, EINVAL, EIO, ENODATA, ENODEV, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP
 from typing import TYPE_CHECKING
 
@@ -186,6 +187,50 @@ def test_what_sits_behind_the_function_of_a_failed_device_is_hidden(
     assert backend(observed(tree)) == ["ibp0", "ibp1"]
     observation = observed(tree, {f"{CLASS}/ibp0/{attribute}": EIO})
     assert backend(observation) == ["ibp1"]
+    assert [role.interface for role in observation.ports] == ["ibp1"]
+
+
+def multi_plane() -> Entries:
+    """A multi-plane HCA with its SMI sub-device, and another HCA."""
+    parent = card("ibp0", A)
+    parent[f"{HOME}/{A}/infiniband/ibp0/ports/1/has_smi"] = b"0\n"
+    return LO | parent | card("smi0", A) | card("ibp1", B)
+
+
+def test_an_smi_sub_device_is_hidden_with_a_parent_whose_vpd_fails() -> None:
+    """The VPD of the sub-device was read before; that of the parent never."""
+    node = host(Kernel(multi_plane(), errors={f"{CLASS}/ibp0/ports": EIO}))
+    observe(node)
+    node.readers.refresh()
+    root = Kernel(multi_plane(), errors={f"{CLASS}/ibp0/device/vpd": EIO})
+    observation = observe(replace(node, root=root))
+    assert failures(observation)["ibp0"] == "its VPD cannot be read"
+    assert [role.interface for role in observation.ports] == ["ibp1"]
+
+
+def test_an_smi_sub_device_with_a_parent_is_not_hidden() -> None:
+    """A device that nobody can look into may not be the one it belongs to; it is told by its
+    parent, whose neighbor is queried through it.
+    """
+    errors = {f"{CLASS}/odd": EIO, f"{CLASS}/odd/ports": EIO}
+    observation = observed(multi_plane() | {f"{CLASS}/odd": None}, errors)
+    assert failures(observation) == {
+        "ibp0": None,
+        "ibp1": None,
+        "odd": f"/{CLASS}/odd/ports cannot be read",
+        "smi0": None,
+    }
+    assert backend(observation) == ["ibp0", "ibp1"]
+
+
+@pytest.mark.parametrize("attribute", ["ports/1/gids/0", "ports/1/has_smi", "sys_image_guid"])
+@pytest.mark.parametrize("text", [b"", b"\n"])
+def test_an_empty_role_input_fails_a_device(attribute: str, text: bytes) -> None:
+    """The kernel never writes that, so no rule may take it for an absent attribute."""
+    tree = multi_plane()
+    tree[f"{HOME}/{A}/infiniband/ibp0/{attribute}"] = text
+    observation = observed(tree)
+    assert failures(observation)["ibp0"] == f"/{CLASS}/ibp0/{attribute} is malformed"
     assert [role.interface for role in observation.ports] == ["ibp1"]
 
 
