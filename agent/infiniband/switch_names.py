@@ -129,8 +129,7 @@ class SwitchNames:
         self._names: dict[str, str] = {}  # by node GUID: the last confirmed NodeDescription
 
     def seed(self, known: Mapping[str, Identity]) -> None:
-        """Start from the last far end of each interface."""
-        self._far_ends, self._names = {}, {}
+        """Start from the last far end of these interfaces; the others have their answers so far."""
         for interface, (guid, description) in known.items():
             found = description if _name(description) else None
             self._far_ends[interface] = _FarEnd(guid, found, tries_left=0)

@@ -195,6 +195,14 @@ def test_the_far_ends_of_the_agent_before(
         assert ask(names, 1.0, guid, description).device == device
 
 
+def test_an_interface_that_the_agent_before_did_not_know() -> None:
+    """On a Node without annotation the answers before it was read count."""
+    names = SwitchNames(HOLD, TRIES)
+    ask(names, 0.0, A, OLD)
+    names.seed({"ibp1": (B, NEW)})
+    assert ask(names, 1.0, A, FACTORY).device == "leaf-old"
+
+
 def test_a_name_that_another_interface_knows() -> None:
     """It is the name of a new far end with the same node GUID; its own answer is better."""
     names = SwitchNames(HOLD, TRIES)
