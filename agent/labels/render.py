@@ -42,8 +42,9 @@ def render(observation: Observation, naming: Naming, previous: Labels | None = N
     previous = previous or {}
     draft = _Draft(previous)
     for template, row in _rows(naming, _is_infiniband(observation, naming, previous)):
+        twin = _twin(row.key, naming)
         for value in row.values(observation):
-            draft.add(template, value)
+            draft.add(template, value, twin)
     return draft.rendered()
 
 
@@ -58,9 +59,16 @@ class _Draft:
     problems: list[Problem] = field(default_factory=list)
     notes: dict[Problem, None] = field(default_factory=dict)  # one for the rows of both prefixes
 
-    def add(self, template: str, value: Value) -> None:
-        """Add the labels of a value: those that it holds, else a new one."""
-        if value.hold and (kept := _kept(template, value, self.previous)):
+    def add(self, template: str, value: Value, twin: str | None) -> None:
+        """Add the labels of a value: those that it holds, else a new one.
+
+        Both prefixes say the same: where somebody else took a label, and its twin is held, the new
+        one has the text of the twin and not an incomplete one.
+        """
+        kept = _kept(template, value, self.previous)
+        if value.text and not kept and twin in self.previous:
+            kept = {template: self.previous[twin]}
+        if value.hold and kept:
             self.labels |= kept
             self.held |= dict.fromkeys(kept, value.hold)
         else:
@@ -115,6 +123,13 @@ def _template(key: str, naming: Naming) -> str | None:
     family, _, name = key.partition("/")
     prefix = naming.ib_prefix if family == "IB" else naming.prefix
     return f"{prefix}/{name}" if prefix else None
+
+
+def _twin(key: str, naming: Naming) -> str | None:
+    """Return the template of the row of the same name under the other prefix; None without one."""
+    family, _, name = key.partition("/")
+    twin = f"{'P' if family == 'IB' else 'IB'}/{name}"
+    return _template(twin, naming) if any(row.key == twin for row in LABELS) else None
 
 
 def _kept(template: str, value: Value, previous: Labels) -> dict[str, str]:

@@ -229,4 +229,12 @@ def test_hold_is_either_or(
     assert set(now.labels) <= set(ON_IB)
     for key, text in now.labels.items():
         read = fresh.get(key, fresh[SPEED])  # the family of a held flavor has the same sum
-        assert text == (previous[key] if key in now.held else read)
+        held = previous.get(key, previous.get(SPEED, previous.get(IB_SPEED)))
+        assert text == (held if key in now.held else read)
+
+
+@pytest.mark.parametrize("taken", [SPEED, IB_SPEED])
+def test_a_label_that_somebody_else_took_is_held_with_its_twin(taken: str) -> None:
+    """Nothing can be read: both prefixes keep the text of the label that is still the agent's."""
+    owned = {key: text for key, text in ON_IB.items() if key != taken}
+    assert rendered(Seen((STUCK,)), owned).labels == ON_IB
