@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from tests.simulation.neighbors import GRACE
-
-BLINK = 2.0  # seconds
+from tests.simulation.neighbors import BLINK, GRACE
 
 
 class Down(NamedTuple):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 GRACE = 30.0  # seconds
+BLINK = 2.0  # seconds; a link that is up for less may seem to be down all the time
 SURE = 2  # frames
 
 Identity = tuple[str, str, str | None]  # device, port, the port's name
@@ -76,6 +77,8 @@ class Ear:
     first: bytes | None = None
     era: int = 0
     down_since: float | None = None
+    seems_down_since: float = math.inf  # `down_since`, or the one before a blink
+    up_since: float = -math.inf  # the last time that the link came up
     forgotten: bool = False  # the agent may have dropped all neighbors
     ended: bool = False  # a neighbor was known, and is gone
     doubted: bool = False  # or may have been dropped before
@@ -98,9 +101,12 @@ class Hearing:
             if now >= ear.down_since + GRACE and not ear.forgotten:
                 ear.senders.clear()
             ear.era += 1
+            ear.up_since = now
             ear.down_since, ear.ended, ear.doubted, ear.goodbye = None, False, False, None
         elif not up and ear.down_since is None:
             ear.down_since = now
+            if now >= ear.up_since + BLINK:
+                ear.seems_down_since = now
 
     def frame(self, netdev: str, now: float, said: Said) -> bool:
         """Record a delivered frame; return True if it changes anything."""
@@ -127,7 +133,8 @@ class Hearing:
         """
         ear = self.ear(netdev)
         down = ear.down_since is not None and now >= ear.down_since + GRACE
-        if down and ear.forgotten:
+        seems_down = ear.down_since is not None and now >= ear.seems_down_since + GRACE
+        if seems_down and (ear.forgotten or not down):
             ear.doubted = True
             for sender in ear.senders.values():
                 sender.lost = True
@@ -167,7 +174,9 @@ class Hearing:
     def next_change(self, now: float) -> float:
         """Return the time at which an entry next expires."""
         ends = [sender.end() for ear in self.ears.values() for sender in ear.senders.values()]
-        ends += [ear.down_since + GRACE for ear in self.ears.values() if ear.down_since is not None]
+        down = [ear for ear in self.ears.values() if ear.down_since is not None]
+        ends += [ear.down_since + GRACE for ear in down if ear.down_since is not None]
+        ends += [ear.seems_down_since + GRACE for ear in down]
         ends += [ear.goodbye + GRACE for ear in self.ears.values() if ear.goodbye is not None]
         return min((end for end in ends if end > now), default=math.inf)
 
