@@ -62,14 +62,14 @@ def of_monitors(unavailable: Mapping[str, str]) -> list[Condition]:
     return [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
 
 
-def of_result(result: Result) -> list[Condition]:
+def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     """Return the conditions of labels that the Node has not as planned."""
     plan, outcome = result.plan, result.outcome
     if plan is None:
         return []
     return [
         *of_problems(plan.problems),
-        *(_refused(refusal) for refusal in (outcome.refused if outcome else ())),
+        *map(_refused, refusals),
         *(_left_alone(foreign) for foreign in (outcome or plan).left_alone),
     ]
 
@@ -89,7 +89,7 @@ def _unavailable(name: str, reason: str) -> Condition:
 
 def _refused(refusal: Refusal) -> Condition:
     fields = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
-    return Condition("label refused", "label accepted again", fields)
+    return Condition("label refused", "label no longer refused", fields)
 
 
 def _left_alone(foreign: ForeignField) -> Condition:

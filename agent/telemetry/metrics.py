@@ -40,6 +40,7 @@ class Snapshot:
     labels_expired: int = 0
     keys_too_long: int = 0
     keys_refused: int = 0
+    keys_left_alone: int = 0
     # By HTTP status. A counter that begins at 0 shows its first increase.
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
     applied_at: float | None = None
@@ -98,9 +99,15 @@ class Metrics:
         counted = {**requests, status: requests.get(status, 0) + 1}
         self.snapshot = replace(self.snapshot, requests=counted)
 
-    def applied(self, at: float, refused: Sized) -> None:
-        """Record that the Node has its labels since `at`, except the refused keys."""
-        self.snapshot = replace(self.snapshot, applied_at=at, keys_refused=len(refused))
+    def applied(self, at: float) -> None:
+        """Record that the Node has every label at `at`."""
+        self.snapshot = replace(self.snapshot, applied_at=at)
+
+    def reconciled(self, refused: Sized, left_alone: Sized) -> None:
+        """Record the keys that are refused, and those that are left to other managers."""
+        self.snapshot = replace(
+            self.snapshot, keys_refused=len(refused), keys_left_alone=len(left_alone)
+        )
 
     def frames_dropped(self, dropped: Mapping[str, int]) -> None:
         """Record the frames dropped since the start, by reason."""

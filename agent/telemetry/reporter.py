@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agent import __version__
 from agent.telemetry import conditions
@@ -15,9 +15,10 @@ from agent.telemetry.change_reasons import reason_of
 from agent.telemetry.conditions import Condition, ConditionLog
 from agent.telemetry.held_labels import HeldLabels
 from agent.telemetry.label_changes import DryRun, applied
+from agent.telemetry.readiness import Readiness, Refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sized
+    from collections.abc import Callable, Iterable, Mapping
 
     from agent.daemon.observer import Cycle
     from agent.kube.annotation import Annotation
@@ -29,16 +30,7 @@ if TYPE_CHECKING:
     from agent.telemetry.label_changes import Change
     from agent.telemetry.log import Log
     from agent.telemetry.metrics import Metrics
-
-
-class Status(Protocol):
-    """Health and readiness (agent/telemetry/status.py)."""
-
-    def heartbeat(self) -> None:
-        """Record an iteration of the loop."""
-
-    def mark_ready(self) -> None:
-        """Record that the first observation was applied."""
+    from agent.telemetry.readiness import Status
 
 
 @dataclass(slots=True)
@@ -56,6 +48,8 @@ class Reporter:
     dry_run: bool = False
     _held: HeldLabels = field(init=False)
     _conditions: ConditionLog = field(init=False)
+    _readiness: Readiness = field(init=False)
+    _refusals: Refusals = field(default_factory=Refusals)
     _observed: list[Condition] = field(default_factory=list)
     _applied: list[Condition] = field(default_factory=list)  # of the last request
     _dry_run: DryRun = field(default_factory=DryRun)
@@ -64,6 +58,7 @@ class Reporter:
     def __post_init__(self) -> None:
         self._held = HeldLabels(self.log, self.hold)
         self._conditions = ConditionLog(self.log)
+        self._readiness = Readiness(self.state)
 
     def started(self) -> None:
         """Report the start of the agent."""
@@ -98,6 +93,7 @@ class Reporter:
         that could not be opened, `dropped` the LLDP frames dropped since the start, by reason.
         """
         self._count(cycle, took)
+        self._readiness.observed(cycle.state)
         self.metrics.frames_dropped(dropped)
         self._held.observed(cycle.rendered, cycle.expired, self.clock())
         rendered = cycle.rendered
@@ -120,6 +116,7 @@ class Reporter:
         """Report a request to the API server: the changed labels, and the refused ones."""
         for code in result.codes:
             self.metrics.request(code)
+        self._readiness.sent(result, cycle.state if cycle else None)
         if result.plan is None:
             return
         if cycle:
@@ -127,7 +124,9 @@ class Reporter:
                 self._log_change(change, cycle)
         for taken in result.outcome.taken if result.outcome else ():
             self._log_taken(taken)
-        self._applied = conditions.of_result(result)
+        self._refusals.reconciled(result)
+        self._applied = conditions.of_result(result, self._refusals.present)
+        self.metrics.reconciled(self._refusals.present, (result.outcome or result.plan).left_alone)
         self._log_conditions()
 
     def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
@@ -137,17 +136,20 @@ class Reporter:
         self.log.debug("node read", node=self.node, last_observed=observed_at)
         self._recovered()
 
-    def applied(self, refused: Sized) -> None:
-        """Report that the Node has its labels, except the refused keys."""
+    def applied(self) -> None:
+        """Report that the Node has its labels, except refused keys; a dry run has planned them."""
         self._recovered()
-        self.metrics.applied(self.wall(), refused)
-        self.state.mark_ready()
+        refusals = self._refusals.present
+        if not (refusals or self.dry_run):
+            self.metrics.applied(self.wall())
+        self._readiness.applied(refusals)
 
     def failed(self, text: str) -> None:
         """Report a failed request; the next one follows after a back-off."""
         self._failing = True
         reason = text.removeprefix(f"Node {self.node}: ")
         self.log.warning("node request failed", node=self.node, reason=reason)
+        self._readiness.failed(reason)
 
     def annotation_age(self, annotation: Annotation | None) -> float:
         """Return the seconds since the annotation's time; 0 without one."""

@@ -30,6 +30,7 @@ from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
+from agent.telemetry.status import Status
 from tests.support import nodes
 from tests.support.kernel_tree import NET
 
@@ -92,19 +93,6 @@ class FakeListener:
         self.frames = []
 
 
-class FakeStatus:
-    """The health and readiness of the agent."""
-
-    def __init__(self) -> None:
-        self.is_ready = False
-
-    def heartbeat(self) -> None:
-        pass
-
-    def mark_ready(self) -> None:
-        self.is_ready = True
-
-
 class World:
     """A node, its API server and an agent; `at` schedules changes, `run` lets time pass."""
 
@@ -119,7 +107,7 @@ class World:
             self.entries |= tree
         self.api = api or Api()
         self.api.now = lambda: self.time
-        self.listener, self.state = FakeListener(), FakeStatus()
+        self.listener, self.state = FakeListener(), Status(lambda: self.time)
         self.lines: list[str] = []
         self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
         self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp

@@ -124,7 +124,7 @@ def test_a_refused_label() -> None:
     assert refused.endswith('is not allowed"')
     world.api.trouble = lambda _request: None
     world.run(7200)
-    assert lines(world, "label accepted again") == [f"info label accepted again key={SPEED}"]
+    assert lines(world, "no longer refused") == [f"info label no longer refused key={SPEED}"]
 
 
 def test_labels_refused_with_different_statuses() -> None:
