@@ -116,7 +116,8 @@ class Metrics:
     def _reads(self, observation: Observation, durations: Mapping[str, float]) -> dict[str, Any]:
         """Return `durations` and `succeeded_at` with the sources that were read now."""
         now = self.snapshot
-        known = {source: durations[source] for source in durations.keys() & set(NAMES)}
+        asked = filter(observation.is_asked, NAMES)
+        known = {source: durations[source] for source in asked if source in durations}
         succeeded = [source for source in known if samples.success(observation, source)]
         succeeded_at = now.succeeded_at | dict.fromkeys(succeeded, observation.time)
         return {"durations": now.durations | known, "succeeded_at": succeeded_at}

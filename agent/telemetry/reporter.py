@@ -94,7 +94,8 @@ class Reporter:
         """
         self._count(cycle, took)
         self._readiness.observed(cycle.state)
-        self.metrics.frames_dropped(dropped)
+        if cycle.observation.is_asked("lldp"):
+            self.metrics.frames_dropped(dropped)
         self._held.observed(cycle.rendered, cycle.expired, self.clock())
         rendered = cycle.rendered
         problems = [*cycle.observation.problems, *rendered.problems, *rendered.notes]

@@ -74,7 +74,7 @@ class FakeListener:
     """A listener that receives the frames of a test."""
 
     frames: list[Frame] = field(default_factory=list)
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=lambda: {"own": 0})
     errors: dict[str, str] = field(default_factory=dict)
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:

@@ -218,6 +218,9 @@ def test_a_port() -> None:
     states = of(metrics, "bwagent_port_state")
     assert {state for (_, state), value in states.items() if value} == {"INIT"}
     assert {state for _, state in states} == {*samples.PORT_STATES, OTHER}
+    physical = of(metrics, "bwagent_port_physical_state")
+    assert {state for (_, state), value in physical.items() if value} == {"LinkUp"}
+    assert {state for _, state in physical} == {*samples.PHYSICAL_STATES, OTHER}
     assert of(metrics, "bwagent_port_rate_bytes_per_second") == {("ibp0",): 50e9}
     assert of(metrics, "bwagent_port_counted_bytes_per_second") == {("ibp0",): 0}
     assert of(metrics, "bwagent_port_link_downed_total") == {("ibp0",): 3}
