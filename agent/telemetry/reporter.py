@@ -14,8 +14,9 @@ from agent.telemetry import conditions
 from agent.telemetry.change_reasons import reason_of
 from agent.telemetry.conditions import Condition, ConditionLog
 from agent.telemetry.held_labels import HeldLabels
-from agent.telemetry.label_changes import DryRun, applied
+from agent.telemetry.label_changes import DryRun, Removals, applied
 from agent.telemetry.readiness import Readiness, Refusals
+from agent.telemetry.start import Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from agent.kube.plan import Plan
     from agent.kube.reconcile import Result
     from agent.kube.session import Taken
-    from agent.model import Problem
+    from agent.model import Observation, Problem
     from agent.telemetry.label_changes import Change
     from agent.telemetry.log import Log
     from agent.telemetry.metrics import Metrics
@@ -49,6 +50,9 @@ class Reporter:
     _held: HeldLabels = field(init=False)
     _conditions: ConditionLog = field(init=False)
     _readiness: Readiness = field(init=False)
+    _start: Start = field(init=False)
+    _applied_observation: Observation | None = None
+    _removals: Removals = field(default_factory=Removals)
     _refusals: Refusals = field(default_factory=Refusals)
     _observed: list[Condition] = field(default_factory=list)
     _applied: list[Condition] = field(default_factory=list)  # of the last request
@@ -59,6 +63,7 @@ class Reporter:
         self._held = HeldLabels(self.log, self.hold)
         self._conditions = ConditionLog(self.log)
         self._readiness = Readiness(self.state)
+        self._start = Start(self.log, self.keys.speed)
 
     def started(self) -> None:
         """Report the start of the agent."""
@@ -101,6 +106,7 @@ class Reporter:
         problems = [*cycle.observation.problems, *rendered.problems, *rendered.notes]
         self._observed = conditions.of_problems(problems) + conditions.of_monitors(unavailable)
         self._log_conditions()
+        self._start.observed(cycle, self.clock())
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Report LLDP frames of known neighbors, which cause no observation."""
@@ -121,8 +127,7 @@ class Reporter:
         if result.plan is None:
             return
         if cycle:
-            for change in self._changes(result, result.plan):
-                self._log_change(change, cycle)
+            self._log_changes(self._changes(result, result.plan), cycle)
         for taken in result.outcome.taken if result.outcome else ():
             self._log_taken(taken)
         self._refusals.reconciled(result)
@@ -144,6 +149,7 @@ class Reporter:
         if not (refusals or self.dry_run):
             self.metrics.applied(self.wall())
         self._readiness.applied(refusals)
+        self._start.applied(self.clock(), refusals)
 
     def failed(self, text: str) -> None:
         """Report a failed request; the next one follows after a back-off."""
@@ -174,13 +180,19 @@ class Reporter:
     def _changes(self, result: Result, plan: Plan) -> list[Change]:
         return self._dry_run.changes(plan) if self.dry_run else applied(result)
 
+    def _log_changes(self, changes: Iterable[Change], cycle: Cycle) -> None:
+        for change in changes:
+            self._start.label_changed()
+            self._log_change(change, cycle)
+        self._applied_observation = cycle.observation
+
     def _log_change(self, change: Change, cycle: Cycle) -> None:
         message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
         fields = {
             "key": change.key,
             "from": change.before,
             "to": change.after,
-            "reason": self._reason(change.key, cycle),
+            "reason": self._removals.explain(change, self._reason(change.key, cycle)),
         }
         self.log.info(message, **fields)
 
@@ -191,7 +203,7 @@ class Reporter:
     def _reason(self, key: str, cycle: Cycle) -> str | None:
         if key in cycle.expired:
             return self._held.expiry(key)
-        return reason_of(key, cycle.observation, self.keys)
+        return reason_of(key, cycle.observation, self.keys, self._applied_observation)
 
     def _log_conditions(self) -> None:
         self._conditions.update([*self._observed, *self._applied])

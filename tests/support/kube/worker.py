@@ -89,7 +89,7 @@ class Worker:
         self.until(f"the policy allows {prefix}", lambda: in_force(self.mighty, prefix))
         return prefix
 
-    def update(self, overlay: str, *, in_policy: bool = True, **more: str) -> None:
+    def update(self, overlay: str, more: Mapping[str, str], *, in_policy: bool) -> None:
         """Apply an overlay with further settings to what runs, with or without its transformer."""
         self._overlay(overlay, more, in_policy=in_policy)
         self._apply()

@@ -82,13 +82,13 @@ def test_a_forgotten_transformer_stops_at_the_first_node(two: Worker) -> None:
     """The first agent of a new prefix is refused and never ready; the second node keeps its agent.
     With the transformer the roll-out goes on.
     """
-    two.update("sysfs", in_policy=False, **{PREFIX: OTHER})
+    two.update("sysfs", {PREFIX: OTHER}, in_policy=False)
     two.until("the API server refuses its keys", lambda: refused_page(two))
     assert f"{OTHER}/speed.current" in refused_page(two).splitlines()
     for _ in range(20):
         time.sleep(1)
         assert (ready(two), len(updated(two))) == (1, 1)
-    two.update("sysfs", **{PREFIX: OTHER})
+    two.update("sysfs", {PREFIX: OTHER}, in_policy=True)
     two.until("the policy has the prefix, and the first agent is ready", lambda: repaired(two))
     two.until("the second one follows", lambda: len(updated(two)) == ready(two) == 2)
     assert two.labels(f"{OTHER}/") == SPEED
