@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from agent.kube.session import Refusal
     from agent.model import Problem
     from agent.telemetry.log import Log, Value
+
+
+class MetricsServer(Protocol):
+    """The metrics server (agent/telemetry/server.py)."""
+
+    fault: str  # the reason why its address is waited for, or empty
+
+    @property
+    def certificate_fault(self) -> str:
+        """The reason why changed certificates are not used, or empty."""
 
 
 class Condition(NamedTuple):
@@ -60,6 +70,22 @@ def of_problems(problems: Iterable[Problem]) -> list[Condition]:
 def of_monitors(unavailable: Mapping[str, str]) -> list[Condition]:
     """Return a condition for each event monitor that has a reason for being unavailable."""
     return [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
+
+
+def of_server(server: MetricsServer | None) -> list[Condition]:
+    """Return the conditions of the metrics server: no address yet, certificates that do not fit."""
+    if server is None:
+        return []
+    found = (
+        _of_flag("--metrics-address", "metrics address", "available", server.fault),
+        _of_flag("--metrics-cert", "metrics certificate", "reloaded", server.certificate_fault),
+    )
+    return [one for one in found if one]
+
+
+def _of_flag(flag: str, subject: str, state: str, reason: str) -> Condition | None:
+    fields = (("flag", flag), ("reason", reason))
+    return Condition(f"{subject} not {state}", f"{subject} {state}", fields) if reason else None
 
 
 def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:

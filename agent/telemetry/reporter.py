@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agent.kube.reconcile import Result
     from agent.kube.session import Taken
     from agent.model import Observation, Problem
+    from agent.telemetry.conditions import MetricsServer
     from agent.telemetry.label_changes import Change
     from agent.telemetry.log import Log
     from agent.telemetry.metrics import Metrics
@@ -54,6 +55,8 @@ class Reporter:
     _applied_observation: Observation | None = None
     _removals: Removals = field(default_factory=Removals)
     _refusals: Refusals = field(default_factory=Refusals)
+    _server: MetricsServer | None = None
+    _of_server: list[Condition] = field(default_factory=list)
     _observed: list[Condition] = field(default_factory=list)
     _applied: list[Condition] = field(default_factory=list)  # of the last request
     _dry_run: DryRun = field(default_factory=DryRun)
@@ -70,15 +73,23 @@ class Reporter:
         dry_run = "true" if self.dry_run else None
         self.log.info("agent started", node=self.node, version=__version__, dry_run=dry_run)
 
-    def server_started(self, fault: str) -> None:
-        """Report the metrics address, if it does not exist yet."""
-        if fault:
-            self.log.warning("metrics address not available yet", reason=fault)
+    def server_started(self, server: MetricsServer) -> None:
+        """Report the metrics server, if its address does not exist yet."""
+        self._server = server
+        self._watch_server()
 
     def heartbeat(self) -> None:
         """Report an iteration of the loop, and write the log lines that are due."""
         self.state.heartbeat()
+        self._watch_server()
         self.log.release_due()
+
+    def _watch_server(self) -> None:
+        """Log the conditions of the metrics server, which change in its own threads."""
+        present = conditions.of_server(self._server)
+        if present != self._of_server:
+            self._of_server = present
+            self._log_conditions()
 
     def pause(self) -> float:
         """Return the seconds until the next log line is due."""
@@ -206,4 +217,4 @@ class Reporter:
         return reason_of(key, cycle.observation, self.keys, self._applied_observation)
 
     def _log_conditions(self) -> None:
-        self._conditions.update([*self._observed, *self._applied])
+        self._conditions.update([*self._of_server, *self._observed, *self._applied])

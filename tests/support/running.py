@@ -144,7 +144,7 @@ class World:
         )
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
-        voice = Reporter(
+        self.reporter = voice = Reporter(
             log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
         return Loop(

@@ -40,6 +40,8 @@ def test_the_format_is_known_beside_wrong_flags(
     [
         (("--nosuch",), 2, "--nosuch"),
         (("--hold", "a\nb"), 2, "--hold"),
+        (("--metrics-cert", "a"), 2, "--metrics-key"),
+        (("--metrics-cert", "/nosuch", "--metrics-key", "/nosuch"), 1, "/nosuch"),
         (("--node-name", "n1", "--metrics-address", "192.0.2.1:1", "--kubeconfig", "/x"), 1, "/x"),
     ],
 )

@@ -277,3 +277,29 @@ def test_the_start_and_signals() -> None:
     assert lines(world, "signal") == [
         'info signal received signal=SIGHUP action="observe and repair the Node"'
     ]
+
+
+class Server:
+    """A metrics server that has both faults at first."""
+
+    fault = "Cannot assign requested address"
+    certificate_fault = "tls.key is not the key of tls.pem"
+
+
+def test_the_metrics_server() -> None:
+    """A line at the beginning and at the end of a fault, without an observation between."""
+    world, server = World(IB), Server()
+    world.reporter.server_started(server)
+    world.run(30)
+    address, certificate = 'flag="--metrics-address"', 'flag="--metrics-cert"'
+    old = Server.certificate_fault
+    assert lines(world, "metrics") == [
+        f'warning metrics address not available {address} reason="{Server.fault}"',
+        f'warning metrics certificate not reloaded {certificate} reason="{old}"',
+    ]
+    server.certificate_fault = ""
+    world.run(25)
+    assert lines(world, "metrics") == [f"info metrics certificate reloaded {certificate}"]
+    server.fault = ""
+    world.run(25)
+    assert lines(world, "metrics") == [f"info metrics address available {address}"]
