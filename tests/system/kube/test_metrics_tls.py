@@ -11,7 +11,7 @@ import shutil
 import ssl
 import subprocess
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -69,7 +69,7 @@ def get(worker: Worker, context: ssl.SSLContext, path: str = "/metrics") -> tupl
     connection = http.client.HTTPSConnection(host, 9477, timeout=10, context=context)
     with closing(connection):
         connection.request("GET", path)
-        shown = connection.sock.getpeercert()
+        shown: Any = connection.sock.getpeercert()
         names = dict(pair for row in shown["subject"] for pair in row)
         return connection.getresponse().status, names["commonName"]
 
