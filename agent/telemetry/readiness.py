@@ -80,6 +80,11 @@ class Readiness:
         self._sent: Hashable = None  # the state that the last request carries
         self._applied: Hashable = None  # the state that the Node has; None: unknown
 
+    @property
+    def is_current(self) -> bool:
+        """True if the Node has the state that was observed last."""
+        return self._applied is not None and self._applied == self._observed
+
     def observed(self, state: Hashable) -> None:
         """Record the desired state of the Node by an observation."""
         self._observed = state
@@ -102,5 +107,5 @@ class Readiness:
 
     def failed(self, reason: str) -> None:
         """Record a failed request."""
-        if self._applied is None or self._applied != self._observed:
+        if not self.is_current:
             self._status.mark_unready(f"not applied: {reason}")

@@ -52,6 +52,7 @@ class Reporter:
     _conditions: ConditionLog = field(init=False)
     _readiness: Readiness = field(init=False)
     _start: Start = field(init=False)
+    _cycle: Cycle | None = None  # the last one
     _applied_observation: Observation | None = None
     _removals: Removals = field(default_factory=Removals)
     _refusals: Refusals = field(default_factory=Refusals)
@@ -117,7 +118,8 @@ class Reporter:
         problems = [*cycle.observation.problems, *rendered.problems, *rendered.notes]
         self._observed = conditions.of_problems(problems) + conditions.of_monitors(unavailable)
         self._log_conditions()
-        self._start.observed(cycle, self.clock())
+        self._cycle = cycle
+        self._verify()
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Report LLDP frames of known neighbors, which cause no observation."""
@@ -139,6 +141,8 @@ class Reporter:
             return
         if cycle:
             self._log_changes(self._changes(result, result.plan), cycle)
+        if cycle and not result.failure:
+            self._applied_observation = cycle.observation
         for taken in result.outcome.taken if result.outcome else ():
             self._log_taken(taken)
         self._refusals.reconciled(result)
@@ -160,7 +164,9 @@ class Reporter:
         if not (refusals or self.dry_run):
             self.metrics.applied(self.wall())
         self._readiness.applied(refusals)
-        self._start.applied(self.clock(), refusals)
+        if refusals:
+            self._start.end()
+        self._verify()
 
     def failed(self, text: str) -> None:
         """Report a failed request; the next one follows after a back-off."""
@@ -174,6 +180,11 @@ class Reporter:
         if annotation is None or annotation.time is None:
             return 0.0
         return self.wall() - annotation.time
+
+    def _verify(self) -> None:
+        """Report that the labels of the Node were observed again."""
+        if self._cycle and self._readiness.is_current:
+            self._start.verified(self._cycle, self.clock())
 
     def _recovered(self) -> None:
         if self._failing:
@@ -193,9 +204,8 @@ class Reporter:
 
     def _log_changes(self, changes: Iterable[Change], cycle: Cycle) -> None:
         for change in changes:
-            self._start.label_changed()
+            self._start.end()
             self._log_change(change, cycle)
-        self._applied_observation = cycle.observation
 
     def _log_change(self, change: Change, cycle: Cycle) -> None:
         message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"

@@ -16,8 +16,6 @@ from agent.telemetry.held_labels import LINE_DELAY
 from agent.telemetry.samples import backend
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
-
     from agent.daemon.observer import Cycle
     from agent.model import Observation
     from agent.telemetry.log import Log
@@ -29,33 +27,19 @@ class Start:
     def __init__(self, log: Log, speed: str) -> None:
         self._log, self._speed = log, speed
         self._is_over = False  # the line was written, or will never be
-        self._applied_at: float | None = None
-        self._cycle: Cycle | None = None
+        self._since: float | None = None  # the Node has the labels of the first observation
 
-    def label_changed(self) -> None:
-        """Record that a label of the Node changed."""
+    def end(self) -> None:
+        """Write no line: a label changed, or a key was refused."""
         self._is_over = True
 
-    def applied(self, now: float, refusals: Sized) -> None:
-        """Record that the Node has its labels, except for `refusals`."""
-        if refusals:
+    def verified(self, cycle: Cycle, now: float) -> None:
+        """Write the line if it is due; the Node has the labels of this observation."""
+        self._since = now if self._since is None else self._since
+        held = len(cycle.rendered.held)
+        if not self._is_over and (held == 0 or now >= self._since + LINE_DELAY):
             self._is_over = True
-        if self._applied_at is None:
-            self._applied_at = now
-        self._verify(now)
-
-    def observed(self, cycle: Cycle, now: float) -> None:
-        """Record an observation."""
-        self._cycle = cycle
-        self._verify(now)
-
-    def _verify(self, now: float) -> None:
-        if self._is_over or self._applied_at is None or self._cycle is None:
-            return
-        held = len(self._cycle.rendered.held)
-        if held == 0 or now >= self._applied_at + LINE_DELAY:
-            self._is_over = True
-            self._write(self._cycle, held)
+            self._write(cycle, held)
 
     def _write(self, cycle: Cycle, held: int) -> None:
         self._log.info(

@@ -181,12 +181,16 @@ def test_health_is_a_heartbeat_within_the_timeout() -> None:
 
 
 def test_ready_is_an_applied_observation(start: Start, status: Status) -> None:
-    """The first one; health does not depend on it."""
+    """The page has the reason otherwise, of any number of lines; health does not depend on it."""
     server = start()
     assert ask(server, "/readyz") == (503, "no observation applied yet\n")
     assert ask(server, "/healthz") == (200, "ok\n")
     status.mark_ready()
     assert ask(server, "/readyz") == (200, "ok\n")
+    status.mark_unready("keys refused by the API server: 1\nx.example/flavor")
+    assert ask(server, "/readyz")[0] == 503
+    assert ask(server, "/readyz")[1].splitlines()[1:] == ["x.example/flavor"]
+    assert ask(server, "/healthz") == (200, "ok\n")
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.events.event import Event
-from tests.support.kernel_tree import HOME, hca
+from tests.support import nodes
+from tests.support.gpus import GPU
+from tests.support.gpus import answer as gpus
+from tests.support.kernel_tree import BUS, HOME, hca
 from tests.support.running import EPOCH, Api, World
 from tests.support.smps import exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tests.support.kernel_tree import Entries
+
     Trouble = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 B = "0000:19:00.0"
 IB = hca("ibp0", "0000:18:00.0") | hca("ibp1", B)
+G = "0000:41:00.0"
+GPU_TREE: Entries = {
+    f"{BUS}/{G}": f"../../../devices/pci0000:00/{G}",
+    f"{HOME}/{G}/class": b"0x030200\n",
+    f"{HOME}/{G}/vendor": b"0x10de\n",
+}
 STATE = f"{HOME}/{B}/infiniband/ibp1/ports/1/state"
 P = "backend.coreweave.cloud"
 SPEED, FLAVOR = f"{P}/speed.current", f"{P}/flavor"
@@ -169,6 +180,27 @@ def test_an_unreachable_api_server() -> None:
     world.api.trouble = lambda _request: None
     world.run(10 * MINUTE)
     assert world.state.readiness() == READY
+
+
+class SharedNode(Api):
+    """An API server whose Node has the accelerator label of another manager."""
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        super().__call__(request)
+        others = {"gfd": {nodes.ACCELERATOR_KEY: "b.2"}}
+        return {"status": 200, "node": nodes.node(self.labels, others, self.annotation)}
+
+
+def test_a_key_that_is_left_to_another_manager() -> None:
+    """The contract leaves it; the agent is ready, and the metric counts the key."""
+    world = World(IB, GPU_TREE, api=SharedNode())
+    world.nvml = lambda: gpus(GPU)
+    world.run(90)
+    assert said(world, "label left to its owner", nodes.ACCELERATOR_KEY)
+    assert world.state.readiness() == READY
+    assert world.metrics.snapshot.keys_left_alone == 1
+    assert world.metrics.snapshot.keys_refused == 0
+    assert world.metrics.snapshot.applied_at is not None
 
 
 def test_a_node_that_is_gone() -> None:

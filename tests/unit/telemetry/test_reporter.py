@@ -74,6 +74,18 @@ def test_the_reasons_of_a_speed() -> None:
     assert reason(world, SPEED) == "ibp0 has 100 Gb/s"
 
 
+def test_the_reason_of_a_change_that_is_applied_late() -> None:
+    """The API server fails at first."""
+    world = World(IB).run(30)
+    set_port(world, "state", "1: DOWN")
+    lines(world)
+    world.api.trouble = lambda _request: {"status": 503, "message": "busy"}
+    set_port(world, "state", "4: ACTIVE", 60)
+    world.api.trouble = lambda _request: None
+    world.run(600)
+    assert reason(world, SPEED) == "ibp1 is ACTIVE"
+
+
 def test_a_port_that_is_down_is_no_reason_for_the_flavor() -> None:
     """It stands at the speed, at the first apply, too."""
     world = World(IB)
@@ -138,6 +150,20 @@ def test_a_start_with_held_labels_is_verified_later() -> None:
     world.run(60)
     [line] = lines(world, "verified")
     assert line.startswith('info labels verified speed=800G ports="2 of 2" neighbors=0 held=')
+
+
+def test_a_start_that_changes_a_label_late() -> None:
+    """A link goes down while labels are held: nothing is verified before the Node says so."""
+    world = World(IB)
+    world.smp = leaf
+    world.run(30)
+    lines(world)
+    world.smp = world._no_smp  # noqa: SLF001 - a world without switches
+    world.start_again(min_interval=30.0)
+    set_port(world, "state", "1: DOWN", 20)
+    world.smp = leaf
+    set_port(world, "state", "1: DOWN", 100)
+    assert lines(world, "verified") == []
 
 
 def test_a_start_with_a_refused_key_verifies_nothing() -> None:
