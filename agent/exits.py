@@ -23,7 +23,7 @@ from agent.errors import BwagentError
 from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MAX_LINE = 2000  # characters of one line that names an error or a change
 STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
@@ -97,10 +97,17 @@ def is_log_json(words: Sequence[str], variables: Mapping[str, str]) -> bool:
     """Return True if `run` is asked for a log in JSON, even where its other flags are wrong."""
     if words[:1] != ["run"]:
         return False
-    text = " ".join(words[1:]).replace(f"{LOG_FORMAT} ", f"{LOG_FORMAT}=")
-    given = [word for word in text.split() if word.startswith(f"{LOG_FORMAT}=")]
-    last = given[-1].partition("=")[2] if given else variables.get(LOG_FORMAT_VARIABLE)
+    given = list(_log_formats(words))
+    last = given[-1] if given else variables.get(LOG_FORMAT_VARIABLE)
     return last == "json"
+
+
+def _log_formats(words: Sequence[str]) -> Iterator[str]:
+    """Yield the values of --log-format, which may be its own word or behind an equals sign."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        if flag == LOG_FORMAT:
+            yield value if equals else following
 
 
 def _json(line: str) -> str:
