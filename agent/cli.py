@@ -18,6 +18,7 @@ from agent.exits import print_line, print_lines, report, run_and_exit
 from agent.options import (
     StrictCommand,
     check,
+    check_tls,
     cluster_options,
     device_options,
     former_options,
@@ -196,6 +197,7 @@ def run(
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
 
+    check_tls(flags)
     serve(
         Configuration(
             node=_node_name(flags),

@@ -271,6 +271,11 @@ class Observation:
     held_counts: tuple[HeldCount, ...] = ()
     given_up: frozenset[str] = frozenset()  # failed devices and `unbound`, after their hold
     problems: tuple[Problem, ...] = ()
+    disabled: frozenset[str] = frozenset()  # sources that --source leaves out of `run`: absent
+
+    def is_asked(self, source: str) -> bool:
+        """Return False for a source that --source leaves out."""
+        return source not in self.off and source not in self.disabled
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_DURATION = 30 * 24 * 3600.0  # seconds
+TLS_FILES = {
+    "--metrics-cert": "Serve them over TLS with this certificate.",
+    "--metrics-key": "The private key of the certificate.",
+    "--metrics-client-ca": "Give them to clients of these CAs only.",
+}
 GLOB: dict[str, Any] = {"multiple": True, "metavar": "GLOB"}
 DEFAULTS = Settings()
 
@@ -173,6 +178,13 @@ def _address(value: str) -> tuple[str, int] | None:
         raise click.BadParameter(str(error)) from error
 
 
+def check_tls(flags: dict[str, Any]) -> None:
+    """Raise click.UsageError for a part of the files that TLS needs."""
+    given = [flag for flag in TLS_FILES if flags[flag.lstrip("-").replace("-", "_")]]
+    if given and {"--metrics-cert", "--metrics-key"}.difference(given):
+        raise click.UsageError(f"{given[0]}: TLS needs both --metrics-cert and --metrics-key")
+
+
 def _time(name: str, least: float, default: float, text: str) -> Decorator:
     return click.option(
         name,
@@ -194,9 +206,7 @@ device_options = options(
         help="Read the host's sysfs here.  [default: /sys]",
     ),
     click.option("--exclude-device", **GLOB, help="Do not read these RDMA devices. Repeatable."),
-    click.option(
-        "--backend-device", **GLOB, help="Only these devices are the backend. Repeatable."
-    ),
+    click.option("--backend-device", **GLOB, help="Only these are the backend. Repeatable."),
     *(
         click.option(option.flag, type=click.Path(dir_okay=False), metavar="PATH", help=option.text)
         for option in OPTIONS
@@ -213,7 +223,7 @@ source_options = options(
     click.option(
         "--openvswitch",
         is_flag=True,
-        help="Receive LLDP below Open vSwitch, too (filters all packets).",
+        help="LLDP below Open vSwitch; filters all packets.",
     ),
 )
 # The sources, and the time to wait for LLDP frames: probe, capture.
@@ -299,7 +309,11 @@ run_options = options(
         show_default=True,
         metavar="IP:PORT",
         callback=check(_address),
-        help="Serve /metrics, /healthz and /readyz here.",
+        help="Serve metrics here.",
+    ),
+    *(
+        click.option(flag, metavar="FILE", callback=check(not_empty), help=text)
+        for flag, text in TLS_FILES.items()
     ),
     click.option("-v", "--verbose", is_flag=True, help="Log details."),
     click.option(

@@ -329,7 +329,7 @@ class Loop:
         refused = result.outcome.back_off if result.outcome else ()
         requests = self._requests(result)
         self._schedule.apply_succeeded(now, state, refused, requests=requests)
-        self._reporter.applied(self._schedule.backed_off(now))
+        self._reporter.applied()
 
     def _requests(self, result: Result) -> int:
         """Return the number of requests; a dry run keeps the pace of a real one."""

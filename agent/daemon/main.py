@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.kube.managed_fields import Keys
     from agent.labels.table import Naming
+    from agent.telemetry.certificates import Certificates
 
 CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
 NEIGHBOR_GRACE = 30.0  # seconds that a neighbor outlives its TTL, its shutdown frame or its link
@@ -80,6 +81,9 @@ class Configuration:
     gpu_interval: float  # seconds
     port_interval: float  # seconds
     metrics_address: tuple[str, int] | None
+    metrics_cert: str | None  # with `metrics_key`: serve over TLS
+    metrics_key: str | None
+    metrics_client_ca: str | None
     openvswitch: bool
     dry_run: bool
     verbose: bool
@@ -97,8 +101,7 @@ def run(configuration: Configuration) -> None:
         status = Status()
         loop, reporter = _assemble(configuration, status, stack)
         reporter.started()
-        if configuration.metrics_address:
-            _serve(configuration.metrics_address, reporter, status, stack)
+        _serve(configuration, reporter, status, stack)
         gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()
@@ -106,10 +109,29 @@ def run(configuration: Configuration) -> None:
             raise Unavailable(f"the loop has ended: {error}") from error
 
 
-def _serve(address: tuple[str, int], reporter: Reporter, status: Status, stack: ExitStack) -> None:
-    server = Server(address, registry(reporter.metrics), status)
+def _serve(
+    configuration: Configuration, reporter: Reporter, status: Status, stack: ExitStack
+) -> None:
+    if configuration.metrics_address is None:
+        return
+    server = Server(
+        configuration.metrics_address,
+        registry(reporter.metrics),
+        status,
+        certificates=_certificates(configuration),
+    )
     stack.callback(server.close)
-    reporter.server_started(server.fault)
+    reporter.server_started(server)
+
+
+def _certificates(configuration: Configuration) -> Certificates | None:
+    """Return the certificates of the metrics server; None for plain HTTP."""
+    cert, key = configuration.metrics_cert, configuration.metrics_key
+    if not (cert and key):
+        return None
+    from agent.telemetry.certificates import Certificates, Files
+
+    return Certificates(Files(cert, key, configuration.metrics_client_ca))
 
 
 class _Lldp(NamedTuple):

@@ -166,9 +166,10 @@ def _netdevs(observation: Observation) -> tuple[str, ...]:
 
 
 def _without_disabled(observation: Observation) -> Observation:
-    """Return the observation with each disabled source but "rdma" absent."""
+    """Return the observation with each disabled source but "rdma" absent, and named as disabled."""
     absent: dict[str, Any] = {}
     for source in SOURCES:
         if source.name in observation.off and source.name != "rdma":
             absent |= {source.name: DISABLED, **source.derived(DISABLED)}
-    return replace(observation, off=observation.off & {"rdma"}, **absent)
+    off = observation.off
+    return replace(observation, off=off & {"rdma"}, disabled=off, **absent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from agent.kube.session import Refusal
     from agent.model import Problem
     from agent.telemetry.log import Log, Value
+
+
+class MetricsServer(Protocol):
+    """The metrics server (agent/telemetry/server.py)."""
+
+    fault: str  # the reason why its address is waited for, or empty
+
+    @property
+    def certificate_fault(self) -> str:
+        """The reason why changed certificates are not used, or empty."""
 
 
 class Condition(NamedTuple):
@@ -62,14 +72,30 @@ def of_monitors(unavailable: Mapping[str, str]) -> list[Condition]:
     return [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
 
 
-def of_result(result: Result) -> list[Condition]:
+def of_server(server: MetricsServer | None) -> list[Condition]:
+    """Return the conditions of the metrics server: no address yet, certificates that do not fit."""
+    if server is None:
+        return []
+    found = (
+        _of_flag("--metrics-address", "metrics address", "available", server.fault),
+        _of_flag("--metrics-cert", "metrics certificate", "reloaded", server.certificate_fault),
+    )
+    return [one for one in found if one]
+
+
+def _of_flag(flag: str, subject: str, state: str, reason: str) -> Condition | None:
+    fields = (("flag", flag), ("reason", reason))
+    return Condition(f"{subject} not {state}", f"{subject} {state}", fields) if reason else None
+
+
+def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     """Return the conditions of labels that the Node has not as planned."""
     plan, outcome = result.plan, result.outcome
     if plan is None:
         return []
     return [
         *of_problems(plan.problems),
-        *(_refused(refusal) for refusal in (outcome.refused if outcome else ())),
+        *map(_refused, refusals),
         *(_left_alone(foreign) for foreign in (outcome or plan).left_alone),
     ]
 
@@ -89,7 +115,7 @@ def _unavailable(name: str, reason: str) -> Condition:
 
 def _refused(refusal: Refusal) -> Condition:
     fields = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
-    return Condition("label refused", "label accepted again", fields)
+    return Condition("label refused", "label no longer refused", fields)
 
 
 def _left_alone(foreign: ForeignField) -> Condition:

@@ -40,6 +40,7 @@ class Snapshot:
     labels_expired: int = 0
     keys_too_long: int = 0
     keys_refused: int = 0
+    keys_left_alone: int = 0
     # By HTTP status. A counter that begins at 0 shows its first increase.
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
     applied_at: float | None = None
@@ -98,9 +99,15 @@ class Metrics:
         counted = {**requests, status: requests.get(status, 0) + 1}
         self.snapshot = replace(self.snapshot, requests=counted)
 
-    def applied(self, at: float, refused: Sized) -> None:
-        """Record that the Node has its labels since `at`, except the refused keys."""
-        self.snapshot = replace(self.snapshot, applied_at=at, keys_refused=len(refused))
+    def applied(self, at: float) -> None:
+        """Record that the Node has every label at `at`."""
+        self.snapshot = replace(self.snapshot, applied_at=at)
+
+    def reconciled(self, refused: Sized, left_alone: Sized) -> None:
+        """Record the keys that are refused, and those that are left to other managers."""
+        self.snapshot = replace(
+            self.snapshot, keys_refused=len(refused), keys_left_alone=len(left_alone)
+        )
 
     def frames_dropped(self, dropped: Mapping[str, int]) -> None:
         """Record the frames dropped since the start, by reason."""
@@ -109,7 +116,8 @@ class Metrics:
     def _reads(self, observation: Observation, durations: Mapping[str, float]) -> dict[str, Any]:
         """Return `durations` and `succeeded_at` with the sources that were read now."""
         now = self.snapshot
-        known = {source: durations[source] for source in durations.keys() & set(NAMES)}
+        asked = filter(observation.is_asked, NAMES)
+        known = {source: durations[source] for source in asked if source in durations}
         succeeded = [source for source in known if samples.success(observation, source)]
         succeeded_at = now.succeeded_at | dict.fromkeys(succeeded, observation.time)
         return {"durations": now.durations | known, "succeeded_at": succeeded_at}

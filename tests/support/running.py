@@ -30,6 +30,7 @@ from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
+from agent.telemetry.status import Status
 from tests.support import nodes
 from tests.support.kernel_tree import NET
 
@@ -73,7 +74,7 @@ class FakeListener:
     """A listener that receives the frames of a test."""
 
     frames: list[Frame] = field(default_factory=list)
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=lambda: {"own": 0})
     errors: dict[str, str] = field(default_factory=dict)
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
@@ -92,19 +93,6 @@ class FakeListener:
         self.frames = []
 
 
-class FakeStatus:
-    """The health and readiness of the agent."""
-
-    def __init__(self) -> None:
-        self.is_ready = False
-
-    def heartbeat(self) -> None:
-        pass
-
-    def mark_ready(self) -> None:
-        self.is_ready = True
-
-
 class World:
     """A node, its API server and an agent; `at` schedules changes, `run` lets time pass."""
 
@@ -119,7 +107,7 @@ class World:
             self.entries |= tree
         self.api = api or Api()
         self.api.now = lambda: self.time
-        self.listener, self.state = FakeListener(), FakeStatus()
+        self.listener, self.state = FakeListener(), Status(lambda: self.time)
         self.lines: list[str] = []
         self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
         self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
@@ -156,7 +144,7 @@ class World:
         )
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
-        voice = Reporter(
+        self.reporter = voice = Reporter(
             log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
         return Loop(

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from agent.cli import run
-from agent.options import duration
+from agent.options import check_tls, duration
 
 
 def parsed(*words: str) -> dict[str, Any]:
@@ -34,6 +34,15 @@ def test_all_wrong_settings_are_one_error() -> None:
     assert all(word in caught.value.format_message() for word in ("soon", "--nosuch", "lldb"))
     with pytest.raises(click.UsageError, match="unexpected argument: more"):
         parsed("more")
+
+
+@pytest.mark.parametrize("flag", ["cert", "key", "client-ca"])
+def test_tls_needs_a_certificate_and_its_key(flag: str) -> None:
+    """The error names the flag that is alone."""
+    with pytest.raises(click.UsageError, match=f"^--metrics-{flag}: TLS needs both"):
+        check_tls(parsed(f"--metrics-{flag}", "/tls/file"))
+    check_tls(parsed("--metrics-cert", "a", "--metrics-key", "b", "--metrics-client-ca", "c"))
+    check_tls(parsed())
 
 
 def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ in the Pods.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -48,6 +49,7 @@ ADDRESSES = (
     IPv4Address("198.18.0.0"),
     1 << 17,
 )  # for benchmarks of devices (RFC 2544), so that it is not in use
+_numbers = itertools.count()  # of the machines of this process
 CONTAINERD = """
 version = 2
 root = "{folder}/containerd"
@@ -172,7 +174,9 @@ class Machine:
 def _address() -> Iterator[str]:
     """Return an address of this host for the machine alone."""
     first, count = ADDRESSES
-    name, address = f"bwm{os.getpid()}", str(first + os.getpid() % count)
+    number = next(_numbers)
+    name = f"bwm{os.getpid()}n{number}"
+    address = str(first + (os.getpid() + number * count // 2) % count)
     _ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
     try:
         _ip("address", "add", address, "dev", name)

@@ -85,9 +85,17 @@ class Worker:
         prefix = f"{settings(overlay)['BWAGENT_RUN_LABEL_PREFIX']}/"
         gone = {"metadata": {"labels": {f"{prefix}{name}": None for name in self.labels(prefix)}}}
         self.cluster.request("PATCH", f"/api/v1/nodes/{NODE}", gone, kind=MERGE)
-        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(self.overlay))
+        self._apply()
         self.until(f"the policy allows {prefix}", lambda: in_force(self.mighty, prefix))
         return prefix
+
+    def update(self, overlay: str, more: Mapping[str, str], *, in_policy: bool) -> None:
+        """Apply an overlay with further settings to what runs, with or without its transformer."""
+        self._overlay(overlay, more, in_policy=in_policy)
+        self._apply()
+
+    def _apply(self) -> None:
+        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(self.overlay))
 
     def remove(self) -> None:
         """Delete the DaemonSet, and wait until its Pod is gone."""
@@ -127,13 +135,13 @@ class Worker:
         self.until("the kubelet tells of the container", lambda: self.state().get("containerID"))
         return Container(str(self.state()["containerID"]).removeprefix("containerd://"))
 
-    def page(self, path: str) -> tuple[int, str]:
-        """Return a page of the agent's HTTP server, at the port in the manifests."""
+    def page(self, path: str, of: Object | None = None) -> tuple[int, str]:
+        """Return a page of the HTTP server of an agent, that of this Pod."""
         (port,) = (each["containerPort"] for each in pod("sysfs")["spec"]["containers"][0]["ports"])
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with direct.open(
-                f"http://{self.pod()['status']['hostIP']}:{port}{path}", timeout=10
+                f"http://{(of or self.pod())['status']['hostIP']}:{port}{path}", timeout=10
             ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
@@ -173,7 +181,7 @@ class Worker:
         ).body["items"]
         return pods
 
-    def _overlay(self, overlay: str, more: Mapping[str, str]) -> None:
+    def _overlay(self, overlay: str, more: Mapping[str, str], *, in_policy: bool = False) -> None:
         host, port = self.cluster.url.removeprefix("https://").split(":")
         given = {"BWAGENT_RUN_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
         given |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
@@ -185,6 +193,9 @@ class Worker:
             "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": literals}],
             "patches": [{"path": "machine.yaml"}],
         }
+        if in_policy:
+            transformer = os.path.relpath(MANIFESTS / "settings-in-policy", self.overlay)
+            kustomization["transformers"] = [transformer]
         (self.overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
         (self.overlay / "machine.yaml").write_text(json.dumps(_machine(self.devices)))
 

@@ -218,6 +218,9 @@ def test_a_port() -> None:
     states = of(metrics, "bwagent_port_state")
     assert {state for (_, state), value in states.items() if value} == {"INIT"}
     assert {state for _, state in states} == {*samples.PORT_STATES, OTHER}
+    physical = of(metrics, "bwagent_port_physical_state")
+    assert {state for (_, state), value in physical.items() if value} == {"LinkUp"}
+    assert {state for _, state in physical} == {*samples.PHYSICAL_STATES, OTHER}
     assert of(metrics, "bwagent_port_rate_bytes_per_second") == {("ibp0",): 50e9}
     assert of(metrics, "bwagent_port_counted_bytes_per_second") == {("ibp0",): 0}
     assert of(metrics, "bwagent_port_link_downed_total") == {("ibp0",): 3}
@@ -406,7 +409,8 @@ def test_what_the_loop_counts() -> None:
     metrics.rendered({"a": "1"}, expired=1)
     for code in (200, 200, 409, None, 0, 99999):
         metrics.request(code)
-    metrics.applied(1234.5, ["b"])
+    metrics.applied(1234.5)
+    metrics.reconciled(["b"], ["c", "d"])
     metrics.frames_dropped({"own": 3})
     assert of(metrics, "bwagent_labels") == {(): 1}
     assert of(metrics, "bwagent_labels_held") == {(): 0}
@@ -414,6 +418,7 @@ def test_what_the_loop_counts() -> None:
     assert of(metrics, "bwagent_keys_too_long") == {(): 0}
     assert of(metrics, "bwagent_api_requests_total") == {("200",): 2, ("409",): 1, ("none",): 3}
     assert of(metrics, "bwagent_keys_refused") == {(): 1}
+    assert of(metrics, "bwagent_keys_left_alone") == {(): 2}
     assert of(metrics, "bwagent_last_applied_timestamp_seconds") == {(): 1234.5}
     assert of(metrics, "bwagent_lldp_frames_dropped_total") == {("own",): 3}
 
@@ -492,7 +497,7 @@ def test_promtool_has_no_complaint() -> None:
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     metrics = fed(observation(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
     metrics.rendered({"a": "b"})
-    metrics.applied(1.0, [])
+    metrics.applied(1.0)
     metrics.frames_dropped({"own": 1})
     exposed = text(metrics)
     assert {name for name, _ in series(exposed)} == NAMES
