@@ -54,7 +54,8 @@ EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 def cli() -> None:
     """Label a Node with the state of its backend network, for topology-aware schedulers.
 
-    Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>.
+    Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>. Those that
+    decide labels have one for all commands, BWAGENT_<FLAG>.
     """
 
 
