@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -210,9 +211,20 @@ def test_what_cannot_be_reached_is_one_line(
     assert named in done.stderr
 
 
-def test_outside_a_pod_a_kubeconfig_is_needed(probe: tuple[str, ...]) -> None:
-    """Outside of a Pod and without a kubeconfig there is no API server to connect to."""
-    command = [sys.executable, "-m", "agent.cli", *probe, "n1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "--kubeconfig" in done.stderr
+def test_outside_a_pod_a_kubeconfig_is_needed(
+    cluster: Cluster, probe: tuple[str, ...], tmp_path: Path
+) -> None:
+    """On a workstation $KUBECONFIG is enough; without it, and without ~/.kube/config, there is no
+    API server to connect to.
+    """
+    cluster.node("cmd-workstation")
+    command = [sys.executable, "-m", "agent.cli", *probe, "cmd-workstation"]
+    home = {name: os.environ[name] for name in os.environ.keys() - {"KUBECONFIG"}}
+    home |= {"HOME": str(tmp_path)}
+    found, none = (
+        subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+        for env in ({**home, "KUBECONFIG": str(cluster.kubeconfig())}, home)
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+    assert "name a --kubeconfig" in none.stderr
