@@ -36,13 +36,17 @@ if TYPE_CHECKING:
     Serialized = tuple[Any, Any, Any, Any, Any]
 
 APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 METADATA_LIST = METADATA.replace("PartialObjectMetadata", "PartialObjectMetadataList")
 DEFAULT_KUBECONFIG = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT = 10.0  # seconds to connect and for each read, where the payload names no other
 PAGE_SIZE = 50  # Nodes
-READERS = {"get": decode.read_node, "apply": decode.read_node, "list": decode.read_list}
+READERS = {
+    **dict.fromkeys(("get", "apply", "patch"), decode.read_node),
+    "list": decode.read_list,
+}
 
 
 def handle(payload: Payload) -> Json:
@@ -184,6 +188,16 @@ def _apply(request: Payload) -> Json:
     }
 
 
+def _patch(request: Payload) -> Json:
+    return {
+        **_get(request),
+        "method": "PATCH",
+        "query_params": [("fieldManager", MANAGER)],
+        "header_params": {"Accept": METADATA, "Content-Type": JSON_PATCH},
+        "body": request["body"],
+    }
+
+
 def _list(request: Payload) -> Json:
     return {
         "method": "GET",
@@ -200,6 +214,7 @@ _PARAMETERS: dict[str, Callable[[Payload], Json]] = {
     "get": _get,
     "apply": _apply,
     "list": _list,
+    "patch": _patch,
 }
 
 # The client does not validate a kubeconfig, so any of its values may raise one of these.

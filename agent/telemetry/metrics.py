@@ -40,6 +40,7 @@ class Snapshot:
     labels_expired: int = 0
     keys_too_long: int = 0
     keys_refused: int = 0
+    keys_foreign: int | None = None  # None before the Node was read
     # By HTTP status. A counter that begins at 0 shows its first increase.
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
     applied_at: float | None = None
@@ -97,6 +98,10 @@ class Metrics:
         requests = self.snapshot.requests
         counted = {**requests, status: requests.get(status, 0) + 1}
         self.snapshot = replace(self.snapshot, requests=counted)
+
+    def planned(self, foreign: Sized) -> None:
+        """Record the labels of other managers that the agent does not publish."""
+        self.snapshot = replace(self.snapshot, keys_foreign=len(foreign))
 
     def applied(self, at: float, refused: Sized) -> None:
         """Record that the Node has its labels since `at`, except the refused keys."""

@@ -122,6 +122,7 @@ class Reporter:
             self.metrics.request(code)
         if result.plan is None:
             return
+        self.metrics.planned(result.plan.foreign)
         if cycle:
             for change in self._changes(result, result.plan):
                 self._log_change(change, cycle)

@@ -406,6 +406,8 @@ def test_what_the_loop_counts() -> None:
     metrics.rendered({"a": "1"}, expired=1)
     for code in (200, 200, 409, None, 0, 99999):
         metrics.request(code)
+    assert of(metrics, "bwagent_keys_foreign") == {}
+    metrics.planned(["c", "d"])
     metrics.applied(1234.5, ["b"])
     metrics.frames_dropped({"own": 3})
     assert of(metrics, "bwagent_labels") == {(): 1}
@@ -414,6 +416,7 @@ def test_what_the_loop_counts() -> None:
     assert of(metrics, "bwagent_keys_too_long") == {(): 0}
     assert of(metrics, "bwagent_api_requests_total") == {("200",): 2, ("409",): 1, ("none",): 3}
     assert of(metrics, "bwagent_keys_refused") == {(): 1}
+    assert of(metrics, "bwagent_keys_foreign") == {(): 2}
     assert of(metrics, "bwagent_last_applied_timestamp_seconds") == {(): 1234.5}
     assert of(metrics, "bwagent_lldp_frames_dropped_total") == {("own",): 3}
 
@@ -492,6 +495,7 @@ def test_promtool_has_no_complaint() -> None:
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
     metrics = fed(observation(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
     metrics.rendered({"a": "b"})
+    metrics.planned([])
     metrics.applied(1.0, [])
     metrics.frames_dropped({"own": 1})
     exposed = text(metrics)
