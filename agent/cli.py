@@ -14,7 +14,7 @@ import click
 
 from agent import __version__
 from agent.errors import Rejected, Unavailable
-from agent.exits import print_line, print_lines, report, run_and_exit
+from agent.exits import print_line, print_lines, run_and_exit
 from agent.options import (
     StrictCommand,
     check,
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.kube.commands import Target
-    from agent.kube.plan import Plan
-    from agent.kube.sweep import Sweep
-    from agent.kube.transport import Kube
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
     from agent.lldp.wait import LldpWait
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
 
     Flags = dict[str, Any]
 
-MAX_NODES = 20  # named in one line
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
@@ -55,7 +51,8 @@ EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 def cli() -> None:
     """Label a Node with the state of its backend network, for topology-aware schedulers.
 
-    Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>.
+    Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>. Those that
+    decide labels have one for all commands, BWAGENT_<FLAG>.
     """
 
 
@@ -220,60 +217,41 @@ def run(
 @click.option(
     "--all", "everywhere", is_flag=True, help="Clean all Nodes; needs permission to list them."
 )
+@click.option(
+    "--foreign",
+    is_flag=True,
+    help="Remove the keys that others set and bwagent does not publish, instead of its own; "
+    "never the accelerator's.",
+)
+@click.option(
+    "--manager",
+    metavar="NAME",
+    callback=check(not_empty),
+    help="With --foreign: only the keys of this field manager.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @cluster_options
 @naming_options
-def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
-    """Remove every label and annotation that the agent owns on a Node."""
-    from agent.kube.commands import plan_cleanup
+def cleanup(everywhere: bool, foreign: bool, manager: str | None, yes: bool, **flags: Any) -> None:
+    """Remove every label and annotation that the agent owns on a Node.
+
+    Delete the DaemonSet first: an agent that runs writes its labels again.
+    """
+    from agent.cleanup import clean_up, clean_up_foreign
     from agent.kube.connection import connected
 
+    if manager and not foreign:
+        raise click.UsageError("--manager needs --foreign")
+    if everywhere and foreign and not manager:
+        raise click.UsageError("--foreign with --all needs --manager")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
+    node, naming = None if everywhere else _node_name(flags), _naming(flags)
     with connected(flags["kubeconfig"], flags["context"]) as kube:
-        todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
-        _print_plans(todo)
-        if todo and (yes or _confirm_removal(len(todo))):
-            _clean_up(kube, todo)
-
-
-def _print_plans(plans: Sequence[Plan]) -> None:
-    from agent.kube.diff import planned
-
-    for plan in plans:
-        print_lines(planned(plan))
-    if not plans:
-        click.echo("nothing to remove")
-
-
-def _confirm_removal(nodes: int) -> bool:
-    """Ask for confirmation; raises click.Abort unless it is given."""
-    return click.confirm(f"Remove this from {nodes} Node{'s' * (nodes != 1)}?", abort=True)
-
-
-def _clean_up(kube: Kube, plans: Sequence[Plan]) -> None:
-    """Carry out the plans; raises Rejected afterwards if Nodes remain."""
-    from agent.kube.sweep import Sweep
-
-    sweep = Sweep(plans)
-    try:
-        sweep.run(kube, print_line)
-    except (KeyboardInterrupt, SystemExit, Unavailable):
-        report(f"bwagent: {_remaining(sweep, len(plans))}", 1)
-        raise
-    faults = [*sweep.faults, *([_remaining(sweep, len(plans))] if len(plans) > 1 else [])]
-    if sweep.remaining:
-        for fault in faults[:-1]:
-            report(f"bwagent: {fault}", 1)
-        raise Rejected(faults[-1])
-
-
-def _remaining(sweep: Sweep, count: int) -> str:
-    """Return a sentence that names the first of the Nodes that are not cleaned."""
-    names = sweep.remaining
-    more = f" and {len(names) - MAX_NODES} more" if len(names) > MAX_NODES else ""
-    first = ", ".join(names[:MAX_NODES])
-    return f"{len(names)} of {count} Nodes remain: {first}{more}; repeat the command"
+        if foreign:
+            clean_up_foreign(kube, node, naming, manager, yes=yes)
+        else:
+            clean_up(kube, node, naming, yes=yes)
 
 
 @cli.command(

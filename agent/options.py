@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent.daemon.schedule import Settings
+from agent.environment import ForAllCommands, MayBeEmpty, unknown
 from agent.sources.table import NAMES, OPTIONS
 
 if TYPE_CHECKING:
@@ -29,30 +30,15 @@ TLS_FILES = {
     "--metrics-key": "The private key of the certificate.",
     "--metrics-client-ca": "Give them to clients of these CAs only.",
 }
-GLOB: dict[str, Any] = {"multiple": True, "metavar": "GLOB"}
+GLOB: dict[str, Any] = {"cls": ForAllCommands, "multiple": True, "metavar": "GLOB"}
 DEFAULTS = Settings()
-
-
-class MayBeEmpty(click.Option):
-    """An option that an empty environment variable sets to ""; click ignores such a variable."""
-
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        return os.environ.get(f"{ctx.auto_envvar_prefix}_{(self.name or '').upper()}")
-
-
-class ForAllCommands(click.Option):
-    """An option that BWAGENT_<FLAG> sets, too, unless BWAGENT_<COMMAND>_<FLAG> does."""
-
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        own = super().resolve_envvar_value(ctx)
-        return own or os.environ.get(f"BWAGENT_{(self.name or '').upper()}") or None
 
 
 class StrictCommand(click.Command):
     """A command that reports all wrong settings in one UsageError.
 
-    Settings are its flags, its arguments and the environment variables with its prefix
-    (BWAGENT_RUN_*); an unknown one is an error, too.
+    Settings are its flags, its arguments and the environment variables of its own (BWAGENT_RUN_*)
+    and for all commands (BWAGENT_*); an unknown one is an error, too.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -61,7 +47,8 @@ class StrictCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check every parameter, then parse as click does; raises click.UsageError."""
-        wrong = [*self._faults(ctx, args), *self._unknown_variables(ctx)]
+        variables = [f"no such setting: {name}" for name in unknown(ctx)]
+        wrong = [*self._faults(ctx, args), *variables]
         if wrong:
             raise click.UsageError("; ".join(wrong), ctx)
         ctx.params.clear()
@@ -85,12 +72,6 @@ class StrictCommand(click.Command):
             return not parameter.is_eager, given
 
         return sorted(self.get_params(ctx), key=place)
-
-    def _unknown_variables(self, ctx: click.Context) -> list[str]:
-        prefix = f"{ctx.auto_envvar_prefix}_"
-        known = {f"{prefix}{(parameter.name or '').upper()}" for parameter in self.params}
-        given = {name for name in os.environ if name.startswith(prefix)}
-        return [f"no such setting: {name}" for name in sorted(given - known)]
 
 
 def _unexpected(rest: list[str]) -> list[str]:
@@ -200,6 +181,7 @@ def _time(name: str, least: float, default: float, text: str) -> Decorator:
 device_options = options(
     click.option(
         "--sysfs-root",
+        cls=ForAllCommands,
         type=click.Path(exists=True, file_okay=False),
         default="/sys",
         metavar="DIR",
@@ -208,7 +190,13 @@ device_options = options(
     click.option("--exclude-device", **GLOB, help="Do not read these RDMA devices. Repeatable."),
     click.option("--backend-device", **GLOB, help="Only these are the backend. Repeatable."),
     *(
-        click.option(option.flag, type=click.Path(dir_okay=False), metavar="PATH", help=option.text)
+        click.option(
+            option.flag,
+            cls=ForAllCommands,
+            type=click.Path(dir_okay=False),
+            metavar="PATH",
+            help=option.text,
+        )
         for option in OPTIONS
     ),
 )
@@ -216,12 +204,14 @@ device_options = options(
 source_options = options(
     click.option(
         "--source",
+        cls=ForAllCommands,
         type=click.Choice(NAMES),
         multiple=True,
         help="Read only these sources. Repeatable.",
     ),
     click.option(
         "--openvswitch",
+        cls=ForAllCommands,
         is_flag=True,
         help="LLDP below Open vSwitch; filters all packets.",
     ),
@@ -243,8 +233,7 @@ cluster_options = options(
         "--kubeconfig",
         metavar="FILE",
         callback=check(not_empty),
-        help="Kubeconfig.  [default: Pod's service account; "
-        "with --context $KUBECONFIG or ~/.kube/config]",
+        help="Kubeconfig.  [default: Pod's service account, else $KUBECONFIG or ~/.kube/config]",
     ),
     click.option(
         "--context", metavar="NAME", callback=check(not_empty), help="Context of the kubeconfig."
@@ -261,6 +250,7 @@ naming_options = options(
     ),
     click.option(
         "--label-prefix",
+        cls=ForAllCommands,
         default="backend.coreweave.cloud",
         show_default=True,
         metavar="DOMAIN",

@@ -1,11 +1,8 @@
-"""The Node in the commands `probe` and `cleanup`: get it first, plan, apply last.
+"""The Node in the command `probe`: get it first, plan, apply last.
 
 Invariants:
 - A Node that cannot be read ends a command before it changes anything.
 - Changes, made or planned, are returned as lines for an operator.
-- Removing is applying less: a cleanup's request carries none of the owned fields, and the API
-  server removes what managedFields list for manager `bwagent`. A field that another manager has too
-  stays, and so do fields outside the label table.
 """
 
 from __future__ import annotations
@@ -18,16 +15,16 @@ from typing import TYPE_CHECKING
 from agent.errors import Unavailable
 from agent.kube import diff
 from agent.kube.annotation import annotate, annotation_of, is_stale, published_counts
-from agent.kube.apply import apply, get_node, list_nodes
+from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
 from agent.kube.last_switches import last_switches
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
-from agent.kube.plan import Desired, plan, removal
+from agent.kube.plan import Desired, plan
 from agent.labels.counts import PortCounts
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys, Node
@@ -109,32 +106,13 @@ def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
     if not todo.due:
         return diff.planned(todo), None
     outcome = apply(on.kube, todo, is_current=False)
-    return diff.done(outcome), _fault(outcome)
+    return diff.done(outcome), fault_of(outcome)
 
 
-def _fault(outcome: Outcome) -> str | None:
+def fault_of(outcome: Outcome) -> str | None:
+    """Return the failure of an outcome, or its first refused key, as one line; None without one."""
     if outcome.failure:
         return outcome.failure.text
     if outcome.refused:
         return f"keys refused: {len(outcome.refused)}, the first is {outcome.refused[0].key}"
     return None
-
-
-def removals(nodes: Iterable[Node], keys: Keys) -> Iterator[Plan]:
-    """Yield the removals of those Nodes that have anything to remove."""
-    return (todo for node in nodes if (todo := removal(node, keys)).due)
-
-
-def plan_cleanup(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
-    """Return the removals of one Node, or of all Nodes (None).
-
-    Raises Unavailable if a Node, or a page of Nodes, cannot be read.
-    """
-    nodes = list_nodes(kube) if name is None else [get_node(kube, name)]
-    return list(removals(map(_required, nodes), keys_of(naming)))
-
-
-def fault_of(todo: Plan, outcome: Outcome) -> str | None:
-    """Return the failure of a plan as one line that begins with its Node; None without one."""
-    node, fault = f"Node {todo.node}: ", _fault(outcome)
-    return node + fault.removeprefix(node) if fault else None

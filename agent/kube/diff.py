@@ -2,7 +2,7 @@
 
 + key=value            the Node gets the label
 - key=value            the Node loses it; a changed value is a - and a + line
-= key=value            left alone, with the managers that own it
+= key=value            left alone, or not published, with the managers that own it
 ! key                  refused, with the API server's message
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.kube.errors import one_line
+from agent.kube.foreign import managers_text
 from agent.kube.managed_fields import ANNOTATION
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def planned(plan: Plan) -> list[str]:
         *_planned_labels(plan),
         *_removed_annotations(plan),
         *map(_left_alone, plan.left_alone),
+        *_foreign(plan),
         *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
     ]
 
@@ -57,6 +59,7 @@ def done(outcome: Outcome) -> list[str]:
         *_changed_labels(outcome),
         *(_removed_annotations(outcome.plan) if outcome.is_complete else []),
         *map(_left_alone, outcome.left_alone),
+        *_foreign(outcome.plan),
         *map(_taken, outcome.taken),
         *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
     ]
@@ -93,7 +96,15 @@ def _taken(taken: Taken) -> str:
     return f"  {taken.key}: taken over from {one_line(taken.manager)}{value}"
 
 
+def _foreign(plan: Plan) -> Iterable[str]:
+    for field in plan.foreign:
+        managers = one_line(managers_text(field.managers))
+        yield f"= {field.key}={field.value}: not published, held by {managers}"
+    if plan.foreign:
+        yield f"  bwagent cleanup --foreign --node-name {plan.node} removes what is not published"
+
+
 def _left_alone(field: ForeignField) -> str:
-    managers = one_line(", ".join(field.managers))
+    managers = one_line(managers_text(field.managers))
     wanted = f"; bwagent wants {field.wanted}" if field.wanted is not None else ""
     return f"= {field.key}={field.value or '?'}: left alone, held by {managers}{wanted}"

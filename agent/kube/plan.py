@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.kube.annotation import MAX_BYTES, annotation_of, fitted, render
+from agent.kube.foreign import ownerless, unpublished
 from agent.kube.former import review
 from agent.kube.managed_fields import (
     ACC,
@@ -52,12 +53,13 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class ForeignField:
-    """A key that is left alone because another manager owns it."""
+    """A key that is left alone because another manager owns it, or it has lost its owner."""
 
     key: str
     value: str | None  # on the Node, as last seen
     wanted: str | None  # the agent's value; None: no label any more
-    managers: tuple[str, ...]  # as in managedFields or in the server's conflict
+    managers: tuple[str, ...]  # as in managedFields or in the server's conflict; () for none
+    kind: str = LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Plan:
     on_node: Fields  # the Node's values of all these fields, whoever set them
     shared: frozenset[Field] = frozenset()  # of `managed`: other managers have them too
     left_alone: tuple[ForeignField, ...] = ()
+    foreign: tuple[ForeignField, ...] = ()  # under P and IB, neither owned nor wanted
     postponed: tuple[str, ...] = ()  # recently refused keys that would change
     problems: tuple[Problem, ...] = ()
     due: bool = False  # a label, the boot ID or an interface changes
@@ -147,10 +150,14 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
 def removal(node: Node, keys: Keys) -> Plan:
     """Return the plan that removes all owned labels and the annotation; not due if there are none.
 
-    Labels under a former prefix are found with that prefix's keys.
+    It leaves alone what other managers have too, and what has lost its owner. Labels under a former
+    prefix are found with that prefix's keys.
     """
-    todo = plan_fields(state_of(node), {}, frozenset(), keys)
-    return replace(todo, due=todo.managed != todo.wanted)
+    state = state_of(node)
+    todo = plan_fields(state, {}, frozenset(), keys)
+    lost = tuple(_foreign_field(field, {}, state) for field in sorted(ownerless(state, keys)))
+    due = todo.managed != todo.wanted
+    return replace(todo, left_alone=todo.left_alone + lost, foreign=(), due=due)
 
 
 def replan(node: Node, outdated: Plan) -> Plan:
@@ -186,6 +193,10 @@ def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Pl
         on_node=select(state.fields, managed.keys() | wanted.keys()),
         shared=frozenset(shared),
         left_alone=tuple(_foreign_field(field, asked, state) for field in sorted(left_alone)),
+        foreign=tuple(
+            _foreign_field(field, asked, state)
+            for field in sorted(unpublished(state, asked.keys(), keys))
+        ),
     )
 
 
@@ -202,7 +213,8 @@ def _foreign(asked: Fields, state: State, keys: Keys) -> set[Field]:
 
 
 def _foreign_field(field: Field, asked: Fields, state: State) -> ForeignField:
-    return ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
+    value, managers = state.fields[field], state.others.get(field, ())
+    return ForeignField(field.key, value, asked.get(field), managers, field.kind)
 
 
 def body(plan: Plan, fields: Fields, version: str = "") -> dict[str, Any]:

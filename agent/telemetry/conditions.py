@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from agent.kube.foreign import managers_text
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agent.kube.plan import ForeignField
     from agent.kube.reconcile import Result
@@ -97,6 +99,7 @@ def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
         *of_problems(plan.problems),
         *map(_refused, refusals),
         *(_left_alone(foreign) for foreign in (outcome or plan).left_alone),
+        *_foreign(plan.foreign),
     ]
 
 
@@ -118,7 +121,20 @@ def _refused(refusal: Refusal) -> Condition:
     return Condition("label refused", "label no longer refused", fields)
 
 
+def _foreign(keys: Iterable[ForeignField]) -> list[Condition]:
+    """Return a condition for each manager of labels that the agent does not publish."""
+    by_owner: dict[str, list[ForeignField]] = {}
+    for one in keys:
+        by_owner.setdefault(managers_text(one.managers), []).append(one)
+    return [_not_published(owner, held) for owner, held in by_owner.items()]
+
+
+def _not_published(owner: str, held: Sequence[ForeignField]) -> Condition:
+    fields = (("owner", owner), ("count", len(held)), ("first", f"{held[0].key}={held[0].value}"))
+    return Condition("labels not published", "labels not published are gone", fields)
+
+
 def _left_alone(foreign: ForeignField) -> Condition:
-    owner = ", ".join(foreign.managers)
+    owner = managers_text(foreign.managers)
     fields = (("key", foreign.key), ("owner", owner), ("value", foreign.value))
     return Condition("label left to its owner", "label no longer left to its owner", fields)

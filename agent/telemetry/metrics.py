@@ -41,6 +41,7 @@ class Snapshot:
     keys_too_long: int = 0
     keys_refused: int = 0
     keys_left_alone: int = 0
+    keys_foreign: int | None = None  # None before the Node was read
     # By HTTP status. A counter that begins at 0 shows its first increase.
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
     applied_at: float | None = None
@@ -108,6 +109,10 @@ class Metrics:
         self.snapshot = replace(
             self.snapshot, keys_refused=len(refused), keys_left_alone=len(left_alone)
         )
+
+    def planned(self, foreign: Sized) -> None:
+        """Record the labels of other managers that the agent does not publish."""
+        self.snapshot = replace(self.snapshot, keys_foreign=len(foreign))
 
     def frames_dropped(self, dropped: Mapping[str, int]) -> None:
         """Record the frames dropped since the start, by reason."""

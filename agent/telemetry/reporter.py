@@ -139,6 +139,7 @@ class Reporter:
         self._readiness.sent(result, cycle.state if cycle else None)
         if result.plan is None:
             return
+        self.metrics.planned(result.plan.foreign)
         if cycle:
             self._log_changes(self._changes(result, result.plan), cycle)
         if cycle and not result.failure:

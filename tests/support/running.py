@@ -48,6 +48,7 @@ class Api:
     """An API server with one Node that has what was applied last; `trouble` may answer instead."""
 
     labels: dict[str, str] = field(default_factory=dict)
+    others: dict[str, dict[str, str]] = field(default_factory=dict)  # by manager
     annotation: str | None = None
     trouble: Callable[[Mapping[str, Any]], dict[str, Any] | None] = lambda _request: None
     requests: list[tuple[float, str]] = field(default_factory=list)
@@ -63,7 +64,7 @@ class Api:
             self.labels = dict(metadata.get(LABEL, {}))
             self.annotation = metadata.get(ANNOTATION, {}).get(nodes.KEYS.annotation)
             self.writes.append(self.labels)
-        return {"status": 200, "node": nodes.node(self.labels, observed=self.annotation)}
+        return {"status": 200, "node": nodes.node(self.labels, self.others, self.annotation)}
 
     def applied(self) -> list[float]:
         return [at for at, operation in self.requests if operation == "apply"]

@@ -60,6 +60,11 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "a sysfs that is a file": (("capture", "x", "--sysfs-root", "/etc/passwd"), "--sysfs-root"),
     "a difference of a replay": ((*PROBE, "--diff"), "--diff"),
     "a cleanup without confirmation": (("cleanup", "--node-name", "n1"), "--yes"),
+    "a manager of no foreign keys": (("cleanup", "--manager", "m", "--yes"), "--foreign"),
+    "foreign keys of all managers on all Nodes": (
+        ("cleanup", "--foreign", "--all", "--yes"),
+        "--manager",
+    ),
     "an accelerator key without a domain": (
         (*PROBE, "--accelerator-label", "domain"),
         "--accelerator-label",

@@ -107,7 +107,7 @@ class Machine:
         with ExitStack() as stack:
             stack.callback(_forget, self.folder)
             address = stack.enter_context(_address())
-            _furnish(self.folder, self._image)
+            _furnish(self.folder, self._image, address)
             self._kubelet = _kubelet(self._cluster, self.folder, self._node, address, self._labels)
             stack.callback(self.power_off)
             process = self.power_on()
@@ -190,13 +190,13 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-def _furnish(folder: Path, agent_image: str) -> None:
+def _furnish(folder: Path, agent_image: str, address: str) -> None:
     """Write the configuration of both, and the images that replace a registry."""
     for name in ("images", "cni", "pods"):
         (folder / name).mkdir(parents=True)
     (folder / "cni/10-none.conflist").write_text(json.dumps(NETWORK))
     (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, pause=PAUSE))
-    (folder / "kubelet.json").write_text(json.dumps(_settings(folder)))
+    (folder / "kubelet.json").write_text(json.dumps(_settings(folder, address)))
     _save_images(folder / "images", agent_image)
 
 
@@ -227,14 +227,15 @@ def _buildah(*arguments: str) -> None:
     )
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def _settings(folder: Path, address: str) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": "127.0.0.1",
+        "address": address,
         "port": programs.free_ports(1)[0],
         "healthzPort": 0,
-        "authentication": {"webhook": {"enabled": False}},
+        # The API server has no certificate for the kubelet, and `kubectl exec` needs to get in.
+        "authentication": {"webhook": {"enabled": False}, "anonymous": {"enabled": True}},
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "podLogsDir": str(folder / "pods"),

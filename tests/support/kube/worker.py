@@ -82,7 +82,7 @@ class Worker:
         """
         self.remove()
         self._overlay(overlay, more)
-        prefix = f"{settings(overlay)['BWAGENT_RUN_LABEL_PREFIX']}/"
+        prefix = f"{settings(overlay)['BWAGENT_LABEL_PREFIX']}/"
         gone = {"metadata": {"labels": {f"{prefix}{name}": None for name in self.labels(prefix)}}}
         self.cluster.request("PATCH", f"/api/v1/nodes/{NODE}", gone, kind=MERGE)
         self._apply()
@@ -183,7 +183,7 @@ class Worker:
 
     def _overlay(self, overlay: str, more: Mapping[str, str], *, in_policy: bool = False) -> None:
         host, port = self.cluster.url.removeprefix("https://").split(":")
-        given = {"BWAGENT_RUN_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
+        given = {"BWAGENT_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
         given |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         literals = [f"{name}={value}" for name, value in {**given, **more}.items()]
         self.overlay.mkdir(exist_ok=True)
@@ -231,7 +231,7 @@ def worker(folder: Path) -> Iterator[Worker]:
     image = pod("sysfs")["spec"]["containers"][0]["image"]
     with (
         _leaf(),
-        Cluster() as cluster,
+        Cluster("--kubelet-preferred-address-types=InternalIP") as cluster,
         controllers(cluster, *CONTROLLERS),
         Machine(cluster, NODE, image, GPU) as machine,
     ):

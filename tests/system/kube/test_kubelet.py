@@ -47,7 +47,7 @@ def test_a_missing_privilege_is_named(worker: Worker) -> None:
     """With neighbors but without NET_RAW, the agent labels all else, and names the missing
     capability.
     """
-    prefix = worker.roll_out("sysfs", BWAGENT_RUN_SOURCE="rdma lldp")
+    prefix = worker.roll_out("sysfs", BWAGENT_SOURCE="rdma lldp")
     worker.until("it says what is missing", lambda: "CAP_NET_RAW" in worker.log())
     worker.until("it labels what it can", lambda: worker.labels(prefix) == SPEED)
 

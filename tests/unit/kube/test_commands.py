@@ -9,16 +9,8 @@ from typing import Any
 import pytest
 
 from agent.errors import Unavailable
-from agent.kube.commands import (
-    Target,
-    plan_cleanup,
-    planned,
-    publish,
-    removals,
-    target,
-)
+from agent.kube.commands import Target, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
-from agent.kube.plan import removal
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.model import HeldCount, RdmaDevice, Seen
@@ -101,30 +93,6 @@ def test_publish_that_fails() -> None:
     lines, fault = publish(on, todo)
     assert lines[-1] == f"! {FLAVOR}: refused: not {FLAVOR}"
     assert fault == f"keys refused: 1, the first is {FLAVOR}"
-
-
-def test_removal() -> None:
-    """A removal drops the owned labels and the annotation, and no other field of the manager."""
-    ours = {FLAVOR: "roce", "old.example/flavor": "roce"}
-    found = removal(node(ours, {"site": {EXPECTED: "1G"}}), KEYS)
-    assert found.removed == {FLAVOR: "roce"}
-    assert {field.key for field in found.wanted} == {"old.example/flavor"}
-    assert Field(ANNOTATION, KEYS.annotation) in found.managed
-    assert found.due
-
-
-def test_removals() -> None:
-    """Nodes with nothing to remove are left out."""
-    found = removals([node(observed=None), node({SPEED: "1G"})], KEYS)
-    assert [todo.removed for todo in found] == [{SPEED: "1G"}]
-
-
-def test_cleanup_of_all_nodes() -> None:
-    """Every Node of the list is planned for; a page that fails is Unavailable."""
-    page = {"status": 200, "nodes": [node({FLAVOR: "roce"}), node(observed=None)]}
-    assert len(plan_cleanup(replies(page)[1], None, Naming())) == 1
-    with pytest.raises(Unavailable, match="not permitted"):
-        plan_cleanup(replies({**page, "continue": "x"}, FAILED)[1], None, Naming())
 
 
 def test_boot_of_the_annotation() -> None:

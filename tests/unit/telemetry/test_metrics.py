@@ -411,6 +411,8 @@ def test_what_the_loop_counts() -> None:
         metrics.request(code)
     metrics.applied(1234.5)
     metrics.reconciled(["b"], ["c", "d"])
+    assert of(metrics, "bwagent_keys_foreign") == {}
+    metrics.planned(["c", "d"])
     metrics.frames_dropped({"own": 3})
     assert of(metrics, "bwagent_labels") == {(): 1}
     assert of(metrics, "bwagent_labels_held") == {(): 0}
@@ -419,6 +421,7 @@ def test_what_the_loop_counts() -> None:
     assert of(metrics, "bwagent_api_requests_total") == {("200",): 2, ("409",): 1, ("none",): 3}
     assert of(metrics, "bwagent_keys_refused") == {(): 1}
     assert of(metrics, "bwagent_keys_left_alone") == {(): 2}
+    assert of(metrics, "bwagent_keys_foreign") == {(): 2}
     assert of(metrics, "bwagent_last_applied_timestamp_seconds") == {(): 1234.5}
     assert of(metrics, "bwagent_lldp_frames_dropped_total") == {("own",): 3}
 
@@ -498,6 +501,7 @@ def test_promtool_has_no_complaint() -> None:
     metrics = fed(observation(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
     metrics.rendered({"a": "b"})
     metrics.applied(1.0)
+    metrics.planned([])
     metrics.frames_dropped({"own": 1})
     exposed = text(metrics)
     assert {name for name, _ in series(exposed)} == NAMES

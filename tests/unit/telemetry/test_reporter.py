@@ -18,9 +18,10 @@ IB = hca("ibp0", A) | hca("ibp1", B)
 PORT = f"{HOME}/{B}/infiniband/ibp1/ports/1"
 OTHER_PORT = f"{HOME}/{A}/infiniband/ibp0/ports/1"
 HUP = Event("signal", "SIGHUP")
-SPEED = "backend.coreweave.cloud/speed.current"
-FLAVOR = "backend.coreweave.cloud/flavor"
-DEVICE = "backend.coreweave.cloud/neighbors.current.ibp1.device"
+P = "backend.coreweave.cloud"
+SPEED = f"{P}/speed.current"
+FLAVOR = f"{P}/flavor"
+DEVICE = f"{P}/neighbors.current.ibp1.device"
 LEAVES = "ib.coreweave.cloud/leaves.current"
 
 
@@ -229,6 +230,26 @@ def test_a_held_label_is_logged_with_its_reason() -> None:
     [expired, removed] = lines(world, FLAVOR)
     assert expired.endswith(f'hold=600s reason="source-failed: {text}"')
     assert removed.endswith(f'reason="not observed for 600 s: {text}"')
+
+
+def test_labels_of_others_that_are_not_published() -> None:
+    """A line for each manager when there are such labels, when they change, and when they are
+    gone; the first of them is named.
+    """
+    stale = {f"{P}/neighbors.current.x{number}.device": "a" for number in range(7)}
+    world = World(IB)
+    world.api.others = {"kubectl-label": stale, "nfd": {f"{P}/rack": "1"}}
+    world.run(30)
+    first = f"{P}/neighbors.current.x0.device=a"
+    begin = f'warning labels not published owner=kubectl-label count=7 first="{first}"'
+    assert lines(world, "not published") == [begin]
+    assert world.metrics.snapshot.keys_foreign == 7
+    world.api.others = {}
+    world.at(0, HUP)
+    world.run(10)
+    end = "info labels not published are gone owner=kubectl-label"
+    assert lines(world, "not published") == [end]
+    assert world.metrics.snapshot.keys_foreign == 0
 
 
 def test_events_that_are_unavailable() -> None:

@@ -1,0 +1,71 @@
+"""The environment variables of the flags.
+
+    BWAGENT_RUN_HOLD        a flag of one command: BWAGENT_<COMMAND>_<FLAG>
+    BWAGENT_LABEL_PREFIX    a flag that decides labels, for all commands: BWAGENT_<FLAG>
+
+Invariants:
+- The command's own variable wins where both are set, and a flag wins over both.
+- An empty variable is not set, unless its flag may be empty.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PREFIX = "BWAGENT_"
+# Variables of the test suite, and those that Kubernetes adds to Pods for a Service `bwagent`.
+_NO_SETTINGS = re.compile(r"BWAGENT_(TEST_.*|SERVICE_(HOST|PORT.*)|PORT(_[0-9]+_.*)?)")
+
+
+class ForAllCommands(click.Option):
+    """An option that BWAGENT_<FLAG> sets for all commands."""
+
+    may_be_empty = False
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        found = [os.environ.get(name) for name in (_own(ctx, self), _common(self))]
+        return next((text for text in found if text or (text == "" and self.may_be_empty)), None)
+
+
+class MayBeEmpty(ForAllCommands):
+    """One that an empty variable sets to ""; click ignores such a variable."""
+
+    may_be_empty = True
+
+
+def unknown(ctx: click.Context) -> list[str]:
+    """Return the variables that are meant for this command, or for all, and that no flag reads."""
+    parameters = ctx.command.params
+    known = {_own(ctx, one) for one in parameters}
+    known |= {_common(one) for one in parameters if isinstance(one, ForAllCommands)}
+    given = {name for name in os.environ if name.startswith(PREFIX)}
+    others = tuple(_prefixes_of_others(ctx))
+    return sorted(
+        name
+        for name in given - known
+        if not (name.startswith(others) or _NO_SETTINGS.fullmatch(name))
+    )
+
+
+def _own(ctx: click.Context, parameter: click.Parameter) -> str:
+    return f"{ctx.auto_envvar_prefix}_{(parameter.name or '').upper()}"
+
+
+def _common(parameter: click.Parameter) -> str:
+    return f"{PREFIX}{(parameter.name or '').upper()}"
+
+
+def _prefixes_of_others(ctx: click.Context) -> Iterator[str]:
+    """Yield the prefixes of the variables of the other commands."""
+    root = ctx.find_root()
+    names = root.command.list_commands(root) if isinstance(root.command, click.Group) else ()
+    for name in names:
+        if name != ctx.info_name:
+            yield f"{PREFIX}{name.upper().replace('-', '_')}_"
