@@ -13,6 +13,7 @@ in the Pods.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -58,6 +59,7 @@ sandbox_image = "{pause}"
 [plugins."io.containerd.grpc.v1.cri".cni]
 conf_dir = "{folder}/cni"
 """
+_numbers = itertools.count()  # of the machines of this process
 # Never asked to do anything: without one the Node is not ready.
 NETWORK = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "loopback"}]}
 
@@ -88,14 +90,14 @@ def _forbidden() -> str | None:
 
 
 class Machine:
-    """A Node of the cluster, with the built image under the name `agent_image`; it runs within the
-    block.
+    """A Node of the cluster, with the built image under the name `agent_image`, if there is one; it
+    runs within the block. No mount of it is shared.
 
     `folder` holds pods/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
     """
 
     def __init__(
-        self, cluster: Cluster, node: str, agent_image: str, labels: Mapping[str, str]
+        self, cluster: Cluster, node: str, agent_image: str | None, labels: Mapping[str, str]
     ) -> None:
         self.folder = cluster.folder / node
         self._cluster, self._node, self._image, self._labels = cluster, node, agent_image, labels
@@ -172,7 +174,8 @@ class Machine:
 def _address() -> Iterator[str]:
     """Return an address of this host for the machine alone."""
     first, count = ADDRESSES
-    name, address = f"bwm{os.getpid()}", str(first + os.getpid() % count)
+    number = next(_numbers)
+    name, address = f"bwm{number}{os.getpid()}", str(first + (4 * os.getpid() + number) % count)
     _ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
     try:
         _ip("address", "add", address, "dev", name)
@@ -186,7 +189,7 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-def _furnish(folder: Path, agent_image: str) -> None:
+def _furnish(folder: Path, agent_image: str | None) -> None:
     """Write the configuration of both, and the images that replace a registry."""
     for name in ("images", "cni", "pods"):
         (folder / name).mkdir(parents=True)
@@ -196,8 +199,8 @@ def _furnish(folder: Path, agent_image: str) -> None:
     _save_images(folder / "images", agent_image)
 
 
-def _save_images(folder: Path, agent_image: str) -> None:
-    """Write the two images as archives; the pause image is a busybox that sleeps."""
+def _save_images(folder: Path, agent_image: str | None) -> None:
+    """Write the images as archives; the pause image is a busybox that sleeps."""
     image.Image()
     context = folder / "pause"
     context.mkdir()
@@ -207,12 +210,15 @@ def _save_images(folder: Path, agent_image: str) -> None:
     )
     _buildah("bud", "--quiet", "--layers", "-t", PAUSE, str(context))
     _buildah("push", "--quiet", PAUSE, f"docker-archive:{folder}/pause.tar:{PAUSE}")
-    _buildah(
-        "push",
-        "--quiet",
-        image.TAG,
-        f"docker-archive:{folder}/agent.tar:docker.io/library/{agent_image}",
-    )
+    if agent_image:
+        name = f"docker.io/library/{agent_image}"
+        _buildah("push", "--quiet", image.TAG, f"docker-archive:{folder}/agent.tar:{name}")
+
+
+def push(name: str, credentials: str) -> None:
+    """Push the built image to a registry without TLS."""
+    options = ("--quiet", "--tls-verify=false", f"--creds={credentials}")
+    _buildah("push", *options, image.TAG, f"docker://{name}")
 
 
 def _buildah(*arguments: str) -> None:
