@@ -52,7 +52,7 @@ for dev in sys/class/infiniband/*; do
 		device/driver device/physfn device/numa_node device/uevent device/net; do copy "$dev/$name"; done
 	for net in "$dev"/device/net/*; do copy "$net" "$net/dev_port" "$net/dev_id" "$net/phys_port_name"; done
 	counters=counters/link_downed
-	if cat "$dev"/ports/*/link_layer 2>&1 | grep -Eq '^InfiniBand|: [^N]'; then
+	if cat "$dev"/ports/*/link_layer 2>&1 | grep -v 'No such file' | grep -Eq '^InfiniBand|: '; then # or unreadable
 		copy "$dev/device/vpd"
 		found=0
 		grep -q SW_MNG "$dev/device/vpd" 2>/dev/null || found=$?
