@@ -1,6 +1,6 @@
 """The LLDP part of a snapshot: received frames, and the private flags of netdevs.
 
-    lldp/<netdev>.pcap or .pcapng    frames with their times (agent/lldp/pcap.py)
+    lldp/<netdev>.pcap or .pcapng    frames with their times (agent/lldp/savefile.py)
     host.json, "private_flags"       netdev -> flag -> value, of the netdevs that were queried
 
 The folder lldp/ exists if LLDP frames were received at all. A frame file that cannot be read fails
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import Malformed
+from agent.errors import Malformed, Unavailable
 from agent.lldp.frame import drop_reason
 from agent.lldp.reception import LldpNeighbors
 
@@ -96,7 +96,7 @@ class RecordedLldp:
         return {FLAGS: self.flags}
 
     def save(self, folder: Path) -> None:
-        """Write the frames into a snapshot; raise Unavailable without scapy."""
+        """Write the frames into a snapshot."""
         if self.listening:
             (folder / FOLDER).mkdir()
         for netdev, frames in self.received.items():
@@ -142,12 +142,14 @@ def _load_frames(recorded: RecordedLldp, netdev: str, files: SnapshotFiles, path
 
 
 def _read_frames(netdev: str, files: SnapshotFiles, path: str) -> tuple[list[Frame], str | None]:
-    from agent.lldp import pcap  # not for a snapshot without frames
+    from agent.lldp import savefile  # not for a snapshot without frames
 
     try:
-        frames, fault = pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
+        frames, fault = savefile.read(netdev, files.read(path, savefile.MAX_SIZE))
     except Malformed as error:
         return [], str(error).removeprefix(f"{path}: ")
+    except Unavailable as error:
+        raise Unavailable(f"{path}: {error}") from error
     return [frame for frame in frames if not drop_reason(frame.data)], fault
 
 

@@ -110,7 +110,7 @@ THIRD_PARTY = {
     "nvml.library",
     "options",
     "output.formats",
-    "lldp.pcap",
+    "lldp.pcapng",
     "snapshot.archive",
     "telemetry.collector",
     "telemetry.log",

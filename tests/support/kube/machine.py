@@ -90,14 +90,14 @@ def _forbidden() -> str | None:
 
 
 class Machine:
-    """A Node of the cluster, with the built image under the name `agent_image`; it runs within the
-    block.
+    """A Node of the cluster, with the built image under the name `agent_image`, if there is one; it
+    runs within the block. No mount of it is shared.
 
     `folder` holds pods/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
     """
 
     def __init__(
-        self, cluster: Cluster, node: str, agent_image: str, labels: Mapping[str, str]
+        self, cluster: Cluster, node: str, agent_image: str | None, labels: Mapping[str, str]
     ) -> None:
         self.folder = cluster.folder / node
         self._cluster, self._node, self._image, self._labels = cluster, node, agent_image, labels
@@ -190,7 +190,7 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-def _furnish(folder: Path, agent_image: str, address: str) -> None:
+def _furnish(folder: Path, agent_image: str | None, address: str) -> None:
     """Write the configuration of both, and the images that replace a registry."""
     for name in ("images", "cni", "pods"):
         (folder / name).mkdir(parents=True)
@@ -200,8 +200,8 @@ def _furnish(folder: Path, agent_image: str, address: str) -> None:
     _save_images(folder / "images", agent_image)
 
 
-def _save_images(folder: Path, agent_image: str) -> None:
-    """Write the two images as archives; the pause image is a busybox that sleeps."""
+def _save_images(folder: Path, agent_image: str | None) -> None:
+    """Write the images as archives; the pause image is a busybox that sleeps."""
     image.Image()
     context = folder / "pause"
     context.mkdir()
@@ -211,12 +211,15 @@ def _save_images(folder: Path, agent_image: str) -> None:
     )
     _buildah("bud", "--quiet", "--layers", "-t", PAUSE, str(context))
     _buildah("push", "--quiet", PAUSE, f"docker-archive:{folder}/pause.tar:{PAUSE}")
-    _buildah(
-        "push",
-        "--quiet",
-        image.TAG,
-        f"docker-archive:{folder}/agent.tar:docker.io/library/{agent_image}",
-    )
+    if agent_image:
+        name = f"docker.io/library/{agent_image}"
+        _buildah("push", "--quiet", image.TAG, f"docker-archive:{folder}/agent.tar:{name}")
+
+
+def push(name: str, credentials: str) -> None:
+    """Push the built image to a registry without TLS."""
+    options = ("--quiet", "--tls-verify=false", f"--creds={credentials}")
+    _buildah("push", *options, image.TAG, f"docker://{name}")
 
 
 def _buildah(*arguments: str) -> None:

@@ -219,15 +219,21 @@ def in_force(mighty: Agent, prefix: str) -> bool:
     return mighty.merge(good).status == 200 and denied(mighty.merge(bad))
 
 
+def lay_devices(folder: Path) -> Path:
+    """Write the sysfs with one RoCE device, as the agents see it below /machine; its folder."""
+    devices = folder / "machine"
+    for name, text in SYSFS.items():
+        (devices / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (devices / "sys" / name).write_text(f"{text}\n")
+    return devices
+
+
 @contextmanager
 def worker(folder: Path) -> Iterator[Worker]:
     """Start the machine in a cluster of its own with the manifests applied; nothing is
     labeled yet.
     """
-    devices = folder / "machine"
-    for name, text in SYSFS.items():
-        (devices / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
-        (devices / "sys" / name).write_text(f"{text}\n")
+    devices = lay_devices(folder)
     image = pod("sysfs")["spec"]["containers"][0]["image"]
     with (
         _leaf(),

@@ -160,6 +160,16 @@ def test_image_is_this_version(overlay: str) -> None:
     assert pod(overlay)["spec"]["containers"][0]["image"] == f"bwagent:{__version__}"
 
 
+def test_nothing_is_made_on_the_host(overlay: str) -> None:
+    """No volume makes a folder on the node, or needs a shared mount of it."""
+    spec = pod(overlay)["spec"]
+    paths = [volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume]
+    assert {path["type"] for path in paths} <= {"Directory"}
+    assert not [
+        mount for mount in spec["containers"][0]["volumeMounts"] if "mountPropagation" in mount
+    ]
+
+
 def test_one_port(overlay: str) -> None:
     """Metrics and health are served where the probes look for them."""
     (container,) = pod(overlay)["spec"]["containers"]

@@ -175,6 +175,20 @@ def test_long_cells_are_cut_in_the_middle() -> None:
     assert "~" in line
 
 
+def test_the_names_of_legs_are_not_cut() -> None:
+    """The far end's columns shrink instead: the interface is the name in the label keys."""
+    leg = PORT | {"interface": "mlx5_bond_0-enp152s0f0np0", "leg": "enp152s0f0np0"}
+    far = NEIGHBOR | {
+        "interface": leg["interface"],
+        "device": "leaf-switch-17-of-a-site",
+        "port_id": "HundredGigE1/0/17",
+    }
+    line = table(leg, neighbors=[far])[3]
+    assert line.split()[0] == "mlx5_bond_0-enp152s0f0np0"
+    assert len(line) <= WIDTH
+    assert line.count("~") == 2
+
+
 def test_a_long_label_continues_behind_its_equals_sign() -> None:
     """The value stays one word, so that it can be copied."""
     lines = below("Labels", table(labels={"k" * 50: "v" * 60, "a": "b"}))
