@@ -212,11 +212,8 @@ def _machine(devices: Path) -> Object:
 
 def in_force(mighty: Agent, prefix: str) -> bool:
     """True if the policy lets an agent change a label below this prefix, and no other one."""
-    good, bad = (
-        {"metadata": {"labels": {key: os.urandom(4).hex()}}}
-        for key in (f"{prefix}flavor", "foreign")
-    )
-    return mighty.merge(good).status == 200 and denied(mighty.merge(bad))
+    good, bad = ({"labels": {key: os.urandom(4).hex()}} for key in (f"{prefix}flavor", "foreign"))
+    return mighty.apply(good).status == 200 and denied(mighty.apply(bad))
 
 
 def lay_devices(folder: Path) -> Path:

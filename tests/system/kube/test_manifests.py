@@ -14,6 +14,7 @@ import yaml
 from agent import __version__
 from agent.cli import cli
 from agent.environment import ForAllCommands
+from tests.support.kube.deployments import TRANSFORMERS, transformed
 from tests.support.kube.manifests import (
     FILES,
     MANIFESTS,
@@ -153,6 +154,37 @@ def test_names_of_labels_of_an_own_overlay(tmp_path: Path, flag: str) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failed:
         rendered(str(overlay))
     assert f"/data/BWAGENT_RUN_{flag} failed" in failed.value.stderr
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_references_follow(tmp_path: Path, overlay: str, name: str) -> None:
+    """The binding's policy and role, and the accounts of its subject and of the Pod, are those of
+    the overlay under each of kustomize's transformers.
+    """
+    require(missing())
+    rows = yaml.safe_load_all(transformed(tmp_path, overlay, TRANSFORMERS[name]))
+    found = {row["kind"]: row for row in rows}
+    names = {kind: row["metadata"]["name"] for kind, row in found.items()}
+    account = found["ServiceAccount"]["metadata"]
+    binding = found["ValidatingAdmissionPolicyBinding"]["spec"]
+    assert binding["policyName"] == names["ValidatingAdmissionPolicy"]
+    assert found["ClusterRoleBinding"]["roleRef"]["name"] == names["ClusterRole"]
+    (subject,) = found["ClusterRoleBinding"]["subjects"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    daemonset = found["DaemonSet"]
+    assert daemonset["metadata"]["namespace"] == account["namespace"] == names["Namespace"]
+    assert daemonset["spec"]["template"]["spec"]["serviceAccountName"] == account["name"]
+
+
+def test_reference_of_older_kustomize() -> None:
+    """Kustomize before 5.5 does not know by itself that a binding names its policy."""
+    base = yaml.safe_load((MANIFESTS / "base" / "kustomization.yaml").read_text())
+    (file,) = base["configurations"]
+    (row,) = yaml.safe_load((MANIFESTS / "base" / file).read_text())["nameReference"]
+    assert row["kind"] == "ValidatingAdmissionPolicy"
+    reference = {"kind": "ValidatingAdmissionPolicyBinding", "path": "spec/policyName"}
+    assert row["fieldSpecs"] == [reference]
 
 
 def test_image_is_this_version(overlay: str) -> None:
