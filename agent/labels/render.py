@@ -66,7 +66,7 @@ class _Draft:
         one has the text of the twin and not an incomplete one.
         """
         kept = _kept(template, value, self.previous)
-        if value.text and not kept and twin in self.previous:
+        if value.text and not kept and twin and twin in self.previous:
             kept = {template: self.previous[twin]}
         if value.hold and kept:
             self.labels |= kept
