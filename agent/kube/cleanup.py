@@ -228,10 +228,10 @@ def keys_text(keys: Sequence[str]) -> str:
 
 
 def _commands(plan: Plan, fields: Iterable[Field]) -> Iterator[str]:
-    """Yield the commands that remove these fields, whoever owns them."""
+    """Yield what removes these fields, whoever owns them."""
     removable = plan.keys.of_families(fields, (P, IB))
     if removable:
-        yield f"bwagent cleanup --foreign --node-name {plan.node}"
+        yield f"this command with --foreign --node-name {plan.node}"
     for field in fields:
         if field not in removable:
             yield kubectl_removal(plan.node, field)

@@ -109,7 +109,7 @@ def test_what_others_have_too_remains() -> None:
     [line] = cleaned(before, node({}, shared, observed=None))
     assert line == (
         f"Node n1: not removed, held by nfd: {LEAF}; held by topograph: {ACC}; "
-        f"to remove: bwagent cleanup --foreign --node-name n1; kubectl label node n1 {ACC}-"
+        f"to remove: this command with --foreign --node-name n1; kubectl label node n1 {ACC}-"
     )
 
 
@@ -120,7 +120,7 @@ def test_what_has_lost_its_owner_remains(capsys: pytest.CaptureFixture[str]) -> 
     [line] = cleaned(lost, lost)
     assert line == (
         f"Node n1: not removed, held by no manager: {KEYS.annotation}, {FLAVOR}; "
-        "to remove: bwagent cleanup --foreign --node-name n1; "
+        "to remove: this command with --foreign --node-name n1; "
         f"kubectl annotate node n1 {KEYS.annotation}-"
     )
     assert f"= {FLAVOR}=roce: left alone, held by no manager" in capsys.readouterr().out
