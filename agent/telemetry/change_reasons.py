@@ -41,7 +41,8 @@ def _of_link(seen: Observation, interface: str) -> str | None:
             return link.missing
     if interface in seen.unbound:
         return "the RDMA device is gone, its PCI function is present"
-    return f"{interface} is no longer a backend port"
+    lost = [one for one in seen.lost or () if one.interface == interface]
+    return f"{lost[0]} is gone from the bus" if lost else f"{interface} is no longer a backend port"
 
 
 def _of_ports(seen: Observation) -> str | None:
@@ -49,6 +50,7 @@ def _of_ports(seen: Observation) -> str | None:
     if isinstance(seen.rdma, Failed):
         return seen.rdma.reason
     states = {one.interface: "not read any more" for one in seen.held_counts if one.has_ended}
+    states |= {str(one): "gone from the bus" for one in seen.lost or ()}
     states |= {role.interface: role.port.state or "unknown" for role in backend(seen)}
     if not states:
         return "no backend port"

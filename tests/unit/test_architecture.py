@@ -85,7 +85,7 @@ ALLOWED: dict[str, set[str]] = {
     "options": {"daemon", "labels", "sources", "telemetry"},
 }
 # The modules that put the parts together.
-EDGE = {"cli"}
+EDGE = {"cli", "inputs"}
 # All modules that may contain "nvml": adding a data source costs no more places than these.
 NVML = {
     "nvml",  # its own folder
