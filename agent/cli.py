@@ -16,12 +16,11 @@ from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, report, run_and_exit
 from agent.options import (
     StrictCommand,
-    check,
     cluster_options,
     device_options,
     former_options,
     naming_options,
-    not_empty,
+    replay_option,
     run_options,
     source_options,
     wait_options,
@@ -61,12 +60,7 @@ def cli() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; contact no API server.")
 @click.option("--diff", is_flag=True, help="With --dry-run: read the Node and show the changes.")
-@click.option(
-    "--replay",
-    metavar="SNAPSHOT",
-    callback=check(not_empty),
-    help="Read this capture (folder or tar) instead.",
-)
+@replay_option
 @click.option(
     "-o",
     "--output",
@@ -250,6 +244,43 @@ def _remaining(sweep: Sweep, count: int) -> str:
     more = f" and {len(names) - MAX_NODES} more" if len(names) > MAX_NODES else ""
     first = ", ".join(names[:MAX_NODES])
     return f"{len(names)} of {count} Nodes remain: {first}{more}; repeat the command"
+
+
+@cli.command(
+    epilog=EXAMPLES.format(
+        "bwagent explain speed.current",
+        "bwagent explain backend.coreweave.cloud/neighbors.current.ibp0.device",
+    )
+)
+@click.argument("key", metavar="KEY")
+@replay_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Print this format.",
+)
+@cluster_options
+@naming_options
+@device_options
+@wait_options
+def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
+    """Print where the value of one label comes from, and who holds it on the Node.
+
+    KEY may lack its prefix.
+    """
+    from agent.output.formats import show_explained
+
+    subject = inputs.subject_of(key, flags)
+    target, fault = (None, None) if replay else inputs.readable(flags, _target)
+    if replay:
+        host = inputs.replayed(replay, flags)
+    else:
+        host = inputs.live(flags, inputs.wait_for(subject, flags))
+    observation = inputs.observed(host, flags, target)
+    show_explained(inputs.explained(subject, observation, flags, target, fault), output)
 
 
 @cli.command(

@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.host import Host
     from agent.kube.commands import Target
+    from agent.labels.render import Subject
     from agent.labels.table import Naming
     from agent.lldp.wait import LldpWait
     from agent.model import Observation
@@ -73,3 +76,64 @@ def observed(host: Host, flags: Flags, target: Target | None) -> Observation:
     if names.is_unconfirmed():
         observation = observe(host, flags["source"], labeled)
     return target.completed(host, observation)
+
+
+def subject_of(key: str, flags: Flags) -> Subject:
+    """Return the row of a label key, with or without its prefix.
+
+    Raises click.UsageError for another key.
+    """
+    import click
+
+    from agent.labels import render
+    from agent.output.explain import unknown_key
+
+    names = naming(flags)
+    accelerator = names.accelerator if names.accelerator.endswith(f"/{key}") else ""
+    for full in (key, f"{names.prefix}/{key}", f"{names.ib_prefix}/{key}", accelerator):
+        if found := render.subject_of(full, names):
+            return found
+    raise click.UsageError(unknown_key(key, names, ["{if}"]))
+
+
+def wait_for(subject: Subject, flags: Flags) -> LldpWait | None:
+    """Return the source of LLDP frames for a label that needs neighbors."""
+    words = ("neighbors", "leaves", "ports")
+    needs_frames = subject.row.key.partition("/")[2].startswith(words)
+    return lldp_wait(flags) if needs_frames else None
+
+
+def readable(flags: Flags, read: Callable[[Flags], Target]) -> tuple[Target | None, str | None]:
+    """Return the Node, or the reason why it cannot be read."""
+    from agent.errors import Unavailable
+
+    try:
+        return read({**flags, "former_label_prefixes": ()}), None
+    except Unavailable as error:
+        return None, str(error)
+
+
+def explained(
+    subject: Subject,
+    observation: Observation,
+    flags: Flags,
+    target: Target | None,
+    fault: str | None,
+) -> dict[str, Any]:
+    """Return the document of a label; raises click.UsageError for an unknown interface."""
+    import click
+
+    from agent.kube.on_node import facts_of
+    from agent.labels.render import render
+    from agent.output import explain
+
+    key, _, interface = subject
+    on_node = {"fault": fault} if fault else None
+    if target:
+        on_node = facts_of(key, target.node, target.keys)
+    names = explain.known_interfaces(observation)
+    is_on_node = bool(on_node and on_node.get("value") is not None)
+    if interface and interface not in names and not is_on_node:
+        raise click.UsageError(explain.unknown_key(key, naming(flags), names))
+    rendered = render(observation, naming(flags), target.previous() if target else None)
+    return explain.explained(subject, observation, rendered, on_node)
