@@ -100,6 +100,7 @@ THIRD_PARTY = {
     "cli",
     "events.uevents",
     "exits",
+    "inputs",
     "kube.client",
     "nvml.library",
     "options",

@@ -46,7 +46,9 @@ def flags(cluster: Cluster, tmp_path: Path) -> list[str]:
 
 
 def test_the_nodes_side_of_a_label(cluster: Cluster, flags: list[str]) -> None:
-    """Value and managers, and the facts of the annotation; nothing is written."""
+    """Value and managers, and the facts of the annotation; nothing is written. Without the Node the
+    label is explained, too.
+    """
     access = ["--kubeconfig", str(cluster.kubeconfig())]
     before = cluster.request("GET", "/api/v1/nodes/explained").body["metadata"]["resourceVersion"]
     done = bwagent("explain", "speed.current", *flags, *access, "-o", "json")
@@ -63,12 +65,7 @@ def test_the_nodes_side_of_a_label(cluster: Cluster, flags: list[str]) -> None:
     assert "held by bwagent" not in done.stdout
     after = cluster.request("GET", "/api/v1/nodes/explained").body["metadata"]["resourceVersion"]
     assert after == before
-
-
-def test_a_node_that_cannot_be_read(cluster: Cluster, flags: list[str]) -> None:
-    """The label is explained without it, with the reason."""
-    own = [*flags, "--kubeconfig", str(cluster.kubeconfig()), "--node-name", "nobody"]
-    done = bwagent("explain", "speed.current", *own)
+    done = bwagent("explain", "speed.current", *flags, *access, "--node-name", "nobody")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{SPEED}=400G" in done.stdout
     assert "not read: Node nobody" in done.stdout
