@@ -115,6 +115,23 @@ def clean_up_foreign(
     _fail(faults)
 
 
+def forget_lost(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None:
+    """Remove the interfaces that left the bus from the annotation of a Node, or of all (None).
+
+    Raises Rejected if any remains.
+    """
+    plans = cleanup.losses(cleanup.nodes(kube, node), keys_of(naming))
+    for plan in plans:
+        print_lines(diff.planned(plan))
+    if not plans:
+        click.echo(NOTHING)
+        return
+    if not yes:
+        _confirm(f"Remove this from {_count(plans)}?")
+    faults, _ = _carry_out(kube, plans, cleanup.remove_owned)
+    _fail(faults)
+
+
 def _count(tasks: Sequence[OfNode]) -> str:
     return f"{len(tasks)} Node{'s' * (len(tasks) != 1)}"
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent import __version__
+from agent import __version__, inputs
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, run_and_exit
 from agent.options import (
@@ -24,6 +23,7 @@ from agent.options import (
     former_options,
     naming_options,
     not_empty,
+    replay_option,
     run_options,
     source_options,
     wait_options,
@@ -32,11 +32,8 @@ from agent.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.host import Host
     from agent.kube.commands import Target
     from agent.labels.render import Rendered
-    from agent.labels.table import Naming
-    from agent.lldp.wait import LldpWait
     from agent.model import Observation, Problem
 
     Flags = dict[str, Any]
@@ -63,12 +60,7 @@ def cli() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; contact no API server.")
 @click.option("--diff", is_flag=True, help="With --dry-run: read the Node and show the changes.")
-@click.option(
-    "--replay",
-    metavar="SNAPSHOT",
-    callback=check(not_empty),
-    help="Read this capture (folder or tar) instead.",
-)
+@replay_option
 @click.option(
     "-o",
     "--output",
@@ -89,30 +81,16 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     from agent.labels.render import render
 
     target = None if replay or (dry_run and not diff) else _target(flags)
-    lldp_wait = None if replay else _lldp_wait(flags)
-    host = _replayed(replay, flags) if replay else _live(flags, lldp_wait)
-    observation = _observed(host, flags, target)
-    rendered = render(observation, _naming(flags), target.previous() if target else None)
+    lldp_wait = None if replay else inputs.lldp_wait(flags)
+    host = inputs.replayed(replay, flags) if replay else inputs.live(flags, lldp_wait)
+    observation = inputs.observed(host, flags, target)
+    rendered = render(observation, inputs.naming(flags), target.previous() if target else None)
     notes = list(lldp_wait.notes()) if lldp_wait else []
     notes += target.problems(observation) if target else []
     _show(observation, rendered, notes, flags, output)
     _require_rdma(observation)
     if target:
         _publish(target, observation, rendered, apply=not dry_run, to_stderr=output != "table")
-
-
-def _observed(host: Host, flags: Flags, target: Target | None) -> Observation:
-    """Observe the node, a second time if a switch has another name than the Node's annotation."""
-    from agent.infiniband.switch_names import SwitchNames
-    from agent.sources.observe import observe
-
-    if target is None:
-        return observe(host, flags["source"])
-    names, labeled = SwitchNames(), target.interfaces()
-    names.seed(target.switches())
-    host = replace(host, switch_names=names)
-    observation = observe(host, flags["source"], labeled)
-    return observe(host, flags["source"], labeled) if names.is_unconfirmed() else observation
 
 
 def _show(
@@ -127,14 +105,8 @@ def _show(
     from agent.output.formats import show
 
     globs = flags["backend_device"], flags["exclude_device"]
-    choices = Choices(*globs, _naming(flags), flags["node_name"])
+    choices = Choices(*globs, inputs.naming(flags), flags["node_name"])
     show(document(observation, choices, notes, rendered), output)
-
-
-def _naming(flags: Flags) -> Naming:
-    from agent.labels.table import Naming
-
-    return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
 
 
 def _node_name(flags: Flags) -> str:
@@ -152,7 +124,7 @@ def _target(flags: Flags) -> Target:
     from agent.kube.transport import connect
 
     kube = connect(flags["kubeconfig"], flags["context"])
-    return target(kube, _node_name(flags), _naming(flags), flags["former_label_prefixes"])
+    return target(kube, _node_name(flags), inputs.naming(flags), flags["former_label_prefixes"])
 
 
 def _publish(
@@ -198,12 +170,12 @@ def run(
     serve(
         Configuration(
             node=_node_name(flags),
-            naming=_naming(flags),
+            naming=inputs.naming(flags),
             settings=Settings(hold, min_interval, resync),
             sources=source,
             backend_devices=flags["backend_device"],
             excluded_devices=flags["exclude_device"],
-            source_options=_source_options(flags),
+            source_options=inputs.source_options(flags),
             **{name: flags[name] for name in Configuration.__slots__ if name in flags},
         )
     )
@@ -229,29 +201,73 @@ def run(
     callback=check(not_empty),
     help="With --foreign: only the keys of this field manager.",
 )
+@click.option("--lost", is_flag=True, help="Only forget interfaces that left the bus.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @cluster_options
 @naming_options
-def cleanup(everywhere: bool, foreign: bool, manager: str | None, yes: bool, **flags: Any) -> None:
+def cleanup(
+    everywhere: bool, foreign: bool, manager: str | None, lost: bool, yes: bool, **flags: Any
+) -> None:
     """Remove every label and annotation that the agent owns on a Node.
 
     Delete the DaemonSet first: an agent that runs writes its labels again.
     """
-    from agent.cleanup import clean_up, clean_up_foreign
+    from agent.cleanup import clean_up, clean_up_foreign, forget_lost
     from agent.kube.connection import connected
 
+    if foreign and lost:
+        raise click.UsageError("--foreign excludes --lost")
     if manager and not foreign:
         raise click.UsageError("--manager needs --foreign")
     if everywhere and foreign and not manager:
         raise click.UsageError("--foreign with --all needs --manager")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
-    node, naming = None if everywhere else _node_name(flags), _naming(flags)
+    node, naming = None if everywhere else _node_name(flags), inputs.naming(flags)
     with connected(flags["kubeconfig"], flags["context"]) as kube:
         if foreign:
             clean_up_foreign(kube, node, naming, manager, yes=yes)
+        elif lost:
+            forget_lost(kube, node, naming, yes=yes)
         else:
             clean_up(kube, node, naming, yes=yes)
+
+
+@cli.command(
+    epilog=EXAMPLES.format(
+        "bwagent explain speed.current",
+        "bwagent explain backend.coreweave.cloud/neighbors.current.ibp0.device",
+    )
+)
+@click.argument("key", metavar="KEY")
+@replay_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Print this format.",
+)
+@cluster_options
+@naming_options
+@device_options
+@wait_options
+def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
+    """Print where the value of one label comes from, and who holds it on the Node.
+
+    KEY may lack its prefix.
+    """
+    from agent.output.formats import show_explained
+
+    subject = inputs.subject_of(key, flags)
+    target, fault = (None, None) if replay else inputs.readable(flags, _target)
+    if replay:
+        host = inputs.replayed(replay, flags)
+    else:
+        host = inputs.live(flags, inputs.wait_for(subject, flags))
+    observation = inputs.observed(host, flags, target)
+    show_explained(inputs.explained(subject, observation, flags, target, fault), output)
 
 
 @cli.command(
@@ -269,45 +285,12 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     from agent.snapshot.capture import record, refuse_existing, summary, write
 
     refuse_existing(folder)
-    journal, observation = record(_live(flags, _lldp_wait(flags)), flags["source"])
+    journal, observation = record(inputs.live(flags, inputs.lldp_wait(flags)), flags["source"])
     if not any(path.startswith("sys/") for path in journal.files):
         _require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
     write(journal, folder)
     print_line(f"{folder}: {summary(journal)}")
-
-
-def _replayed(snapshot: str, flags: Flags) -> Host:
-    """Return the host of a snapshot."""
-    from agent.snapshot.replay import replay
-
-    return replay(snapshot, flags["exclude_device"], flags["backend_device"])
-
-
-def _live(flags: Flags, lldp_wait: LldpWait | None) -> Host:
-    """Return this node."""
-    from agent.live_host import live_host
-    from agent.lldp.reception import LldpNeighbors
-
-    globs = flags["exclude_device"], flags["backend_device"]
-    neighbors = LldpNeighbors(lldp_wait) if lldp_wait else None
-    return live_host(flags["sysfs_root"], *globs, neighbors, _source_options(flags))
-
-
-def _lldp_wait(flags: Flags) -> LldpWait | None:
-    """Return the source of LLDP frames; None with --no-wait."""
-    from agent.lldp.packet_socket import Listener
-    from agent.lldp.wait import LldpWait, progress
-
-    if flags["no_wait"]:
-        return None
-    return LldpWait(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
-
-
-def _source_options(flags: Flags) -> dict[str, Any]:
-    from agent.sources.table import OPTIONS
-
-    return {option.name: flags[option.name] for option in OPTIONS}
 
 
 def _require_rdma(observation: Observation) -> None:

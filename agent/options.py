@@ -177,7 +177,7 @@ def _time(name: str, least: float, default: float, text: str) -> Decorator:
     )
 
 
-# The node's devices: probe, run, capture.
+# The node's devices: probe, run, capture, explain.
 device_options = options(
     click.option(
         "--sysfs-root",
@@ -227,7 +227,14 @@ wait_options = options(
     ),
     click.option("--no-wait", is_flag=True, help="Do not receive LLDP frames."),
 )
-# The API server: probe, run, cleanup.
+# A capture instead of this node: probe, explain.
+replay_option = click.option(
+    "--replay",
+    metavar="SNAPSHOT",
+    callback=check(not_empty),
+    help="Read this capture (folder or tar) instead.",
+)
+# The API server: probe, run, cleanup, explain.
 cluster_options = options(
     click.option(
         "--kubeconfig",

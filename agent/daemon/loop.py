@@ -221,7 +221,8 @@ class Loop:
             return None
         cycle = self._cycle
         backed_off, wall = self._schedule.backed_off(now), cycle.observation.time
-        return Desired(cycle.rendered.labels, cycle.annotation, backed_off, wall)
+        confirmed = self._parts.observer.confirmed
+        return Desired(cycle.rendered.labels, cycle.annotation, backed_off, wall, confirmed)
 
     def _handle(self, event: Event) -> None:
         """Handle an event; every kind that may mean a change of the node triggers a cycle."""
@@ -325,6 +326,8 @@ class Loop:
 
     def _applied(self, result: Result, now: float) -> None:
         """Record that the Node has the state of the cycle applied, but for what was refused."""
+        if self._parts.observer.reconciled(result):
+            self._schedule.trigger(now)
         state = self._applying.state if self._applying else None
         refused = result.outcome.back_off if result.outcome else ()
         requests = self._requests(result)

@@ -23,7 +23,7 @@ from agent.kube.errors import Failure, failure_of
 from agent.kube.foreign import kubectl_removal, managers_text, removal_patch, unpublished
 from agent.kube.former import MAX_AGE, cleanup_command
 from agent.kube.managed_fields import IB, Field, P, labels_of, prefix_of, state_of
-from agent.kube.plan import removal
+from agent.kube.plan import forgetting, removal
 from agent.kube.sweep import Step
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ def removals(found: Iterable[Node], keys: Keys) -> list[Plan]:
     """Return the plans for the Nodes that have anything to remove or to report."""
     plans = (removal(node, keys) for node in found)
     return [plan for plan in plans if plan.due or plan.left_alone or plan.outside]
+
+
+def losses(found: Iterable[Node], keys: Keys) -> list[Plan]:
+    """Return the plans that remove the lost interfaces from annotations, and nothing else."""
+    return [plan for plan in (forgetting(node, keys) for node in found) if plan.due]
 
 
 def foreign_removals(found: Iterable[Node], keys: Keys, manager: str | None) -> list[Removal]:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.kube import diff
-from agent.kube.annotation import annotate, annotation_of, is_stale, published_counts
+from agent.kube.annotation import annotate, annotation_of, is_stale, lost_in, published_counts
 from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
 from agent.kube.last_switches import last_switches
+from agent.kube.lost import Losses
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
 from agent.kube.plan import Desired, plan
 from agent.labels.counts import PortCounts
@@ -26,6 +27,7 @@ from agent.sources.table import SOURCES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from agent.host import Host
     from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Plan
@@ -58,11 +60,14 @@ class Target:
         annotation = self.annotation()
         return annotation.addresses if annotation else {}
 
-    def with_counts(self, observation: Observation) -> Observation:
-        """Return the observation with what interfaces that cannot be read counted last."""
-        last = PortCounts(math.inf)
-        last.seed(published_counts(self.annotation(), self.previous(), self.keys), 0.0)
-        return last.apply(observation, 0.0)
+    def completed(self, host: Host, observation: Observation) -> Observation:
+        """Return the observation with what the annotation knows of interfaces.
+
+        That is what those counted last that cannot be read, and those that left the bus.
+        """
+        last, annotation = PortCounts(math.inf), self.annotation()
+        last.seed(published_counts(annotation, self.previous(), self.keys), 0.0)
+        return Losses().apply(host, last.apply(observation, 0.0), annotation)
 
     def switches(self) -> dict[str, tuple[str, str | None]]:
         """Return node GUID and NodeDescription of each interface's last far end."""
@@ -95,7 +100,7 @@ def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[P
 def _plan(on: Target, observation: Observation, labels: Mapping[str, str]) -> Plan:
     before = on.annotation()
     annotation = annotate(observation, labels, on.keys, before)
-    desired = Desired(labels, annotation, now=time.time())
+    desired = Desired(labels, annotation, now=time.time(), confirmed=lost_in(before))
     todo = plan(on.node, desired, on.keys)
     is_refresh = todo.updates_annotation and is_stale(before, time.time())
     return replace(todo, due=todo.due or is_refresh)

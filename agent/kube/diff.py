@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from agent.kube.errors import one_line
 from agent.kube.foreign import managers_text
 from agent.kube.managed_fields import ANNOTATION
+from agent.text import utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from agent.kube.interfaces import LostInterface
     from agent.kube.plan import ForeignField, Plan
     from agent.kube.session import Outcome, Taken
 
@@ -24,13 +26,19 @@ if TYPE_CHECKING:
 def planned(plan: Plan) -> list[str]:
     """Return the changes that applying the plan would make; the first line sums them up."""
     return [
-        f"Node {plan.node}: {_counts(plan) or 'no label changes'}",
+        f"Node {plan.node}: {_counts(plan) or _without_labels(plan)}",
         *_planned_labels(plan),
         *_removed_annotations(plan),
+        *map(_forgotten, plan.forgotten),
         *map(_left_alone, plan.left_alone),
         *_foreign(plan),
         *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
     ]
+
+
+def _without_labels(plan: Plan) -> str:
+    forgotten = len(plan.forgotten)
+    return f"{forgotten} lost interfaces to forget" if plan.only_forgets else "no label changes"
 
 
 def _counts(plan: Plan) -> str:
@@ -67,6 +75,8 @@ def done(outcome: Outcome) -> list[str]:
 
 def _summary(outcome: Outcome) -> str:
     count = len(outcome.applied) + len(outcome.removed)
+    if outcome.plan.only_forgets and outcome.is_complete:
+        return f"{len(outcome.plan.forgotten)} lost interfaces forgotten"
     if count:
         return f"{count} label{'' if count == 1 else 's'} changed"
     return "up to date" if outcome.is_complete else "nothing applied"
@@ -84,6 +94,10 @@ def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
             yield f"- {key}={before[key]}"
         if key in after:
             yield f"+ {key}={after[key]}"
+
+
+def _forgotten(lost: LostInterface) -> str:
+    return f"- lost {lost.interface} ({lost.pci}), missing since {utc(lost.since)}"
 
 
 def _removed_annotations(plan: Plan) -> list[str]:

@@ -16,7 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.annotation import MAX_BYTES, annotation_of, fitted, render
+from agent.kube.annotation import (
+    MAX_BYTES,
+    Annotation,
+    annotation_of,
+    fitted,
+    render,
+    without_lost,
+)
 from agent.kube.foreign import ownerless, unpublished
 from agent.kube.former import review
 from agent.kube.managed_fields import (
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from agent.kube.annotation import Annotation
+    from agent.kube.interfaces import Identity, Lost, LostInterface
     from agent.kube.managed_fields import Fields, FieldSet, Keys, Node, State
 
 
@@ -49,6 +56,8 @@ class Desired:
     annotation: Annotation
     backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
     now: float | None = None  # seconds since the epoch; None: unknown
+    # lost interfaces that the Node's annotation had; one that it lacks now is forgotten
+    confirmed: frozenset[Identity] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,8 @@ class Plan:
     problems: tuple[Problem, ...] = ()
     due: bool = False  # a label, the boot ID or an interface changes
     desired: Desired | None = None  # None: nothing, all owned fields are removed
+    forgotten: tuple[LostInterface, ...] = ()  # that the annotation has, or had, as lost
+    only_forgets: bool = False  # every other field stays as it is
 
     @property
     def outside(self) -> FieldSet:
@@ -125,14 +136,15 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     Raises Malformed if the Node's name or uid is missing; ignores other malformed fields.
     """
     state = state_of(node)
-    annotation = fitted(desired.annotation)
+    previous, problem = annotation_of(state, keys)
+    forgotten = _removed_by_others(desired, previous)
+    annotation = fitted(without_lost(desired.annotation, forgotten))
     asked = _asked(desired.labels, annotation, keys)
     faults = _faults(asked, keys)
     postponed = _postponed(asked.keys() | state.managed, desired.backed_off, keys)
     former = review(state, keys, desired.now)
     frozen = faults.keys() | postponed | former.kept
     found = plan_fields(state, asked, frozen, keys)
-    previous, problem = annotation_of(state, keys)
     return replace(
         found,
         postponed=_keys_of(postponed & differing(asked, found.wanted)),
@@ -144,7 +156,29 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
         ),
         due=_is_due(found, annotation, previous),
         desired=desired,
+        forgotten=forgotten,
     )
+
+
+def _removed_by_others(desired: Desired, on_node: Annotation | None) -> Lost:
+    """Return the lost interfaces that the Node's annotation had, and does not have any more."""
+    if on_node is None:
+        return ()
+    removed = desired.confirmed - {one.identity for one in on_node.lost}
+    return tuple(one for one in desired.annotation.lost if one.identity in removed)
+
+
+def forgetting(node: Node, keys: Keys) -> Plan:
+    """Return the plan that removes the lost interfaces from the annotation, and nothing else."""
+    state = state_of(node)
+    annotation, _ = annotation_of(state, keys)
+    field = keys.annotation_field
+    if annotation is None or field not in state.managed:
+        annotation = Annotation(None, None)
+    text = render(without_lost(annotation, annotation.lost))
+    asked = {field: text} if annotation.lost else {}
+    todo = plan_fields(state, asked, state.managed - asked.keys(), keys)
+    return replace(todo, due=bool(annotation.lost), forgotten=annotation.lost, only_forgets=True)
 
 
 def removal(node: Node, keys: Keys) -> Plan:
@@ -162,6 +196,8 @@ def removal(node: Node, keys: Keys) -> Plan:
 
 def replan(node: Node, outdated: Plan) -> Plan:
     """Return the plan of the same purpose for the Node as it is now."""
+    if outdated.only_forgets:
+        return forgetting(node, outdated.keys)
     if outdated.desired is None:
         return removal(node, outdated.keys)
     return plan(node, outdated.desired, outdated.keys)

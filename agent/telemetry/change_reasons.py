@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Explain = Callable[[Observation, Observation | None], str | None]
 
 MAX_NAMED = 3  # ports
+GONE = "gone from the bus"
 
 
 def reason_of(
@@ -52,7 +53,8 @@ def _of_link(interface: str, seen: Observation) -> str | None:
             return link.missing
     if interface in seen.unbound:
         return "the RDMA device is gone, its PCI function is present"
-    return f"{interface} is no longer a backend port"
+    lost = [one for one in seen.lost or () if one.interface == interface]
+    return f"{lost[0]} is {GONE}" if lost else f"{interface} is no longer a backend port"
 
 
 def _of_absence(seen: Observation, _before: Observation | None) -> str | None:
@@ -96,6 +98,7 @@ def _idle(seen: Observation) -> list[str]:
 def _states(seen: Observation) -> dict[str, str]:
     """Return the state of each interface that counts, or did, in words."""
     states = {one.interface: "not read any more" for one in seen.held_counts if one.has_ended}
+    states |= {one.interface: GONE for one in seen.lost or ()}
     return states | {role.interface: role.port.state or "unknown" for role in backend(seen)}
 
 

@@ -34,6 +34,8 @@ PYTHON = sys.version.partition(" ")[0]
 # Computed from the last observation.
 OBSERVED: tuple[Metric[Observation], ...] = (
     Metric("bwagent_ports", GAUGE, "Ports of RDMA devices by role.", ("role",), of.ports),
+    Metric("bwagent_backend_ports_lost", GAUGE,
+           "Labeled ports whose HCA is gone from the bus.", (), of.ports_lost),
     Metric("bwagent_port_info", GAUGE, "A backend port, always 1.", PORT_INFO, of.port_info),
     Metric("bwagent_port_state", GAUGE,
            "Logical state of the port: 1 for the state that applies.",

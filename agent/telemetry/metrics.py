@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from agent.output.absent import absent_ports
 from agent.output.document import links_of
 from agent.sources.table import NAMES
 from agent.telemetry import samples
@@ -49,8 +50,8 @@ class Snapshot:
 
     def flaps_of_backend(self) -> Iterable[tuple[str, int]]:
         """Return the flaps of each backend port."""
-        roles = samples.backend(self.observation) if self.observation else ()
-        return [(role.interface, self.flaps.get(role.interface, 0)) for role in roles]
+        names = _active(self.observation) if self.observation else ()
+        return [(name, self.flaps.get(name, 0)) for name in names]
 
 
 class Metrics:
@@ -129,7 +130,7 @@ class Metrics:
 
     def _count_flaps(self, observation: Observation) -> dict[str, int]:
         """Count a change from ACTIVE to another known state as one flap of the port."""
-        present = _active(observation)
+        present = {name: is_up for name, is_up in _active(observation).items() if is_up is not None}
         flaps = dict(self.snapshot.flaps)
         for name in self._went_down(present):
             flaps[name] = flaps.get(name, 0) + 1
@@ -143,10 +144,11 @@ class Metrics:
         return [name for name, active in present.items() if self._active.get(name) and not active]
 
 
-def _active(observation: Observation) -> dict[str, bool]:
-    """Return True or False for each backend port of a known state, by interface."""
+def _active(observation: Observation) -> dict[str, bool | None]:
+    """Return True or False for each backend port, by interface; None in an unknown state."""
     states = {role.interface: role.port.state for role in samples.backend(observation)}
-    return {name: state == "ACTIVE" for name, state in states.items() if state}
+    active = {name: state == "ACTIVE" if state else None for name, state in states.items()}
+    return active | {one.interface: False for one in absent_ports(observation)}
 
 
 def _last_frames(observation: Observation, links: Iterable[Link]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from agent.metric import OTHER, single
 from agent.model import Failed, IbNeighbor
 from agent.output import document
+from agent.output.absent import ABSENT, absent_ports
 from agent.reasons import NeighborReason
 from agent.sources.table import NAMES
 
@@ -58,15 +59,26 @@ def ports(seen: Observation) -> Iterable[Sample]:
     return [(("backend",), roles[True]), (("ignored",), roles[False])]
 
 
+def ports_lost(seen: Observation) -> Iterable[Sample]:
+    """Count the labeled ports that left the bus; None before the Node was read."""
+    return single(None if seen.lost is None else len(seen.lost))
+
+
 def port_info(seen: Observation) -> Iterable[Sample]:
     """Return the identity of each backend port; each leg of a bond has its own netdev."""
-    return [(_identity(role), 1) for role in backend(seen)]
+    yield from ((_identity(role), 1) for role in backend(seen))
+    for one in absent_ports(seen):
+        yield (one.interface, None, None, one.pci, *[None] * 5), 1
 
 
 def port_state(seen: Observation) -> Iterable[Sample]:
-    """Return the logical state of each port, `ports/N/state`; an unknown one is "other"."""
-    states = [(role.interface, role.port.state) for role in backend(seen)]
-    return _enumeration(states, PORT_STATES)
+    """Return the logical state of each port, `ports/N/state`; an unknown one is "other".
+
+    A labeled port without an RDMA device is "absent".
+    """
+    states = {role.interface: role.port.state for role in backend(seen)}
+    states |= {one.interface: ABSENT for one in absent_ports(seen)}
+    return _enumeration(states.items(), (*PORT_STATES, ABSENT))
 
 
 def port_physical_state(seen: Observation) -> Iterable[Sample]:
@@ -82,7 +94,8 @@ def port_rate(seen: Observation) -> Iterable[Sample]:
 
 def port_counted(seen: Observation) -> Iterable[Sample]:
     """Return the part of speed.current of each port: 0 unless ACTIVE, None in an unknown state."""
-    return [((role.interface,), _bytes(role.counted_gbps)) for role in backend(seen)]
+    yield from (((role.interface,), _bytes(role.counted_gbps)) for role in backend(seen))
+    yield from (((one.interface,), _bytes(one.counted_gbps)) for one in absent_ports(seen))
 
 
 def port_link_downed(seen: Observation) -> Iterable[Sample]:

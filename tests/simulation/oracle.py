@@ -167,6 +167,11 @@ class Oracle:
         """The number of the node's boot."""
         return self._node.boot
 
+    @property
+    def left(self) -> set[str]:
+        """The PCI functions that were off the bus once."""
+        return {hca.pci for hca in self._node.hcas if hca.has_left}
+
     def note(self, now: float, slack: float) -> None:
         """Record a change of the node that the agent notices within `slack` seconds."""
         self.advance(now)

@@ -89,7 +89,7 @@ ALLOWED: dict[str, set[str]] = {
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
 }
 # The modules that put the parts together.
-EDGE = {"cli"}
+EDGE = {"cli", "inputs"}
 # All modules that may contain "nvml": adding a data source costs no more places than these.
 NVML = {
     "nvml",  # its own folder
@@ -106,6 +106,7 @@ THIRD_PARTY = {
     "environment",
     "events.uevents",
     "exits",
+    "inputs",
     "kube.client",
     "nvml.library",
     "options",

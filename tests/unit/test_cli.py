@@ -32,6 +32,20 @@ def test_labels_are_printed_as_they_are() -> None:
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, EXPECTED, b"")
 
 
+@pytest.mark.parametrize(
+    "key", ["speed.current", "ib.coreweave.cloud/leaves.current", "leaves.current", "accelerator"]
+)
+def test_a_label_is_explained(key: str) -> None:
+    """By its key with or without prefix, as a table or as JSON; without the Node for a snapshot."""
+    finished = bwagent("explain", key, "--replay", MACHINE, "-o", "json")
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    found = json.loads(finished.stdout)
+    assert found["key"].endswith(key)
+    assert found["on_node"] is None
+    table = bwagent("explain", key, "--replay", MACHINE).stdout.decode()
+    assert table.startswith(found["key"])
+
+
 USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "an unknown flag": (("probe", "--nosuch"), "--nosuch"),
     "an unknown flag of two lines": (("probe", "--no\nsuch"), "such"),
@@ -42,6 +56,11 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "a flag without its value": (("probe", "--replay"), "--replay"),
     "a value for a switch": (("probe", "--dry-run=yes"), "--dry-run"),
     "an argument too many": ((*PROBE, "extra"), "extra"),
+    "a key of no label": (("explain", "speed.curent", "--replay", MACHINE), "/speed.current"),
+    "a key of no interface": (
+        ("explain", "neighbors.current.ibp77.device", "--replay", MACHINE),
+        "neighbors.current.mlx5_9.device",
+    ),
     "no folder": (("capture",), "DIR"),
     "two folders": (("capture", "a", "b"), "b"),
     "a prefix with a space": ((*PROBE, "--label-prefix", "a b"), "--label-prefix"),

@@ -9,16 +9,19 @@ from typing import Any
 import pytest
 
 from agent.errors import Unavailable
+from agent.host import Host
 from agent.kube.commands import Target, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.model import HeldCount, RdmaDevice, Seen
 from tests.support.api_server import replies
+from tests.support.kernel_tree import Kernel
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, PREFIX, SPEED, node
 from tests.support.observations import observation
 
 EXPECTED = f"{PREFIX}/speed.expected"
+HOST = Host(Kernel(), time.time)
 SEEN = observation(("ibp0", "0000:18:00.0"))
 FAILED = {"status": 403, "message": "no"}
 
@@ -50,9 +53,9 @@ def test_what_an_hca_that_fails_counted_last() -> None:
     """A command takes the count from the annotation, if it fits the label."""
     whole = observation(("ibp1", "0000:19:00.0"))
     seen = replace(whole, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
-    lasting = a_target(node({SPEED: "400G"})).with_counts(seen)
+    lasting = a_target(node({SPEED: "400G"})).completed(HOST, seen)
     assert (lasting.held_counts, lasting.problems) == ((HeldCount("ibp0", 400.0),), ())
-    lasting = a_target(node({SPEED: "800G"})).with_counts(seen)
+    lasting = a_target(node({SPEED: "800G"})).completed(HOST, seen)
     assert lasting.held_counts == ()
     assert "their sum is 400G" in lasting.problems[0].text
 

@@ -230,3 +230,17 @@ def test_an_unread_class_is_the_headline() -> None:
     unknown = {"subject": "rdma", "text": "front-end-unknown: why", "error": None}
     assert table(speed_gbps=None, problems=[unknown])[0] == "gpu-7: the front end is not known"
     assert table(node=None)[0] == "This node: infiniband, 400G, 0 of 0 backend ports ACTIVE"
+
+
+def test_a_port_that_left_the_bus_is_counted() -> None:
+    """The headline counts it, and the reason is with the ports that do not count."""
+    gone: dict[str, Any] = {"interface": "ibp3", "pci": "0000:5e:00.0", "state": "absent"}
+    gone |= {"link_layer": None, "phys_state": None, "rate_gbps": None, "counted_gbps": 0.0}
+    text = "ibp3 (0000:5e:00.0) is gone from the bus"
+    problem = {"source": "rdma", "subject": "ibp3", "error": None, "text": text}
+    lines = table(PORT, PORT | gone | {"reason": "gone from the bus"}, problems=[problem])
+    assert lines[0].endswith("1 of 2 backend ports ACTIVE")
+    assert "ibp3       backend  ?     absent  -     -" in lines
+    title = "Backend ports that do not count"
+    assert below(title, lines) == ["ibp3 (0000:5e:00.0): absent: gone from the bus"]
+    assert below("Problems", lines) == [text]
