@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.kube import MANAGER
 from tests.support import switch
 from tests.support.kube.agents import Agent, an_agent, denied, install
-from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.cluster import APPLY, Cluster
 from tests.support.kube.confinement import Container
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually
 from tests.support.kube.machine import Machine
@@ -77,14 +78,16 @@ class Worker:
     mighty: Agent
 
     def roll_out(self, overlay: str, **more: str) -> str:
-        """Roll out an overlay, with further settings, to a Node without labels; return the
+        """Roll out an overlay, with further settings, to Nodes without labels; return the
         labels' prefix.
         """
         self.remove()
         self._overlay(overlay, more)
         prefix = f"{settings(overlay)['BWAGENT_LABEL_PREFIX']}/"
-        gone = {"metadata": {"labels": {f"{prefix}{name}": None for name in self.labels(prefix)}}}
-        self.cluster.request("PATCH", f"/api/v1/nodes/{NODE}", gone, kind=MERGE)
+        for node in (NODE, self.mighty.node):
+            nothing = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+            path = f"/api/v1/nodes/{node}?fieldManager={MANAGER}"
+            self.cluster.request("PATCH", path, nothing, kind=APPLY)
         self._apply()
         self.until(f"the policy allows {prefix}", lambda: in_force(self.mighty, prefix))
         return prefix
