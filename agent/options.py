@@ -160,10 +160,12 @@ def _address(value: str) -> tuple[str, int] | None:
 
 
 def check_tls(flags: dict[str, Any]) -> None:
-    """Raise click.UsageError for a part of the files that TLS needs."""
+    """Raise click.UsageError for a part of the files that TLS needs, or without a server."""
     given = [flag for flag in TLS_FILES if flags[flag.lstrip("-").replace("-", "_")]]
     if given and {"--metrics-cert", "--metrics-key"}.difference(given):
         raise click.UsageError(f"{given[0]}: TLS needs both --metrics-cert and --metrics-key")
+    if given and flags["metrics_address"] is None:
+        raise click.UsageError(f"{given[0]}: --metrics-address is empty, so nothing is served")
 
 
 def _time(name: str, least: float, default: float, text: str) -> Decorator:

@@ -97,11 +97,17 @@ class Configuration:
 
 def run(configuration: Configuration) -> None:
     """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run."""
+    certificates = _certificates(configuration)
     with ExitStack() as stack:
         status = Status()
         loop, reporter = _assemble(configuration, status, stack)
         reporter.started()
-        _serve(configuration, reporter, status, stack)
+        if configuration.metrics_address:
+            families = registry(reporter.metrics)
+            address = configuration.metrics_address
+            server = Server(address, families, status, certificates=certificates)
+            stack.callback(server.close)
+            reporter.server_started(server)
         gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()
@@ -109,23 +115,8 @@ def run(configuration: Configuration) -> None:
             raise Unavailable(f"the loop has ended: {error}") from error
 
 
-def _serve(
-    configuration: Configuration, reporter: Reporter, status: Status, stack: ExitStack
-) -> None:
-    if configuration.metrics_address is None:
-        return
-    server = Server(
-        configuration.metrics_address,
-        registry(reporter.metrics),
-        status,
-        certificates=_certificates(configuration),
-    )
-    stack.callback(server.close)
-    reporter.server_started(server)
-
-
 def _certificates(configuration: Configuration) -> Certificates | None:
-    """Return the certificates of the metrics server; None for plain HTTP."""
+    """Read the certificates of the metrics server, None for plain HTTP; raises Unavailable."""
     cert, key = configuration.metrics_cert, configuration.metrics_key
     if not (cert and key):
         return None

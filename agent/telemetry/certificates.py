@@ -13,7 +13,9 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 import ssl
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     State = tuple[tuple[int, int, int] | None, ...]
 
+MAX_BYTES = 1 << 20  # of a file
 MISMATCH = "KEY_VALUES_MISMATCH"  # SSLError.reason
 
 
@@ -82,7 +85,7 @@ def _version(path: str) -> tuple[int, int, int] | None:
 
 
 def _context(files: Files) -> ssl.SSLContext:
-    """Read the files. Raises Malformed with a file's path, or OSError that has it."""
+    """Read the files; raises Malformed with a file's path, and OSError."""
     _require(files.cert, "BEGIN CERTIFICATE", "certificate")
     _require(files.key, "PRIVATE KEY", "private key")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -96,10 +99,25 @@ def _context(files: Files) -> ssl.SSLContext:
 
 
 def _require(path: str, mark: str, what: str) -> None:
-    """Raise Malformed if a PEM file lacks what it is for; OSError if it cannot be read."""
-    with open(path, encoding="latin-1") as file:
-        if mark not in file.read():
-            raise Malformed(f"{path} has no {what} in PEM")
+    """Raise Malformed if a PEM file cannot be read or lacks what it is for."""
+    try:
+        text = _read_regular(path)
+    except OSError as error:
+        raise Malformed(f"{path}: {error.strerror}") from error
+    if mark not in text:
+        raise Malformed(f"{path} has no {what} in PEM")
+
+
+def _read_regular(path: str) -> str:
+    """Read a file that does not block, of up to MAX_BYTES; raises Malformed for others."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, encoding="latin-1") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Malformed(f"{path} is not a regular file")
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise Malformed(f"{path} is longer than {MAX_BYTES} bytes")
+    return text
 
 
 def _refuse_encrypted(key: str) -> Callable[[], str]:
@@ -112,9 +130,14 @@ def _refuse_encrypted(key: str) -> Callable[[], str]:
 
 
 def _misfit(files: Files, error: ssl.SSLError) -> str:
+    """Return which of certificate and key cannot be used, and why."""
     if error.reason == MISMATCH:
         return f"{files.key} is not the key of {files.cert}"
-    return f"{files.cert} or {files.key}: {_words(error)}"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(files.cert)
+    except ssl.SSLError as fault:
+        return f"{files.cert}: {_words(fault, 'certificate')}"
+    return f"{files.cert if error.reason else files.key}: {_words(error, 'private key')}"
 
 
 def _ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
@@ -122,10 +145,10 @@ def _ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
     try:
         context.load_verify_locations(client_ca)
     except ssl.SSLError as error:
-        raise Malformed(f"{client_ca}: {_words(error)}") from error
+        raise Malformed(f"{client_ca}: {_words(error, 'certificate')}") from error
     context.verify_mode = ssl.CERT_OPTIONAL
 
 
-def _words(error: ssl.SSLError) -> str:
-    """Return OpenSSL's reason in words: `ee key too small`."""
-    return (error.reason or str(error)).replace("_", " ").lower()
+def _words(error: ssl.SSLError, what: str) -> str:
+    """Return OpenSSL's reason in words, `ee key too small`; malformed files may have none."""
+    return (error.reason or f"the {what} is malformed").replace("_", " ").lower()

@@ -43,6 +43,8 @@ def test_tls_needs_a_certificate_and_its_key(flag: str) -> None:
         check_tls(parsed(f"--metrics-{flag}", "/tls/file"))
     check_tls(parsed("--metrics-cert", "a", "--metrics-key", "b", "--metrics-client-ca", "c"))
     check_tls(parsed())
+    with pytest.raises(click.UsageError, match=r"^--metrics-cert: --metrics-address is empty"):
+        check_tls(parsed("--metrics-cert", "a", "--metrics-key", "b", "--metrics-address", ""))
 
 
 def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

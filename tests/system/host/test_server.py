@@ -571,11 +571,15 @@ def test_a_reload_that_fails(start: Start, certificates: Path, tmp_path: Path) -
         ("server.pem", "client.key", None, "client.key is not the key of .*server.pem$"),
         ("server.key", "server.key", None, "server.key has no certificate in PEM$"),
         ("server.pem", "server.pem", None, "server.pem has no private key in PEM$"),
-        ("nosuch", "server.key", None, "No such file or directory: '.*nosuch'$"),
-        ("server.pem", ".", None, "Is a directory: '.*'$"),
+        ("nosuch", "server.key", None, "nosuch: No such file or directory$"),
+        ("server.pem", ".", None, ": Is a directory$"),
+        ("fifo", "server.key", None, "fifo is not a regular file$"),
+        ("server.pem", "fifo", None, "fifo is not a regular file$"),
+        ("/dev/zero", "server.key", None, "/dev/zero is not a regular file$"),
+        ("server.pem", "malformed.key", None, "malformed.key: the private key is malformed$"),
         ("server.pem", "server.key", "server.key", "server.key has no certificate in PEM$"),
-        ("server.pem", "server.key", "garbage", "garbage: "),
-        ("garbage", "server.key", None, "garbage or .*server.key: "),
+        ("server.pem", "server.key", "garbage", "garbage: the certificate is malformed$"),
+        ("garbage", "server.key", None, "garbage: the certificate is malformed$"),
         ("server.pem", "locked.key", None, "locked.key is encrypted$"),
     ],
 )
@@ -586,6 +590,11 @@ def test_certificates_that_do_not_fit(
     (certificates / "garbage").write_text(
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     )
+    (certificates / "malformed.key").write_text(
+        "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
+    )
+    if not (certificates / "fifo").exists():
+        os.mkfifo(certificates / "fifo")
     with pytest.raises(Unavailable, match=f"^cannot serve metrics: .*{fault}"):
         Certificates(
             Files(
