@@ -40,12 +40,13 @@ NO_GUID = "0" * 16
 
 
 class _Known(NamedTuple):
-    """A port of the annotation; `since` is None unless it is lost already."""
+    """A port of the annotation."""
 
     interface: str
     pci: str
     port_guid: str | None
-    since: int | None
+    since: int | None = None  # unknown, or not lost
+    is_lost: bool = False  # already
 
 
 class Losses:
@@ -78,7 +79,7 @@ class Losses:
         new = [role for role in found.new if role.device.pci not in self._ignored]
         gone = _without_replaced(gone, [role.interface for role in new])
         now = int(observation.time)
-        lost = [LostPort(*one[:3], now if one.since is None else one.since) for one in gone]
+        lost = [LostPort(*one[:3], one.since if one.is_lost else now) for one in gone]
         return tuple(sorted(lost, key=lambda one: (natural(one.interface), one.pci)))
 
 
@@ -94,8 +95,8 @@ def _before(annotation: Annotation) -> tuple[LostPort, ...]:
 
 def _known(annotation: Annotation) -> list[_Known]:
     """Return the ports of the annotation, those that are lost last."""
-    present = [_Known(row.interface, row.pci, row.port_guid, None) for row in annotation.interfaces]
-    return [*present, *(_Known(*one) for one in _before(annotation))]
+    present = [_Known(row.interface, row.pci, row.port_guid) for row in annotation.interfaces]
+    return [*present, *(_Known(*one, is_lost=True) for one in _before(annotation))]
 
 
 def _ignored(ports: Iterable[PortRole]) -> frozenset[str]:
@@ -140,10 +141,10 @@ def _is_lost(one: _Known, host: Host, observation: Observation, found: _Found) -
     """Return True if a port that was not found is lost, or stays so."""
     if not _is_wanted(one.interface, host):
         return False
-    if one.since is None and _may_be_unread(one.interface, observation):
+    if not one.is_lost and _may_be_unread(one.interface, observation):
         return False
     where = Place.GONE if found.is_taken(one.pci) else place(host, one.pci)
-    return where is Place.GONE or (one.since is not None and where is Place.BUS)
+    return where is Place.GONE or (one.is_lost and where is Place.BUS)
 
 
 def _may_be_unread(interface: str, observation: Observation) -> bool:

@@ -34,7 +34,7 @@ def facts_of(key: str, node: Node, keys: Keys) -> Json:
         "managers": _managers(key, state),
         "agent": annotation.agent if annotation else None,
         "boot_id": annotation.boot_id if annotation else None,
-        "observed": None if time is None else utc(time),
+        "observed": _time(time),
         "interfaces": _rows(annotation, keys.interface(key)) if annotation else [],
     }
 
@@ -46,7 +46,11 @@ def _managers(key: str, state: State) -> list[str]:
     return [*own, *state.others.get(field, ())]
 
 
+def _time(seconds: int | None) -> str | None:
+    return None if seconds is None else utc(seconds)
+
+
 def _rows(annotation: Annotation, interface: str | None) -> list[Json]:
     rows = [document(row) for row in annotation.interfaces]
-    rows += [{**document(one.row), "lost_since": utc(one.since)} for one in annotation.lost]
+    rows += [{**document(one.row), "lost_since": _time(one.since)} for one in annotation.lost]
     return [row for row in rows if interface in (None, row["interface"])]

@@ -12,6 +12,7 @@ from agent.kube.annotation import Annotation, annotate, fitted, parse, render
 from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
 from agent.kube.lost import Losses
 from agent.model import Absent, Failed, LostPort, PortRole, RdmaDevice, Seen
+from agent.output.absent import absent_ports
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW
 from tests.support.observations import PORT, observation
@@ -242,8 +243,6 @@ def test_the_annotation_has_room_for_those_that_are_there_first() -> None:
     [
         ('{"schema":1,"lost":7}', "lost is not a list"),
         ('{"schema":1,"lost":[7]}', "lacks the interface"),
-        ('{"schema":1,"lost":[{"interface":"ibp3","pci":"0000:5e:00.0","since":7}]}', "since is 7"),
-        ('{"schema":1,"time":"0001-01-01T00:00:00+14:00"}', "malformed annotation"),
     ],
 )
 def test_malformed_rows(text: str, fault: str) -> None:
@@ -252,6 +251,25 @@ def test_malformed_rows(text: str, fault: str) -> None:
     assert found is None
     assert problem
     assert fault in problem.text
+
+
+@pytest.mark.parametrize(
+    "since", ["7", '"\\ud800"', '"0001-01-01T00:00:00+14:00"', '"yesterday"', "null", "[]"]
+)
+def test_a_lost_row_without_a_time(since: str) -> None:
+    """The row stays, is still lost, and its time is unknown; a malformed one is a problem."""
+    row = f'{{"interface":"ibp3","pci":"{C}","port_guid":"{GUID_C}","since":{since}}}'
+    found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
+    assert found
+    assert found.lost == (LostInterface(THREE[2]._replace(counted_gbps=None), None),)
+    assert (problem is None) == (since == "null")
+    assert problem is None or "since of lost ibp3" in problem.text
+    assert "since" not in render(found)
+    before = replace(found, interfaces=TWO)
+    (still,) = lost(before, seen(*PAIR))
+    assert still == GONE._replace(since=None)
+    (absent,) = absent_ports(seen(*PAIR, lost=(still,)))
+    assert absent.reason == "gone from the bus, missing since an unknown time"
 
 
 def test_a_malformed_fact_is_dropped() -> None:
