@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 RESYNC = 3600.0  # seconds, the greatest age of the annotation
+MAX_SKEW = 300.0  # seconds by which two clocks may differ
 MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512  # of an annotation that is parsed
@@ -192,6 +193,21 @@ def published_counts(
 def annotation_of(state: State, keys: Keys) -> Parsed:
     """Return the annotation that a Node carries, or what is wrong with it; see `parse`."""
     return parse(state.fields.get(keys.annotation_field), keys.annotation)
+
+
+def without_future(annotation: Annotation | None, now: float) -> Annotation | None:
+    """Return the annotation, in which times after `now` are unknown.
+
+    `now` is in seconds since the epoch, and may be MAX_SKEW too early.
+    """
+    if annotation is None:
+        return None
+    lost = tuple(one._replace(since=_past(one.since, now)) for one in annotation.lost)
+    return replace(annotation, time=_past(annotation.time, now), lost=lost)
+
+
+def _past(time: int | None, now: float) -> int | None:
+    return None if time is None or time > now + MAX_SKEW else time
 
 
 def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:

@@ -23,8 +23,9 @@ from agent.kube.annotation import (
     is_stale,
     parse,
     render,
+    without_future,
 )
-from agent.kube.interfaces import LabeledInterface, LastNeighbor
+from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
 from agent.kube.managed_fields import state_of
 from agent.model import (
     Absent,
@@ -224,6 +225,17 @@ def test_times() -> None:
     for text in ("2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "2027-01-15T08:00:00"):
         found, _ = parse(json.dumps(json.loads(render(ANNOTATED)) | {"time": text}), KEY)
         assert found == ANNOTATED
+
+
+@pytest.mark.parametrize(("ahead", "is_known"), [(-1, True), (300, True), (301, False)])
+def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
+    """They are unknown, but for a few minutes by which two clocks may differ."""
+    time = NOW + ahead
+    lost = LostInterface(ANNOTATED.interfaces[0], time)
+    found = without_future(Annotation(time, BOOT, lost=(lost,)), NOW)
+    after = time if is_known else None
+    assert found == Annotation(after, BOOT, lost=(lost._replace(since=after),))
+    assert without_future(None, NOW) is None
 
 
 @pytest.mark.parametrize(
