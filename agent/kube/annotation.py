@@ -45,6 +45,7 @@ MAX_SKEW = 300.0  # seconds by which two clocks may differ
 MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512  # of an annotation that is parsed
+MAX_LOST = 64  # lost interfaces that are read and kept; no node has more ports
 MAX_PROBLEM = 200  # characters
 
 Fact = TypeVar("Fact", str, int)
@@ -283,14 +284,15 @@ def _parse_interfaces(rows: object) -> tuple[Interfaces, list[str]]:
 
 
 def _parse_lost(rows: object) -> tuple[Lost, list[str]]:
-    """Return the rows of lost interfaces, the last of each, and the facts that were dropped."""
+    """Return the first rows of lost interfaces, the last of each, and what was dropped."""
     if rows is None:
         return (), []
-    if not isinstance(rows, list) or len(rows) > MAX_INTERFACES:
-        raise Malformed(f"lost is not a list of up to {MAX_INTERFACES} rows")
+    if not isinstance(rows, list):
+        raise Malformed("lost is not a list")
+    more = len(rows) - MAX_LOST
+    faults = [f"{more} of {len(rows)} lost rows"] if more > 0 else []
     found: dict[Identity, LostInterface] = {}
-    faults: list[str] = []
-    for one in rows:
+    for one in rows[:MAX_LOST]:
         row, dropped = interfaces.parse(one)
         since, untimely = _optional(one, "since", _parse_time)
         found[row[:3]] = LostInterface(row, since)

@@ -10,9 +10,12 @@ Rules:
   another known port is that port's.
 - Nothing is lost while the RDMA devices cannot be read, nor while the function is on the bus or
   given to a virtual machine.
+- A backend port is new if the annotation's `interfaces` lack it, while they have any row or an
+  observation was made before. At a start with no row, all ports may have been there before.
+- At most MAX_LOST are kept, those first that are lost now.
 - A lost port is forgotten when it is read again, when --exclude-device names it or --backend-device
-  does not, when its function is given to a virtual machine, when a backend port that was not there
-  before takes its place (one for each), and when another program removes it from the annotation,
+  does not, when its function is given to a virtual machine, when a new backend port takes its
+  place (one for each), and when another program removes it from the annotation,
   as `bwagent cleanup --lost` does.
 """
 
@@ -23,7 +26,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.kube.annotation import Annotation
+from agent.kube.annotation import MAX_LOST, Annotation
 from agent.labels.values import failed_devices
 from agent.model import Failed, LostPort, Problem, natural
 from agent.sources.interfaces import is_of_device
@@ -53,7 +56,8 @@ class Losses:
     """Finds the lost ports of one node in each observation."""
 
     def __init__(self) -> None:
-        self._ignored: frozenset[str] = frozenset()  # functions without backend port, at last
+        # Functions without backend port in the observation before; None: there was none.
+        self._ignored: frozenset[str] | None = None
 
     def apply(
         self, host: Host, observation: Observation, annotation: Annotation | None
@@ -76,11 +80,17 @@ class Losses:
         gone = [
             one for one in known if found.lacks(one) and _is_lost(one, host, observation, found)
         ]
-        new = [role for role in found.new if role.device.pci not in self._ignored]
-        gone = _without_replaced(gone, [role.interface for role in new])
+        gone = _without_replaced(gone, self._new(found, annotation))[:MAX_LOST]
         now = int(observation.time)
         lost = [LostPort(*one[:3], one.since if one.is_lost else now) for one in gone]
         return tuple(sorted(lost, key=lambda one: (natural(one.interface), one.pci)))
+
+    def _new(self, found: _Found, annotation: Annotation) -> list[str]:
+        """Return the backend ports that were not there before."""
+        if self._ignored is None and not annotation.interfaces:
+            return []
+        ignored = self._ignored or frozenset()
+        return [role.interface for role in found.new if role.device.pci not in ignored]
 
 
 def _text(lost: LostPort) -> str:

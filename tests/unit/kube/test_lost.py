@@ -205,6 +205,38 @@ def test_a_front_end_that_becomes_the_backend_replaces_nothing() -> None:
     assert losses.apply(host, seen(*PAIR, front._replace(backend=True)), ALREADY).lost
 
 
+def test_ports_that_the_annotation_does_not_tell_of() -> None:
+    """At a start without a row of a present port, none of those that are there is new."""
+    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
+    before = replace(ALREADY, interfaces=())
+    first = losses.apply(host, seen(*PAIR), before)
+    assert [one.interface for one in first.lost or ()] == ["ibp3"]
+    new = role("ibp3", "0000:77:00.0", GUID_D)
+    assert losses.apply(host, seen(*PAIR, new), replace(before, interfaces=TWO)).lost == ()
+
+
+def test_the_only_hca_is_replaced() -> None:
+    """After an observation without a port, one that comes is new."""
+    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
+    before = labeled(gone=ALREADY.lost)
+    assert losses.apply(host, observation(rdma=Absent("no RDMA device")), before).lost
+    assert losses.apply(host, seen(role("ibp3", A, GUID_A)), before).lost == ()
+
+
+def test_more_lost_ports_than_a_node_has() -> None:
+    """The first 64 rows are read, with one problem for the rest; a loss of now comes first."""
+    rows = [LabeledInterface(f"a{number}", f"0001:{number % 256:02x}:00.0") for number in range(99)]
+    text = render(labeled(*THREE, gone=tuple(LostInterface(row, SINCE) for row in rows)))
+    found, problem = parse(text, KEYS.annotation)
+    assert found
+    assert len(found.lost) == 64
+    assert problem
+    assert problem.text == "malformed facts, ignored: 35 of 99 lost rows"
+    kept = lost(found, seen(*PAIR))
+    assert len(kept) == 64
+    assert GONE in kept
+
+
 def test_the_annotation_keeps_the_last_row() -> None:
     """The row goes to `lost` with all its facts, and leaves it when the port is back."""
     last = THREE[2]._replace(neighbor=LastNeighbor("b0cf0e0300d4ee40", "MF0;L90.1.3", "3"))
