@@ -206,6 +206,32 @@ def test_what_the_node_has() -> None:
 
 
 @pytest.mark.parametrize(
+    ("known", "here", "line"),
+    [
+        ({"boot_id": "one"}, "one", "at an unknown time, this boot, bwagent version unknown"),
+        ({"agent": "0.1.0"}, "one", "at an unknown time, boot unknown, bwagent 0.1.0"),
+        ({"agent": "0.1.0"}, None, "at an unknown time, boot unknown, bwagent 0.1.0"),
+        ({"agent": "0.1.0", "boot_id": "one"}, None, "at an unknown time, boot unknown"),
+        ({"observed": "2026-11-22T09:30:00Z"}, "one", "2026-11-22T09:30:00Z, boot unknown"),
+    ],
+)
+def test_what_the_node_does_not_tell(known: dict[str, str], here: str | None, line: str) -> None:
+    """What is unknown of the last observation is said so, and two unknown boots are not equal."""
+    gone = {**ROW, "lost_since": None}
+    there: dict[str, Any] = {
+        "observed": None,
+        "boot_id": None,
+        "agent": None,
+        "interfaces": [gone],
+        **known,
+    }
+    seen = observation(("ibp0", None), boot_id=here)
+    shown = " ".join(lines(document(LEAF, seen, value=None, managers=[], **there)))
+    assert f"last full observation {line}" in shown
+    assert "lost_since unknown" in shown
+
+
+@pytest.mark.parametrize(
     ("key", "nearest"),
     [
         ("speed.curent", "nearest: backend.coreweave.cloud/speed.current"),
