@@ -21,6 +21,7 @@ from agent.options import (
     cluster_options,
     device_options,
     former_options,
+    is_on_command_line,
     naming_options,
     not_empty,
     replay_option,
@@ -221,6 +222,8 @@ def cleanup(
         raise click.UsageError("--manager needs --foreign")
     if everywhere and foreign and not manager:
         raise click.UsageError("--foreign with --all needs --manager")
+    if everywhere and is_on_command_line("node_name"):
+        raise click.UsageError("--all excludes --node-name")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
     node, naming = None if everywhere else _node_name(flags), inputs.naming(flags)

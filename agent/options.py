@@ -104,6 +104,12 @@ def not_empty(value: str | None) -> str | None:
     return value
 
 
+def is_on_command_line(parameter: str) -> bool:
+    """Return True if the flag of this parameter was given; a variable of it does not count."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 def options(*several: Decorator) -> Decorator:
     """Combine decorators; --help lists their options in this order."""
 
