@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Self
 
+SWITCHED_OFF = "switched off by --source"  # the outcome of a source that is left out
+
 
 class Reason(StrEnum):
     """A reason in the JSON document, its text for operators, and True if it holds labels.

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.labels.render import keys_for
-from agent.labels.values import links
+from agent.labels.values import link_layers, links
 from agent.model import Failed
 from agent.output.absent import absent_ports
 from agent.output.evidence import of_row
-from agent.reasons import NeighborReason
+from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason
 from agent.text import utc
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from agent.labels.table import Label, Naming
     from agent.model import Observation
     from agent.output.evidence import Evidence
-    from agent.reasons import HoldReason
 
     Json = dict[str, Any]
 
@@ -111,11 +110,25 @@ def _absence(row: Label, interface: str | None, observation: Observation) -> str
     """Return the reason why there is no label."""
     if isinstance(observation.rdma, Failed):
         return observation.rdma.reason
-    if interface:
-        return _of_interface(interface, observation) or row.absent
+    if interface and (reason := _of_interface(interface, observation)):
+        return reason
+    if _is_switched_off(row, interface, observation):
+        return SWITCHED_OFF
     if row.key == "ACC":
         return observation.accelerator.text or observation.accelerator.reason or row.absent
     return row.absent
+
+
+def _is_switched_off(row: Label, interface: str | None, observation: Observation) -> bool:
+    """Return True if a source of the label is left out; a RoCE node has no labels of the IB family.
+
+    That is what the label's values say, which would hold a published one.
+    """
+    if row.key.startswith("IB/") and "InfiniBand" not in link_layers(observation):
+        return "rdma" in observation.off
+    values = row.values(observation)
+    covering = (one for one in values if interface is None or one.covers(interface))
+    return any(one.hold is HoldReason.SOURCE_OFF for one in covering)
 
 
 def _of_interface(interface: str, observation: Observation) -> str | None:
