@@ -78,7 +78,7 @@ def cli() -> None:
 @device_options
 @wait_options
 def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
-    """Observe this node once, print its labels and apply them to its Node."""
+    """Observe this node once; print its labels, apply them to its Node."""
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
     from agent.labels.render import render
@@ -164,7 +164,7 @@ def _publish(
 def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:
-    """Watch this node and keep the labels of its Node current, until SIGTERM."""
+    """Watch this node; keep its Node's labels current, until SIGTERM."""
     from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
@@ -260,7 +260,7 @@ def cleanup(
 @device_options
 @wait_options
 def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
-    """Print where the value of one label comes from, and who holds it on the Node.
+    """Print where one label comes from, and who holds it on the Node.
 
     KEY may lack its prefix.
     """

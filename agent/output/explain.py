@@ -14,7 +14,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import agent
-from agent.labels.render import keys_for
+from agent.labels.render import keys_for, subject_of
+from agent.labels.table import Naming
 from agent.labels.values import link_layers, links
 from agent.model import Failed
 from agent.output.absent import absent_ports
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.labels.render import Rendered, Subject
-    from agent.labels.table import Label, Naming
+    from agent.labels.table import Label
     from agent.model import Observation
     from agent.output.evidence import Evidence
 
@@ -36,6 +37,12 @@ SCHEMA = 1
 MAX_NEAREST = 3
 MIN_LIKENESS = 0.6  # of a key that is named as a near one, see difflib
 MAX_KEY = 317  # characters of a valid key: prefix, slash, name
+MAX_SHOWN = 64  # characters of an unknown key in its error
+MAX_ERROR = 140  # characters of that error, unless its nearest key is longer
+FAMILIES = (  # rows that an empty flag turns off: their field of Naming
+    ("ib_prefix", "--ib-label-prefix"),
+    ("accelerator", "--accelerator-label"),
+)
 
 
 def known_interfaces(observation: Observation) -> list[str]:
@@ -45,13 +52,42 @@ def known_interfaces(observation: Observation) -> list[str]:
     return [*dict.fromkeys([*names, *(link.interface for link in links(observation))])]
 
 
+def backend_interfaces(observation: Observation) -> list[str]:
+    """Return the interfaces that may have labels: those of the backend ports."""
+    names = {role.interface for role in observation.ports if not role.backend}
+    return [name for name in known_interfaces(observation) if name not in names]
+
+
 def unknown_key(key: str, naming: Naming, interfaces: Iterable[str]) -> str:
-    """Return the error for a key that is none of a label: it names the nearest ones."""
+    """Return the error for a key that is none of a label: it names the nearest ones.
+
+    Of rows that the naming turns off it names the flag.
+    """
+    shown = key[:MAX_SHOWN]
+    if flag := _turned_off_by(key, naming):
+        return f"{shown!r} is turned off by an empty {flag}"
     known = keys_for(naming, interfaces)
     full = key if "/" in key else f"{naming.prefix}/{key}"
     nearest = get_close_matches(full[:MAX_KEY], known, MAX_NEAREST, MIN_LIKENESS)
-    hint = f"nearest: {', '.join(nearest)}" if nearest else "`bwagent probe -o labels` lists them"
-    return f"{key[:MAX_KEY]!r} is no label key of bwagent; {hint}"
+    error = f"{shown!r} is no label key of bwagent; "
+    if not nearest:
+        return f"{error}`bwagent probe -o labels` lists them"
+    error += f"nearest: {nearest[0]}"
+    for other in nearest[1:]:
+        if len(error) + len(other) + 2 <= MAX_ERROR:
+            error += f", {other}"
+    return error
+
+
+def _turned_off_by(key: str, naming: Naming) -> str | None:
+    """Return the flag that turns off the rows of a key; None if the key would be no label's."""
+    for field, flag in FAMILIES:
+        default = getattr(Naming(), field)
+        keys = (key, f"{default}/{key}", default if default.endswith(f"/{key}") else "")
+        with_default = naming._replace(**{field: default})
+        if not getattr(naming, field) and any(subject_of(one, with_default) for one in keys):
+            return flag
+    return None
 
 
 def explained(

@@ -188,6 +188,13 @@ def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     assert all(line.strip().startswith(f"bwagent {command} ") for line in lines[-2:])
 
 
+def test_help_of_the_group_has_whole_lines() -> None:
+    """Each command has a sentence of one line."""
+    commands = bwagent("--help").stdout.decode().partition("Commands:")[2]
+    assert commands
+    assert "..." not in commands
+
+
 def test_version_and_usage() -> None:
     """The version is one line; without arguments the usage is printed."""
     assert bwagent("--version").stdout.decode().startswith("bwagent ")

@@ -241,4 +241,30 @@ def test_an_unknown_key(key: str, nearest: str) -> None:
     """The error names the nearest keys."""
     text = explain.unknown_key(key, NAMING, ["ibp9"])
     assert nearest in text
-    assert len(text) < 700
+    assert len(text) <= explain.MAX_ERROR
+
+
+def test_keys_of_ports_with_labels_are_named() -> None:
+    """No ignored port, and as many as fit the line."""
+    names = explain.backend_interfaces(of_machine("half-failed"))
+    assert "mlx5_10" in names
+    assert "mlx5_1" not in names
+    key = "neighbors.current.mlx5_1.port-id"
+    text = explain.unknown_key(key, NAMING, names)
+    assert "neighbors.current.mlx5_1" in text
+    assert len(text) <= explain.MAX_ERROR
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "flag"),
+    [
+        ("leaves.current", "ib_prefix", "--ib-label-prefix"),
+        ("ib.coreweave.cloud/neighbors.current.ibp0.device", "ib_prefix", "--ib-label-prefix"),
+        ("accelerator", "accelerator", "--accelerator-label"),
+        (NAMING.accelerator, "accelerator", "--accelerator-label"),
+    ],
+)
+def test_a_key_that_is_turned_off(key: str, field: str, flag: str) -> None:
+    """The error names the flag instead of near keys."""
+    text = explain.unknown_key(key, NAMING._replace(**{field: ""}), ["{if}"])
+    assert text == f"{key!r} is turned off by an empty {flag}"
