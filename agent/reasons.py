@@ -58,7 +58,7 @@ class NeighborReason(Reason):
         True,
     )
     NOT_RECORDED = "not-recorded", "the snapshot has no answer for this port", True
-    UNAVAILABLE = "unavailable", "the packet socket could not be opened", True
+    UNAVAILABLE = "unavailable", "LLDP frames could not be received", True
 
 
 class AcceleratorReason(Reason):
