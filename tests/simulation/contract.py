@@ -48,21 +48,18 @@ class Truth:
         # When the switch must have been asked, by PCI address.
         self._asked_by: dict[str, float] = {}
         self._hidden_lately: set[str] = set()
-        self._blurred: dict[
-            str, float
-        ] = {}  # ports that went down without an event: until when the duration is unknown
+        # Ports that went down without an event: until when the duration is unknown.
+        self._blurred: dict[str, float] = {}
         self._unknown: set[str] = set()  # functions without a driver, not in the annotation
         self._certain = True  # the agent knows what each port counted last
         self._hidden_ones = Hidden()
         self._unread_boot = False  # it will, once it can read which boot this is
         self._whole_since: float | None = None  # since when everything can be read
-        self._promoted = (
-            False  # the front end was all there was, and not everything has been seen since
-        )
+        # The front end was all there was, and not everything has been seen since.
+        self._promoted = False
         self._last: Values = NOTHING  # the last answer of the GPUs
-        self._trouble: dict[
-            str, tuple[float, float]
-        ] = {}  # with querying a switch: since, and when it is over
+        # With querying a switch, by PCI address: since, and when it is over.
+        self._trouble: dict[str, tuple[float, float]] = {}
         self._descriptions = Descriptions()
 
     def outcomes(self, now: float, observed_by: float) -> dict[str, Outcome]:
@@ -122,6 +119,7 @@ class Truth:
 
     def _note(self, now: float) -> None:
         for hca in self._node.hcas:
+            self._downs.see(hca.pci, now, visible=self._is_visible(hca))
             if hca.infiniband:
                 self._descriptions.note(hca, now, self._asked(hca), self._far_end(hca))
             if hca.where in (HERE, LENT):
@@ -142,8 +140,11 @@ class Truth:
             self._hearing.forget(front.netdev)
 
     def _far_end(self, hca: Hca) -> FarEnd:
-        hidden = hca.sick or hca.murky or self._node.unseen or hca.where != HERE
-        return FarEnd(hca.up and not (hca.silent or self._node.smp_trouble), not hidden)
+        answers = hca.up and not (hca.silent or self._node.smp_trouble)
+        return FarEnd(answers, self._is_visible(hca))
+
+    def _is_visible(self, hca: Hca) -> bool:
+        return hca.where == HERE and not (hca.sick or hca.murky or self._node.unseen)
 
     def _asked(self, hca: Hca) -> Asked:
         """Return the times by which a port's far end must have been asked."""
