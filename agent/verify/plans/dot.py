@@ -1,0 +1,239 @@
+"""Graphs in DOT, as ptmd of Cumulus Linux and NVIDIA AIR take them: topology.dot.
+
+    graph G {
+        hostnametype="hostname"
+        LLDP1="match_type=portdescr"
+        "leaf01":"swp1s0" -- "gpu-017":"enp3s0np0" [LLDP="lldptmpl=LLDP1"]
+    }
+
+The subset (https://graphviz.org/doc/info/lang.html): one undirected graph; nodes, assignments,
+`graph`, `node` and `edge` with attributes, subgraphs as groups, and edges of two nodes with their
+ports. Malformed are directed graphs, chains of edges, edges to a subgraph or without ports, and
+texts in HTML. Comments are `//`, `/* */` and lines that begin with `#`.
+
+What ptmd is told for LLDP becomes fields of the cable (`match_type`, `match_hostname`,
+`hostnametype`), so do other attributes of an edge; with `match_type=portdescr` a port's text is
+also its port name. The attribute `mark` is the mark of the cable.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.errors import Malformed
+from agent.verify.model import NO_FIELDS, Cable, End, Place
+from agent.verify.plans.cables import Cables, mark_of, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.verify.model import Plan
+    from agent.verify.plans.source import Source
+
+KIND = "dot"
+MAX_DEPTH = 32  # of subgraphs
+_COMMENT = r"//[^\n]*|/\*.*?\*/|(?:(?<=\n)|\A)[ \t]*#[^\n]*"
+_START = re.compile(
+    rf"(?:\s+|{_COMMENT})*(?:strict\s+)?(?:di)?graph\b[^{{]{{0,200}}\{{", re.IGNORECASE | re.DOTALL
+)
+_TOKEN = re.compile(
+    rf'(?P<space>\s+|{_COMMENT})|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<edge>--|->)'
+    r"|(?P<name>-?\.?\d[\w.]*|[^\W\d][\w.]*(?:-[\w.]+)*)|(?P<mark>[{}\[\]=:;,])",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r'\\(["\\\n])')
+_KEYWORDS = frozenset({"graph", "node", "edge"})
+_PAIR = re.compile(r"\s*([\w-]+)\s*=\s*([^,\s]+)\s*(?:,|$)")
+
+
+class Token(NamedTuple):
+    """A token: `kind` is `text` for an ID, else the characters themselves; "" ends the file."""
+
+    kind: str
+    text: str
+    at: int  # offset of its first character
+
+
+class Node(NamedTuple):
+    """One end of an edge."""
+
+    name: str
+    port: str | None
+
+
+def recognizes(source: Source) -> bool:
+    """Return True if the text begins with a graph."""
+    return _START.match(source.text[:65536]) is not None
+
+
+def read(source: Source) -> list[Plan]:
+    """Return the plan of a graph."""
+    parser = _Parser(source)
+    parser.graph()
+    if not parser.cables:
+        raise Malformed(f"{source.file}: no edges")
+    return [parser.cables.plan(KIND, source.notes)]
+
+
+def _tokens(text: str, place: Place) -> Iterator[Token]:
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if not match:
+            raise Malformed(
+                f"{_at(text, at, place)}: not of the subset: {quoted(text[at : at + 20])}"
+            )
+        kind = match.lastgroup
+        if kind == "quoted":
+            yield Token("text", _ESCAPE.sub(_unescaped, match["quoted"]), at)
+        elif kind == "name":
+            yield Token("text", match["name"], at)
+        elif kind != "space":
+            yield Token(match[0], match[0], at)
+        at = match.end()
+    yield Token("", "", at)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "" if match[1] == "\n" else match[1]
+
+
+def _at(text: str, at: int, place: Place) -> Place:
+    return place._replace(row=text.count("\n", 0, at) + 1)
+
+
+class _Parser:
+    """A recursive descent over the tokens, one ahead."""
+
+    def __init__(self, source: Source) -> None:
+        self.cables = Cables(source.place)
+        self._text = source.text
+        self._place = source.place
+        self._tokens = _tokens(source.text, source.place)
+        self._next = next(self._tokens)
+        self._row, self._counted = 1, 0  # line number of the offset `_counted`
+        self._graph: dict[str, str] = {}  # attributes of the graph
+        self._edges: list[tuple[Node, Node, dict[str, str], int]] = []
+
+    def graph(self) -> None:
+        """Parse the whole file."""
+        if self._next.text.lower() == "strict":
+            self._take("text")
+        if self._take("text").text.lower() != "graph":
+            raise self._error("not an undirected graph")
+        if self._next.kind == "text":
+            self._take("text")
+        self._group(0)
+        if self._next.kind:
+            raise self._error("more than one graph")
+        for a, b, attributes, row in self._edges:
+            self.cables.add(self._cable(a, b, attributes, row))
+
+    def _group(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise self._error(f"more than {MAX_DEPTH} subgraphs in each other")
+        self._take("{")
+        while self._next.kind != "}":
+            if self._next.kind in {";", ","}:
+                self._take(self._next.kind)
+            elif self._next.kind == "{":
+                self._group(depth + 1)
+            else:
+                self._statement(depth)
+        self._take("}")
+
+    def _statement(self, depth: int) -> None:
+        first = self._take("text")
+        if first.text.lower() == "subgraph" and self._next.kind in {"text", "{"}:
+            if self._next.kind == "text":
+                self._take("text")
+            self._group(depth + 1)
+        elif self._next.kind == "=":
+            self._take("=")
+            self._graph[first.text] = self._take("text").text
+        elif first.text.lower() in _KEYWORDS and self._next.kind == "[":
+            attributes = self._attributes()
+            if first.text.lower() == "graph":
+                self._graph |= attributes
+        else:
+            self._node_or_edge(first)
+
+    def _node_or_edge(self, first: Token) -> None:
+        row = self._line(first.at)
+        a = self._node(first)
+        if self._next.kind != "--":
+            self._attributes()
+            return
+        self._take("--")
+        b = self._node(self._take("text"))
+        if self._next.kind in {"--", "->"}:
+            raise self._error("a chain of edges")
+        self._edges.append((a, b, self._attributes(), row))
+
+    def _node(self, name: Token) -> Node:
+        if self._next.kind != ":":
+            return Node(name.text, None)
+        self._take(":")
+        port = self._take("text").text
+        if self._next.kind == ":":  # a compass point
+            self._take(":")
+            self._take("text")
+        return Node(name.text, port)
+
+    def _attributes(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        while self._next.kind == "[":
+            self._take("[")
+            while self._next.kind != "]":
+                name = self._take("text").text
+                self._take("=")
+                found[name] = self._take("text").text
+                if self._next.kind in {",", ";"}:
+                    self._take(self._next.kind)
+            self._take("]")
+        return found
+
+    def _take(self, kind: str) -> Token:
+        token = self._next
+        if token.kind != kind:
+            expected = "a name" if kind == "text" else repr(kind)
+            raise self._error(f"{quoted(token.text)} instead of {expected}")
+        self._next = next(self._tokens, Token("", "", len(self._text)))
+        return token
+
+    def _error(self, text: str) -> Malformed:
+        place = _at(self._text, self._next.at, self._place)
+        if not self._next.kind:
+            return Malformed(f"{place}: the file ends within the graph: truncated")
+        return Malformed(f"{place}: {text}")
+
+    def _line(self, at: int) -> int:
+        """Return the line of an offset that is behind the last one asked for."""
+        self._row += self._text.count("\n", self._counted, at)
+        self._counted = at
+        return self._row
+
+    def _cable(self, a: Node, b: Node, attributes: dict[str, str], row: int) -> Cable:
+        place = self._place._replace(row=row)
+        lldp = self._lldp(attributes)
+        fields = {k: v for k, v in attributes.items() if k not in {"mark", "LLDP"}} | lldp
+        mark = mark_of(attributes.get("mark"), place)
+        described = lldp.get("match_type") == "portdescr"
+        ends = [_end(node, place, described=described) for node in (a, b)]
+        return Cable(ends[0], ends[1], place, None, mark, fields or NO_FIELDS)
+
+    def _lldp(self, attributes: Mapping[str, str]) -> dict[str, str]:
+        """Return what ptmd is told of an edge: its own parameters, by a template perhaps."""
+        own = dict(_PAIR.findall(attributes.get("LLDP", self._graph.get("LLDP", ""))))
+        if template := own.pop("lldptmpl", None):
+            own |= dict(_PAIR.findall(self._graph.get(template, "")))
+        kind = self._graph.get("hostnametype")
+        return own | ({"hostnametype": kind} if kind else {})
+
+
+def _end(node: Node, place: Place, *, described: bool) -> End:
+    name, port = node.name.strip(), (node.port or "").strip()
+    if not name or not port:
+        raise Malformed(f"{place}: an end without a port: {quoted(node.name)}")
+    return End(name, port, port if described else None)
