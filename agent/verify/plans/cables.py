@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.text import visible
-from agent.verify.model import Cable, End, Place, Plan
+from agent.verify.model import Cable, Place, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -129,8 +129,3 @@ def by_node(plans: Iterable[Plan]) -> dict[str, list[Cable]]:
             for node in {cable.a.node.lower(), cable.b.node.lower()}:
                 index.setdefault(node, []).append(cable)
     return index
-
-
-def end(node: str, interface: str, port_name: str | None = None) -> End:
-    """Return an end without a place in a rack; names are stripped."""
-    return End(node.strip(), interface.strip(), port_name)

@@ -81,9 +81,7 @@ def _tokens(text: str, place: Place) -> Iterator[Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if not match:
-            raise Malformed(
-                f"{_at(text, at, place)}: not of the subset: {quoted(text[at : at + 20])}"
-            )
+            raise _no_token(text, at, place)
         kind = match.lastgroup
         if kind == "quoted":
             yield Token("text", _ESCAPE.sub(_unescaped, match["quoted"]), at)
@@ -93,6 +91,13 @@ def _tokens(text: str, place: Place) -> Iterator[Token]:
             yield Token(match[0], match[0], at)
         at = match.end()
     yield Token("", "", at)
+
+
+def _no_token(text: str, at: int, place: Place) -> Malformed:
+    where = _at(text, at, place)
+    if text.startswith(('"', "/*"), at):
+        return Malformed(f"{where}: the file ends within a text or comment: truncated")
+    return Malformed(f"{where}: not of the subset: {quoted(text[at : at + 20])}")
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -30,7 +30,7 @@ EXPECTED = "A-Node Name, A-Port, Z-Node Name, Z-Port"
 # A spreadsheet program takes the split port 1/2 for the second of January. 1/2/26 is one, too, but
 # also a port of a chassis.
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-_DATE = re.compile(
+DATE = re.compile(
     rf"\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d)?|\d{{1,2}}[-. ]{{1,2}}{_MONTH}|{_MONTH}[- ]\d\d"
 )
 _ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"})
@@ -48,7 +48,7 @@ class Table(NamedTuple):
 def plan_of(table: Table) -> Plan | None:
     """Return the plan of a sheet, without cables perhaps; None for a sheet without a header."""
     rows = _numbered(table)
-    found = _find_header(rows)
+    found = _find_header(rows, table.place)
     if found is None:
         return None
     columns, number = found
@@ -62,7 +62,7 @@ def plan_of(table: Table) -> Plan | None:
 def has_header(table: Table) -> bool:
     """Return True if one of the first rows is a header, be it an ambiguous one."""
     try:
-        return _find_header(_numbered(table)) is not None
+        return _find_header(_numbered(table), table.place) is not None
     except Malformed:
         return True
 
@@ -82,9 +82,9 @@ def _numbered(table: Table) -> Iterator[tuple[int, list[str]]]:
         yield row, [cell.strip() for cell in cells]
 
 
-def _find_header(rows: Iterator[tuple[int, list[str]]]) -> tuple[Header, int] | None:
+def _find_header(rows: Iterator[tuple[int, list[str]]], place: Place) -> tuple[Header, int] | None:
     for row, cells in rows:
-        if found := header(cells, Place("", None, row)):
+        if found := header(cells, place._replace(row=row)):
             return found, row
         if row >= MAX_HEADER_ROW:
             return None
@@ -176,7 +176,7 @@ class _Reader:
                     f"{self._at(row, self._name(index))}: a line break in {quoted(name)}"
                 )
         for index in (1, 3):
-            if _DATE.fullmatch(names[index]):
+            if DATE.fullmatch(names[index]):
                 raise Malformed(
                     f"{self._at(row, self._name(index))}: the date {quoted(names[index])}: "
                     "a port such as 1/2 needs a column formatted as text"
