@@ -141,7 +141,7 @@ def netbox(cables: Sequence[Cable]) -> str:
     """Return the answer of `/api/dcim/cables/` in the form of NetBox 3.3 and later."""
     results = [
         {"a_terminations": [_termination(one.a)], "b_terminations": [_termination(one.b)]}
-        | one.fields
+        | dict(one.fields)
         | {"custom_fields": {"mark": one.mark}}
         for one in cables
     ]
@@ -157,7 +157,7 @@ def netbox_before_3_3(cables: Sequence[Cable]) -> str:
             "termination_b_type": "dcim.interface",
             "termination_b": _termination(one.b)["object"],
         }
-        | one.fields
+        | dict(one.fields)
         for one in cables
     ]
     return json.dumps({"count": len(results), "next": None, "previous": None, "results": results})
@@ -226,7 +226,7 @@ def _panel(end: End) -> str:
 
 def ibnetdiscover(cables: Sequence[Cable]) -> str:
     """Return the topology that ibnetdiscover prints; interfaces as for `topo`."""
-    sections: dict[tuple[str, str], list[str]] = {}
+    sections: dict[tuple[str, str, str], list[str]] = {}
     for one in cables:
         for near, far in ((one.a, one.b), (one.b, one.a)):
             kind, guid, text, port = _ib(far)

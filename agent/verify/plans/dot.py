@@ -43,16 +43,10 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPE = re.compile(r'\\(["\\\n])')
+# Kind, text, offset: the kind is `text` for an ID, else the characters; "" ends the file.
+Token = tuple[str, str, int]
 _KEYWORDS = frozenset({"graph", "node", "edge"})
 _PAIR = re.compile(r"\s*([\w-]+)\s*=\s*([^,\s]+)\s*(?:,|$)")
-
-
-class Token(NamedTuple):
-    """A token: `kind` is `text` for an ID, else the characters themselves; "" ends the file."""
-
-    kind: str
-    text: str
-    at: int  # offset of its first character
 
 
 class Node(NamedTuple):
@@ -78,19 +72,22 @@ def read(source: Source) -> list[Plan]:
 
 def _tokens(text: str, place: Place) -> Iterator[Token]:
     at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if not match:
-            raise _no_token(text, at, place)
-        kind = match.lastgroup
+    for match in _TOKEN.finditer(text):
+        start, end = match.span()
+        if start != at:
+            break
+        kind, found = match.lastgroup, match[0]
         if kind == "quoted":
-            yield Token("text", _ESCAPE.sub(_unescaped, match["quoted"]), at)
+            inside = found[1:-1]
+            yield "text", _ESCAPE.sub(_unescaped, inside) if "\\" in inside else inside, at
         elif kind == "name":
-            yield Token("text", match["name"], at)
+            yield "text", found, at
         elif kind != "space":
-            yield Token(match[0], match[0], at)
-        at = match.end()
-    yield Token("", "", at)
+            yield found, found, at
+        at = end
+    if at < len(text):
+        raise _no_token(text, at, place)
+    yield "", "", at
 
 
 def _no_token(text: str, at: int, place: Place) -> Malformed:
@@ -116,21 +113,23 @@ class _Parser:
         self._text = source.text
         self._place = source.place
         self._tokens = _tokens(source.text, source.place)
-        self._next = next(self._tokens)
+        self._next = ""  # kind of the next token
+        self._ahead: Token = ("", "", 0)
+        self._advance()
         self._row, self._counted = 1, 0  # line number of the offset `_counted`
         self._graph: dict[str, str] = {}  # attributes of the graph
         self._edges: list[tuple[Node, Node, dict[str, str], int]] = []
 
     def graph(self) -> None:
         """Parse the whole file."""
-        if self._next.text.lower() == "strict":
+        if self._ahead[1].lower() == "strict":
             self._take("text")
-        if self._take("text").text.lower() != "graph":
+        if self._take("text").lower() != "graph":
             raise self._error("not an undirected graph")
-        if self._next.kind == "text":
+        if self._next == "text":
             self._take("text")
         self._group(0)
-        if self._next.kind:
+        if self._next:
             raise self._error("more than one graph")
         for a, b, attributes, row in self._edges:
             self.cables.add(self._cable(a, b, attributes, row))
@@ -139,77 +138,82 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise self._error(f"more than {MAX_DEPTH} subgraphs in each other")
         self._take("{")
-        while self._next.kind != "}":
-            if self._next.kind in {";", ","}:
-                self._take(self._next.kind)
-            elif self._next.kind == "{":
+        while self._next != "}":
+            if self._next in {";", ","}:
+                self._take(self._next)
+            elif self._next == "{":
                 self._group(depth + 1)
             else:
                 self._statement(depth)
         self._take("}")
 
     def _statement(self, depth: int) -> None:
+        at = self._ahead[2]
         first = self._take("text")
-        if first.text.lower() == "subgraph" and self._next.kind in {"text", "{"}:
-            if self._next.kind == "text":
+        if first.lower() == "subgraph" and self._next in {"text", "{"}:
+            if self._next == "text":
                 self._take("text")
             self._group(depth + 1)
-        elif self._next.kind == "=":
+        elif self._next == "=":
             self._take("=")
-            self._graph[first.text] = self._take("text").text
-        elif first.text.lower() in _KEYWORDS and self._next.kind == "[":
+            self._graph[first] = self._take("text")
+        elif first.lower() in _KEYWORDS and self._next == "[":
             attributes = self._attributes()
-            if first.text.lower() == "graph":
+            if first.lower() == "graph":
                 self._graph |= attributes
         else:
-            self._node_or_edge(first)
+            self._node_or_edge(first, self._line(at))
 
-    def _node_or_edge(self, first: Token) -> None:
-        row = self._line(first.at)
+    def _node_or_edge(self, first: str, row: int) -> None:
         a = self._node(first)
-        if self._next.kind != "--":
+        if self._next != "--":
             self._attributes()
             return
         self._take("--")
         b = self._node(self._take("text"))
-        if self._next.kind in {"--", "->"}:
+        if self._next in {"--", "->"}:
             raise self._error("a chain of edges")
         self._edges.append((a, b, self._attributes(), row))
 
-    def _node(self, name: Token) -> Node:
-        if self._next.kind != ":":
-            return Node(name.text, None)
+    def _node(self, name: str) -> Node:
+        if self._next != ":":
+            return Node(name, None)
         self._take(":")
-        port = self._take("text").text
-        if self._next.kind == ":":  # a compass point
+        port = self._take("text")
+        if self._next == ":":  # a compass point
             self._take(":")
             self._take("text")
-        return Node(name.text, port)
+        return Node(name, port)
 
     def _attributes(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        while self._next.kind == "[":
+        while self._next == "[":
             self._take("[")
-            while self._next.kind != "]":
-                name = self._take("text").text
+            while self._next != "]":
+                name = self._take("text")
                 self._take("=")
-                found[name] = self._take("text").text
-                if self._next.kind in {",", ";"}:
-                    self._take(self._next.kind)
+                found[name] = self._take("text")
+                if self._next in {",", ";"}:
+                    self._take(self._next)
             self._take("]")
         return found
 
-    def _take(self, kind: str) -> Token:
-        token = self._next
-        if token.kind != kind:
+    def _take(self, kind: str) -> str:
+        """Return the text of the next token, which is to be of this kind, and go on."""
+        text = self._ahead[1]
+        if self._next != kind:
             expected = "a name" if kind == "text" else repr(kind)
-            raise self._error(f"{quoted(token.text)} instead of {expected}")
-        self._next = next(self._tokens, Token("", "", len(self._text)))
-        return token
+            raise self._error(f"{quoted(text)} instead of {expected}")
+        self._advance()
+        return text
+
+    def _advance(self) -> None:
+        self._ahead = next(self._tokens, ("", "", len(self._text)))
+        self._next = self._ahead[0]
 
     def _error(self, text: str) -> Malformed:
-        place = _at(self._text, self._next.at, self._place)
-        if not self._next.kind:
+        place = _at(self._text, self._ahead[2], self._place)
+        if not self._next:
             return Malformed(f"{place}: the file ends within the graph: truncated")
         return Malformed(f"{place}: {text}")
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
 from agent.infiniband.node_description import switch_name
-from agent.verify.model import Cable, End
+from agent.verify.model import Cable, End, Place
 from agent.verify.plans.cables import Cables, quoted
-from agent.verify.plans.ports import guid, host_end, switch_end
+from agent.verify.plans.ports import host_end, switch_end
 from agent.verify.plans.rates import SIGNALING, lanes, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agent.verify.model import Place, Plan
+    from agent.verify.model import Plan
     from agent.verify.plans.source import Source
 
 # ibnetdiscover: a node, and a cable of it
@@ -81,24 +81,25 @@ def _read(source: Source, kind: str, ends: Callable[[Source], Iterator[Cable]]) 
 
 
 def _discovered(source: Source) -> Iterator[Cable]:
-    node: re.Match[str] | None = None
+    node: tuple[str, str, str] | None = None
     for row, line in enumerate(source.text.splitlines(), 1):
-        if port := _PORT.fullmatch(line):
+        place = Place(source.file, None, row)
+        if port := line.startswith("[") and _PORT.fullmatch(line):
             if node is None:
-                raise Malformed(f"{source.place._replace(row=row)}: a port before the first node")
-            a = _end(node["type"], node["text"], node["guid"], port["port"])
-            b = _end(port["type"], port["text"], port["guid"], port["far"])
-            yield Cable(a, b, source.place._replace(row=row), rate(port["rate"] or ""))
+                raise Malformed(f"{place}: a port before the first node")
+            number, kind, guid, far, text, speed = port.groups()
+            a, b = _end(*node, number), _end(kind, text, guid, far)
+            yield Cable(a, b, place, rate(speed or ""))
         elif found := _NODE.fullmatch(line):
-            node = found
+            node = (found["type"], found["text"], found["guid"])
         elif not _IGNORED.match(line):
-            raise _unknown(source.place._replace(row=row), line)
+            raise _unknown(place, line)
 
 
-def _end(kind: str, text: str, node_guid: str, port: str) -> End:
+def _end(kind: str, text: str, guid: str, port: str) -> End:
     if kind in {"Switch", "S"}:
-        return switch_end(text.strip(), guid(node_guid), port)
-    return host_end(text.strip(), guid(node_guid), port)
+        return switch_end(text.strip(), guid, port)
+    return host_end(text.strip(), guid, port)
 
 
 class _Node(NamedTuple):

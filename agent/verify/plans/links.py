@@ -38,7 +38,7 @@ def read(source: Source) -> list[Plan]:
     hosts = _hosts(source.json)
     cables = Cables(source.place)
     for number, link in enumerate(links, 1):
-        place = source.place._replace(row=number)
+        place = Place(source.file, None, number)
         if not isinstance(link, list) or len(link) != 2:
             raise Malformed(f"{place}: no pair of ends")
         if any(isinstance(end, str) for end in link):

@@ -16,8 +16,6 @@ from agent.verify.plans import tables
 from agent.verify.plans.cables import Cables, mark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agent.verify.model import Plan
     from agent.verify.plans.source import Source
 
@@ -42,14 +40,19 @@ def read(source: Source) -> list[Plan]:
         return tables.read(source)
     _check_whole(source)
     cables = Cables(source.place)
-    for number, entry in enumerate(_cables(source.json), 1):
-        place = source.place._replace(row=number)
+    entries = _cables(source.json)[::-1]
+    source.forget()
+    number = 0
+    while entries:  # consumed: a large answer takes several times its size as objects
+        entry, number = entries.pop(), number + 1
+        place = Place(source.file, None, number)
         if not isinstance(entry, dict):
             raise Malformed(f"{place}: no cable: {type(entry).__name__}")
-        if reason := _other(entry, place):
+        sides = _sides(entry, place)
+        if reason := _other(sides):
             cables.skip(reason, place)
         else:
-            cables.add(_cable(entry, place))
+            cables.add(_cable(entry, sides, place))
     if not cables:
         raise Malformed(f"{source.file}: no cables between interfaces")
     return [cables.plan(KIND, source.notes)]
@@ -69,45 +72,50 @@ def _check_whole(source: Source) -> None:
         )
 
 
-def _ends(entry: dict[str, Any], place: Place) -> Iterator[list[tuple[Any, Any]]]:
-    """Yield the (type, object) pairs of each side."""
-    for new, old in zip(_NEW, _OLD, strict=True):
-        if new in entry:
-            ends = entry[new]
-            if not isinstance(ends, list) or not all(isinstance(end, dict) for end in ends):
-                raise Malformed(f"{place}, column {new}: no list of terminations")
-            yield [(end.get("object_type"), end.get("object")) for end in ends]
-        else:
-            end = entry.get(old)
-            yield [(entry.get(f"{old}_type"), end)] if end else []
+def _sides(entry: dict[str, Any], place: Place) -> list[list[Any]]:
+    """Return the ends of each side as terminations of the newer form."""
+    if _NEW[0] not in entry:
+        return [
+            [{"object_type": entry.get(f"{old}_type"), "object": entry[old]}]
+            if entry.get(old)
+            else []
+            for old in _OLD
+        ]
+    sides = [entry.get(new) for new in _NEW]
+    for side, new in zip(sides, _NEW, strict=True):
+        if not isinstance(side, list) or not all(isinstance(end, dict) for end in side):
+            raise Malformed(f"{place}, column {new}: no list of terminations")
+    return [side or [] for side in sides]
 
 
-def _other(entry: dict[str, Any], place: Place) -> str | None:
-    """Return the reason why an entry is no cable between two interfaces."""
-    sides = list(_ends(entry, place))
+def _other(sides: list[list[Any]]) -> str | None:
+    """Return the reason why a cable is none between two interfaces."""
     if not all(sides):
         return "without a far end"
-    if any(kind != INTERFACE for side in sides for kind, _ in side):
+    if any(end.get("object_type") != INTERFACE for side in sides for end in side):
         return "not between interfaces"
-    if any(len(side) > 1 for side in sides):
+    if max(map(len, sides)) > 1:
         return "with several ends on a side"
     return None
 
 
-def _cable(entry: dict[str, Any], place: Place) -> Cable:
+def _cable(entry: dict[str, Any], sides: list[list[Any]], place: Place) -> Cable:
     a, b = (
-        _end(side[0][1], place, name) for side, name in zip(_ends(entry, place), _NEW, strict=True)
+        _end(side[0].get("object"), place, name) for side, name in zip(sides, _NEW, strict=True)
     )
     return Cable(a, b, place, None, _mark(entry, place), _fields(entry))
 
 
 def _end(value: Any, place: Place, column: str) -> End:
     device = value.get("device") if isinstance(value, dict) else None
-    names = [part.get("name") if isinstance(part, dict) else None for part in (device, value)]
-    if not all(isinstance(name, str) and name.strip() for name in names):
+    node = device.get("name") if isinstance(device, dict) else None
+    interface = value.get("name") if device else None
+    if not isinstance(node, str) or not isinstance(interface, str):
         raise Malformed(f"{place}, column {column}: no names of device and interface")
-    node, interface = (str(name).strip() for name in names)
-    return End(node, interface)
+    end = End(node.strip(), interface.strip())
+    if not all(end[:2]):
+        raise Malformed(f"{place}, column {column}: an empty name of device or interface")
+    return end
 
 
 def _mark(entry: dict[str, Any], place: Place) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from agent.infiniband.node_description import switch_name
 from agent.verify.model import End
@@ -25,7 +26,10 @@ def panel_end(node: str, port: str) -> End:
 
 def switch_end(description: str, guid: str, port: str) -> End:
     """Return the end at a switch: by its name, else by its node GUID."""
-    return End(switch_name(description) or guid, port)
+    return End(_switch(description) or guid, port)
+
+
+_switch = lru_cache(maxsize=4096)(switch_name)
 
 
 def host_end(description: str, guid: str, port: str) -> End:
@@ -39,8 +43,3 @@ def host_end(description: str, guid: str, port: str) -> End:
 def hca_port(device: str, port: str) -> str:
     """Return the interface of an HCA's port, as labels have it."""
     return device if int(port) == 1 else f"{device}-{port}"
-
-
-def guid(text: str) -> str:
-    """Return a GUID as 16 hex digits."""
-    return text.lower().removeprefix("0x").rjust(16, "0")

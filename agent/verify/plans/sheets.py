@@ -34,7 +34,7 @@ DATE = re.compile(
     rf"\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d)?|\d{{1,2}}[-. ]{{1,2}}{_MONTH}|{_MONTH}[- ]\d\d"
 )
 _ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"})
-_NETBOX_PORT = re.compile(r"(?:dcim\.)?interface", re.IGNORECASE)
+_INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
 
 
 class Table(NamedTuple):
@@ -103,6 +103,9 @@ class _Reader:
         self._ports = tuple(
             columns.ends[side][name] for side in (0, 1) for name in ("node", "interface")
         )
+        keys = [key(name) for name in columns.names]
+        self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
+        self._cable_type = keys.index("type") if "type" in keys else -1
         self._rate: Callable[[str], float | None] = rate
         if columns.rate >= 0 and key(columns.names[columns.rate]) == "bandwidth":
             self._rate = megabits
@@ -156,12 +159,10 @@ class _Reader:
         """Return the reason why a NetBox cable is none between interfaces."""
         if self._columns.kind != "netbox":
             return None
-        for column in self._columns.others:
-            name, text = key(self._columns.names[column]), cells[column]
-            if name in {"sideatype", "sidebtype"} and not _NETBOX_PORT.fullmatch(text):
-                return "not between interfaces"
-            if name == "type" and text.lower() == "power":
-                return "not between interfaces"
+        if not all(cells[column].lower() in _INTERFACES for column in self._types):
+            return "not between interfaces"
+        if self._cable_type >= 0 and cells[self._cable_type].lower() == "power":
+            return "not between interfaces"
         if any("," in cells[column] for column in self._ports):
             return "with several ends on a side"
         return None

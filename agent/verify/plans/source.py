@@ -66,6 +66,11 @@ class Source:
         except (RecursionError, ValueError) as error:  # nesting; integers of 4,300 digits
             raise Malformed(f"{self.file}: no JSON: {error}") from error
 
+    def forget(self) -> None:
+        """Drop the text and the document, of which the caller has what it needs."""
+        self.__dict__.pop("text", None)
+        self.__dict__.pop("json", None)
+
 
 def load(path: str) -> Source:
     """Read a file. Raises Malformed if it cannot be read or is too large."""

@@ -131,16 +131,14 @@ class _Rows:
         row = 1
         try:
             for cells in self._cells():
-                yield [_text(cell) for cell in cells]
+                yield [_text(cell) for cell in cells[:MAX_COLUMNS]]
                 row += 1
         except _ERRORS as error:
             place = f"{self._file}, sheet {self._sheet.title}, row {row}"
             raise Malformed(f"{place}: no XLSX workbook: {_reason(error)}") from error
 
     def _cells(self) -> Iterator[tuple[Any, ...]]:
-        rows: Iterator[tuple[Any, ...]] = self._sheet.iter_rows(
-            max_row=MAX_ROWS, max_col=MAX_COLUMNS, values_only=True
-        )
+        rows: Iterator[tuple[Any, ...]] = self._sheet.iter_rows(max_row=MAX_ROWS, values_only=True)
         return rows
 
 

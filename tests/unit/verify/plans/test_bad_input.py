@@ -151,7 +151,7 @@ def test_messages(content: str, message: str) -> None:
         ({"next": "http://", "count": 812, "results": [{"a_terminations": []}]}, "(1 of 812 "),
         ([{"a_terminations": {}}], "row 1, column a_terminations: no list of terminations"),
         ([{"a_terminations": [], "b_terminations": []}], "no cables between interfaces"),
-        ([{"a_terminations": []}, 5], "row 2: no cable: int"),
+        ([{"a_terminations": [], "b_terminations": []}, 5], "row 2: no cable: int"),
     ],
 )  # fmt: skip
 def test_json(document: Any, message: str) -> None:
