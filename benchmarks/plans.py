@@ -86,6 +86,10 @@ def shared(book: bytes) -> bytes:
         sheet_xml = cell.sub(number, parts["xl/worksheets/sheet1.xml"])
         items = "".join(f"<si><t>{text}</t></si>" for text in strings)
         namespace = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+        kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+        override = f'<Override PartName="/xl/sharedStrings.xml" ContentType="{kind}"/></Types>'
+        types = parts["[Content_Types].xml"]
+        parts["[Content_Types].xml"] = types.replace("</Types>", override)
         parts["xl/worksheets/sheet1.xml"] = sheet_xml
         parts["xl/sharedStrings.xml"] = f'<sst xmlns="{namespace}">{items}</sst>'
         for name, text in parts.items():

@@ -188,7 +188,7 @@ TABLE = plans.rows([ROW], "sided")
 BOOK = plans.workbook({"Links": TABLE, "Old": TABLE}, hidden=["Old"])
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.integers(0, len(BOOK) - 1), st.integers(1, 255), st.booleans())
 def test_a_damaged_workbook_is_malformed(at: int, mask: int, truncate: bool) -> None:
     """A workbook with a wrong byte, or without its end, is read or Malformed."""

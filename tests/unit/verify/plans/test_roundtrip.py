@@ -90,7 +90,7 @@ def cased(data: st.DataObject, row: list[str]) -> list[str]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(st.data(), st.sampled_from([form for form in plans.FORMS if form not in DOUBLED]))
 def test_sheets_in_any_order(data: st.DataObject, form: str) -> None:
     """Rows and columns may be in any order, the header in any case, with any separator."""
@@ -125,7 +125,7 @@ def test_workbooks(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "write", [plans.netbox, plans.netbox_before_3_3, plans.links, plans.air, plans.dot]
 )
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_names_of_any_kind(write: Writer, data: st.DataObject) -> None:
     """JSON and DOT hold any name; the order of cables and of ends is of no account."""
@@ -138,7 +138,7 @@ def test_names_of_any_kind(write: Writer, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("write", [plans.topo, plans.ibnetdiscover, plans.iblinkinfo])
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_infiniband_fabrics(write: Writer, data: st.DataObject) -> None:
     """Topologies and dumps give each cable once, though they list it at both ends."""
