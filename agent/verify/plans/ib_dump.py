@@ -19,7 +19,7 @@ from agent.errors import Malformed
 from agent.infiniband.node_description import switch_name
 from agent.verify.model import Cable, End, Place
 from agent.verify.plans.cables import Cables, quoted
-from agent.verify.plans.ports import host_end, switch_end
+from agent.verify.plans.ports import host_end, is_host, switch_end
 from agent.verify.plans.rates import SIGNALING, lanes, rate
 
 if TYPE_CHECKING:
@@ -71,16 +71,15 @@ def read_iblinkinfo(source: Source) -> list[Plan]:
     return _read(source, "iblinkinfo", _linked)
 
 
-def _read(source: Source, kind: str, ends: Callable[[Source], Iterator[Cable]]) -> list[Plan]:
+def _read(source: Source, kind: str, add: Callable[[Source, Cables], None]) -> list[Plan]:
     cables = Cables(source.place, mirrored=True)
-    for cable in ends(source):
-        cables.add(cable)
+    add(source, cables)
     if not cables:
         raise Malformed(f"{source.file}: no cables")
     return [cables.plan(kind, source.notes)]
 
 
-def _discovered(source: Source) -> Iterator[Cable]:
+def _discovered(source: Source, cables: Cables) -> None:
     node: tuple[str, str, str] | None = None
     for row, line in enumerate(source.text.splitlines(), 1):
         place = Place(source.file, None, row)
@@ -89,7 +88,7 @@ def _discovered(source: Source) -> Iterator[Cable]:
                 raise Malformed(f"{place}: a port before the first node")
             number, kind, guid, far, text, speed = port.groups()
             a, b = _end(*node, number), _end(kind, text, guid, far)
-            yield Cable(a, b, place, rate(speed or ""))
+            cables.add(Cable(a, b, place, rate(speed or "")))
         elif found := _NODE.fullmatch(line):
             node = (found["type"], found["text"], found["guid"])
         elif not _IGNORED.match(line):
@@ -122,7 +121,7 @@ class _Link(NamedTuple):
     match: re.Match[str]
 
 
-def _linked(source: Source) -> Iterator[Cable]:
+def _linked(source: Source, cables: Cables) -> None:
     links = list(_links(source))
     nodes = _nodes(links)
     for row, _, match in links:
@@ -131,8 +130,12 @@ def _linked(source: Source) -> Iterator[Cable]:
             continue
         a = nodes[match["lid"]].end(match["port"])
         b = _far(match, nodes).end(match["far"])
+        place = Place(source.file, None, row)
+        if not b.node:
+            cables.skip("the far end has neither name nor GUID", place)
+            continue
         speed = SIGNALING.get(up["speed"])
-        yield Cable(a, b, source.place._replace(row=row), lanes(int(up["width"]), speed))
+        cables.add(Cable(a, b, place, lanes(int(up["width"]), speed)))
 
 
 def _links(source: Source) -> Iterator[_Link]:
@@ -170,7 +173,8 @@ def _far(match: re.Match[str], nodes: dict[str, _Node]) -> _Node:
     if node := nodes.get(match["far_lid"]):
         return node
     text = match["far_text"].strip()
-    return _Node(switch_name(text) != text, text, match["far_guid"] or "")
+    switch = not is_host(text) or switch_name(text) != text
+    return _Node(switch, text, match["far_guid"] or "")
 
 
 def _unknown(place: Place, line: str) -> Malformed:

@@ -24,6 +24,14 @@ def panel_end(node: str, port: str) -> End:
     return End(node, match[1], port) if match else End(node, port)
 
 
+def described_end(description: str, port: str) -> End:
+    """Return the end `gpu-017 mlx5_0`, `Port 1` of a UFM network definition (NDT)."""
+    number = port.lower().removeprefix("port").strip()
+    if is_host(description) and switch_name(description) == description and number.isdigit():
+        return host_end(description, "", number)._replace(port_name=port)
+    return End(switch_name(description) or description, number, port)
+
+
 def switch_end(description: str, guid: str, port: str) -> End:
     """Return the end at a switch: by its name, else by its node GUID."""
     return End(_switch(description) or guid, port)
@@ -38,6 +46,11 @@ def host_end(description: str, guid: str, port: str) -> End:
     if not match:
         return End(guid, port)
     return End(match[1], hca_port(match[2], port))
+
+
+def is_host(description: str) -> bool:
+    """Return True for a description of the form `gpu-017 mlx5_0`."""
+    return _HOST.fullmatch(description) is not None
 
 
 def hca_port(device: str, port: str) -> str:

@@ -18,6 +18,7 @@ from agent.errors import Malformed
 from agent.verify.model import NO_FIELDS, Cable, End, Place
 from agent.verify.plans.cables import Cables, mark_of, quoted
 from agent.verify.plans.headers import MAX_HEADER_ROW, Header, header, key, letters, missing
+from agent.verify.plans.ports import described_end
 from agent.verify.plans.rates import megabits, rate
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ DATE = re.compile(
     rf"\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d)?|\d{{1,2}}[-. ]{{1,2}}{_MONTH}|{_MONTH}[- ]\d\d"
 )
 _ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"})
+_NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
 _INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
 
 
@@ -106,6 +108,7 @@ class _Reader:
         keys = [key(name) for name in columns.names]
         self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
         self._cable_type = keys.index("type") if "type" in keys else -1
+        self._described = set(keys) >= _NETWORK_DEFINITION
         self._rate: Callable[[str], float | None] = rate
         if columns.rate >= 0 and key(columns.names[columns.rate]) == "bandwidth":
             self._rate = megabits
@@ -199,6 +202,8 @@ class _Reader:
             fields[columns.names[columns.rate]] = speed
         self._check_types(row, cells)
         a, b = (_end(cells, side) for side in columns.ends)
+        if self._described:
+            a, b = (_described(end) for end in (a, b))
         return Cable(a, b, place, rate_gbps, mark, fields or NO_FIELDS)
 
     def _check_types(self, row: int, cells: list[str]) -> None:
@@ -217,6 +222,12 @@ def _end(cells: list[str], columns: Mapping[str, int]) -> End:
         (cells[rack] or None) if rack >= 0 else None,
         (cells[unit] or None) if unit >= 0 else None,
     )
+
+
+def _described(end: End) -> End:
+    """Return an end that is given by a NodeDescription and `Port 26`."""
+    plain = described_end(end.node, end.interface)
+    return plain._replace(rack=end.rack, unit=end.unit)
 
 
 def _surplus(cells: list[str], width: int) -> dict[str, str]:
