@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from agent.verify.plans.source import Source
 
 KIND = "dot"
+MAX_PARAMETERS = 500  # characters
 MAX_DEPTH = 32  # of subgraphs
 _COMMENT = r"//[^\n]*|/\*.*?\*/|(?:(?<=\n)|\A)[ \t]*#[^\n]*"
 _START = re.compile(
-    rf"(?:\s+|{_COMMENT})*(?:strict\s+)?(?:di)?graph\b[^{{]{{0,200}}\{{", re.IGNORECASE | re.DOTALL
+    rf"(?:\s|{_COMMENT})*+(?:strict\s+)?(?:di)?graph\b[^{{]{{0,200}}\{{", re.IGNORECASE | re.DOTALL
 )
 # An edge of two quoted nodes with quoted ports, and without attributes: one token, for speed.
 _EDGE = (
     r'"(?P<a>[^"\\]+)":"(?P<p>[^"\\]+)"[ \t]*--[ \t]*"(?P<b>[^"\\]+)":"(?P<q>[^"\\]+)"'
-    r'(?P<simple>(?=[ \t]*(?:;|\n\s*["}])))'
+    r'(?P<simple>(?=[ \t]*(?:;|\r?\n\s*["}])))'
 )
 _TOKEN = re.compile(
     rf'{_EDGE}|(?P<space>\s+|{_COMMENT})|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<edge>--|->)'
@@ -250,11 +251,16 @@ class _Parser:
 
     def _lldp(self, attributes: Mapping[str, str]) -> dict[str, str]:
         """Return what ptmd is told of an edge: its own parameters, by a template perhaps."""
-        own = dict(_PAIR.findall(attributes.get("LLDP", self._graph.get("LLDP", ""))))
+        own = dict(_pairs(attributes.get("LLDP", self._graph.get("LLDP", ""))))
         if template := own.pop("lldptmpl", None):
-            own |= dict(_PAIR.findall(self._graph.get(template, "")))
+            own |= dict(_pairs(self._graph.get(template, "")))
         kind = self._graph.get("hostnametype")
         return own | ({"hostnametype": kind} if kind else {})
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Return the parameters of `match_type=ifname,match_hostname=fqdn`."""
+    return _PAIR.findall(text[:MAX_PARAMETERS])
 
 
 def _end(node: Node, place: Place, *, described: bool) -> End:

@@ -81,7 +81,7 @@ def _read(source: Source, kind: str, add: Callable[[Source, Cables], None]) -> l
 
 def _discovered(source: Source, cables: Cables) -> None:
     node: tuple[str, str, str] | None = None
-    for row, line in enumerate(source.text.splitlines(), 1):
+    for row, line in source.lines():
         place = Place(source.file, None, row)
         if port := line.startswith("[") and _PORT.fullmatch(line):
             if node is None:
@@ -140,7 +140,7 @@ def _linked(source: Source, cables: Cables) -> None:
 
 def _links(source: Source) -> Iterator[_Link]:
     heading = None
-    for row, line in enumerate(source.text.splitlines(), 1):
+    for row, line in source.lines():
         if match := _LINK.fullmatch(line):
             if not heading and match["text"] is None:
                 raise Malformed(f"{source.place._replace(row=row)}: a link before the first node")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
 from agent.verify.model import Place
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_LINE = 2_000  # characters, of the formats that are read by lines
 MAX_SIZE = 64 << 20  # bytes; 100,000 cables of a spreadsheet are 3 to 20 MB as CSV
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks: the "Unicode text" of spreadsheet programs
 _GZIP = b"\x1f\x8b"
@@ -66,6 +68,13 @@ class Source:
         except (RecursionError, ValueError) as error:  # nesting; integers of 4,300 digits
             raise Malformed(f"{self.file}: no JSON: {error}") from error
 
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the lines with their numbers; raises Malformed for one that is too long."""
+        for row, line in enumerate(self.text.splitlines(), 1):
+            if len(line) > MAX_LINE:
+                raise Malformed(f"{self.place._replace(row=row)}: more than {MAX_LINE} characters")
+            yield row, line
+
     def forget(self) -> None:
         """Drop the text and the document, of which the caller has what it needs."""
         self.__dict__.pop("text", None)
@@ -76,8 +85,6 @@ def load(path: str) -> Source:
     """Read a file. Raises Malformed if it cannot be read or is too large."""
     try:
         with open(path, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise Malformed(f"{path}: no regular file")
             return Source(path, file.read(MAX_SIZE + 1))
     except OSError as error:
         raise Malformed(f"{path}: {error.strerror or error}") from error

@@ -44,7 +44,7 @@ def read(source: Source) -> list[Plan]:
     """Return the plan of a topology file."""
     cables = Cables(source.place, mirrored=True)
     system: re.Match[str] | None = None
-    for row, line in enumerate(source.text.splitlines(), 1):
+    for row, line in source.lines():
         text = _content(line)
         if match := _CABLE.fullmatch(text):
             place = source.place._replace(row=row)

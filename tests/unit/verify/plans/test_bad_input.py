@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
 import zipfile
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openpyxl import Workbook, load_workbook
 
-from agent.errors import Malformed
+from agent.errors import Malformed, Unavailable
 from agent.verify.plans import source, xlsx
 from agent.verify.plans.reader import KINDS, read_plan, read_source
 from agent.verify.plans.source import Source
@@ -374,8 +376,46 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         read_plan(str(tmp_path / "nosuch"))
     with pytest.raises(Malformed, match=r": Is a directory"):
         read_plan(str(tmp_path))
-    with pytest.raises(Malformed, match=r"^/dev/null: no regular file"):
+    with pytest.raises(Malformed, match=r"^/dev/null: empty file"):
         read_plan("/dev/null")
+
+
+def test_a_pipe_is_read() -> None:
+    """`--plan <(curl ...)` of a shell is a pipe."""
+    reading, writing = os.pipe()
+    os.write(writing, f"{HEADER}\ngpu,1,leaf,1\n".encode())
+    os.close(writing)
+    (plan,) = read_plan(f"/dev/fd/{reading}")
+    os.close(reading)
+    assert len(plan.cables) == 1
+
+
+@pytest.mark.parametrize("kind", ["topo", "ibnetdiscover", "iblinkinfo"])
+def test_a_long_line_is_refused(kind: str) -> None:
+    """A line that no program writes is refused before a pattern is tried on it."""
+    with pytest.raises(Malformed, match=r"^plan.csv, row 2: more than 2000 characters"):
+        read("# x\n" + "a " * 2000, kind)
+
+
+def test_white_space_costs_no_time() -> None:
+    """Thousands of empty lines before a text are no puzzle for a pattern."""
+    with pytest.raises(Malformed, match=r"^plan.csv: no header"):
+        read("\n \t" * 20_000 + "x")
+
+
+def test_a_sheet_that_breaks_off() -> None:
+    """The row at which the XML of a sheet ends is named."""
+    part = "xl/worksheets/sheet1.xml"
+    whole = zipfile.ZipFile(io.BytesIO(BOOK)).read(part)
+    with pytest.raises(Malformed, match=r"^p.xlsx(, sheet Links, row \d+)?: no XLSX workbook: "):
+        read_source(Source("p.xlsx", rezipped(BOOK, {part: whole[: len(whole) * 3 // 4]})))
+
+
+def test_without_openpyxl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra that is missing is named."""
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(Unavailable, match=r"needs openpyxl: pip install 'bwagent\[plan\]'"):
+        read_source(Source("p.xlsx", BOOK))
 
 
 def test_too_many_cables(monkeypatch: pytest.MonkeyPatch) -> None:
