@@ -74,5 +74,6 @@ def benchmarks(session: nox.Session) -> None:
         "smp_round",
         "nvml_poll",
         "node_patch",
+        "plans",
     ]:
         session.run("python", "-m", f"benchmarks.{name}")

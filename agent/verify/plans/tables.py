@@ -8,9 +8,11 @@ from warnings import catch_warnings, simplefilter
 from agent.errors import Malformed
 from agent.verify.plans import csv_file, sheets, xlsx
 from agent.verify.plans.cables import quoted
+from agent.verify.plans.places import placed, places
 
 if TYPE_CHECKING:
     from agent.verify.model import Plan
+    from agent.verify.plans.places import Location
     from agent.verify.plans.source import Source
 
 
@@ -35,11 +37,13 @@ def _plans(source: Source) -> list[Plan]:
     plans = [plan for _, plan in found if plan and plan.cables]
     if not plans:
         raise _without_cables(source, found, notes)
-    notes += [
-        f"sheet {quoted(table.place.sheet)} has no header of cables: skipped"
-        for table, plan in found
-        if plan is None
-    ]
+    located: dict[str, Location] = {}
+    for table in (table for table, plan in found if plan is None):
+        of_sheet = places(table)
+        located |= of_sheet
+        what = "gives the racks of nodes" if of_sheet else "has no header of cables: skipped"
+        notes.append(f"sheet {quoted(table.place.sheet)} {what}")
+    plans = [placed(plan, located) for plan in plans]
     return [plans[0]._replace(notes=(*notes, *plans[0].notes)), *plans[1:]]
 
 

@@ -398,7 +398,7 @@ def test_a_long_line_is_refused(kind: str) -> None:
 
 
 def test_white_space_costs_no_time() -> None:
-    """Thousands of empty lines before a text are no puzzle for a pattern."""
+    """No pattern backtracks over the empty lines before a text."""
     with pytest.raises(Malformed, match=r"^plan.csv: no header"):
         read("\n \t" * 20_000 + "x")
 
