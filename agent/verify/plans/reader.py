@@ -29,7 +29,8 @@ class Kind(NamedTuple):
     read: Callable[[Source], list[Plan]]
 
 
-# In the order in which they are tried. Tables come last: text of any kind has commas in it.
+# In the order in which they are tried. Tables come last: text of any kind has commas in it; the
+# agent's own files come first.
 KINDS: dict[str, Kind] = {
     "netbox": Kind(netbox.recognizes, netbox.read),
     "links": Kind(links.recognizes, links.read),

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS = 128
 EXPECTED = "A-Node Name, A-Port, Z-Node Name, Z-Port"
-# A spreadsheet program takes the split port 1/2 for the second of January. 1/2/26 is one, too, but
-# also a port of a chassis.
+# A spreadsheet program takes the split port 1/2 for the second of January, 1:2 for a time. 1/2/26
+# is a date, too, but also a port of a chassis.
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 DATE = re.compile(
-    rf"\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d)?|\d{{1,2}}[-. ]{{1,2}}{_MONTH}|{_MONTH}[- ]\d\d"
+    rf"\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d)?|\d\d:\d\d:\d\d"
+    rf"|\d{{1,2}}[./]\d{{1,2}}[./](?:19|20)\d\d|\d{{1,2}}[-. ]{{1,2}}{_MONTH}|{_MONTH}[- ]\d\d"
 )
 _ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"})
 _NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT

@@ -31,7 +31,7 @@ OLE = b"\xd0\xcf\x11\xe0"  # an .xls workbook, or an encrypted .xlsx
 MAX_EXPANDED = 256 << 20  # bytes of all members
 MAX_MEMBERS = 2_000
 MAX_ROWS = 1_048_576  # of one sheet: Excel's own limit
-WORKBOOK = "xl/workbook.xml"
+CONTENT_TYPES = "[Content_Types].xml"  # which part is the workbook
 _PROLOG = 64 << 10  # bytes in which the first element of a part begins
 # What openpyxl, zipfile and ElementTree raise for bytes that are no workbook.
 _ERRORS = (
@@ -77,14 +77,15 @@ def _check(source: Source) -> None:
                 f"{source.file}: expands to {size >> 20} MiB in {len(members)} parts; "
                 f"the limits are {MAX_EXPANDED >> 20} MiB and {MAX_MEMBERS} parts"
             )
-        if WORKBOOK not in archive.namelist():
+        if CONTENT_TYPES not in archive.namelist():
             raise Malformed(f"{source.file}: a zip file, but no XLSX workbook")
         for member in members:
-            if member.filename.endswith((".xml", ".rels")):
-                _check_prolog(source.file, member.filename, archive)
+            _check_prolog(source.file, member.filename, archive)
 
 
 def _check_prolog(file: str, name: str, archive: zipfile.ZipFile) -> None:
+    """Raise Malformed for a part with a document type; a part of any name may be a sheet."""
+
     def refuse(*_: object) -> None:
         raise Malformed(f"{file}: {quoted(name)} declares a document type: refused")
 
@@ -96,12 +97,14 @@ def _check_prolog(file: str, name: str, archive: zipfile.ZipFile) -> None:
     parser.StartElementHandler = stop
     with archive.open(name) as part:
         try:
-            parser.Parse(part.read(_PROLOG), False)  # noqa: FBT003
+            if head := part.read(_PROLOG):
+                parser.Parse(head, len(head) < _PROLOG)
         except _FirstElement:
             return
-        except expat.ExpatError as error:
-            raise Malformed(f"{file}: {quoted(name)} is no XML: {error}") from error
-    raise Malformed(f"{file}: {quoted(name)} has no element")
+        except expat.ExpatError:  # a picture, or what openpyxl refuses itself
+            return
+    if head:
+        raise Malformed(f"{file}: {quoted(name)} has no element in its first 64 KiB")
 
 
 def _open(data: bytes) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import Malformed
+from agent.verify.plans.cables import by_node
 from agent.verify.plans.reader import read_source
 from agent.verify.plans.source import Source
 from tests.support import plans
@@ -15,6 +16,13 @@ LINKS = plans.rows([plans.cable("gpu-017 eth0", "leaf-5 1")], "bare")
 def read(text: str) -> list[object]:
     """Return the meaning of a CSV file."""
     return plans.of(read_source(Source("p", text.encode())))
+
+
+def test_the_index_has_both_ends() -> None:
+    """Cables are found by the nodes of either end, in lower case."""
+    text = "A-Node,A-Port,Z-Node,Z-Port\nGPU,1,leaf,2\ngpu,3,gpu,4\n"
+    index = by_node(read_source(Source("p", text.encode())))
+    assert {node: len(found) for node, found in index.items()} == {"gpu": 2, "leaf": 1}
 
 
 def test_titles_and_repeated_headers() -> None:
@@ -88,6 +96,24 @@ def test_rates(header: str, cell: str, rate: float | None) -> None:
     text = f"A-Node,A-Port,Z-Node,Z-Port,{header}\na,1,b,2,{cell}\n"
     fields = {} if rate else {header: cell}
     assert read(text) == plans.meaning([plans.cable("a 1", "b 2", rate_gbps=rate, fields=fields)])
+
+
+@pytest.mark.parametrize(
+    ("port", "refused"),
+    [
+        *(("2-Jan", True), ("Jan-02", True), ("02. Jan", True), ("01:02:00", True)),
+        *(("2026-01-02", True), ("1/2/2026", True), ("02.01.2026", True)),
+        *(("1/2", False), ("1/2/26", False), ("1:2", False), ("Eth1-1", False), ("1a:00.0", False)),
+    ],
+)
+def test_ports_that_became_dates(port: str, refused: bool) -> None:
+    """What a spreadsheet program makes of the ports 1/2 and 1:2 is refused, the ports are not."""
+    text = f"A-Node,A-Port,Z-Node,Z-Port\na,1,b,{port}\n"
+    if not refused:
+        assert read(text) == plans.meaning([plans.cable("a 1", f"b {port}")])
+        return
+    with pytest.raises(Malformed, match=r"^p, row 2, column Z-Port: the date "):
+        read(text)
 
 
 def test_a_network_definition_without_an_hca() -> None:
