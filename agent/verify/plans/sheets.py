@@ -109,6 +109,7 @@ class _Reader:
         keys = [key(name) for name in columns.names]
         self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
         self._cable_type = keys.index("type") if "type" in keys else -1
+        self._title = columns.column(0, "node").lower()
         self._described = set(keys) >= _NETWORK_DEFINITION
         self._rate: Callable[[str], float | None] = rate
         if columns.rate >= 0 and key(columns.names[columns.rate]) == "bandwidth":
@@ -122,7 +123,7 @@ class _Reader:
         names = [cells[column] for column in self._ports]
         if not all(names):
             self._incomplete(row, names)
-        elif key(names[0]) == key(self._columns.column(0, "node")):
+        elif names[0].lower() == self._title:
             self._second_header(row, cells)
         elif reason := self._no_interface(cells):
             self.cables.skip(reason, self._at(row))
@@ -172,8 +173,9 @@ class _Reader:
         return None
 
     def _check(self, row: int, names: list[str]) -> None:
-        """Raise Malformed for names that a spreadsheet program has replaced, and for two hosts."""
-        for index, name in enumerate(names):
+        """Raise Malformed for names that a spreadsheet program has replaced."""
+        odd = not _ERRORS.isdisjoint(names) or "\n" in "".join(names)
+        for index, name in enumerate(names if odd else ()):
             if name in _ERRORS:
                 raise Malformed(f"{self._at(row, self._name(index))}: {name}")
             if "\n" in name:
