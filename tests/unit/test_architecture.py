@@ -86,6 +86,7 @@ ALLOWED: dict[str, set[str]] = {
         *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
         *("output", "sources", "sysfs", "telemetry"),
     },
+    "verify": {"infiniband"},
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
 }
 # The modules that put the parts together.
@@ -117,6 +118,7 @@ THIRD_PARTY = {
     "telemetry.log",
     "telemetry.pages",
     "telemetry.server",
+    "verify.plans.xlsx",
 }
 
 
