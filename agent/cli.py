@@ -7,38 +7,35 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent import __version__
+from agent import __version__, inputs
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, report, run_and_exit
 from agent.options import (
     StrictCommand,
-    check,
     cluster_options,
     device_options,
     former_options,
+    hide,
     naming_options,
-    not_empty,
+    replay_option,
     run_options,
     source_options,
+    verify_options,
     wait_options,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.host import Host
     from agent.kube.commands import Target
     from agent.kube.plan import Plan
     from agent.kube.sweep import Sweep
     from agent.kube.transport import Kube
     from agent.labels.render import Rendered
-    from agent.labels.table import Naming
-    from agent.lldp.wait import LldpWait
     from agent.model import Observation, Problem
 
     Flags = dict[str, Any]
@@ -65,12 +62,7 @@ def cli() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; contact no API server.")
 @click.option("--diff", is_flag=True, help="With --dry-run: read the Node and show the changes.")
-@click.option(
-    "--replay",
-    metavar="SNAPSHOT",
-    callback=check(not_empty),
-    help="Read this capture (folder or tar) instead.",
-)
+@replay_option
 @click.option(
     "-o",
     "--output",
@@ -91,30 +83,16 @@ def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: A
     from agent.labels.render import render
 
     target = None if replay or (dry_run and not diff) else _target(flags)
-    lldp_wait = None if replay else _lldp_wait(flags)
-    host = _replayed(replay, flags) if replay else _live(flags, lldp_wait)
-    observation = _observed(host, flags, target)
-    rendered = render(observation, _naming(flags), target.previous() if target else None)
+    lldp_wait = None if replay else inputs.lldp_wait(flags)
+    host = inputs.replayed(replay, flags) if replay else inputs.live(flags, lldp_wait)
+    observation = inputs.observed(host, flags, target)
+    rendered = render(observation, inputs.naming(flags), target.previous() if target else None)
     notes = list(lldp_wait.notes()) if lldp_wait else []
     notes += target.problems(observation) if target else []
     _show(observation, rendered, notes, flags, output)
     _require_rdma(observation)
     if target:
         _publish(target, observation, rendered, apply=not dry_run, to_stderr=output != "table")
-
-
-def _observed(host: Host, flags: Flags, target: Target | None) -> Observation:
-    """Observe the node, a second time if a switch has another name than the Node's annotation."""
-    from agent.infiniband.switch_names import SwitchNames
-    from agent.sources.observe import observe
-
-    if target is None:
-        return observe(host, flags["source"])
-    names, labeled = SwitchNames(), target.interfaces()
-    names.seed(target.switches())
-    host = replace(host, switch_names=names)
-    observation = observe(host, flags["source"], labeled)
-    return observe(host, flags["source"], labeled) if names.is_unconfirmed() else observation
 
 
 def _show(
@@ -129,14 +107,8 @@ def _show(
     from agent.output.formats import show
 
     globs = flags["backend_device"], flags["exclude_device"]
-    choices = Choices(*globs, _naming(flags), flags["node_name"])
+    choices = Choices(*globs, inputs.naming(flags), flags["node_name"])
     show(document(observation, choices, notes, rendered), output)
-
-
-def _naming(flags: Flags) -> Naming:
-    from agent.labels.table import Naming
-
-    return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
 
 
 def _node_name(flags: Flags) -> str:
@@ -154,7 +126,7 @@ def _target(flags: Flags) -> Target:
     from agent.kube.transport import connect
 
     kube = connect(flags["kubeconfig"], flags["context"])
-    return target(kube, _node_name(flags), _naming(flags), flags["former_label_prefixes"])
+    return target(kube, _node_name(flags), inputs.naming(flags), flags["former_label_prefixes"])
 
 
 def _publish(
@@ -199,12 +171,12 @@ def run(
     serve(
         Configuration(
             node=_node_name(flags),
-            naming=_naming(flags),
+            naming=inputs.naming(flags),
             settings=Settings(hold, min_interval, resync),
             sources=source,
             backend_devices=flags["backend_device"],
             excluded_devices=flags["exclude_device"],
-            source_options=_source_options(flags),
+            source_options=inputs.source_options(flags),
             **{name: flags[name] for name in Configuration.__slots__ if name in flags},
         )
     )
@@ -229,7 +201,7 @@ def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
     with connected(flags["kubeconfig"], flags["context"]) as kube:
-        todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
+        todo = plan_cleanup(kube, None if everywhere else _node_name(flags), inputs.naming(flags))
         _print_plans(todo)
         if todo and (yes or _confirm_removal(len(todo))):
             _clean_up(kube, todo)
@@ -274,6 +246,29 @@ def _remaining(sweep: Sweep, count: int) -> str:
     return f"{len(names)} of {count} Nodes remain: {first}{more}; repeat the command"
 
 
+@hide("accelerator_label", "nvml_library", "openvswitch", "source")
+@cli.command(
+    epilog=EXAMPLES.format(
+        "bwagent verify --plan cabling.csv",
+        "bwagent verify --replay node-17 --plan cabling.csv -o junit",
+    )
+)
+@replay_option
+@verify_options
+@cluster_options
+@naming_options
+@device_options
+@wait_options
+def verify(**flags: Any) -> None:
+    """Compare the cables of this node with those that the site planned.
+
+    The plan is --plan, or the expected labels of the Node. Exit code 3: differences.
+    """
+    from agent.verify.command import run as compare
+
+    click.get_current_context().exit(compare(flags, _target))
+
+
 @cli.command(
     epilog=EXAMPLES.format(
         "bwagent capture node-17", "bwagent capture --anonymize for-a-bug-report"
@@ -289,45 +284,12 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     from agent.snapshot.capture import record, refuse_existing, summary, write
 
     refuse_existing(folder)
-    journal, observation = record(_live(flags, _lldp_wait(flags)), flags["source"])
+    journal, observation = record(inputs.live(flags, inputs.lldp_wait(flags)), flags["source"])
     if not any(path.startswith("sys/") for path in journal.files):
         _require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
     write(journal, folder)
     print_line(f"{folder}: {summary(journal)}")
-
-
-def _replayed(snapshot: str, flags: Flags) -> Host:
-    """Return the host of a snapshot."""
-    from agent.snapshot.replay import replay
-
-    return replay(snapshot, flags["exclude_device"], flags["backend_device"])
-
-
-def _live(flags: Flags, lldp_wait: LldpWait | None) -> Host:
-    """Return this node."""
-    from agent.live_host import live_host
-    from agent.lldp.reception import LldpNeighbors
-
-    globs = flags["exclude_device"], flags["backend_device"]
-    neighbors = LldpNeighbors(lldp_wait) if lldp_wait else None
-    return live_host(flags["sysfs_root"], *globs, neighbors, _source_options(flags))
-
-
-def _lldp_wait(flags: Flags) -> LldpWait | None:
-    """Return the source of LLDP frames; None with --no-wait."""
-    from agent.lldp.packet_socket import Listener
-    from agent.lldp.wait import LldpWait, progress
-
-    if flags["no_wait"]:
-        return None
-    return LldpWait(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
-
-
-def _source_options(flags: Flags) -> dict[str, Any]:
-    from agent.sources.table import OPTIONS
-
-    return {option.name: flags[option.name] for option in OPTIONS}
 
 
 def _require_rdma(observation: Observation) -> None:

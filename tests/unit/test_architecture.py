@@ -82,10 +82,11 @@ ALLOWED: dict[str, set[str]] = {
         *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
         *("output", "sources", "sysfs", "telemetry"),
     },
-    "options": {"daemon", "labels", "sources", "telemetry"},
+    "options": {"daemon", "labels", "sources", "telemetry", "verify"},
+    "verify": {"exits", "host", "infiniband", "inputs", "kube", "labels", "output", "sources"},
 }
 # The modules that put the parts together.
-EDGE = {"cli"}
+EDGE = {"cli", "inputs"}
 # All modules that may contain "nvml": adding a data source costs no more places than these.
 NVML = {
     "nvml",  # its own folder
@@ -110,6 +111,8 @@ THIRD_PARTY = {
     "telemetry.log",
     "telemetry.pages",
     "telemetry.server",
+    "verify.command",
+    "verify.plans.own",
 }
 
 
