@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NO_NAMES: Mapping[str, str] = {}
 OF_CABLES = frozenset({"miscabled", "wrong-port", "swapped", "missing", "missing-interface"})
+IN_DUPLICATE = "the plan gives its switch port twice"  # with a finding of its own
 LOW = frozenset({interfaces.NOT_BACKEND, interfaces.EXCLUDED})  # no cable of the backend
 
 
@@ -79,6 +80,7 @@ def verify(
     checked = cables.check_all(
         resolved.rows, ports, resolved.numbered, expected.devices, options.off
     )
+    checked = _without_doubled(checked, expected)
     found = [
         *_cable_findings(checked, expected, options, draft),
         *_unplanned(expected, ports, resolved, draft),
@@ -103,17 +105,14 @@ def _cable_findings(
     checked: Sequence[Checked], expected: Expected, options: Options, draft: Draft
 ) -> Iterator[Finding]:
     """Yield the findings of compared rows, swaps and duplicates first."""
-    doubled = list(_doubled(checked, expected))
-    excused = {row.text for _, rows in doubled for row in rows}
-    for users, rows in doubled:
+    for users, rows in _doubled(checked, expected):
         yield _in_plan(users, rows, draft)
     yield from _seen_twice(checked, draft)
-    plain = [one for one in checked if one.row.text not in excused]
-    rings = cables.rings(plain, options.off)
+    rings = cables.rings(checked, options.off)
     in_ring = {one.port.interface for ring in rings for one in ring}
     for ring in rings:
         yield _swapped(ring, draft)
-    for one in plain:
+    for one in checked:
         if one.status == cables.MISSING:
             yield _of_cable("missing", one, words.missing(one), draft)
         elif one.is_wrong and one.port.interface not in in_ring:
@@ -191,6 +190,15 @@ def _doubled(
             yield users, rows
 
 
+def _without_doubled(checked: Sequence[Checked], expected: Expected) -> list[Checked]:
+    """Withdraw wrong cables whose port the plan gives twice: the plan is to be corrected first."""
+    texts = {row.text for _, rows in _doubled(checked, expected) for row in rows}
+    return [
+        one.unverifiable(IN_DUPLICATE) if one.is_wrong and one.row.text in texts else one
+        for one in checked
+    ]
+
+
 def _in_plan(users: Sequence[str], rows: Sequence[Row], draft: Draft) -> Finding:
     device, port = rows[0].device or "", rows[0].port or ""
     text = words.duplicate_in_plan(device, port, users)
@@ -217,7 +225,7 @@ def _unverifiable(checked: Iterable[Checked], draft: Draft) -> Iterator[Finding]
     """Yield one finding for each reason."""
     by_reason: dict[str, list[Checked]] = {}
     for one in checked:
-        if one.status == cables.UNVERIFIABLE:
+        if one.status == cables.UNVERIFIABLE and one.reason != IN_DUPLICATE:
             by_reason.setdefault(one.reason or "", []).append(one)
     for reason, group in by_reason.items():
         word = NeighborReason.of(reason)

@@ -15,7 +15,7 @@ from agent.verify.finding import CODES, ERROR, INFO, UNKNOWN, WARNING
 from agent.verify.plans.own import rows_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from agent.verify.cables import Checked
     from agent.verify.finding import Finding
@@ -156,17 +156,19 @@ def _section(title: str, lines: Iterable[str]) -> list[str]:
 
 def _lines(result: Result) -> list[str]:
     """Return a line for each cable."""
-    rows = [[visible(cell, WIDTH) for cell in _cells(one)] for one in result.cables]
+    in_ring = {name for one in result.findings if one.code == "swapped" for name in one.interfaces}
+    rows = [[visible(cell, WIDTH) for cell in _cells(one, in_ring)] for one in result.cables]
     if not rows:
         return []
     widths = _widths([TITLES, *rows])
     return [GAP.join(map(_fit, row, widths)).rstrip() for row in (TITLES, *rows)]
 
 
-def _cells(one: Checked) -> list[str]:
+def _cells(one: Checked, in_ring: Collection[str]) -> list[str]:
     expected = " ".join(filter(None, (one.row.device, one.row.port))) or "-"
     actual = " ".join(filter(None, _actual(one))) or "-"
-    return [one.port.interface, expected, actual, one.status]
+    status = "swapped" if one.port.interface in in_ring else one.status
+    return [one.port.interface, expected, actual, status]
 
 
 def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
