@@ -19,14 +19,13 @@ from agent.options import (
     cluster_options,
     device_options,
     former_options,
-    hide,
     naming_options,
     replay_option,
     run_options,
     source_options,
-    verify_options,
     wait_options,
 )
+from agent.verify.options import short_help, verify_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -246,7 +245,7 @@ def _remaining(sweep: Sweep, count: int) -> str:
     return f"{len(names)} of {count} Nodes remain: {first}{more}; repeat the command"
 
 
-@hide("accelerator_label", "nvml_library", "openvswitch", "source")
+@short_help
 @cli.command(
     epilog=EXAMPLES.format(
         "bwagent verify --plan cabling.csv",

@@ -129,18 +129,6 @@ def options(*several: Decorator) -> Decorator:
     return decorated
 
 
-def hide(*names: str) -> Callable[[click.Command], click.Command]:
-    """Leave options of a shared group out of --help, for a command that they hardly concern."""
-
-    def decorated(command: click.Command) -> click.Command:
-        for parameter in command.params:
-            if isinstance(parameter, click.Option) and parameter.name in names:
-                parameter.hidden = True
-        return command
-
-    return decorated
-
-
 def _prefix(value: str) -> str:
     from agent.labels.encode import prefix_fault
 
@@ -173,15 +161,6 @@ def _node_name(value: str | None) -> str | None:
     if value is not None and prefix_fault(value):
         raise click.BadParameter(f"{value[:64]!r} is not a Node name (a lower-case DNS name)")
     return value
-
-
-def _tolerances(values: tuple[str, ...]) -> tuple[str, ...]:
-    from agent.verify.names import TOLERANCES
-
-    for value in values:
-        if value not in TOLERANCES:
-            raise click.BadParameter(f"{value[:64]!r} is none of {', '.join(TOLERANCES)}")
-    return values
 
 
 def _address(value: str) -> tuple[str, int] | None:
@@ -312,45 +291,6 @@ former_options = options(
         metavar="DOMAIN",
         callback=check(_prefixes),
         help="Remove own labels under it. Repeatable.",
-    ),
-)
-# The plan and the output: verify.
-verify_options = options(
-    click.option(
-        "--plan",
-        type=click.Path(exists=True, dir_okay=False),
-        multiple=True,
-        metavar="FILE",
-        help="Cabling plan. Repeatable.",
-    ),
-    click.option("--plan-format", metavar="KIND", help="Its kind.  [default: recognized]"),
-    click.option("--from-node", is_flag=True, help="The Node's labels, beside --plan."),
-    click.option(
-        "--hca-map",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="CSV",
-        help="Columns port,hca-name: the plan's HCA numbers.",
-    ),
-    click.option("--ignore", **GLOB, help="Ignore these interfaces. Repeatable."),
-    click.option(
-        "--no-tolerance",
-        multiple=True,
-        metavar="NAME",
-        callback=check(_tolerances),
-        help="Compare names without it (docs/verify.md). Repeatable.",
-    ),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "json", "junit", "csv"]),
-        default="table",
-        show_default=True,
-        metavar="FORMAT",
-        help="table, json, junit or csv.",
-    ),
-    click.option("--npd", is_flag=True, help="One line, for node-problem-detector."),
-    click.option(
-        "--write-plan", type=click.Choice(["csv", "labels"]), help="Print what is seen as a plan."
     ),
 )
 # Times, metrics and log: run.

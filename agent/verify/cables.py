@@ -84,7 +84,7 @@ def _status(row: Row, far_end: FarEnd, device: Match, port: Match) -> tuple[str,
     if device.equal is False:
         return MISCABLED, None
     if device.equal is None:
-        return UNVERIFIABLE, f"the far end has no name, only {far_end.device}: {row.device}?"
+        return UNVERIFIABLE, f"the plan says {row.device}, the far end says only {far_end.device}"
     if port.equal is False:
         return WRONG_PORT, None
     if port.equal is None:

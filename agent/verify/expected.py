@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
 from agent.labels import encode
+from agent.model import natural
 from agent.verify.model import NO_FIELDS, Place
 from agent.verify.names import same_name
 
@@ -110,7 +111,7 @@ def _label_rows(labels: Mapping[str, str], source: str) -> tuple[Row, ...]:
             values.get(".port-name"),
             is_label=True,
         )
-        for interface, values in sorted(parts.items())
+        for interface, values in sorted(parts.items(), key=lambda item: natural(item[0]))
     )
 
 

@@ -131,7 +131,7 @@ def _table(result: Result, notes: Sequence[str]) -> str:
         "Remarks": {INFO},
     }
     sections = [
-        [visible(verdict(result), MAX_TEXT)],
+        textwrap.wrap(visible(verdict(result), MAX_TEXT), WIDTH, subsequent_indent="  "),
         _lines(result),
         *(
             _section(title, [_line(one) for one in result.findings if one.severity in severities])

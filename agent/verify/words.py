@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 # What a port without a link means for a technician (IBTA vol. 1, 14.2.5.6, PortPhysicalState).
 LINK = {
     "Polling": "no light from the far end",
-    "Disabled": "switched off on this node",
     "PortConfigurationTraining": "it still negotiates with the far end",
     "LinkErrorRecovery": "errors on the link, so a failing cable or transceiver",
 }
 NO_LINK = "no link"
+DISABLED = "Disabled"  # by the administrator of this node
 GONE = {
     NeighborReason.EXPIRED: "the switch there stopped sending LLDP",
     NeighborReason.SHUTDOWN: "the switch there has shut its port down",
@@ -87,6 +87,8 @@ def swapped(ring: Sequence[Checked]) -> str:
 def missing(one: Checked) -> str:
     """Nobody at the far end."""
     state = one.port.phys_state
+    if state == DISABLED and one.port.link_layer == "InfiniBand":
+        return f"Enable the port of {near(one.row)}, cabled to {far(one.row)}: it is {state} here."
     if one.reason != NeighborReason.LINK_DOWN:
         why = GONE.get(NeighborReason.of(one.reason or "") or NeighborReason.EXPIRED, "no neighbor")
     elif one.port.link_layer == "Ethernet":

@@ -82,8 +82,18 @@ ALLOWED: dict[str, set[str]] = {
         *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
         *("output", "sources", "sysfs", "telemetry"),
     },
-    "options": {"daemon", "labels", "sources", "telemetry", "verify"},
-    "verify": {"exits", "host", "infiniband", "inputs", "kube", "labels", "output", "sources"},
+    "options": {"daemon", "labels", "sources", "telemetry"},
+    "verify": {
+        "exits",
+        "host",
+        "infiniband",
+        "inputs",
+        "kube",
+        "labels",
+        "options",
+        "output",
+        "sources",
+    },
 }
 # The modules that put the parts together.
 EDGE = {"cli", "inputs"}
@@ -112,6 +122,7 @@ THIRD_PARTY = {
     "telemetry.pages",
     "telemetry.server",
     "verify.command",
+    "verify.options",
     "verify.plans.own",
 }
 

@@ -29,7 +29,7 @@ EXPECTED = re.compile(
     r"(?:[a-z0-9.-]+/)?(?:neighbors\.expected\..+|(?:speed|leaves|ports)\.expected)"
 )
 _LABEL = re.compile(
-    r"""^[ \t{"']*[a-z0-9.-]+/(?:neighbors\.expected\.|\w+\.expected)""", re.MULTILINE
+    r"""(?:^|[{,])[ \t{"']*[a-z0-9.-]+/(?:neighbors\.expected\.|\w+\.expected)""", re.MULTILINE
 )
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) ?(?:G|Gb/?s?|Gbps)?", re.IGNORECASE)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet program evaluates such a cell
