@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.labels import encode
 from agent.reasons import NeighborReason
 from agent.verify.interfaces import shape
-from agent.verify.names import EXACT, INCOMPARABLE, Match, compare_device, compare_port, same_name
+from agent.verify.names import (
+    EXACT,
+    INCOMPARABLE,
+    Match,
+    compare_device,
+    compare_port,
+    guid,
+    label_value,
+    mac,
+    same_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -28,6 +37,7 @@ EQUAL = Match(equal=True, by=EXACT)
 # The reasons that prove that nobody is at the far end.
 GONE = frozenset({NeighborReason.LINK_DOWN, NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 OTHER_NAMES = "the plan and the fabric name switches differently"
+COMPOSED = "MF0;"  # of the NodeDescription of a managed switch
 NUMBERING = "numbering unknown, give --hca-map"
 
 
@@ -123,7 +133,7 @@ def _without_other_names(results: list[Checked], devices: Iterable[str], off: Of
 
 def _shapes(names: Iterable[str]) -> set[str]:
     """Return the forms of names, of a fully qualified one also that of its host."""
-    encoded = [encode.value(name) for name in names]
+    encoded = [label_value(name) for name in names]
     return {shape(form) for name in encoded for form in (name, name.partition(".")[0])}
 
 
@@ -142,9 +152,32 @@ def _without_numbering(results: list[Checked], numbered: Collection[str]) -> lis
     ]
 
 
+class _Index:
+    """The results by device, so that few of them are compared with one far end."""
+
+    def __init__(self, results: Iterable[Checked]) -> None:
+        self._by_key: dict[str | None, list[Checked]] = {}
+        for one in results:
+            self._by_key.setdefault(_key(one.row.device or ""), []).append(one)
+
+    def candidates(self, far_end: FarEnd) -> list[Checked]:
+        """Return the results whose planned device may be the far end's."""
+        names = (far_end.device, *far_end.seen_device.names)
+        keys = {None, *map(_key, names)}
+        return [one for key in keys for one in self._by_key.get(key, ())]
+
+
+def _key(device: str) -> str | None:
+    """Return a text that is the same for all names that may be equal; None for an address."""
+    if guid(device) or mac(device) or device.startswith(COMPOSED):
+        return None
+    return label_value(device).casefold().partition(".")[0]
+
+
 def _without_ambiguous(results: list[Checked], off: Off) -> list[Checked]:
     """Withdraw an equality by tolerance that holds for two rows of different far ends."""
-    return [_refused(one, results, off) if _is_tolerant(one) else one for one in results]
+    index = _Index(results)
+    return [_refused(one, index, off) if _is_tolerant(one) else one for one in results]
 
 
 def _is_tolerant(one: Checked) -> bool:
@@ -153,9 +186,11 @@ def _is_tolerant(one: Checked) -> bool:
     return {one.device.by, one.far_port.by} != {EXACT}
 
 
-def _refused(one: Checked, results: Iterable[Checked], off: Off) -> Checked:
-    for other in results:
-        if other.row.far_end != one.row.far_end and one.far_end:
+def _refused(one: Checked, index: _Index, off: Off) -> Checked:
+    if not one.far_end:
+        return one
+    for other in index.candidates(one.far_end):
+        if other.row.far_end != one.row.far_end:
             match = _compared(other.row, one.port, one.far_end, off)
             if match.status == AS_PLANNED:
                 return one.unverifiable(f"{one.row.place} and {other.row.place} both name its port")
@@ -172,22 +207,23 @@ def leads_to(one: Checked, other: Row, off: Off = frozenset()) -> bool:
 def rings(results: Sequence[Checked], off: Off = frozenset()) -> list[list[Checked]]:
     """Return the groups of cables that changed places among each other, each in its order."""
     wrong = {one.port.interface: one for one in results if one.is_wrong}
-    follows = {name: _holder(one, wrong.values(), off) for name, one in wrong.items()}
+    index = _Index(wrong.values())
+    follows = {name: _holder(one, index, off) for name, one in wrong.items()}
     found: list[list[Checked]] = []
     done: set[str] = set()
     for name in wrong:
-        ring = _ring(name, follows)
-        if ring and not done.intersection(ring):
+        ring = [] if name in done else _ring(name, follows)
+        if ring:
             done.update(ring)
             found.append([wrong[member] for member in ring])
     return found
 
 
-def _holder(one: Checked, others: Iterable[Checked], off: Off) -> str | None:
+def _holder(one: Checked, index: _Index, off: Off) -> str | None:
     """Return the interface whose far end this cable has; None unless exactly one."""
     found = [
         other.port.interface
-        for other in others
+        for other in (index.candidates(one.far_end) if one.far_end else ())
         if other is not one and other.row.ports and leads_to(one, other.row, off)
     ]
     return found[0] if len(found) == 1 else None
@@ -195,8 +231,8 @@ def _holder(one: Checked, others: Iterable[Checked], off: Off) -> str | None:
 
 def _ring(start: str, follows: dict[str, str | None]) -> list[str]:
     """Return the interfaces from `start` back to it; none if they do not lead back."""
-    ring, name = [start], follows[start]
+    ring, name = dict.fromkeys([start]), follows[start]
     while name is not None and name not in ring:
-        ring.append(name)
+        ring[name] = None
         name = follows[name]
-    return ring if name == start else []
+    return [*ring] if name == start else []

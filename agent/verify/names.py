@@ -83,6 +83,7 @@ _TWIN = re.compile(r"MQM97\d\d|Q3[24]\d\d")  # Quantum-2, Quantum-X800
 _FLAT = re.compile(r"MQM8[78]\d\d|MSB7[78]\d\d|MSX6\d\d\d|SX60\d\d")
 _CAGE = re.compile(r"(?:ib)?(?:1[-/])?(\d{1,3})[-/]([12])|sw(\d{1,3})p([12])", re.ASCII)
 _SLOT = re.compile(r"(?:ib ?)?1[-/](\d{1,3})", re.ASCII)
+_DIGITS, _NO_DIGIT, _ENCODED = re.compile(r"\d"), re.compile(r"\D"), re.compile("[:-]")
 _NUMBER = re.compile(r"(?:p|port|ib)?[ -]?(\d{1,3})", re.ASCII)
 _FAMILIES = {
     **dict.fromkeys(("e", "et", "eth"), "ethernet"),
@@ -185,7 +186,13 @@ def _same_text(one: str, other: str, off: Off) -> str | None:
 
 def _is_encoded(one: str, other: str) -> bool:
     """Return True if one text is the label value of the other."""
-    return encode.value(one) == other or encode.value(other) == one
+    return label_value(one) == other or label_value(other) == one
+
+
+@lru_cache(8192)
+def label_value(text: str) -> str:
+    """Return the label value of a text."""
+    return encode.value(text)
 
 
 def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()) -> Match:
@@ -252,35 +259,37 @@ def _ethernet(expected: str, text: str, off: Off) -> Match:
     if not parts or not seen:
         return INCOMPARABLE
     if parts[0] == seen[0]:
-        return _same_scheme(parts, seen, _spelling(expected, text, off))
+        return _same_scheme(parts, seen, _spelling(parts, seen))
     return _across_schemes(parts, seen, off)
 
 
 class _Parts(NamedTuple):
-    """A port name: `Ethernet1/5` is of scheme ("ethernet", "/") and has the numbers (1, 5)."""
+    """A port name: `Eth1/5` is of scheme ("ethernet", "/") and has the numbers (1, 5)."""
 
     scheme: tuple[str, str]  # family, separators
     numbers: tuple[int, ...]
+    spelled: tuple[str, str] = ("", "")  # family and separators, as they are
 
 
+@lru_cache(8192)
 def _parts(text: str, off: Off) -> _Parts | None:
     found = _PORT.fullmatch(text)
     if not found:
         return None
-    family = found[1] if "case" in off else found[1].lower()
+    spelled, separators = found[1].lower(), _DIGITS.sub("", found[2])
+    family = found[1] if "case" in off else spelled
     if "abbreviation" not in off:
         family = _FAMILIES.get(family, family)
-    separators = re.sub(r"\d", "", found[2])
-    if "label" not in off:
-        separators = re.sub("[:-]", "/", separators)
-    return _Parts((family, separators), tuple(map(int, re.split(r"\D", found[2]))))
+    like = separators if "label" in off else _ENCODED.sub("/", separators)
+    numbers = tuple(map(int, _NO_DIGIT.split(found[2])))
+    return _Parts((family, like), numbers, (spelled, separators))
 
 
-def _spelling(one: str, other: str, off: Off) -> str:
+def _spelling(one: _Parts, other: _Parts) -> str:
     """Return the tolerance by which two spellings of one scheme are equal."""
-    if _parts(one, off | {"abbreviation"}) == _parts(other, off | {"abbreviation"}):
-        return "label" if _parts(one, off | {"label"}) != _parts(other, off | {"label"}) else "case"
-    return "abbreviation"
+    if one.spelled[0] != other.spelled[0]:
+        return "abbreviation"
+    return "label" if one.spelled[1] != other.spelled[1] else "number"
 
 
 def _same_scheme(one: _Parts, other: _Parts, by: str) -> Match:

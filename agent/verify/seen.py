@@ -129,8 +129,6 @@ def _lldp_device(neighbor: Neighbor, facts: LldpNeighbor) -> SeenDevice:
 
 def _lldp_port(neighbor: Neighbor, facts: LldpNeighbor) -> SeenPort:
     texts = dict.fromkeys(filter(None, (neighbor.port_id, neighbor.port_name)))
-    if facts.port_description == neighbor.port_name != neighbor.port_id:
-        texts.pop(neighbor.port_name or "", None)
     return SeenPort(tuple(texts), facts.port_description)
 
 
