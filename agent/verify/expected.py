@@ -130,6 +130,7 @@ def from_plans(plans: Iterable[Plan], names: Sequence[str], off: Off = frozenset
                 devices.add(one.node)
                 interfaces[one.interface] = None
         elif far:
+            is_here.require_one(near.node, cable.place)
             rows.append(_row(cable, near, far))
             devices.add(far.node)
             interfaces[near.interface] = None
@@ -144,6 +145,14 @@ class _Memory(dict[str, bool]):
     def __init__(self, names: Sequence[str], off: Off) -> None:
         super().__init__()
         self._names, self._off = names, off
+        self._used: dict[str, Place] = {}
+
+    def require_one(self, name: str, place: Place) -> None:
+        """Raise Malformed if another host of the plan is this node, too, by its short name."""
+        for other, first in self._used.items():
+            if not same_name(name, other):
+                raise Malformed(f"{place}: {name} may be this node, and so may {other} of {first}")
+        self._used.setdefault(name, place)
 
     def __missing__(self, name: str) -> bool:
         self[name] = is_node(name, self._names, self._off)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.model import natural
 from agent.reasons import NeighborReason
 from agent.verify import cables, interfaces, pcie, rates, words
-from agent.verify.expected import of_seen
+from agent.verify.expected import contradiction, of_seen
 from agent.verify.finding import INFO, Draft, Finding, facts_of, listed, order
+from agent.verify.names import same_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ def verify(
     checked = cables.check_all(
         resolved.rows, ports, resolved.numbered, expected.devices, options.off
     )
-    checked = _without_doubled(checked, expected)
+    checked = _without_doubled(_one_each(checked), expected)
     found = [
         *_cable_findings(checked, expected, options, draft),
         *_unplanned(expected, ports, resolved, draft),
@@ -91,6 +92,23 @@ def verify(
     found += _joined(expected, node, found, draft)
     findings = tuple(sorted(found, key=order))
     return Result(node.name, findings, tuple(checked), resolved.without, resolved.assumption)
+
+
+def _one_each(checked: Iterable[Checked]) -> list[Checked]:
+    """Drop a second row of an interface; raises Malformed if the two differ."""
+    found: dict[str, Checked] = {}
+    for one in checked:
+        first = found.setdefault(one.port.interface, one)
+        if first is not one and not _agree(first, one):
+            raise contradiction(first.row, one.row)
+    return list(found.values())
+
+
+def _agree(one: Checked, other: Checked) -> bool:
+    if one.status == other.status == cables.AS_PLANNED:
+        return True
+    is_same_port = not {*one.row.ports}.isdisjoint(other.row.ports)
+    return is_same_port and bool(same_name(one.row.device or "", other.row.device or ""))
 
 
 def _names(port: Port) -> list[str]:

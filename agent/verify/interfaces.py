@@ -1,7 +1,8 @@
 """The interface of this node that a plan names: by name, netdev, PCI address or number.
 
-A number (`HCA 1`, `rail5`, `3`) is looked up in --hca-map, else it counts the backend devices in
-PCI order. That order is an assumption, which is printed, and is not made where a device is missing.
+A number (`HCA 1`, `rail5`, `3`) is looked up in --hca-map; without that file it counts the backend
+devices in PCI order. That order is an assumption, which is printed, and is not made where a device
+is missing.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def resolve(
     """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
     rows = list(rows)
     names = _names(node.ports.values())
-    order = _Order(rows, node, of_plan)
+    order = _Order([] if hca_map else rows, node, of_plan)
     found = {row.text: _interface(row.text, names, hca_map) for row in rows}
     numbered = {row.text: order.interface(row.text) for row in rows if not found[row.text]}
     whole = [row._replace(interface=found[row.text] or numbered.get(row.text)) for row in rows]
@@ -52,7 +53,11 @@ def resolve(
     used = frozenset(filter(None, numbered.values()))
     return Resolved(
         tuple(row for row in whole if row.interface),
-        tuple((row, _reason(row, node, shapes, is_complete)) for row in whole if not row.interface),
+        tuple(
+            (row, ABSENT if row.text in hca_map else _reason(row, node, shapes, is_complete))
+            for row in whole
+            if not row.interface
+        ),
         order.assumption if used else None,
         used,
     )

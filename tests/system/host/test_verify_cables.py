@@ -95,7 +95,9 @@ def rack(tmp_path: Path) -> Iterator[Rack]:
     write_plan(tmp_path / "plan.csv")
     with ExitStack() as stack:
         node = stack.enter_context(Namespace())
-        leaves = stack.enter_context(Leaf("leaf1")), stack.enter_context(Leaf("leaf2"))
+        leaves = Leaf("leaf1"), Leaf("leaf2")
+        for leaf in leaves:
+            stack.enter_context(leaf)
         found = Rack(node, leaves, tmp_path)
         for number in PORTS:
             found.plug(number, leaf_of(number), f"swp{number}")

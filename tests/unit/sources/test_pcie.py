@@ -9,6 +9,7 @@ import pytest
 
 from agent.errors import Malformed
 from agent.host import Host
+from agent.snapshot.capture import record, write
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
@@ -22,6 +23,8 @@ from tests.support.kernel_tree import HOME, card
 from tests.support.snapshots import FIXTURES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agent.sources.pcie import PciePath
 
 BDF = "0000:18:00.0"
@@ -84,6 +87,17 @@ def test_paths_of_a_machine() -> None:
     assert addresses == ["0000:15:01.0", "0000:16:00.0", "0000:17:01.0", "0000:19:00.0"]
 
 
+def test_a_capture_has_the_links(tmp_path: Path) -> None:
+    """A capture of a replayed machine replays with the same paths."""
+    host = replay(str(FIXTURES / "pcie-downtrained"))
+    captured, observation = record(host)
+    write(captured, str(tmp_path / "copy"))
+    copy = replay(str(tmp_path / "copy"))
+    found = read_paths(copy, observe(copy).ports)
+    assert found == read_paths(host, observation.ports)
+    assert all(function.max_speed for path in found.values() for function in path)
+
+
 def test_what_both_ends_permit_is_enough() -> None:
     """A NIC in an older or narrower slot is as fast as it can be."""
     assert texts(ROOT, NIC) == []
@@ -93,10 +107,11 @@ def test_what_both_ends_permit_is_enough() -> None:
     assert texts(narrow, NIC._replace(width=8)) == []
 
 
-@pytest.mark.parametrize("change", [{"speed": 16.0}, {"width": 8}, {"speed": 2.5, "width": 1}])
-def test_a_slow_link(change: dict[str, float]) -> None:
+@pytest.mark.parametrize(("speed", "width"), [(16.0, 16), (32.0, 8), (2.5, 1)])
+def test_a_slow_link(speed: float, width: int) -> None:
     """Slower or narrower."""
-    assert texts(ROOT._replace(**change), NIC._replace(**change)) == ["pcie warning"]
+    ends = [end._replace(speed=speed, width=width) for end in (ROOT, NIC)]
+    assert texts(*ends) == ["pcie warning"]
 
 
 UNKNOWN = ["unverifiable info"]

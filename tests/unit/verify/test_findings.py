@@ -190,7 +190,7 @@ def test_speed_names_the_ports_that_do_not_count() -> None:
 
 def expected_labels(**changes: str) -> dict[str, str]:
     """Return the expected labels of eight ports."""
-    found = {}
+    found: dict[str, str] = {}
     for number, (device, far_port) in enumerate(rails()):
         name = f"neighbors.expected.mlx5_{number}"
         found |= {f"{name}.device": device, f"{name}.port-id": far_port}
@@ -355,6 +355,30 @@ def test_another_of_several_neighbors_may_be_the_planned_one() -> None:
     assert verify(plan(rails(1)), seen).as_planned == 1
 
 
+@given(st.lists(st.booleans(), min_size=8, max_size=8))
+def test_ends_may_have_any_order(turned: list[bool]) -> None:
+    """The host is either end of a cable."""
+    cables = [cable(f"mlx5_{number}", *end) for number, end in enumerate(rails())]
+    mixed = [one._replace(a=one.b, b=one.a) if turn else one
+             for one, turn in zip(cables, turned, strict=True)]  # fmt: skip
+    expected = from_plans([Plan("plan.csv", "own", None, tuple(mixed))], [NODE])
+    assert expected.rows == from_plans([Plan("plan.csv", "own", None, tuple(cables))], [NODE]).rows
+
+
+def test_two_plans_may_name_an_interface_differently() -> None:
+    """The netdev in one, the RDMA device in the other: the cable is counted once."""
+    both = merged([plan({"eth0": rails()[0]}), labels(expected_labels())])
+    assert verify(both, node(rails())).planned == 8
+
+
+def test_a_mapped_number_is_not_counted_in_pci_order() -> None:
+    """The file says mlx5_9, which is not there; the first device in PCI order is another."""
+    result = verify(
+        plan({"HCA 0": rails()[0]}), node(rails()), Options(hca_map={"HCA 0": "mlx5_9"})
+    )
+    assert ("missing-interface", ("HCA 0",)) in codes(result)
+
+
 def test_contradictions_name_both_places() -> None:
     """Two files, two prefixes, one cable with both ends here."""
     one = plan({"mlx5_0": ("leaf00", "swp5")})
@@ -365,5 +389,11 @@ def test_contradictions_name_both_places() -> None:
         merged([one, other])
     with pytest.raises(Malformed, match="under two prefixes"):
         from_labels({f"{P}/speed.expected": "1G", f"{IB}/speed.expected": "2G"}, Naming(), "n")
+    by_label = labels({"neighbors.expected.mlx5_0.device": "leaf00",
+                       "neighbors.expected.mlx5_0.port-id": "swp7"})  # fmt: skip
+    with pytest.raises(Malformed, match="leaf00 swp7, but to leaf00 swp5"):
+        verify(merged([plan({"eth0": ("leaf00", "swp5")}), by_label]), node(rails(1)))
+    with pytest.raises(Malformed, match=r"gpu-017\.b\.com may be this node, and so may"):
+        plan({}, *(cable("mlx5_0", "a", "1", node=f"gpu-017.{name}.com") for name in "ab"))
     with pytest.raises(Malformed, match="both ends are this node"):
         from_plans([Plan("f", "own", None, (cable("mlx5_0", NODE, "mlx5_1"),))], [NODE])
