@@ -38,6 +38,7 @@ EQUAL = Match(equal=True, by=EXACT)
 GONE = frozenset({NeighborReason.LINK_DOWN, NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 OTHER_NAMES = "the plan and the fabric name switches differently"
 COMPOSED = "MF0;"  # of the NodeDescription of a managed switch
+CAGES = "the plan may number the cages of the switch, not its ports (give 3/1 or 5 for cage 3)"
 NUMBERING = "numbering unknown, give --hca-map"
 
 
@@ -115,7 +116,7 @@ def check_all(
     """
     results = [check(row, ports[row.interface], off) for row in rows if row.interface in ports]
     results = _without_other_names(results, devices, off)
-    results = _without_numbering(results, numbered)
+    results = _without_numbering(_without_cages(results), numbered)
     return _without_ambiguous(results, off)
 
 
@@ -150,6 +151,33 @@ def _without_numbering(results: list[Checked], numbered: Collection[str]) -> lis
     return [
         one.unverifiable(NUMBERING) if one.port.interface in numbered else one for one in results
     ]
+
+
+def _without_cages(results: list[Checked]) -> list[Checked]:
+    """Withdraw wrong ports of twin-port switches if the plan numbers their cages.
+
+    It does if each of its numbers is that of the cage of the port that is seen.
+    """
+    by_number = [one for one in results if one.row.device and _has_plain_number(one)]
+    if not by_number or not all(map(_is_cage, by_number)):
+        return results
+    plain = {one.port.interface for one in by_number}
+    return [
+        one.unverifiable(CAGES) if one.status == WRONG_PORT and one.port.interface in plain else one
+        for one in results
+    ]
+
+
+def _has_plain_number(one: Checked) -> bool:
+    """Return True if the plan has a bare number for a port of the right InfiniBand switch."""
+    is_infiniband = one.far_end is not None and one.far_end.seen_port.infiniband
+    return is_infiniband and bool(one.device.equal) and (one.row.port or "").isdecimal()
+
+
+def _is_cage(one: Checked) -> bool:
+    is_twin = one.far_end is not None and one.far_end.seen_port.twin_port
+    seen = one.far_end.port_id if one.far_end else ""
+    return bool(is_twin) and seen.isdecimal() and (int(seen) + 1) // 2 == int(one.row.port or "")
 
 
 class _Index:

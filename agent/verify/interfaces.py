@@ -65,13 +65,15 @@ def resolve(
 
 def _names(ports: Iterable[Port]) -> dict[str, str]:
     """Return the interface of every name of a port; a name of several ports is left out."""
-    found: dict[str, set[str]] = {}
+    found: dict[str, str | None] = {}
     for port in ports:
-        for name in filter(None, (port.interface, port.netdev, port.pci, port.device)):
-            found.setdefault(name.lower(), set()).add(port.interface)
-        for number in (f"{port.device}/{port.number}", f"{port.device}-{port.number}"):
-            found.setdefault(number.lower(), set()).add(port.interface)
-    return {name: next(iter(one)) for name, one in found.items() if len(one) == 1}
+        device, number = port.device, port.number
+        names = (port.interface, port.netdev, port.pci, device)
+        for name in {*names, f"{device}/{number}", f"{device}-{number}"}:
+            if name:
+                key = name.lower()
+                found[key] = None if key in found else port.interface
+    return {name: one for name, one in found.items() if one}
 
 
 def _interface(text: str, names: Mapping[str, str], hca_map: Mapping[str, str]) -> str | None:

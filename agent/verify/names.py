@@ -84,6 +84,7 @@ _FLAT = re.compile(r"MQM8[78]\d\d|MSB7[78]\d\d|MSX6\d\d\d|SX60\d\d")
 _CAGE = re.compile(r"(?:ib)?(?:1[-/])?(\d{1,3})[-/]([12])|sw(\d{1,3})p([12])", re.ASCII)
 _SLOT = re.compile(r"(?:ib ?)?1[-/](\d{1,3})", re.ASCII)
 _DIGITS, _NO_DIGIT, _ENCODED = re.compile(r"\d"), re.compile(r"\D"), re.compile("[:-]")
+_VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NUMBER = re.compile(r"(?:p|port|ib)?[ -]?(\d{1,3})", re.ASCII)
 _FAMILIES = {
     **dict.fromkeys(("e", "et", "eth"), "ethernet"),
@@ -174,14 +175,14 @@ def same_name(one: str, other: str, off: Off = frozenset()) -> str | None:
 
 def _same_text(one: str, other: str, off: Off) -> str | None:
     """Return `label`, `case`, or both, if the texts are equal by these; None if not."""
-    if "label" not in off and _is_encoded(one, other):
-        return "label"
-    if "case" in off:
-        return None
-    one, other = one.casefold(), other.casefold()
-    if one == other:
+    folded = one.casefold(), other.casefold()
+    if folded[0] == folded[1] and "case" not in off:
         return "case"
-    return "label+case" if "label" not in off and _is_encoded(one, other) else None
+    if "label" in off or (_VALUE.fullmatch(one) and _VALUE.fullmatch(other)):
+        return None  # a text that is a label value is encoded as itself
+    if _is_encoded(one, other):
+        return "label"
+    return "label+case" if "case" not in off and _is_encoded(*folded) else None
 
 
 def _is_encoded(one: str, other: str) -> bool:

@@ -22,10 +22,19 @@ def lldp(device: str, port: str) -> FarEnd:
     return FarEnd(device, port, port, SeenDevice(device, (device,), macs=(mac,)), SeenPort((port,)))
 
 
-def smp(device: str, port: int, guid: str = "fc6a1c0300aabb00", *, named: bool = True) -> FarEnd:
+def smp(
+    device: str,
+    port: int,
+    guid: str = "fc6a1c0300aabb00",
+    *,
+    named: bool = True,
+    twin: bool | None = None,
+) -> FarEnd:
     """The far end of an InfiniBand port."""
     seen = SeenDevice(device, (device,) if named else (), (guid,))
-    return FarEnd(device, str(port), None, seen, SeenPort((str(port),), infiniband=True))
+    return FarEnd(
+        device, str(port), None, seen, SeenPort((str(port),), infiniband=True, twin_port=twin)
+    )
 
 
 def port(interface: str, far_end: FarEnd | None, number: int = 0, **facts: Any) -> Port:

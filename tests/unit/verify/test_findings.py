@@ -333,6 +333,22 @@ def test_a_switch_without_a_name() -> None:
     assert ("unverifiable", ("mlx5_1",)) in codes(result)
 
 
+@pytest.mark.parametrize(
+    ("seen", "twin", "code"),
+    [
+        ((5, 8), True, "unverifiable"),  # the ports of cages 3 and 4
+        ((5, 9), True, "wrong-port"),
+        ((5, 8), None, "wrong-port"),
+    ],
+)
+def test_numbers_of_cages(seen: tuple[int, int], twin: bool | None, code: str) -> None:
+    """The plan has cages 3 and 4 of twin-port switches, whose ports have numbers of their own."""
+    ports = {f"mlx5_{n}": port(f"mlx5_{n}", smp(f"L{n}", seen[n], twin=twin), n) for n in range(2)}
+    expected = plan({"mlx5_0": ("L0", "3"), "mlx5_1": ("L1", "4")})
+    result = verify(expected, node([])._replace(ports=ports))
+    assert {one.code for one in result.findings} == {code}
+
+
 def test_marks_and_ignore() -> None:
     """`ignore` compares nothing; `link-state-only` a link."""
     wrong = node([("leaf09", "swp9"), *rails()[1:]])
