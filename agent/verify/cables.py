@@ -252,7 +252,7 @@ def _holder(one: Checked, index: _Index, off: Off) -> str | None:
     found = [
         other.port.interface
         for other in (index.candidates(one.far_end) if one.far_end else ())
-        if other is not one and other.row.ports and leads_to(one, other.row, off)
+        if other is not one and leads_to(one, other.row, off)
     ]
     return found[0] if len(found) == 1 else None
 

@@ -72,6 +72,17 @@ def test_two_swapped_cables_are_one_sentence() -> None:
     )
 
 
+def test_a_swap_by_labels_without_ports() -> None:
+    """Distinct leaves are enough; two cables on one leaf are not told apart."""
+    devices = {key: value for key, value in expected_labels().items() if key.endswith("device")}
+    ends = rails()
+    result = verify(labels(devices), node([ends[1], ends[0], *ends[2:]]))
+    assert codes(result) == [("swapped", ("mlx5_0", "mlx5_1"))]
+    shared = {**devices, "neighbors.expected.mlx5_2.device": "leaf01"}
+    result = verify(labels(shared), node([ends[1], ends[0], *ends[2:]]))
+    assert "swapped" not in {one.code for one in result.findings}
+
+
 def test_another_device_and_another_port() -> None:
     """One moved to another leaf, one to another port of its leaf."""
     seen = [("leaf09", "swp5"), ("leaf01", "swp6"), *rails()[2:]]
