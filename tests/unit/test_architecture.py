@@ -86,8 +86,18 @@ ALLOWED: dict[str, set[str]] = {
         *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
         *("output", "sources", "sysfs", "telemetry"),
     },
-    "verify": {"infiniband"},
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
+    "verify": {
+        "exits",
+        "host",
+        "infiniband",
+        "inputs",
+        "kube",
+        "labels",
+        "options",
+        "output",
+        "sources",
+    },
 }
 # The modules that put the parts together.
 EDGE = {"cli", "inputs"}
@@ -119,6 +129,9 @@ THIRD_PARTY = {
     "telemetry.pages",
     "telemetry.server",
     "verify.plans.xlsx",
+    "verify.command",
+    "verify.options",
+    "verify.plans.own",
 }
 
 

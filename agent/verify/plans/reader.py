@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
-from agent.verify.plans import csv_file, dot, ib_dump, links, netbox, tables, topo, xlsx
+from agent.verify.plans import csv_file, dot, ib_dump, links, netbox, own, tables, topo, xlsx
 from agent.verify.plans.sheets import without_header
 from agent.verify.plans.source import Source, load
 
@@ -32,6 +32,8 @@ class Kind(NamedTuple):
 # In the order in which they are tried. Tables come last: text of any kind has commas in it; the
 # agent's own files come first.
 KINDS: dict[str, Kind] = {
+    "own": Kind(own.is_own, own.read_csv),
+    "labels": Kind(own.is_labels, own.read_labels),
     "netbox": Kind(netbox.recognizes, netbox.read),
     "links": Kind(links.recognizes, links.read),
     "dot": Kind(dot.recognizes, dot.read),
