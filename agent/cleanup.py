@@ -121,15 +121,15 @@ def forget_lost(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> N
     Raises Rejected if any remains.
     """
     plans = cleanup.losses(cleanup.nodes(kube, node), keys_of(naming))
-    for plan in plans:
+    due = [plan for plan in plans if plan.due]
+    for plan in due:
         print_lines(diff.planned(plan))
     if not plans:
         click.echo(NOTHING)
-        return
-    if not yes:
-        _confirm(f"Remove this from {_count(plans)}?")
-    faults, _ = _carry_out(kube, plans, cleanup.remove_owned)
-    _fail(faults)
+    if due and not yes:
+        _confirm(f"Remove this from {_count(due)}?")
+    faults, _ = _carry_out(kube, due, cleanup.remove_owned)
+    _fail([*faults, *(line for plan in plans for line in cleanup.unforgotten(plan))])
 
 
 def _count(tasks: Sequence[OfNode]) -> str:

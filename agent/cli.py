@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent import __version__, inputs
+from agent.environment import SWITCH, CheckedCommand
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, run_and_exit
 from agent.options import (
@@ -21,6 +22,7 @@ from agent.options import (
     cluster_options,
     device_options,
     former_options,
+    is_on_command_line,
     naming_options,
     not_empty,
     replay_option,
@@ -55,12 +57,13 @@ def cli() -> None:
 
 
 @cli.command(
+    cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent probe --dry-run", "bwagent probe --replay sysfs_fixtures/dgx-h100 -o labels"
-    )
+    ),
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing; contact no API server.")
-@click.option("--diff", is_flag=True, help="With --dry-run: read the Node and show the changes.")
+@click.option("--dry-run", **SWITCH, help="Change nothing; contact no API server.")
+@click.option("--diff", **SWITCH, help="With --dry-run: read the Node and show the changes.")
 @replay_option
 @click.option(
     "-o",
@@ -76,7 +79,7 @@ def cli() -> None:
 @device_options
 @wait_options
 def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
-    """Observe this node once, print its labels and apply them to its Node."""
+    """Observe this node once; print its labels, apply them to its Node."""
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
     from agent.labels.render import render
@@ -152,7 +155,7 @@ def _publish(
         "bwagent run --metrics-address :9477", "bwagent run --dry-run --context prod -v"
     ),
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing; log what would be applied.")
+@click.option("--dry-run", **SWITCH, help="Change nothing; log what would be applied.")
 @run_options
 @cluster_options
 @naming_options
@@ -162,7 +165,7 @@ def _publish(
 def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:
-    """Watch this node and keep the labels of its Node current, until SIGTERM."""
+    """Watch this node; keep its Node's labels current, until SIGTERM."""
     from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
@@ -188,11 +191,11 @@ def run(
     )
 )
 @click.option(
-    "--all", "everywhere", is_flag=True, help="Clean all Nodes; needs permission to list them."
+    "--all", "everywhere", **SWITCH, help="Clean all Nodes; needs permission to list them."
 )
 @click.option(
     "--foreign",
-    is_flag=True,
+    **SWITCH,
     help="Remove the keys that others set and bwagent does not publish, instead of its own; "
     "never the accelerator's.",
 )
@@ -202,8 +205,8 @@ def run(
     callback=check(not_empty),
     help="With --foreign: only the keys of this field manager.",
 )
-@click.option("--lost", is_flag=True, help="Only forget interfaces that left the bus.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--lost", **SWITCH, help="Only forget interfaces that left the bus.")
+@click.option("--yes", **SWITCH, help="Do not ask for confirmation.")
 @cluster_options
 @naming_options
 def cleanup(
@@ -222,6 +225,8 @@ def cleanup(
         raise click.UsageError("--manager needs --foreign")
     if everywhere and foreign and not manager:
         raise click.UsageError("--foreign with --all needs --manager")
+    if everywhere and is_on_command_line("node_name"):
+        raise click.UsageError("--all excludes --node-name")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
     node, naming = None if everywhere else _node_name(flags), inputs.naming(flags)
@@ -235,10 +240,11 @@ def cleanup(
 
 
 @cli.command(
+    cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent explain speed.current",
         "bwagent explain backend.coreweave.cloud/neighbors.current.ibp0.device",
-    )
+    ),
 )
 @click.argument("key", metavar="KEY")
 @replay_option
@@ -255,7 +261,7 @@ def cleanup(
 @device_options
 @wait_options
 def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
-    """Print where the value of one label comes from, and who holds it on the Node.
+    """Print where one label comes from, and who holds it on the Node.
 
     KEY may lack its prefix.
     """
@@ -300,7 +306,7 @@ def verify(**flags: Any) -> None:
     )
 )
 @click.argument("folder", metavar="DIR")
-@click.option("--anonymize", is_flag=True, help="Replace GUIDs, MACs, serials and host names.")
+@click.option("--anonymize", **SWITCH, help="Replace GUIDs, MACs, serials and host names.")
 @device_options
 @wait_options
 def capture(folder: str, anonymize: bool, **flags: Any) -> None:

@@ -6,18 +6,19 @@
 Invariants:
 - The command's own variable wins where both are set, and a flag wins over both.
 - An empty variable is not set, unless its flag may be empty.
+- A variable that no flag reads is an error of the commands that observe the node for its labels.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PREFIX = "BWAGENT_"
 # Variables of the test suite, and those that Kubernetes adds to Pods for a Service `bwagent`.
@@ -40,11 +41,41 @@ class MayBeEmpty(ForAllCommands):
     may_be_empty = True
 
 
+class Switch(click.types.BoolParamType):
+    """The value of a flag without value, which only a variable has."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        if (found := self.str_to_bool(value)) is None:
+            self.fail(f"{value[:64]!r} is neither true nor false", param, ctx)
+        return found
+
+
+SWITCH: dict[str, Any] = {"is_flag": True, "type": Switch()}
+
+
+class CheckedCommand(click.Command):
+    """A command whose output depends on the flags that decide labels.
+
+    It raises click.UsageError for an environment variable that no flag reads.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        if names := unknown(ctx):
+            raise click.UsageError("; ".join(map(no_such_setting, names)), ctx)
+        return rest
+
+
+def no_such_setting(name: str) -> str:
+    """Return the error for a variable that no flag reads."""
+    return f"no such setting: {name}"
+
+
 def unknown(ctx: click.Context) -> list[str]:
     """Return the variables that are meant for this command, or for all, and that no flag reads."""
-    parameters = ctx.command.params
-    known = {_own(ctx, one) for one in parameters}
-    known |= {_common(one) for one in parameters if isinstance(one, ForAllCommands)}
+    known = {_own(ctx, one) for one in ctx.command.params}
+    for command in (ctx.command, *_commands(ctx).values()):
+        known |= {_common(one) for one in command.params if isinstance(one, ForAllCommands)}
     given = {name for name in os.environ if name.startswith(PREFIX)}
     others = tuple(_prefixes_of_others(ctx))
     return sorted(
@@ -64,8 +95,12 @@ def _common(parameter: click.Parameter) -> str:
 
 def _prefixes_of_others(ctx: click.Context) -> Iterator[str]:
     """Yield the prefixes of the variables of the other commands."""
-    root = ctx.find_root()
-    names = root.command.list_commands(root) if isinstance(root.command, click.Group) else ()
-    for name in names:
+    for name in _commands(ctx):
         if name != ctx.info_name:
             yield f"{PREFIX}{name.upper().replace('-', '_')}_"
+
+
+def _commands(ctx: click.Context) -> Mapping[str, click.Command]:
+    """Return all commands by name; none for a command outside the group."""
+    root = ctx.find_root().command
+    return root.commands if isinstance(root, click.Group) else {}

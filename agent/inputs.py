@@ -130,10 +130,11 @@ def explained(
     key, _, interface = subject
     on_node = {"fault": fault} if fault else None
     if target:
-        on_node = facts_of(key, target.node, target.keys)
+        on_node = facts_of(key, target.annotation(), target.node, target.keys)
     names = explain.known_interfaces(observation)
     is_on_node = bool(on_node and on_node.get("value") is not None)
     if interface and interface not in names and not is_on_node:
-        raise click.UsageError(explain.unknown_key(key, naming(flags), names))
+        near = explain.backend_interfaces(observation)
+        raise click.UsageError(explain.unknown_key(key, naming(flags), near))
     rendered = render(observation, naming(flags), target.previous() if target else None)
     return explain.explained(subject, observation, rendered, on_node)

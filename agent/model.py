@@ -250,7 +250,7 @@ class LostPort(NamedTuple):
     interface: str  # its last name in label keys; another port may have it now
     pci: str  # the last address of its PCI function
     port_guid: str | None  # gids/0, lower half
-    since: int  # time of the first observation without it, seconds since the epoch
+    since: int | None  # time of the first observation without it, seconds since the epoch
 
     def __str__(self) -> str:
         """Return `ibp3 (0000:5e:00.0)`."""

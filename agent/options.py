@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent.daemon.schedule import Settings
-from agent.environment import ForAllCommands, MayBeEmpty, unknown
+from agent.environment import SWITCH, ForAllCommands, MayBeEmpty, no_such_setting, unknown
 from agent.sources.table import NAMES, OPTIONS
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ TLS_FILES = {
     "--metrics-key": "The private key of the certificate.",
     "--metrics-client-ca": "Give them to clients of these CAs only.",
 }
-GLOB: dict[str, Any] = {"cls": ForAllCommands, "multiple": True, "metavar": "GLOB"}
 DEFAULTS = Settings()
 
 
@@ -47,7 +46,7 @@ class StrictCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check every parameter, then parse as click does; raises click.UsageError."""
-        variables = [f"no such setting: {name}" for name in unknown(ctx)]
+        variables = map(no_such_setting, unknown(ctx))
         wrong = [*self._faults(ctx, args), *variables]
         if wrong:
             raise click.UsageError("; ".join(wrong), ctx)
@@ -104,6 +103,12 @@ def not_empty(value: str | None) -> str | None:
     return value
 
 
+def is_on_command_line(parameter: str) -> bool:
+    """Return True if the flag of this parameter was given; a variable of it does not count."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 def options(*several: Decorator) -> Decorator:
     """Combine decorators; --help lists their options in this order."""
 
@@ -129,6 +134,23 @@ def _prefix_or_empty(value: str) -> str:
 
 def _prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_prefix(value) for value in values)
+
+
+def _globs(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the globs; raises click.BadParameter for a comma, which no device name has."""
+    for value in values:
+        if "," in re.sub(r"\[[^]]*\]", "", value):  # [0,1] is a set of characters
+            text = "has a comma: separate by spaces in the variable, or repeat the flag"
+            raise click.BadParameter(f"{value[:64]!r} {text}")
+    return values
+
+
+GLOB: dict[str, Any] = {
+    "cls": ForAllCommands,
+    "multiple": True,
+    "metavar": "GLOB",
+    "callback": check(_globs),
+}
 
 
 def _label_key_or_empty(value: str) -> str:
@@ -214,7 +236,7 @@ source_options = options(
     click.option(
         "--openvswitch",
         cls=ForAllCommands,
-        is_flag=True,
+        **SWITCH,
         help="LLDP below Open vSwitch; filters all packets.",
     ),
 )
@@ -227,7 +249,7 @@ wait_options = options(
         metavar="SECONDS",
         help="Wait for LLDP.  [default: up to 65, until every port has a frame]",
     ),
-    click.option("--no-wait", is_flag=True, help="Do not receive LLDP frames."),
+    click.option("--no-wait", **SWITCH, help="Do not receive LLDP frames."),
 )
 # A capture instead of this node: probe, explain, verify.
 replay_option = click.option(
@@ -314,7 +336,7 @@ run_options = options(
         click.option(flag, metavar="FILE", callback=check(not_empty), help=text)
         for flag, text in TLS_FILES.items()
     ),
-    click.option("-v", "--verbose", is_flag=True, help="Log details."),
+    click.option("-v", "--verbose", **SWITCH, help="Log details."),
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),

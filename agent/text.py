@@ -28,6 +28,11 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def missing_since(seconds: int | None) -> str:
+    """Return since when something is missing; None is an unknown time."""
+    return f"missing since {'an unknown time' if seconds is None else utc(seconds)}"
+
+
 def utc(seconds: int) -> str:
     """Return a time in seconds since the epoch as RFC 3339 text: `2026-11-22T09:30:00Z`."""
     from datetime import UTC, datetime

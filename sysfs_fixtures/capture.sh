@@ -6,10 +6,16 @@
 # Needs a POSIX shell (BusyBox will do), and root for device/vpd. Links are copied, not followed. ROOT=/host reads /host/sys.
 set -eu
 export LC_ALL=C
-mkdir -- "${1:?usage: sh capture.sh DIR}"
+case ${1-} in
+'' | -*) echo "usage: sh capture.sh DIR" >&2; exit 2 ;;
+esac
+top=$(cd -- "${ROOT:-/}" && pwd -P) || exit 1
+if [ ! -d "$top/sys" ]; then echo "capture.sh: $top/sys: No such directory" >&2; exit 1; fi
+if [ -e "$1" ] || [ -L "$1" ]; then echo "capture.sh: $1: File exists" >&2; exit 1; fi
+mkdir -- "$1" || exit 1
 out=$(cd -- "$1" && pwd -P)
-cd -- "${ROOT:-/}"
-top=$(pwd -P) errors=
+cd -- "$top"
+errors=
 
 note() { # MESSAGE PATH: note a read that failed, by its errno
 	case $1 in

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from agent.daemon.background import BackgroundTask
 from agent.daemon.watched import Watched
 from agent.errors import Unavailable
-from agent.kube.annotation import annotation_of
+from agent.kube.annotation import annotation_of, without_future
 from agent.kube.managed_fields import owned_labels, state_of
 from agent.kube.plan import Desired
 
@@ -319,7 +319,8 @@ class Loop:
 
     def _seed_observer(self, node: Node) -> Annotation | None:
         keys = self._parts.reconciler.keys
-        annotation, problem = annotation_of(state_of(node), keys)
+        found, problem = annotation_of(state_of(node), keys)
+        annotation = without_future(found, self._reporter.wall())
         self._parts.observer.seed(owned_labels(node, keys), annotation)
         self._reporter.node_read(annotation, problem)
         return annotation

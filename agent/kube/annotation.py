@@ -9,7 +9,7 @@ switched off. agent/kube/interfaces.py has the rows of `interfaces`, and of `los
 the bus, if there are any; `dropped` is the number of rows for which the annotation has no room. The
 PCI addresses tell an interface that was renamed by a reboot from one that is gone. Anyone with
 access to the Node can edit the annotation, so a malformed one is a problem to report and never an
-exception.
+exception. A malformed `time`, `since`, `boot_id` or `agent` is unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import agent
 from agent.errors import Malformed
@@ -30,7 +30,7 @@ from agent.sources.table import NAMES
 from agent.text import utc, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from agent.kube.interfaces import Identity, Interfaces, Lost
     from agent.kube.managed_fields import Keys, State
@@ -41,10 +41,14 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 RESYNC = 3600.0  # seconds, the greatest age of the annotation
+MAX_SKEW = 300.0  # seconds by which two clocks may differ
 MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512  # of an annotation that is parsed
+MAX_LOST = 64  # lost interfaces that are read and kept; no node has more ports
 MAX_PROBLEM = 200  # characters
+
+Fact = TypeVar("Fact", str, int)
 
 _WORD = re.compile(r"[!-~]{1,64}")
 
@@ -168,7 +172,8 @@ def _document(annotation: Annotation) -> Json:
 
 
 def _lost_document(lost: LostInterface) -> Json:
-    return {**interfaces.document(lost.row), "since": utc(lost.since)}
+    since = {} if lost.since is None else {"since": utc(lost.since)}
+    return {**interfaces.document(lost.row), **since}
 
 
 def published_counts(
@@ -191,6 +196,21 @@ def annotation_of(state: State, keys: Keys) -> Parsed:
     return parse(state.fields.get(keys.annotation_field), keys.annotation)
 
 
+def without_future(annotation: Annotation | None, now: float) -> Annotation | None:
+    """Return the annotation, in which times after `now` are unknown.
+
+    `now` is in seconds since the epoch, and may be MAX_SKEW too early.
+    """
+    if annotation is None:
+        return None
+    lost = tuple(one._replace(since=_past(one.since, now)) for one in annotation.lost)
+    return replace(annotation, time=_past(annotation.time, now), lost=lost)
+
+
+def _past(time: int | None, now: float) -> int | None:
+    return None if time is None or time > now + MAX_SKEW else time
+
+
 def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
     """Return True if the annotation is older than `resync` seconds, from the future or missing.
 
@@ -205,7 +225,7 @@ def parse(text: str | None, key: str) -> Parsed:
     """Parse the annotation `key`.
 
     Returns (annotation, None), (None, problem) for malformed text, (annotation, problem) if only
-    facts of interfaces were malformed and dropped, or (None, None) for no text.
+    some facts were malformed and dropped, or (None, None) for no text.
     """
     if text is None:
         return None, None
@@ -223,19 +243,15 @@ def _problem(key: str, text: str) -> Problem:
 
 
 def _parse(text: str) -> tuple[Annotation, list[str]]:
-    """Return the annotation, and the facts of interfaces that were dropped."""
+    """Return the annotation, and the facts that were dropped."""
     document = _parse_document(text)
+    time, untimely = _optional(document, "time", _parse_time)
+    boot_id, unknown = _optional(document, "boot_id", _parse_word)
+    version, unnamed = _optional(document, "agent", _parse_word)
     rows, faults = _parse_interfaces(document.get("interfaces"))
     lost, more = _parse_lost(document.get("lost"))
-    found = Annotation(
-        _parse_time(_text(document, "time")),
-        _word(document, "boot_id", _WORD),
-        rows,
-        _word(document, "agent", _WORD) or "",
-        _count(document, "dropped"),
-        lost,
-    )
-    return found, faults + more
+    found = Annotation(time, boot_id, rows, version or "", _count(document, "dropped"), lost)
+    return found, [*untimely, *unknown, *unnamed, *faults, *more]
 
 
 def _parse_document(text: str) -> Json:
@@ -268,17 +284,19 @@ def _parse_interfaces(rows: object) -> tuple[Interfaces, list[str]]:
 
 
 def _parse_lost(rows: object) -> tuple[Lost, list[str]]:
-    """Return the rows of lost interfaces, the last of each, and the facts that were dropped."""
+    """Return the first rows of lost interfaces, the last of each, and what was dropped."""
     if rows is None:
         return (), []
-    if not isinstance(rows, list) or len(rows) > MAX_INTERFACES:
-        raise Malformed(f"lost is not a list of up to {MAX_INTERFACES} rows")
+    if not isinstance(rows, list):
+        raise Malformed("lost is not a list")
+    more = len(rows) - MAX_LOST
+    faults = [f"{more} of {len(rows)} lost rows"] if more > 0 else []
     found: dict[Identity, LostInterface] = {}
-    faults: list[str] = []
-    for one in rows:
+    for one in rows[:MAX_LOST]:
         row, dropped = interfaces.parse(one)
-        found[row[:3]] = LostInterface(row, _parse_time(_text(one, "since")) or 0)
-        faults += [f"{name} of lost {row.interface}" for name in dropped]
+        since, untimely = _optional(one, "since", _parse_time)
+        found[row[:3]] = LostInterface(row, since)
+        faults += [f"{name} of lost {row.interface}" for name in (*dropped, *untimely)]
     return tuple(found.values()), faults
 
 
@@ -288,25 +306,30 @@ def _count(document: Json, name: str) -> int:
     return value if isinstance(value, int) and 0 <= value <= MAX_LENGTH else 0
 
 
-def _word(document: Json, name: str, pattern: re.Pattern[str]) -> str | None:
-    value = _text(document, name)
-    if value is not None and not pattern.fullmatch(value):
-        raise Malformed(f"{name} is {value!r:.40}")
-    return value
-
-
-def _text(document: Json, name: str) -> str | None:
+def _optional(
+    document: Json, name: str, parse_fact: Callable[[str], Fact]
+) -> tuple[Fact | None, list[str]]:
+    """Return a fact, None if it is unknown, and its name if it is malformed."""
     value = document.get(name)
-    if not isinstance(value, str | None):
-        raise Malformed(f"{name} is {value!r:.40}")
-    return value
+    if value is None:
+        return None, []
+    try:
+        if isinstance(value, str):
+            return parse_fact(value), []
+    except (ValueError, OverflowError):
+        pass
+    return None, [name]
 
 
-def _parse_time(text: str | None) -> int | None:
+def _parse_word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _parse_time(text: str) -> int:
     from datetime import UTC, datetime
 
-    if text is None:
-        return None
     time = datetime.fromisoformat(text)
     seconds = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
     utc(seconds)  # ValueError for a time that has no year in UTC

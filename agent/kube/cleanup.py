@@ -62,8 +62,24 @@ def removals(found: Iterable[Node], keys: Keys) -> list[Plan]:
 
 
 def losses(found: Iterable[Node], keys: Keys) -> list[Plan]:
-    """Return the plans that remove the lost interfaces from annotations, and nothing else."""
-    return [plan for plan in (forgetting(node, keys) for node in found) if plan.due]
+    """Return the plans that remove the lost interfaces from annotations, or that cannot."""
+    plans = [forgetting(node, keys) for node in found]
+    return [plan for plan in plans if plan.due or unforgotten(plan)]
+
+
+def unforgotten(plan: Plan) -> list[str]:
+    """Return the lines about an annotation whose lost interfaces cannot be removed."""
+    own = plan.keys.annotation_field
+    held = [one for one in plan.left_alone if Field(one.kind, one.key) == own]
+    command = kubectl_removal(plan.node, own)
+    return [
+        *(f"Node {plan.node}: {one.subject}: {one.text}" for one in plan.problems),
+        *(
+            f"Node {plan.node}: lost interfaces not removed, {one.key} is held by "
+            f"{managers_text(one.managers)}; {command} removes the annotation"
+            for one in held
+        ),
+    ]
 
 
 def foreign_removals(found: Iterable[Node], keys: Keys, manager: str | None) -> list[Removal]:

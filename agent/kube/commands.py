@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.kube import diff
-from agent.kube.annotation import annotate, annotation_of, is_stale, lost_in, published_counts
+from agent.kube.annotation import (
+    annotate,
+    annotation_of,
+    is_stale,
+    lost_in,
+    published_counts,
+    without_future,
+)
 from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
 from agent.kube.last_switches import last_switches
@@ -53,7 +60,7 @@ class Target:
     def annotation(self) -> Annotation | None:
         """Return the annotation; None for none or a malformed one."""
         found, _ = annotation_of(state_of(self.node), self.keys)
-        return found
+        return without_future(found, time.time())
 
     def interfaces(self) -> dict[str, str]:
         """Return the PCI address of each interface in the annotation."""

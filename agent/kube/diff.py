@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent.kube.errors import one_line
 from agent.kube.foreign import managers_text
 from agent.kube.managed_fields import ANNOTATION
-from agent.text import utc
+from agent.text import missing_since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,7 +97,7 @@ def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
 
 
 def _forgotten(lost: LostInterface) -> str:
-    return f"- lost {lost.interface} ({lost.pci}), missing since {utc(lost.since)}"
+    return f"- lost {lost.interface} ({lost.pci}), {missing_since(lost.since)}"
 
 
 def _removed_annotations(plan: Plan) -> list[str]:

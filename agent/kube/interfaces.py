@@ -5,7 +5,7 @@
      "neighbor": {"id": "b0cf0e0300d4ee40", "name": "MF0;L90.1.3:MQM9700/U1", "port_id": "3"}}
 
 A row of a port that left the bus has `"since": "2026-11-22T09:30:00Z"`, too: the time at which it
-was found missing (agent/kube/lost.py).
+was found missing (agent/kube/lost.py), if that is known.
 
 A fact that is unknown has no key. One that cannot be read now is the one of the previous row of the
 same interface and PCI address. A row without a valid interface or PCI address is malformed; any
@@ -64,7 +64,7 @@ class LostInterface(NamedTuple):
     """The last row of an interface that left the bus."""
 
     row: LabeledInterface
-    since: int  # time of the first observation without it, seconds since the epoch
+    since: int | None  # time of the first observation without it, seconds since the epoch
 
     @property
     def interface(self) -> str:

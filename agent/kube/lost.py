@@ -10,9 +10,12 @@ Rules:
   another known port is that port's.
 - Nothing is lost while the RDMA devices cannot be read, nor while the function is on the bus or
   given to a virtual machine.
+- A backend port is new if the annotation's `interfaces` lack it, while they have any row or an
+  observation was made before. At a start with no row, all ports may have been there before.
+- At most MAX_LOST are kept, those first that are lost now.
 - A lost port is forgotten when it is read again, when --exclude-device names it or --backend-device
-  does not, when its function is given to a virtual machine, when a backend port that was not there
-  before takes its place (one for each), and when another program removes it from the annotation,
+  does not, when its function is given to a virtual machine, when a new backend port takes its
+  place (one for each), and when another program removes it from the annotation,
   as `bwagent cleanup --lost` does.
 """
 
@@ -23,7 +26,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.kube.annotation import Annotation
+from agent.kube.annotation import MAX_LOST, Annotation
 from agent.labels.values import failed_devices
 from agent.model import Failed, LostPort, Problem, natural
 from agent.sources.interfaces import is_of_device
@@ -40,19 +43,21 @@ NO_GUID = "0" * 16
 
 
 class _Known(NamedTuple):
-    """A port of the annotation; `since` is None unless it is lost already."""
+    """A port of the annotation."""
 
     interface: str
     pci: str
     port_guid: str | None
-    since: int | None
+    since: int | None = None  # unknown, or not lost
+    is_lost: bool = False  # already
 
 
 class Losses:
     """Finds the lost ports of one node in each observation."""
 
     def __init__(self) -> None:
-        self._ignored: frozenset[str] = frozenset()  # functions without backend port, at last
+        # Functions without backend port in the observation before; None: there was none.
+        self._ignored: frozenset[str] | None = None
 
     def apply(
         self, host: Host, observation: Observation, annotation: Annotation | None
@@ -75,11 +80,17 @@ class Losses:
         gone = [
             one for one in known if found.lacks(one) and _is_lost(one, host, observation, found)
         ]
-        new = [role for role in found.new if role.device.pci not in self._ignored]
-        gone = _without_replaced(gone, [role.interface for role in new])
+        gone = _without_replaced(gone, self._new(found, annotation))[:MAX_LOST]
         now = int(observation.time)
-        lost = [LostPort(*one[:3], now if one.since is None else one.since) for one in gone]
+        lost = [LostPort(*one[:3], one.since if one.is_lost else now) for one in gone]
         return tuple(sorted(lost, key=lambda one: (natural(one.interface), one.pci)))
+
+    def _new(self, found: _Found, annotation: Annotation) -> list[str]:
+        """Return the backend ports that were not there before."""
+        if self._ignored is None and not annotation.interfaces:
+            return []
+        ignored = self._ignored or frozenset()
+        return [role.interface for role in found.new if role.device.pci not in ignored]
 
 
 def _text(lost: LostPort) -> str:
@@ -94,8 +105,8 @@ def _before(annotation: Annotation) -> tuple[LostPort, ...]:
 
 def _known(annotation: Annotation) -> list[_Known]:
     """Return the ports of the annotation, those that are lost last."""
-    present = [_Known(row.interface, row.pci, row.port_guid, None) for row in annotation.interfaces]
-    return [*present, *(_Known(*one) for one in _before(annotation))]
+    present = [_Known(row.interface, row.pci, row.port_guid) for row in annotation.interfaces]
+    return [*present, *(_Known(*one, is_lost=True) for one in _before(annotation))]
 
 
 def _ignored(ports: Iterable[PortRole]) -> frozenset[str]:
@@ -140,10 +151,10 @@ def _is_lost(one: _Known, host: Host, observation: Observation, found: _Found) -
     """Return True if a port that was not found is lost, or stays so."""
     if not _is_wanted(one.interface, host):
         return False
-    if one.since is None and _may_be_unread(one.interface, observation):
+    if not one.is_lost and _may_be_unread(one.interface, observation):
         return False
     where = Place.GONE if found.is_taken(one.pci) else place(host, one.pci)
-    return where is Place.GONE or (one.since is not None and where is Place.BUS)
+    return where is Place.GONE or (one.is_lost and where is Place.BUS)
 
 
 def _may_be_unread(interface: str, observation: Observation) -> bool:

@@ -169,16 +169,26 @@ def _removed_by_others(desired: Desired, on_node: Annotation | None) -> Lost:
 
 
 def forgetting(node: Node, keys: Keys) -> Plan:
-    """Return the plan that removes the lost interfaces from the annotation, and nothing else."""
+    """Return the plan that removes the lost interfaces from the annotation, and nothing else.
+
+    An annotation of another manager is left alone; one that cannot be parsed is a problem.
+    """
     state = state_of(node)
-    annotation, _ = annotation_of(state, keys)
+    annotation, problem = annotation_of(state, keys)
     field = keys.annotation_field
-    if annotation is None or field not in state.managed:
-        annotation = Annotation(None, None)
-    text = render(without_lost(annotation, annotation.lost))
-    asked = {field: text} if annotation.lost else {}
+    lost = annotation.lost if annotation else ()
+    is_due = bool(lost) and field in state.managed
+    asked = {field: render(without_lost(annotation, lost))} if annotation and is_due else {}
     todo = plan_fields(state, asked, state.managed - asked.keys(), keys)
-    return replace(todo, due=bool(annotation.lost), forgotten=annotation.lost, only_forgets=True)
+    theirs = [_foreign_field(field, {}, state)] if lost and not is_due else []
+    return replace(
+        todo,
+        due=is_due,
+        left_alone=(*todo.left_alone, *theirs),
+        problems=tuple(filter(None, [problem])) if annotation is None else (),
+        forgotten=lost if is_due else (),
+        only_forgets=True,
+    )
 
 
 def removal(node: Node, keys: Keys) -> Plan:

@@ -67,6 +67,11 @@ def read(netdev: str, data: bytes) -> tuple[list[Frame], str | None]:
     return frames, fault or cut_fault(len(lldp) - len(whole))
 
 
+def is_empty(data: bytes) -> bool:
+    """Return True for a pcap file without records."""
+    return len(data) == _format(data).first
+
+
 def check_link_type(link_type: int) -> None:
     """Raise Malformed for a link type other than Ethernet."""
     if (kind := link_type & LINK_TYPE) != ETHERNET:
@@ -122,6 +127,8 @@ def _records(data: bytes, file: _Format) -> tuple[list[_Record], str | None]:
             return records, f"no record at octet {at}: its length is {record.length}"
         if record is None or record.end > len(data):
             return records, f"breaks off at octet {at} of {len(data)}"
+        if record.fraction >= file.resolution:
+            return records, f"no record at octet {at}: its time has a fraction beyond one second"
         records.append(record)
         check_count(len(records))
         at = record.end

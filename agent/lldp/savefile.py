@@ -25,3 +25,8 @@ def read(netdev: str, data: bytes) -> tuple[list[Frame], str | None]:
     is_pcapng = data.startswith(pcapng.SECTION)
     frames, fault = pcapng.read(netdev, data) if is_pcapng else pcap.read(netdev, data)
     return sorted(frames, key=lambda frame: frame.time), fault
+
+
+def is_empty(data: bytes) -> bool:
+    """Return True for a pcap file without frames; a pcapng file is not examined."""
+    return not data.startswith(pcapng.SECTION) and pcap.is_empty(data)

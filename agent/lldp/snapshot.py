@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
@@ -48,7 +49,7 @@ class RecordedLldp:
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
-        neighbors = LldpNeighbors(self.frames) if self.listening else None
+        neighbors = LldpNeighbors(self.frames, problem="{}") if self.listening else None
         return {"lldp_neighbors": neighbors, "private_flags": self.private_flags}
 
     def frames(self, netdevs: Links) -> Received:
@@ -99,7 +100,7 @@ class RecordedLldp:
         """Write the frames into a snapshot."""
         if self.listening:
             (folder / FOLDER).mkdir()
-        for netdev, frames in self.received.items():
+        for netdev, frames in filter(itemgetter(1), self.received.items()):
             _save_frames(folder / FOLDER / f"{netdev}.pcap", frames)
 
 
@@ -145,7 +146,9 @@ def _read_frames(netdev: str, files: SnapshotFiles, path: str) -> tuple[list[Fra
     from agent.lldp import savefile  # not for a snapshot without frames
 
     try:
-        frames, fault = savefile.read(netdev, files.read(path, savefile.MAX_SIZE))
+        data = files.read(path, savefile.MAX_SIZE)
+        frames, fault = savefile.read(netdev, data)
+        fault = "no frame in the file" if savefile.is_empty(data) else fault
     except Malformed as error:
         return [], str(error).removeprefix(f"{path}: ")
     except Unavailable as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.reasons import HoldReason
-from agent.text import utc
+from agent.text import missing_since
 
 if TYPE_CHECKING:
     from agent.model import LostPort, Observation
@@ -39,5 +39,5 @@ def absent_ports(observation: Observation) -> list[AbsentPort]:
 def _of_lost(lost: LostPort, names: set[str]) -> AbsentPort:
     is_taken = lost.interface in names
     name = f"{lost.interface}@{lost.pci}" if is_taken else lost.interface
-    reason = f"gone from the bus, missing since {utc(lost.since)}"
+    reason = f"gone from the bus, {missing_since(lost.since)}"
     return AbsentPort(name, reason, 0.0, lost.pci, lost.port_guid)

@@ -14,22 +14,22 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import agent
-from agent.labels.render import keys_for
-from agent.labels.values import links
+from agent.labels.render import keys_for, subject_of
+from agent.labels.table import Naming
+from agent.labels.values import link_layers, links
 from agent.model import Failed
 from agent.output.absent import absent_ports
 from agent.output.evidence import of_row
-from agent.reasons import NeighborReason
+from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason
 from agent.text import utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.labels.render import Rendered, Subject
-    from agent.labels.table import Label, Naming
+    from agent.labels.table import Label
     from agent.model import Observation
     from agent.output.evidence import Evidence
-    from agent.reasons import HoldReason
 
     Json = dict[str, Any]
 
@@ -37,6 +37,12 @@ SCHEMA = 1
 MAX_NEAREST = 3
 MIN_LIKENESS = 0.6  # of a key that is named as a near one, see difflib
 MAX_KEY = 317  # characters of a valid key: prefix, slash, name
+MAX_SHOWN = 64  # characters of an unknown key in its error
+MAX_ERROR = 140  # characters of that error, unless its nearest key is longer
+FAMILIES = (  # rows that an empty flag turns off: their field of Naming
+    ("ib_prefix", "--ib-label-prefix"),
+    ("accelerator", "--accelerator-label"),
+)
 
 
 def known_interfaces(observation: Observation) -> list[str]:
@@ -46,13 +52,42 @@ def known_interfaces(observation: Observation) -> list[str]:
     return [*dict.fromkeys([*names, *(link.interface for link in links(observation))])]
 
 
+def backend_interfaces(observation: Observation) -> list[str]:
+    """Return the interfaces that may have labels: those of the backend ports."""
+    names = {role.interface for role in observation.ports if not role.backend}
+    return [name for name in known_interfaces(observation) if name not in names]
+
+
 def unknown_key(key: str, naming: Naming, interfaces: Iterable[str]) -> str:
-    """Return the error for a key that is none of a label: it names the nearest ones."""
+    """Return the error for a key that is none of a label: it names the nearest ones.
+
+    Of rows that the naming turns off it names the flag.
+    """
+    shown = key[:MAX_SHOWN]
+    if flag := _turned_off_by(key, naming):
+        return f"{shown!r} is turned off by an empty {flag}"
     known = keys_for(naming, interfaces)
     full = key if "/" in key else f"{naming.prefix}/{key}"
     nearest = get_close_matches(full[:MAX_KEY], known, MAX_NEAREST, MIN_LIKENESS)
-    hint = f"nearest: {', '.join(nearest)}" if nearest else "`bwagent probe -o labels` lists them"
-    return f"{key[:MAX_KEY]!r} is no label key of bwagent; {hint}"
+    error = f"{shown!r} is no label key of bwagent; "
+    if not nearest:
+        return f"{error}`bwagent probe -o labels` lists them"
+    error += f"nearest: {nearest[0]}"
+    for other in nearest[1:]:
+        if len(error) + len(other) + 2 <= MAX_ERROR:
+            error += f", {other}"
+    return error
+
+
+def _turned_off_by(key: str, naming: Naming) -> str | None:
+    """Return the flag that turns off the rows of a key; None if the key would be no label's."""
+    for field, flag in FAMILIES:
+        default = getattr(Naming(), field)
+        keys = (key, f"{default}/{key}", default if default.endswith(f"/{key}") else "")
+        with_default = naming._replace(**{field: default})
+        if not getattr(naming, field) and any(subject_of(one, with_default) for one in keys):
+            return flag
+    return None
 
 
 def explained(
@@ -111,11 +146,25 @@ def _absence(row: Label, interface: str | None, observation: Observation) -> str
     """Return the reason why there is no label."""
     if isinstance(observation.rdma, Failed):
         return observation.rdma.reason
-    if interface:
-        return _of_interface(interface, observation) or row.absent
+    if interface and (reason := _of_interface(interface, observation)):
+        return reason
+    if _is_switched_off(row, interface, observation):
+        return SWITCHED_OFF
     if row.key == "ACC":
         return observation.accelerator.text or observation.accelerator.reason or row.absent
     return row.absent
+
+
+def _is_switched_off(row: Label, interface: str | None, observation: Observation) -> bool:
+    """Return True if a source of the label is left out; a RoCE node has no labels of the IB family.
+
+    That is what the label's values say, which would hold a published one.
+    """
+    if row.key.startswith("IB/") and "InfiniBand" not in link_layers(observation):
+        return "rdma" in observation.off
+    values = row.values(observation)
+    covering = (one for one in values if interface is None or one.covers(interface))
+    return any(one.hold is HoldReason.SOURCE_OFF for one in covering)
 
 
 def _of_interface(interface: str, observation: Observation) -> str | None:

@@ -87,11 +87,19 @@ def _on_node(document: Json) -> Iterator[str]:
         yield f"not read: {facts['fault']}"
         return
     yield "no such label" if facts["value"] is None else _held_by(facts)
-    if facts["observed"]:
-        boot = "this boot" if facts["boot_id"] == document["boot_id"] else "another boot"
-        yield f"last full observation {facts['observed']}, {boot}, bwagent {facts['agent']}"
+    if any(facts.get(name) for name in ("observed", "boot_id", "agent")):
+        yield _observed(facts, document["boot_id"])
     if len(facts["interfaces"]) == 1 or document["state"] != "seen":
         yield from map(_row, facts["interfaces"])
+
+
+def _observed(facts: Json, boot_id: str | None) -> str:
+    """Return what the annotation says of the last full observation."""
+    time, version = facts["observed"] or "at an unknown time", facts["agent"] or "version unknown"
+    boot = "boot unknown"
+    if facts["boot_id"] and boot_id:
+        boot = "this boot" if facts["boot_id"] == boot_id else "another boot"
+    return f"last full observation {time}, {boot}, bwagent {version}"
 
 
 def _held_by(facts: Json) -> str:
@@ -104,7 +112,9 @@ def _row(row: Json) -> str:
     neighbor = row.get("neighbor") or {}
     parts = {name: value for name, value in row.items() if name not in ("neighbor", "interface")}
     parts |= {f"neighbor {name}": value for name, value in neighbor.items()}
-    texts = ", ".join(f"{name} {value}" for name, value in parts.items())
+    texts = ", ".join(
+        f"{name} {'unknown' if value is None else value}" for name, value in parts.items()
+    )
     return f"annotation, {row['interface']}: {texts}"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.output.absent import ABSENT
 from agent.output.ports import WIDTH, gbps, is_backend, is_standby, port_lines
-from agent.reasons import AcceleratorReason, HoldReason, NeighborReason
+from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
 from agent.text import visible
 
 if TYPE_CHECKING:
@@ -105,11 +105,14 @@ def _neighbor(port: Row, selected: dict[str, Row]) -> Row | None:
 
 
 def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
-    """Yield the NVLink domain, or the reason for its absence, if the node has GPUs."""
+    """Yield the NVLink domain, or the reason for its absence, if the node has GPUs.
+
+    Of a source that is switched off the table says nothing.
+    """
     gpus = len(accelerator["gpus"])
     if gpus:
         yield f"{gpus} GPU{'s' * (gpus != 1)}: {_domain(accelerator)}"
-    elif accelerator["reason"] == AcceleratorReason.FAILED:
+    elif accelerator["text"] != SWITCHED_OFF and accelerator["reason"] == AcceleratorReason.FAILED:
         yield AcceleratorReason.FAILED.text
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.simulation.names import ACC, ANNOTATION, TABLE, P, keys, lost, twins, value, values
 from tests.simulation.names import told as told_by
 from tests.simulation.oracle import TOLD
-from tests.simulation.request_rate import RESYNC, Attempt, RequestRate
+from tests.simulation.request_rate import DENIED, RESYNC, Attempt, RequestRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -137,6 +137,7 @@ class Judge:
     def killed(self, now: float) -> None:
         """Record that the agent was killed."""
         self.counts["idle writes"] += self.rate.end(now)
+        self.rate.spare += DENIED * self.denying
         self.counts["kills"] += 1
         self._seeded, self._attempt = False, None
         self._clear, self._went_well = math.inf, False

@@ -219,7 +219,7 @@ class Oracle:
 
     def _take(self, now: float, slack: float) -> None:
         self._known_until = now
-        for unit, outcome in self._truth.outcomes(now).items():
+        for unit, outcome in self._truth.outcomes(now, max(now + slack, self._late)).items():
             late = max(slack, ASKED_ABOUT) if unit == "accelerator" else slack
             self._add(self.timelines.setdefault(unit, Timeline()), now, outcome, late)
         for pci, outcome in self._truth.counts().items():

@@ -22,6 +22,7 @@ INDEPENDENT = (
     "oracle",
     "contract",
     "descriptions",
+    "hidden",
     "links",
     "outcome",
     "neighbors",

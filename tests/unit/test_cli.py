@@ -84,6 +84,13 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
         ("cleanup", "--foreign", "--all", "--yes"),
         "--manager",
     ),
+    **{
+        f"all Nodes and one of them, {flags}": (
+            ("cleanup", "--all", "--node-name", "a1", "--yes", *flags.split()),
+            "--all excludes --node-name",
+        )
+        for flags in ("", "--lost", "--foreign --manager m")
+    },
     "an accelerator key without a domain": (
         (*PROBE, "--accelerator-label", "domain"),
         "--accelerator-label",
@@ -117,6 +124,13 @@ def test_a_usage_error_is_one_line_that_names_the_flag(usage: str) -> None:
 def test_a_wrong_environment_is_a_usage_error(name: str, value: str, named: str) -> None:
     """The line names the flag that the variable sets."""
     assert named in complaint(bwagent(*PROBE, env={name: value}), 2)
+
+
+@pytest.mark.parametrize("name", ["NODE_NAME", "BWAGENT_CLEANUP_NODE_NAME"])
+def test_a_variable_with_a_node_name_permits_all(name: str) -> None:
+    """A Pod may have it in its environment."""
+    arguments = ("cleanup", "--all", "--yes", "--kubeconfig", "/nowhere")
+    assert "/nowhere" in complaint(bwagent(*arguments, env={name: "a1"}), 1)
 
 
 def test_every_flag_is_a_variable() -> None:
@@ -172,6 +186,13 @@ def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     assert max(map(len, lines)) <= 80
     assert lines[-3].strip() == "Examples:"
     assert all(line.strip().startswith(f"bwagent {command} ") for line in lines[-2:])
+
+
+def test_help_of_the_group_has_whole_lines() -> None:
+    """Each command has a sentence of one line."""
+    commands = bwagent("--help").stdout.decode().partition("Commands:")[2]
+    assert commands
+    assert "..." not in commands
 
 
 def test_version_and_usage() -> None:

@@ -58,13 +58,55 @@ def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", ["BWAGENT_EXCLUDE_DEVICES", "BWAGENT_HOLD"])
+@pytest.mark.parametrize("words", [("run",), ("probe",), ("explain", "flavor")])
 def test_an_unknown_variable_for_all_commands_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, name: str, words: tuple[str, ...]
 ) -> None:
-    """So is one whose flag belongs to one command."""
-    monkeypatch.setenv(name, "1")
-    with pytest.raises(click.UsageError, match=f"no such setting: {name}"):
+    """So is one whose flag belongs to one command; its own ones are checked, too."""
+    own = f"BWAGENT_{words[0].upper()}_LABLE_PREFIX"
+    for one in (name, own):
+        monkeypatch.setenv(one, "1")
+    with pytest.raises(click.UsageError) as caught:
+        given(*words)
+    text = caught.value.format_message()
+    assert f"no such setting: {name}" in text
+    assert f"no such setting: {own}" in text
+
+
+def test_a_variable_of_a_flag_that_the_command_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Pod has the variables for all commands, and `explain` does not read each."""
+    monkeypatch.setenv("BWAGENT_FORMER_LABEL_PREFIXES", "a.example")
+    assert given("explain", "flavor")["key"] == "flavor"
+
+
+@pytest.mark.parametrize("flag", ["exclude-device", "backend-device"])
+def test_a_glob_with_a_comma_is_an_error(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    """No device has such a name; a set of characters may have one."""
+    assert parsed(f"--{flag}", "mlx5_[0,1]")[flag.replace("-", "_")] == ("mlx5_[0,1]",)
+    with pytest.raises(click.UsageError, match="by spaces in the variable, or repeat the flag"):
+        parsed(f"--{flag}", "mlx5_10,mlx5_11")
+    monkeypatch.setenv(f"BWAGENT_{flag.upper().replace('-', '_')}", "mlx5_10,mlx5_11")
+    with pytest.raises(click.UsageError, match=f"'--{flag}'.*'mlx5_10,mlx5_11' has a comma"):
         given()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("run", "BWAGENT_OPENVSWITCH"),
+        ("run", "BWAGENT_RUN_VERBOSE"),
+        ("probe", "BWAGENT_PROBE_DIFF"),
+    ],
+)
+def test_a_variable_of_a_switch(monkeypatch: pytest.MonkeyPatch, command: str, name: str) -> None:
+    """It is true or false in any of the usual words."""
+    monkeypatch.setenv(name, "maybe")
+    with pytest.raises(click.UsageError) as caught:
+        given(command)
+    assert caught.value.format_message().endswith(": 'maybe' is neither true nor false")
+    for text, value in (("true", True), ("0", False), ("Yes", True), ("off", False)):
+        monkeypatch.setenv(name, text)
+        assert given(command)[name.rpartition("_")[2].lower()] is value
 
 
 @pytest.mark.parametrize(

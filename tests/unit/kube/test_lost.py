@@ -12,6 +12,7 @@ from agent.kube.annotation import Annotation, annotate, fitted, parse, render
 from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
 from agent.kube.lost import Losses
 from agent.model import Absent, Failed, LostPort, PortRole, RdmaDevice, Seen
+from agent.output.absent import absent_ports
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW
 from tests.support.observations import PORT, observation
@@ -204,6 +205,38 @@ def test_a_front_end_that_becomes_the_backend_replaces_nothing() -> None:
     assert losses.apply(host, seen(*PAIR, front._replace(backend=True)), ALREADY).lost
 
 
+def test_ports_that_the_annotation_does_not_tell_of() -> None:
+    """At a start without a row of a present port, none of those that are there is new."""
+    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
+    before = replace(ALREADY, interfaces=())
+    first = losses.apply(host, seen(*PAIR), before)
+    assert [one.interface for one in first.lost or ()] == ["ibp3"]
+    new = role("ibp3", "0000:77:00.0", GUID_D)
+    assert losses.apply(host, seen(*PAIR, new), replace(before, interfaces=TWO)).lost == ()
+
+
+def test_the_only_hca_is_replaced() -> None:
+    """After an observation without a port, one that comes is new."""
+    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
+    before = labeled(gone=ALREADY.lost)
+    assert losses.apply(host, observation(rdma=Absent("no RDMA device")), before).lost
+    assert losses.apply(host, seen(role("ibp3", A, GUID_A)), before).lost == ()
+
+
+def test_more_lost_ports_than_a_node_has() -> None:
+    """The first 64 rows are read, with one problem for the rest; a loss of now comes first."""
+    rows = [LabeledInterface(f"a{number}", f"0001:{number % 256:02x}:00.0") for number in range(99)]
+    text = render(labeled(*THREE, gone=tuple(LostInterface(row, SINCE) for row in rows)))
+    found, problem = parse(text, KEYS.annotation)
+    assert found
+    assert len(found.lost) == 64
+    assert problem
+    assert problem.text == "malformed facts, ignored: 35 of 99 lost rows"
+    kept = lost(found, seen(*PAIR))
+    assert len(kept) == 64
+    assert GONE in kept
+
+
 def test_the_annotation_keeps_the_last_row() -> None:
     """The row goes to `lost` with all its facts, and leaves it when the port is back."""
     last = THREE[2]._replace(neighbor=LastNeighbor("b0cf0e0300d4ee40", "MF0;L90.1.3", "3"))
@@ -242,8 +275,6 @@ def test_the_annotation_has_room_for_those_that_are_there_first() -> None:
     [
         ('{"schema":1,"lost":7}', "lost is not a list"),
         ('{"schema":1,"lost":[7]}', "lacks the interface"),
-        ('{"schema":1,"lost":[{"interface":"ibp3","pci":"0000:5e:00.0","since":7}]}', "since is 7"),
-        ('{"schema":1,"time":"0001-01-01T00:00:00+14:00"}', "malformed annotation"),
     ],
 )
 def test_malformed_rows(text: str, fault: str) -> None:
@@ -252,6 +283,25 @@ def test_malformed_rows(text: str, fault: str) -> None:
     assert found is None
     assert problem
     assert fault in problem.text
+
+
+@pytest.mark.parametrize(
+    "since", ["7", '"\\ud800"', '"0001-01-01T00:00:00+14:00"', '"yesterday"', "null", "[]"]
+)
+def test_a_lost_row_without_a_time(since: str) -> None:
+    """The row stays, is still lost, and its time is unknown; a malformed one is a problem."""
+    row = f'{{"interface":"ibp3","pci":"{C}","port_guid":"{GUID_C}","since":{since}}}'
+    found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
+    assert found
+    assert found.lost == (LostInterface(THREE[2]._replace(counted_gbps=None), None),)
+    assert (problem is None) == (since == "null")
+    assert problem is None or "since of lost ibp3" in problem.text
+    assert "since" not in render(found)
+    before = replace(found, interfaces=TWO)
+    (still,) = lost(before, seen(*PAIR))
+    assert still == GONE._replace(since=None)
+    (absent,) = absent_ports(seen(*PAIR, lost=(still,)))
+    assert absent.reason == "gone from the bus, missing since an unknown time"
 
 
 def test_a_malformed_fact_is_dropped() -> None:

@@ -266,6 +266,19 @@ def test_a_record_of_four_gibibytes_ends_the_file() -> None:
         assert fault == f"no record at octet {len(head)}: its length is {length}"
 
 
+@pytest.mark.parametrize("nano", [False, True])
+def test_a_fraction_beyond_one_second_ends_the_file(nano: bool) -> None:
+    """The octets before it are no record header."""
+    head = pcap_file([(WHEN, LEAF)], nano=nano)
+    fraction = 10**9 if nano else 10**6
+    for beyond, count in ((fraction - 1, 2), (fraction, 1)):
+        record = struct.pack("<4I", 1, beyond, len(LEAF), len(LEAF)) + LEAF
+        found, fault = savefile.read(NETDEV, head + record)
+        assert len(found) == count
+        text = f"no record at octet {len(head)}: its time has a fraction beyond one second"
+        assert fault == (text if count == 1 else None)
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_frame_that_the_snap_length_has_cut_is_left_out(kind: str) -> None:
     """Cut before its System Name, it would name another neighbor; other traffic may be cut."""

@@ -147,6 +147,29 @@ def test_why_there_is_no_label(interface: str, reason: str) -> None:
     assert f"state     absent: {reason}" in lines(found)
 
 
+@pytest.mark.parametrize(
+    ("machine", "source", "key", "reason"),
+    [
+        ("half-failed", "lldp", "flavor", "switched off by --source"),
+        ("half-failed", "lldp", "speed.current", "switched off by --source"),
+        ("half-failed", "rdma", "neighbors.current.mlx5_10.device", "switched off by --source"),
+        ("half-failed", "rdma", "neighbors.current.mlx5_1.device", "Ethernet, and the backend"),
+        ("half-failed", "lldp", "neighbors.current.mlx5_10.device", "switched off by --source"),
+        ("bnxt-re", "ib", "neighbors.current.gpu0_eth.device", "switched off by --source"),
+        ("half-failed", "ib", "neighbors.current.mlx5_0.device", "link-down: no link"),
+        ("half-failed", "rdma", "IB/leaves.current", "switched off by --source"),
+        ("bnxt-re", "rdma", "IB/speed.current", "flavor is not infiniband"),
+        ("half-failed", "rdma", "ACC", "switched off by --source"),
+    ],
+)
+def test_a_source_that_is_switched_off(machine: str, source: str, key: str, reason: str) -> None:
+    """It is the reason, unless the port has one of its own."""
+    seen = observe(replay(str(FIXTURES / machine)), [source])
+    full = f"{NAMING.prefix}/{key}".replace(f"{NAMING.prefix}/IB", NAMING.ib_prefix)
+    found = document(NAMING.accelerator if key == "ACC" else full, seen)
+    assert (found["state"], found["reason"][: len(reason)]) == ("absent", reason)
+
+
 def test_a_lost_port() -> None:
     """It has a reason, and is part of the evidence for the speed."""
     lost = LostPort("ibp3", "0000:5e:00.0", None, 1_800_000_000)
@@ -206,6 +229,32 @@ def test_what_the_node_has() -> None:
 
 
 @pytest.mark.parametrize(
+    ("known", "here", "line"),
+    [
+        ({"boot_id": "one"}, "one", "at an unknown time, this boot, bwagent version unknown"),
+        ({"agent": "0.1.0"}, "one", "at an unknown time, boot unknown, bwagent 0.1.0"),
+        ({"agent": "0.1.0"}, None, "at an unknown time, boot unknown, bwagent 0.1.0"),
+        ({"agent": "0.1.0", "boot_id": "one"}, None, "at an unknown time, boot unknown"),
+        ({"observed": "2026-11-22T09:30:00Z"}, "one", "2026-11-22T09:30:00Z, boot unknown"),
+    ],
+)
+def test_what_the_node_does_not_tell(known: dict[str, str], here: str | None, line: str) -> None:
+    """What is unknown of the last observation is said so, and two unknown boots are not equal."""
+    gone = {**ROW, "lost_since": None}
+    there: dict[str, Any] = {
+        "observed": None,
+        "boot_id": None,
+        "agent": None,
+        "interfaces": [gone],
+        **known,
+    }
+    seen = observation(("ibp0", None), boot_id=here)
+    shown = " ".join(lines(document(LEAF, seen, value=None, managers=[], **there)))
+    assert f"last full observation {line}" in shown
+    assert "lost_since unknown" in shown
+
+
+@pytest.mark.parametrize(
     ("key", "nearest"),
     [
         ("speed.curent", "nearest: backend.coreweave.cloud/speed.current"),
@@ -218,4 +267,30 @@ def test_an_unknown_key(key: str, nearest: str) -> None:
     """The error names the nearest keys."""
     text = explain.unknown_key(key, NAMING, ["ibp9"])
     assert nearest in text
-    assert len(text) < 700
+    assert len(text) <= explain.MAX_ERROR
+
+
+def test_keys_of_ports_with_labels_are_named() -> None:
+    """No ignored port, and as many as fit the line."""
+    names = explain.backend_interfaces(of_machine("half-failed"))
+    assert "mlx5_10" in names
+    assert "mlx5_1" not in names
+    key = "neighbors.current.mlx5_1.port-id"
+    text = explain.unknown_key(key, NAMING, names)
+    assert "neighbors.current.mlx5_1" in text
+    assert len(text) <= explain.MAX_ERROR
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "flag"),
+    [
+        ("leaves.current", "ib_prefix", "--ib-label-prefix"),
+        ("ib.coreweave.cloud/neighbors.current.ibp0.device", "ib_prefix", "--ib-label-prefix"),
+        ("accelerator", "accelerator", "--accelerator-label"),
+        (NAMING.accelerator, "accelerator", "--accelerator-label"),
+    ],
+)
+def test_a_key_that_is_turned_off(key: str, field: str, flag: str) -> None:
+    """The error names the flag instead of near keys."""
+    text = explain.unknown_key(key, NAMING._replace(**{field: ""}), ["{if}"])
+    assert text == f"{key!r} is turned off by an empty {flag}"

@@ -215,11 +215,12 @@ def test_equal_problems_are_one_line() -> None:
             "2 GPUs: no domain (unsupported): no fabric",
         ),
         ({"reason": "failed"}, "the GPUs could not be queried"),
+        ({"reason": "failed", "text": "switched off by --source"}, None),
         ({"reason": "not-found"}, None),
     ],
 )
 def test_the_nvlink_domain_is_a_line(accelerator: dict[str, Any], line: str | None) -> None:
-    """A node without GPUs has none."""
+    """A node without GPUs has none, nor does one whose GPUs are not queried."""
     empty: dict[str, Any] = {"value": None, "reason": None, "text": None, "gpus": []}
     assert below("NVLink", table(accelerator=empty | accelerator)) == ([line] if line else [])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -87,10 +88,33 @@ def test_a_slow_vpd_is_read_of_infiniband_only(tmp_path: Path, shell: str) -> No
 
 
 def test_nothing_is_overwritten(tmp_path: Path, shell: str) -> None:
-    """A folder that exists is named, and so is a missing argument."""
-    done = capture_script.run(shell, tmp_path, snapshots.FIXTURES / "soft-roce")
-    assert done.returncode == 1
-    assert re.search(f"{tmp_path}.*File exists", done.stderr)
+    """A folder that exists is named in one line, and so is a link that leads nowhere."""
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "there").mkdir()
+    for name in ("there", "dangling"):
+        done = capture_script.run(shell, tmp_path / name, snapshots.FIXTURES / "soft-roce")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"capture.sh: {tmp_path / name}: File exists\n"
+    assert not list((tmp_path / "there").iterdir())
+
+
+@pytest.mark.parametrize("words", [(), ("",), ("--help",), ("-p",), ("--",)])
+def test_anything_but_a_folder_is_a_usage_error(
+    tmp_path: Path, shell: str, words: tuple[str, ...]
+) -> None:
+    """Nothing is made."""
+    command = [*SHELLS[shell], str(capture_script.SCRIPT), *words]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "usage: sh capture.sh DIR\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_root_leaves_nothing_behind(tmp_path: Path, shell: str) -> None:
+    """It is named in one line, missing or without /sys."""
+    for root in ("/nowhere", "/dev"):
+        done = capture_script.run(shell, tmp_path / "copy", root)
+        assert done.returncode == 1
+        assert re.fullmatch(f".*{root}.*\n", done.stderr)
     assert not list(tmp_path.iterdir())
 
 

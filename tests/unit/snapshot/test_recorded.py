@@ -216,9 +216,10 @@ def test_a_netdev_may_have_dots_in_its_name(name: str) -> None:
         (b"nonsense", "no pcap"),
         (b"", "no pcap"),
         (pcap.write([Frame("eth0", 1, SPOKEN)])[:-1], "breaks off at octet 24 of 99"),
+        (pcap.write([]), "no frame in the file"),
         (bytes(savefile.MAX_SIZE + 1), "longer than 16777216 bytes"),
     ],
-    ids=["nonsense", "empty", "cut", "long"],
+    ids=["nonsense", "empty", "cut", "header", "long"],
 )
 def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, fault: str) -> None:
     """The netdev is like one that cannot be listened to; the others are fine."""
@@ -232,6 +233,15 @@ def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, f
     assert text.startswith("lldp/eth0.pcap: ")
     assert text.count("lldp/eth0.pcap") == 1
     assert fault in text
+
+
+def test_the_problem_of_a_file_is_not_one_of_a_socket() -> None:
+    """A replay opens none."""
+    query = lldp_of(loaded(MemoryStore({"lldp/eth0.pcap": pcap.write([])}))).replayed()
+    reception = query["lldp_neighbors"]([netdev("eth0")], lambda: 1.0)
+    assert [(one.subject, one.text) for one in reception.problems] == [
+        ("eth0", "lldp/eth0.pcap: no frame in the file")
+    ]
 
 
 def test_a_replay_drops_what_a_socket_drops() -> None:
