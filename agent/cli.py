@@ -279,10 +279,11 @@ def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
 
 @short_help
 @cli.command(
+    cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent verify --plan cabling.csv",
         "bwagent verify --replay node-17 --plan cabling.csv -o junit",
-    )
+    ),
 )
 @replay_option
 @verify_options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from agent.environment import SWITCH
 from agent.options import GLOB, check, options
 from agent.sources.table import OPTIONS
 
@@ -37,7 +38,7 @@ verify_options = options(
         help="Cabling plan. Repeatable.",
     ),
     click.option("--plan-format", metavar="KIND", help="Its kind.  [default: recognized]"),
-    click.option("--from-node", is_flag=True, help="The Node's labels, beside --plan."),
+    click.option("--from-node", **SWITCH, help="The Node's labels, beside --plan."),
     click.option(
         "--hca-map",
         type=click.Path(exists=True, dir_okay=False),
@@ -61,7 +62,7 @@ verify_options = options(
         metavar="FORMAT",
         help="table, json, junit or csv.",
     ),
-    click.option("--npd", is_flag=True, help="One line, for node-problem-detector."),
+    click.option("--npd", **SWITCH, help="One line, for node-problem-detector."),
     click.option(
         "--write-plan", type=click.Choice(["csv", "labels"]), help="Print what is seen as a plan."
     ),

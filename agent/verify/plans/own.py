@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
+from agent.text import visible
 from agent.verify.model import Cable, End, Place, Plan
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 COLUMNS = ("node", "interface", "device", "port-id", "port-name")
 REQUIRED = ("node", "interface", "device")
 KNOWN = {*COLUMNS, "rate", "mark", "rack", "unit", "far-rack", "far-unit"}
+MAX_SHOWN = 200  # characters of a header in a message
 MARKS = ("ignore", "link-state-only")
 SEPARATORS = ",;\t"
 EXPECTED = re.compile(
@@ -109,13 +111,13 @@ def read_csv(source: Source) -> list[Plan]:
 
 
 def _require_columns(source: Source, columns: list[str]) -> None:
-    place = Place(source.file, None, 1)
+    place, shown = Place(source.file, None, 1), visible(", ".join(columns), MAX_SHOWN)
     for name in REQUIRED:
         if name not in columns:
-            raise Malformed(f"{place}: no column {name}; there are {', '.join(columns)[:200]}")
+            raise Malformed(f"{place}: no column {name}; there are {shown}")
     twice = next((name for name in columns if name and columns.count(name) > 1), None)
     if twice:
-        raise Malformed(f"{place}: two columns {twice}")
+        raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
 
 
 def _cable(
