@@ -114,7 +114,9 @@ def _observed(host: Host, flags: Flags, target: Target | None) -> Observation:
     names.seed(target.switches())
     host = replace(host, switch_names=names)
     observation = observe(host, flags["source"], labeled)
-    return observe(host, flags["source"], labeled) if names.is_unconfirmed() else observation
+    if names.is_unconfirmed():
+        observation = observe(host, flags["source"], labeled)
+    return target.with_counts(observation)
 
 
 def _show(
