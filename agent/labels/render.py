@@ -60,19 +60,23 @@ class _Draft:
     notes: dict[Problem, None] = field(default_factory=dict)  # one for the rows of both prefixes
 
     def add(self, template: str, value: Value, twin: str | None) -> None:
-        """Add the labels of a value: those that it holds, else a new one.
+        """Add the labels of a value: those that it holds, else a new one."""
+        if value.hold and (kept := self._kept(template, value, twin)):
+            self.labels |= kept
+            self.held |= dict.fromkeys(kept, value.hold)
+        else:
+            self._add_new(template.replace("{if}", value.interface or ""), value)
+
+    def _kept(self, template: str, value: Value, twin: str | None) -> dict[str, str]:
+        """Return the published labels that a value holds.
 
         Both prefixes say the same: where somebody else took a label, and its twin is held, the new
         one has the text of the twin and not an incomplete one.
         """
         kept = _kept(template, value, self.previous)
         if value.text and not kept and twin and twin in self.previous:
-            kept = {template: self.previous[twin]}
-        if value.hold and kept:
-            self.labels |= kept
-            self.held |= dict.fromkeys(kept, value.hold)
-        else:
-            self._add_new(template.replace("{if}", value.interface or ""), value)
+            return {template: self.previous[twin]}
+        return kept
 
     def rendered(self) -> Rendered:
         """Return the labels in the order of their keys."""
