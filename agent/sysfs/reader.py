@@ -131,7 +131,7 @@ class Reader:
         quiet: frozenset[int] = frozenset(),
     ) -> T | None:
         """Read a file and parse its text."""
-        return self.parsed(path, self.text(path, limit, quiet=quiet), parse)
+        return self.parsed(path, self._given(self._text(path, limit, quiet)), parse)
 
     def table(self, path: str, parse: Callable[[str], T]) -> T | None:
         """Read a procfs table and parse it; of one that is too long, the lines at its beginning.
@@ -196,6 +196,10 @@ class Reader:
             self._malformed(path, error)
         return None
 
+    def _given(self, text: str | None) -> str | None:
+        """Return the text of a value; an empty file has none."""
+        return text or None
+
     def _malformed(self, path: str, error: Malformed) -> None:
         self.report(path, str(error))
 
@@ -214,16 +218,9 @@ class _DecisiveReader(Reader):
         super().__init__(root, source)
         self.problems, self.undecided = reader.problems, reader.undecided
 
-    def value(
-        self,
-        path: str,
-        parse: Callable[[str], T],
-        limit: int = PAGE,
-        *,
-        quiet: frozenset[int] = frozenset(),
-    ) -> T | None:
-        """Read a file and parse its text; an empty one is malformed unless `parse` accepts it."""
-        return self.parsed(path, self._text(path, limit, quiet), parse)
+    def _given(self, text: str | None) -> str | None:
+        """Return the text: that of an empty file is malformed unless its parser accepts it."""
+        return text
 
     def _failed(self, path: str, error: OSError, quiet: frozenset[int] = frozenset()) -> None:
         before = len(self.problems)
