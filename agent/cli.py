@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent import __version__
+from agent import __version__, inputs
+from agent.environment import SWITCH, CheckedCommand
 from agent.errors import Rejected, Unavailable
-from agent.exits import print_line, print_lines, report, run_and_exit
+from agent.exits import print_line, print_lines, run_and_exit
 from agent.options import (
     StrictCommand,
     check,
+    check_tls,
     cluster_options,
     device_options,
     former_options,
+    is_on_command_line,
     naming_options,
     not_empty,
+    replay_option,
     run_options,
     source_options,
     wait_options,
@@ -31,19 +34,12 @@ from agent.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.host import Host
     from agent.kube.commands import Target
-    from agent.kube.plan import Plan
-    from agent.kube.sweep import Sweep
-    from agent.kube.transport import Kube
     from agent.labels.render import Rendered
-    from agent.labels.table import Naming
-    from agent.lldp.wait import LldpWait
     from agent.model import Observation, Problem
 
     Flags = dict[str, Any]
 
-MAX_NODES = 20  # named in one line
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
@@ -54,23 +50,20 @@ EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 def cli() -> None:
     """Label a Node with the state of its backend network, for topology-aware schedulers.
 
-    Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>.
+    Every flag is also an environment variable, BWAGENT_<COMMAND>_<FLAG>. Those that
+    decide labels have one for all commands, BWAGENT_<FLAG>.
     """
 
 
 @cli.command(
+    cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent probe --dry-run", "bwagent probe --replay sysfs_fixtures/dgx-h100 -o labels"
-    )
+    ),
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing; contact no API server.")
-@click.option("--diff", is_flag=True, help="With --dry-run: read the Node and show the changes.")
-@click.option(
-    "--replay",
-    metavar="SNAPSHOT",
-    callback=check(not_empty),
-    help="Read this capture (folder or tar) instead.",
-)
+@click.option("--dry-run", **SWITCH, help="Change nothing; contact no API server.")
+@click.option("--diff", **SWITCH, help="With --dry-run: read the Node and show the changes.")
+@replay_option
 @click.option(
     "-o",
     "--output",
@@ -85,38 +78,22 @@ def cli() -> None:
 @device_options
 @wait_options
 def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
-    """Observe this node once, print its labels and apply them to its Node."""
+    """Observe this node once; print its labels, apply them to its Node."""
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
     from agent.labels.render import render
 
     target = None if replay or (dry_run and not diff) else _target(flags)
-    lldp_wait = None if replay else _lldp_wait(flags)
-    host = _replayed(replay, flags) if replay else _live(flags, lldp_wait)
-    observation = _observed(host, flags, target)
-    rendered = render(observation, _naming(flags), target.previous() if target else None)
+    lldp_wait = None if replay else inputs.lldp_wait(flags)
+    host = inputs.replayed(replay, flags) if replay else inputs.live(flags, lldp_wait)
+    observation = inputs.observed(host, flags, target)
+    rendered = render(observation, inputs.naming(flags), target.previous() if target else None)
     notes = list(lldp_wait.notes()) if lldp_wait else []
     notes += target.problems(observation) if target else []
     _show(observation, rendered, notes, flags, output)
     _require_rdma(observation)
     if target:
         _publish(target, observation, rendered, apply=not dry_run, to_stderr=output != "table")
-
-
-def _observed(host: Host, flags: Flags, target: Target | None) -> Observation:
-    """Observe the node, a second time if a switch has another name than the Node's annotation."""
-    from agent.infiniband.switch_names import SwitchNames
-    from agent.sources.observe import observe
-
-    if target is None:
-        return observe(host, flags["source"])
-    names, labeled = SwitchNames(), target.interfaces()
-    names.seed(target.switches())
-    host = replace(host, switch_names=names)
-    observation = observe(host, flags["source"], labeled)
-    if names.is_unconfirmed():
-        observation = observe(host, flags["source"], labeled)
-    return target.with_counts(observation)
 
 
 def _show(
@@ -131,14 +108,8 @@ def _show(
     from agent.output.formats import show
 
     globs = flags["backend_device"], flags["exclude_device"]
-    choices = Choices(*globs, _naming(flags), flags["node_name"])
+    choices = Choices(*globs, inputs.naming(flags), flags["node_name"])
     show(document(observation, choices, notes, rendered), output)
-
-
-def _naming(flags: Flags) -> Naming:
-    from agent.labels.table import Naming
-
-    return Naming(flags["label_prefix"], flags["ib_label_prefix"], flags["accelerator_label"])
 
 
 def _node_name(flags: Flags) -> str:
@@ -156,7 +127,7 @@ def _target(flags: Flags) -> Target:
     from agent.kube.transport import connect
 
     kube = connect(flags["kubeconfig"], flags["context"])
-    return target(kube, _node_name(flags), _naming(flags), flags["former_label_prefixes"])
+    return target(kube, _node_name(flags), inputs.naming(flags), flags["former_label_prefixes"])
 
 
 def _publish(
@@ -183,7 +154,7 @@ def _publish(
         "bwagent run --metrics-address :9477", "bwagent run --dry-run --context prod -v"
     ),
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing; log what would be applied.")
+@click.option("--dry-run", **SWITCH, help="Change nothing; log what would be applied.")
 @run_options
 @cluster_options
 @naming_options
@@ -193,20 +164,21 @@ def _publish(
 def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:
-    """Watch this node and keep the labels of its Node current, until SIGTERM."""
+    """Watch this node; keep its Node's labels current, until SIGTERM."""
     from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
 
+    check_tls(flags)
     serve(
         Configuration(
             node=_node_name(flags),
-            naming=_naming(flags),
+            naming=inputs.naming(flags),
             settings=Settings(hold, min_interval, resync),
             sources=source,
             backend_devices=flags["backend_device"],
             excluded_devices=flags["exclude_device"],
-            source_options=_source_options(flags),
+            source_options=inputs.source_options(flags),
             **{name: flags[name] for name in Configuration.__slots__ if name in flags},
         )
     )
@@ -218,62 +190,90 @@ def run(
     )
 )
 @click.option(
-    "--all", "everywhere", is_flag=True, help="Clean all Nodes; needs permission to list them."
+    "--all", "everywhere", **SWITCH, help="Clean all Nodes; needs permission to list them."
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--foreign",
+    **SWITCH,
+    help="Remove the keys that others set and bwagent does not publish, instead of its own; "
+    "never the accelerator's.",
+)
+@click.option(
+    "--manager",
+    metavar="NAME",
+    callback=check(not_empty),
+    help="With --foreign: only the keys of this field manager.",
+)
+@click.option("--lost", **SWITCH, help="Only forget interfaces that left the bus.")
+@click.option("--yes", **SWITCH, help="Do not ask for confirmation.")
 @cluster_options
 @naming_options
-def cleanup(everywhere: bool, yes: bool, **flags: Any) -> None:
-    """Remove every label and annotation that the agent owns on a Node."""
-    from agent.kube.commands import plan_cleanup
+def cleanup(
+    everywhere: bool, foreign: bool, manager: str | None, lost: bool, yes: bool, **flags: Any
+) -> None:
+    """Remove every label and annotation that the agent owns on a Node.
+
+    Delete the DaemonSet first: an agent that runs writes its labels again.
+    """
+    from agent.cleanup import clean_up, clean_up_foreign, forget_lost
     from agent.kube.connection import connected
 
+    if foreign and lost:
+        raise click.UsageError("--foreign excludes --lost")
+    if manager and not foreign:
+        raise click.UsageError("--manager needs --foreign")
+    if everywhere and foreign and not manager:
+        raise click.UsageError("--foreign with --all needs --manager")
+    if everywhere and is_on_command_line("node_name"):
+        raise click.UsageError("--all excludes --node-name")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
+    node, naming = None if everywhere else _node_name(flags), inputs.naming(flags)
     with connected(flags["kubeconfig"], flags["context"]) as kube:
-        todo = plan_cleanup(kube, None if everywhere else _node_name(flags), _naming(flags))
-        _print_plans(todo)
-        if todo and (yes or _confirm_removal(len(todo))):
-            _clean_up(kube, todo)
+        if foreign:
+            clean_up_foreign(kube, node, naming, manager, yes=yes)
+        elif lost:
+            forget_lost(kube, node, naming, yes=yes)
+        else:
+            clean_up(kube, node, naming, yes=yes)
 
 
-def _print_plans(plans: Sequence[Plan]) -> None:
-    from agent.kube.diff import planned
+@cli.command(
+    cls=CheckedCommand,
+    epilog=EXAMPLES.format(
+        "bwagent explain speed.current",
+        "bwagent explain backend.coreweave.cloud/neighbors.current.ibp0.device",
+    ),
+)
+@click.argument("key", metavar="KEY")
+@replay_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Print this format.",
+)
+@cluster_options
+@naming_options
+@device_options
+@wait_options
+def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
+    """Print where one label comes from, and who holds it on the Node.
 
-    for plan in plans:
-        print_lines(planned(plan))
-    if not plans:
-        click.echo("nothing to remove")
+    KEY may lack its prefix.
+    """
+    from agent.output.formats import show_explained
 
-
-def _confirm_removal(nodes: int) -> bool:
-    """Ask for confirmation; raises click.Abort unless it is given."""
-    return click.confirm(f"Remove this from {nodes} Node{'s' * (nodes != 1)}?", abort=True)
-
-
-def _clean_up(kube: Kube, plans: Sequence[Plan]) -> None:
-    """Carry out the plans; raises Rejected afterwards if Nodes remain."""
-    from agent.kube.sweep import Sweep
-
-    sweep = Sweep(plans)
-    try:
-        sweep.run(kube, print_line)
-    except (KeyboardInterrupt, SystemExit, Unavailable):
-        report(f"bwagent: {_remaining(sweep, len(plans))}", 1)
-        raise
-    faults = [*sweep.faults, *([_remaining(sweep, len(plans))] if len(plans) > 1 else [])]
-    if sweep.remaining:
-        for fault in faults[:-1]:
-            report(f"bwagent: {fault}", 1)
-        raise Rejected(faults[-1])
-
-
-def _remaining(sweep: Sweep, count: int) -> str:
-    """Return a sentence that names the first of the Nodes that are not cleaned."""
-    names = sweep.remaining
-    more = f" and {len(names) - MAX_NODES} more" if len(names) > MAX_NODES else ""
-    first = ", ".join(names[:MAX_NODES])
-    return f"{len(names)} of {count} Nodes remain: {first}{more}; repeat the command"
+    subject = inputs.subject_of(key, flags)
+    target, fault = (None, None) if replay else inputs.readable(flags, _target)
+    if replay:
+        host = inputs.replayed(replay, flags)
+    else:
+        host = inputs.live(flags, inputs.wait_for(subject, flags))
+    observation = inputs.observed(host, flags, target)
+    show_explained(inputs.explained(subject, observation, flags, target, fault), output)
 
 
 @cli.command(
@@ -282,7 +282,7 @@ def _remaining(sweep: Sweep, count: int) -> str:
     )
 )
 @click.argument("folder", metavar="DIR")
-@click.option("--anonymize", is_flag=True, help="Replace GUIDs, MACs, serials and host names.")
+@click.option("--anonymize", **SWITCH, help="Replace GUIDs, MACs, serials and host names.")
 @device_options
 @wait_options
 def capture(folder: str, anonymize: bool, **flags: Any) -> None:
@@ -291,45 +291,12 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
     from agent.snapshot.capture import record, refuse_existing, summary, write
 
     refuse_existing(folder)
-    journal, observation = record(_live(flags, _lldp_wait(flags)), flags["source"])
+    journal, observation = record(inputs.live(flags, inputs.lldp_wait(flags)), flags["source"])
     if not any(path.startswith("sys/") for path in journal.files):
         _require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
     write(journal, folder)
     print_line(f"{folder}: {summary(journal)}")
-
-
-def _replayed(snapshot: str, flags: Flags) -> Host:
-    """Return the host of a snapshot."""
-    from agent.snapshot.replay import replay
-
-    return replay(snapshot, flags["exclude_device"], flags["backend_device"])
-
-
-def _live(flags: Flags, lldp_wait: LldpWait | None) -> Host:
-    """Return this node."""
-    from agent.live_host import live_host
-    from agent.lldp.reception import LldpNeighbors
-
-    globs = flags["exclude_device"], flags["backend_device"]
-    neighbors = LldpNeighbors(lldp_wait) if lldp_wait else None
-    return live_host(flags["sysfs_root"], *globs, neighbors, _source_options(flags))
-
-
-def _lldp_wait(flags: Flags) -> LldpWait | None:
-    """Return the source of LLDP frames; None with --no-wait."""
-    from agent.lldp.packet_socket import Listener
-    from agent.lldp.wait import LldpWait, progress
-
-    if flags["no_wait"]:
-        return None
-    return LldpWait(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
-
-
-def _source_options(flags: Flags) -> dict[str, Any]:
-    from agent.sources.table import OPTIONS
-
-    return {option.name: flags[option.name] for option in OPTIONS}
 
 
 def _require_rdma(observation: Observation) -> None:

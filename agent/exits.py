@@ -1,5 +1,7 @@
 """The frame of a command: its standard streams, its exit code, its error in one line on stderr.
 
+The error of `run` is a line of JSON if its log is.
+
 Exit codes: 0 done, 1 failed, 2 wrong flags or environment, 130 interrupted, 143 terminated.
 
 SIGTERM is handled because the kernel gives process 1 of a container no default action. `run`
@@ -11,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,10 +23,11 @@ from agent.errors import BwagentError
 from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MAX_LINE = 2000  # characters of one line that names an error or a change
 STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
+LOG_FORMAT, LOG_FORMAT_VARIABLE = "--log-format", "BWAGENT_RUN_LOG_FORMAT"
 WITHOUT_OUTPUT = {"run"}  # commands that write nothing to stdout
 
 
@@ -81,9 +85,40 @@ def _exit(*_: object) -> NoReturn:
 
 
 def report(line: str, code: int) -> int:
-    """Print an error on stderr; return the exit code."""
-    print_line(line, err=True)
+    """Print an error on stderr, in the format of the log; return the exit code."""
+    if is_log_json(sys.argv[1:], os.environ):
+        click.echo(_json(visible(line, MAX_LINE)), err=True)
+    else:
+        print_line(line, err=True)
     return code
+
+
+def is_log_json(words: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Return True if `run` is asked for a log in JSON, even where its other flags are wrong."""
+    if words[:1] != ["run"]:
+        return False
+    given = list(_log_formats(words))
+    last = given[-1] if given else variables.get(LOG_FORMAT_VARIABLE)
+    return last == "json"
+
+
+def _log_formats(words: Sequence[str]) -> Iterator[str]:
+    """Yield the values of --log-format, which may be its own word or behind an equals sign."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        if flag == LOG_FORMAT:
+            yield value if equals else following
+
+
+def _json(line: str) -> str:
+    """Return an error as a line of the log (agent/telemetry/log.py)."""
+    import json
+
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    milliseconds = int(now * 1000) % 1000
+    record = {"time": f"{stamp}.{milliseconds:03}Z", "level": "error", "msg": line}
+    return json.dumps(record, ensure_ascii=False)
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:

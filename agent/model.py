@@ -244,6 +244,19 @@ class Link(NamedTuple):
     hold: bool = False  # keep the published labels: the neighbor may still be there
 
 
+class LostPort(NamedTuple):
+    """A backend port that the Node's annotation has, and whose PCI function left the bus."""
+
+    interface: str  # its last name in label keys; another port may have it now
+    pci: str  # the last address of its PCI function
+    port_guid: str | None  # gids/0, lower half
+    since: int | None  # time of the first observation without it, seconds since the epoch
+
+    def __str__(self) -> str:
+        """Return `ibp3 (0000:5e:00.0)`."""
+        return f"{self.interface} ({self.pci})"
+
+
 class HeldCount(NamedTuple):
     """The part of the speed label of an interface or device that cannot be read now."""
 
@@ -268,9 +281,16 @@ class Observation:
     off: frozenset[str] = frozenset()  # the sources that --source leaves out
     # labeled interfaces whose RDMA device is missing while their PCI function exists
     unbound: tuple[str, ...] = ()
+    # labeled interfaces that left the bus (agent/kube/lost.py); None: the Node was not read
+    lost: tuple[LostPort, ...] | None = None
     held_counts: tuple[HeldCount, ...] = ()
     given_up: frozenset[str] = frozenset()  # failed devices and `unbound`, after their hold
     problems: tuple[Problem, ...] = ()
+    disabled: frozenset[str] = frozenset()  # sources that --source leaves out of `run`: absent
+
+    def is_asked(self, source: str) -> bool:
+        """Return False for a source that --source leaves out."""
+        return source not in self.off and source not in self.disabled
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

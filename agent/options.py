@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent.daemon.schedule import Settings
+from agent.environment import SWITCH, ForAllCommands, MayBeEmpty, no_such_setting, unknown
 from agent.sources.table import NAMES, OPTIONS
 
 if TYPE_CHECKING:
@@ -24,30 +25,19 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_DURATION = 30 * 24 * 3600.0  # seconds
-GLOB: dict[str, Any] = {"multiple": True, "metavar": "GLOB"}
+TLS_FILES = {
+    "--metrics-cert": "Serve them over TLS with this certificate.",
+    "--metrics-key": "The private key of the certificate.",
+    "--metrics-client-ca": "Give them to clients of these CAs only.",
+}
 DEFAULTS = Settings()
-
-
-class MayBeEmpty(click.Option):
-    """An option that an empty environment variable sets to ""; click ignores such a variable."""
-
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        return os.environ.get(f"{ctx.auto_envvar_prefix}_{(self.name or '').upper()}")
-
-
-class ForAllCommands(click.Option):
-    """An option that BWAGENT_<FLAG> sets, too, unless BWAGENT_<COMMAND>_<FLAG> does."""
-
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        own = super().resolve_envvar_value(ctx)
-        return own or os.environ.get(f"BWAGENT_{(self.name or '').upper()}") or None
 
 
 class StrictCommand(click.Command):
     """A command that reports all wrong settings in one UsageError.
 
-    Settings are its flags, its arguments and the environment variables with its prefix
-    (BWAGENT_RUN_*); an unknown one is an error, too.
+    Settings are its flags, its arguments and the environment variables of its own (BWAGENT_RUN_*)
+    and for all commands (BWAGENT_*); an unknown one is an error, too.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -56,7 +46,8 @@ class StrictCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check every parameter, then parse as click does; raises click.UsageError."""
-        wrong = [*self._faults(ctx, args), *self._unknown_variables(ctx)]
+        variables = map(no_such_setting, unknown(ctx))
+        wrong = [*self._faults(ctx, args), *variables]
         if wrong:
             raise click.UsageError("; ".join(wrong), ctx)
         ctx.params.clear()
@@ -80,12 +71,6 @@ class StrictCommand(click.Command):
             return not parameter.is_eager, given
 
         return sorted(self.get_params(ctx), key=place)
-
-    def _unknown_variables(self, ctx: click.Context) -> list[str]:
-        prefix = f"{ctx.auto_envvar_prefix}_"
-        known = {f"{prefix}{(parameter.name or '').upper()}" for parameter in self.params}
-        given = {name for name in os.environ if name.startswith(prefix)}
-        return [f"no such setting: {name}" for name in sorted(given - known)]
 
 
 def _unexpected(rest: list[str]) -> list[str]:
@@ -118,6 +103,12 @@ def not_empty(value: str | None) -> str | None:
     return value
 
 
+def is_on_command_line(parameter: str) -> bool:
+    """Return True if the flag of this parameter was given; a variable of it does not count."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 def options(*several: Decorator) -> Decorator:
     """Combine decorators; --help lists their options in this order."""
 
@@ -143,6 +134,23 @@ def _prefix_or_empty(value: str) -> str:
 
 def _prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_prefix(value) for value in values)
+
+
+def _globs(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the globs; raises click.BadParameter for a comma, which no device name has."""
+    for value in values:
+        if "," in re.sub(r"\[[^]]*\]", "", value):  # [0,1] is a set of characters
+            text = "has a comma: separate by spaces in the variable, or repeat the flag"
+            raise click.BadParameter(f"{value[:64]!r} {text}")
+    return values
+
+
+GLOB: dict[str, Any] = {
+    "cls": ForAllCommands,
+    "multiple": True,
+    "metavar": "GLOB",
+    "callback": check(_globs),
+}
 
 
 def _label_key_or_empty(value: str) -> str:
@@ -173,6 +181,15 @@ def _address(value: str) -> tuple[str, int] | None:
         raise click.BadParameter(str(error)) from error
 
 
+def check_tls(flags: dict[str, Any]) -> None:
+    """Raise click.UsageError for a part of the files that TLS needs, or without a server."""
+    given = [flag for flag in TLS_FILES if flags[flag.lstrip("-").replace("-", "_")]]
+    if given and {"--metrics-cert", "--metrics-key"}.difference(given):
+        raise click.UsageError(f"{given[0]}: TLS needs both --metrics-cert and --metrics-key")
+    if given and flags["metrics_address"] is None:
+        raise click.UsageError(f"{given[0]}: --metrics-address is empty, so nothing is served")
+
+
 def _time(name: str, least: float, default: float, text: str) -> Decorator:
     return click.option(
         name,
@@ -184,21 +201,26 @@ def _time(name: str, least: float, default: float, text: str) -> Decorator:
     )
 
 
-# The node's devices: probe, run, capture.
+# The node's devices: probe, run, capture, explain.
 device_options = options(
     click.option(
         "--sysfs-root",
+        cls=ForAllCommands,
         type=click.Path(exists=True, file_okay=False),
         default="/sys",
         metavar="DIR",
         help="Read the host's sysfs here.  [default: /sys]",
     ),
     click.option("--exclude-device", **GLOB, help="Do not read these RDMA devices. Repeatable."),
-    click.option(
-        "--backend-device", **GLOB, help="Only these devices are the backend. Repeatable."
-    ),
+    click.option("--backend-device", **GLOB, help="Only these are the backend. Repeatable."),
     *(
-        click.option(option.flag, type=click.Path(dir_okay=False), metavar="PATH", help=option.text)
+        click.option(
+            option.flag,
+            cls=ForAllCommands,
+            type=click.Path(dir_okay=False),
+            metavar="PATH",
+            help=option.text,
+        )
         for option in OPTIONS
     ),
 )
@@ -206,14 +228,16 @@ device_options = options(
 source_options = options(
     click.option(
         "--source",
+        cls=ForAllCommands,
         type=click.Choice(NAMES),
         multiple=True,
         help="Read only these sources. Repeatable.",
     ),
     click.option(
         "--openvswitch",
-        is_flag=True,
-        help="Receive LLDP below Open vSwitch, too (filters all packets).",
+        cls=ForAllCommands,
+        **SWITCH,
+        help="LLDP below Open vSwitch; filters all packets.",
     ),
 )
 # The sources, and the time to wait for LLDP frames: probe, capture.
@@ -225,16 +249,22 @@ wait_options = options(
         metavar="SECONDS",
         help="Wait for LLDP.  [default: up to 65, until every port has a frame]",
     ),
-    click.option("--no-wait", is_flag=True, help="Do not receive LLDP frames."),
+    click.option("--no-wait", **SWITCH, help="Do not receive LLDP frames."),
 )
-# The API server: probe, run, cleanup.
+# A capture instead of this node: probe, explain.
+replay_option = click.option(
+    "--replay",
+    metavar="SNAPSHOT",
+    callback=check(not_empty),
+    help="Read this capture (folder or tar) instead.",
+)
+# The API server: probe, run, cleanup, explain.
 cluster_options = options(
     click.option(
         "--kubeconfig",
         metavar="FILE",
         callback=check(not_empty),
-        help="Kubeconfig.  [default: Pod's service account; "
-        "with --context $KUBECONFIG or ~/.kube/config]",
+        help="Kubeconfig.  [default: Pod's service account, else $KUBECONFIG or ~/.kube/config]",
     ),
     click.option(
         "--context", metavar="NAME", callback=check(not_empty), help="Context of the kubeconfig."
@@ -251,6 +281,7 @@ naming_options = options(
     ),
     click.option(
         "--label-prefix",
+        cls=ForAllCommands,
         default="backend.coreweave.cloud",
         show_default=True,
         metavar="DOMAIN",
@@ -299,9 +330,13 @@ run_options = options(
         show_default=True,
         metavar="IP:PORT",
         callback=check(_address),
-        help="Serve /metrics, /healthz and /readyz here.",
+        help="Serve metrics here.",
     ),
-    click.option("-v", "--verbose", is_flag=True, help="Log details."),
+    *(
+        click.option(flag, metavar="FILE", callback=check(not_empty), help=text)
+        for flag, text in TLS_FILES.items()
+    ),
+    click.option("-v", "--verbose", **SWITCH, help="Log details."),
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),

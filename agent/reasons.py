@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Self
 
+SWITCHED_OFF = "switched off by --source"  # the outcome of a source that is left out
+
 
 class Reason(StrEnum):
     """A reason in the JSON document, its text for operators, and True if it holds labels.
@@ -56,7 +58,7 @@ class NeighborReason(Reason):
         True,
     )
     NOT_RECORDED = "not-recorded", "the snapshot has no answer for this port", True
-    UNAVAILABLE = "unavailable", "the packet socket could not be opened", True
+    UNAVAILABLE = "unavailable", "LLDP frames could not be received", True
 
 
 class AcceleratorReason(Reason):

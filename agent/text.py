@@ -1,4 +1,4 @@
-"""Make text that a stranger chose printable.
+"""Text for people: text that a stranger chose made printable, and times.
 
 A neighbor chooses its own name, and that name reaches terminals, log lines and metrics. Call
 `visible` where text leaves the agent, and only there: observations, labels and the JSON document
@@ -26,3 +26,15 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     return character.encode("unicode_escape").decode()
+
+
+def missing_since(seconds: int | None) -> str:
+    """Return since when something is missing; None is an unknown time."""
+    return f"missing since {'an unknown time' if seconds is None else utc(seconds)}"
+
+
+def utc(seconds: int) -> str:
+    """Return a time in seconds since the epoch as RFC 3339 text: `2026-11-22T09:30:00Z`."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

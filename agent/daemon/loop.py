@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from agent.daemon.background import BackgroundTask
 from agent.daemon.watched import Watched
 from agent.errors import Unavailable
-from agent.kube.annotation import annotation_of
+from agent.kube.annotation import annotation_of, without_future
 from agent.kube.managed_fields import owned_labels, state_of
 from agent.kube.plan import Desired
 
@@ -221,7 +221,8 @@ class Loop:
             return None
         cycle = self._cycle
         backed_off, wall = self._schedule.backed_off(now), cycle.observation.time
-        return Desired(cycle.rendered.labels, cycle.annotation, backed_off, wall)
+        confirmed = self._parts.observer.confirmed
+        return Desired(cycle.rendered.labels, cycle.annotation, backed_off, wall, confirmed)
 
     def _handle(self, event: Event) -> None:
         """Handle an event; every kind that may mean a change of the node triggers a cycle."""
@@ -318,18 +319,21 @@ class Loop:
 
     def _seed_observer(self, node: Node) -> Annotation | None:
         keys = self._parts.reconciler.keys
-        annotation, problem = annotation_of(state_of(node), keys)
+        found, problem = annotation_of(state_of(node), keys)
+        annotation = without_future(found, self._reporter.wall())
         self._parts.observer.seed(owned_labels(node, keys), annotation)
         self._reporter.node_read(annotation, problem)
         return annotation
 
     def _applied(self, result: Result, now: float) -> None:
         """Record that the Node has the state of the cycle applied, but for what was refused."""
+        if self._parts.observer.reconciled(result):
+            self._schedule.trigger(now)
         state = self._applying.state if self._applying else None
         refused = result.outcome.back_off if result.outcome else ()
         requests = self._requests(result)
         self._schedule.apply_succeeded(now, state, refused, requests=requests)
-        self._reporter.applied(self._schedule.backed_off(now))
+        self._reporter.applied()
 
     def _requests(self, result: Result) -> int:
         """Return the number of requests; a dry run keeps the pace of a real one."""

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.kube.managed_fields import Keys
     from agent.labels.table import Naming
+    from agent.telemetry.certificates import Certificates
 
 CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
 NEIGHBOR_GRACE = 30.0  # seconds that a neighbor outlives its TTL, its shutdown frame or its link
@@ -80,6 +81,9 @@ class Configuration:
     gpu_interval: float  # seconds
     port_interval: float  # seconds
     metrics_address: tuple[str, int] | None
+    metrics_cert: str | None  # with `metrics_key`: serve over TLS
+    metrics_key: str | None
+    metrics_client_ca: str | None
     openvswitch: bool
     dry_run: bool
     verbose: bool
@@ -93,12 +97,17 @@ class Configuration:
 
 def run(configuration: Configuration) -> None:
     """Run until SIGTERM or SIGINT; raises Unavailable if the agent cannot run."""
+    certificates = _certificates(configuration)
     with ExitStack() as stack:
         status = Status()
         loop, reporter = _assemble(configuration, status, stack)
         reporter.started()
         if configuration.metrics_address:
-            _serve(configuration.metrics_address, reporter, status, stack)
+            families = registry(reporter.metrics)
+            address = configuration.metrics_address
+            server = Server(address, families, status, certificates=certificates)
+            stack.callback(server.close)
+            reporter.server_started(server)
         gc.freeze()  # modules stay until the process ends: do not scan them
         try:
             loop.run()
@@ -106,10 +115,14 @@ def run(configuration: Configuration) -> None:
             raise Unavailable(f"the loop has ended: {error}") from error
 
 
-def _serve(address: tuple[str, int], reporter: Reporter, status: Status, stack: ExitStack) -> None:
-    server = Server(address, registry(reporter.metrics), status)
-    stack.callback(server.close)
-    reporter.server_started(server.fault)
+def _certificates(configuration: Configuration) -> Certificates | None:
+    """Read the certificates of the metrics server, None for plain HTTP; raises Unavailable."""
+    cert, key = configuration.metrics_cert, configuration.metrics_key
+    if not (cert and key):
+        return None
+    from agent.telemetry.certificates import Certificates, Files
+
+    return Certificates(Files(cert, key, configuration.metrics_client_ca))
 
 
 class _Lldp(NamedTuple):

@@ -3,8 +3,8 @@
 One observation does not determine the labels. The label of a port whose source fails is held
 (agent/labels/holds.py), a port that cannot be read counts what it did
 (agent/labels/counts.py), a port that went down keeps its neighbor for a grace period, and a device
-that has gone is known by its PCI address. So each cycle starts from the one before, and the first
-from the Node's labels and annotation.
+that has gone is known by its port GUID and PCI address (agent/kube/lost.py). So each cycle starts
+from the one before, and the first from the Node's labels and annotation.
 
 A source that is disabled by --source is absent: its labels are removed.
 """
@@ -14,9 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import annotate, published_counts
+from agent.kube.annotation import (
+    annotate,
+    annotation_of,
+    lost_in,
+    published_counts,
+    without_lost,
+)
 from agent.kube.last_switches import last_switches
-from agent.kube.managed_fields import keys_of
+from agent.kube.lost import Losses
+from agent.kube.managed_fields import keys_of, state_of
 from agent.labels.counts import PortCounts
 from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import render
@@ -30,7 +37,9 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.kube.annotation import Annotation
+    from agent.kube.interfaces import Identity
     from agent.kube.managed_fields import Keys
+    from agent.kube.reconcile import Result
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
     from agent.lldp.neighbors import NeighborTable
@@ -68,6 +77,8 @@ class Observer:
     sources: Collection[str]
     hold: float  # seconds
     wall: Callable[[], float]  # seconds since the epoch
+    # the lost interfaces that the Node's annotation had at the last request
+    confirmed: frozenset[Identity] = frozenset()
     _annotation: Annotation | None = None
     _grace: LinkDownGrace = field(default_factory=LinkDownGrace)
     _netdevs: tuple[str, ...] = ()  # those whose neighbors were observed
@@ -75,6 +86,8 @@ class Observer:
     _keys: Keys = field(init=False)
     _holds: Holds = field(init=False)
     _counts: PortCounts = field(init=False)
+    _losses: Losses = field(default_factory=Losses)
+    _is_seeded: bool = False
 
     def __post_init__(self) -> None:
         self._vpds = VpdMemory(self.hold)
@@ -88,7 +101,8 @@ class Observer:
         now = self.host.clock()
         self._holds = Holds(self.hold, kept, now)
         self._counts.seed(published_counts(annotation, labels, self._keys), now)
-        self._annotation = annotation
+        self._annotation, self._is_seeded = annotation, True
+        self.confirmed = lost_in(annotation)
         if self.host.switch_names:
             self.host.switch_names.seed(last_switches(annotation, labels, self._keys))
 
@@ -110,7 +124,20 @@ class Observer:
         found = observe(self.host, self.sources, addresses, took, self._vpds)
         now = self.host.clock()
         found = self._grace.apply(replace(_without_disabled(found), time=self.wall()), now)
-        return self._counts.apply(found, now)
+        found = self._counts.apply(found, now)
+        return self._losses.apply(self.host, found, self._annotation) if self._is_seeded else found
+
+    def reconciled(self, result: Result) -> bool:
+        """Take over the lost interfaces of the Node; return True if some are forgotten.
+
+        Another program has removed those from the annotation.
+        """
+        if result.node:
+            self.confirmed = lost_in(annotation_of(state_of(result.node), self._keys)[0])
+        forgotten = result.plan.forgotten if result.plan else ()
+        if self._annotation and forgotten:
+            self._annotation = without_lost(self._annotation, forgotten)
+        return bool(forgotten)
 
     def expires_at(self) -> float:
         """Return the time at which a part of the last observation expires by itself.
@@ -166,9 +193,10 @@ def _netdevs(observation: Observation) -> tuple[str, ...]:
 
 
 def _without_disabled(observation: Observation) -> Observation:
-    """Return the observation with each disabled source but "rdma" absent."""
+    """Return the observation with each disabled source but "rdma" absent, and named as disabled."""
     absent: dict[str, Any] = {}
     for source in SOURCES:
         if source.name in observation.off and source.name != "rdma":
             absent |= {source.name: DISABLED, **source.derived(DISABLED)}
-    return replace(observation, off=observation.off & {"rdma"}, **absent)
+    off = observation.off
+    return replace(observation, off=off & {"rdma"}, disabled=off, **absent)

@@ -78,7 +78,9 @@ class Umad:
         try:
             self.lib = _load(library)
         except (OSError, AttributeError) as error:
-            raise PortUnavailable(NeighborReason.NO_UMAD, f"{library}: {error}") from error
+            # most messages of the dynamic loader begin with the library's name
+            text = str(error) if library in str(error) else f"{library}: {error}"
+            raise PortUnavailable(NeighborReason.NO_UMAD, text) from error
         self.lib.umad_init()
 
     def open(self, device: str, port: int) -> Port:

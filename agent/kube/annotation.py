@@ -1,13 +1,15 @@
 """The annotation `P/observed`: time and place of the last full observation.
 
     {"schema": 1, "agent": "0.1.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
-     "interfaces": [{"interface": "ibp0", "pci": "0000:18:00.0", ...}, ...], "dropped": 2}
+     "interfaces": [{"interface": "ibp0", "pci": "0000:18:00.0", ...}, ...],
+     "lost": [{"interface": "ibp3", ..., "since": "2026-11-20T13:30:00Z"}], "dropped": 2}
 
 `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
-switched off. agent/kube/interfaces.py has the rows of `interfaces`; `dropped` is the number of
-those for which the annotation has no room, if there are any. The PCI addresses tell an interface
-that was renamed by a reboot from one that is gone. Anyone with access to the Node can edit the
-annotation, so a malformed one is a problem to report and never an exception.
+switched off. agent/kube/interfaces.py has the rows of `interfaces`, and of `lost` those that left
+the bus, if there are any; `dropped` is the number of rows for which the annotation has no room. The
+PCI addresses tell an interface that was renamed by a reboot from one that is gone. Anyone with
+access to the Node can edit the annotation, so a malformed one is a problem to report and never an
+exception. A malformed `time`, `since`, `boot_id` or `agent` is unknown.
 """
 
 from __future__ import annotations
@@ -15,20 +17,22 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import agent
 from agent.errors import Malformed
 from agent.kube import interfaces
+from agent.kube.interfaces import LostInterface
 from agent.labels.counts import LastCount, Published
 from agent.model import Failed, Problem
 from agent.sources.table import NAMES
-from agent.text import visible
+from agent.text import utc, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from agent.kube.interfaces import Interfaces
+    from agent.kube.interfaces import Identity, Interfaces, Lost
     from agent.kube.managed_fields import Keys, State
     from agent.model import Observation
 
@@ -37,10 +41,14 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 RESYNC = 3600.0  # seconds, the greatest age of the annotation
+MAX_SKEW = 300.0  # seconds by which two clocks may differ
 MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512  # of an annotation that is parsed
+MAX_LOST = 64  # lost interfaces that are read and kept; no node has more ports
 MAX_PROBLEM = 200  # characters
+
+Fact = TypeVar("Fact", str, int)
 
 _WORD = re.compile(r"[!-~]{1,64}")
 
@@ -53,7 +61,8 @@ class Annotation:
     boot_id: str | None  # the boot of that observation
     interfaces: Interfaces = ()
     agent: str = agent.__version__
-    dropped: int = 0  # interfaces for which there was no room
+    dropped: int = 0  # rows for which there was no room
+    lost: Lost = ()
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -66,7 +75,8 @@ class Annotation:
 
         A neighbor changes together with labels, or is written with the next hourly request.
         """
-        return self.boot_id, self.dropped, *(row[:-1] for row in self.interfaces)
+        lost = [one.identity for one in self.lost]
+        return self.boot_id, self.dropped, *lost, *(row[:-1] for row in self.interfaces)
 
 
 _NEVER = Annotation(None, None)  # no observation yet
@@ -82,21 +92,48 @@ def annotate(
     previous = previous or _NEVER
     known = {keys.interface(key) for key in labels} | {*observation.unbound}
     rows = interfaces.rows(observation, known, previous.interfaces)
+    lost = interfaces.lost_rows(observation, previous.interfaces, previous.lost)
+    gone = {one.identity for one in lost}
     time, boot_id = _last_full(observation, previous)
-    return Annotation(time, boot_id, rows)
+    return Annotation(time, boot_id, tuple(row for row in rows if row[:3] not in gone), lost=lost)
 
 
 def fitted(annotation: Annotation) -> Annotation:
-    """Return the annotation without the last interfaces that MAX_BYTES leaves no room for."""
-    room = MAX_BYTES - len(render(replace(annotation, interfaces=(), dropped=MAX_BYTES)))
-    kept = 0
-    for row in annotation.interfaces:
-        room -= len(_json(interfaces.document(row))) + len(",")
-        if room < 0:
-            break
-        kept += 1
-    dropped = len(annotation.interfaces) - kept
-    return replace(annotation, interfaces=annotation.interfaces[:kept], dropped=dropped)
+    """Return the annotation without the last interfaces that MAX_BYTES leaves no room for.
+
+    Those that are lost come after all others.
+    """
+    empty = replace(annotation, interfaces=(), lost=(), dropped=MAX_BYTES)
+    room = MAX_BYTES - len(render(empty)) - len(',"lost":[]')
+    rows = [interfaces.document(row) for row in annotation.interfaces]
+    rows += map(_lost_document, annotation.lost)
+    kept = _fitting(rows, room)
+    present = len(annotation.interfaces)
+    return replace(
+        annotation,
+        interfaces=annotation.interfaces[:kept],
+        lost=annotation.lost[: max(kept - present, 0)],
+        dropped=len(rows) - kept,
+    )
+
+
+def without_lost(annotation: Annotation, forgotten: Iterable[LostInterface]) -> Annotation:
+    """Return the annotation without these lost interfaces."""
+    gone = {one.identity for one in forgotten}
+    return replace(
+        annotation, lost=tuple(one for one in annotation.lost if one.identity not in gone)
+    )
+
+
+def lost_in(annotation: Annotation | None) -> frozenset[Identity]:
+    """Return the identities of the lost interfaces."""
+    return frozenset(one.identity for one in annotation.lost) if annotation else frozenset()
+
+
+def _fitting(rows: Iterable[Json], room: int) -> int:
+    """Return the number of rows that fit into so many bytes, each with its comma."""
+    sizes = accumulate(len(_json(row)) + len(",") for row in rows)
+    return sum(1 for size in sizes if size <= room)
 
 
 def _last_full(observation: Observation, previous: Annotation) -> tuple[int | None, str | None]:
@@ -127,10 +164,16 @@ def _document(annotation: Annotation) -> Json:
         "schema": SCHEMA,
         "agent": annotation.agent,
         "boot_id": annotation.boot_id,
-        "time": None if annotation.time is None else _rfc3339(annotation.time),
+        "time": None if annotation.time is None else utc(annotation.time),
         "interfaces": [interfaces.document(row) for row in annotation.interfaces],
+        **({"lost": [*map(_lost_document, annotation.lost)]} if annotation.lost else {}),
         **({"dropped": annotation.dropped} if annotation.dropped else {}),
     }
+
+
+def _lost_document(lost: LostInterface) -> Json:
+    since = {} if lost.since is None else {"since": utc(lost.since)}
+    return {**interfaces.document(lost.row), **since}
 
 
 def published_counts(
@@ -153,6 +196,21 @@ def annotation_of(state: State, keys: Keys) -> Parsed:
     return parse(state.fields.get(keys.annotation_field), keys.annotation)
 
 
+def without_future(annotation: Annotation | None, now: float) -> Annotation | None:
+    """Return the annotation, in which times after `now` are unknown.
+
+    `now` is in seconds since the epoch, and may be MAX_SKEW too early.
+    """
+    if annotation is None:
+        return None
+    lost = tuple(one._replace(since=_past(one.since, now)) for one in annotation.lost)
+    return replace(annotation, time=_past(annotation.time, now), lost=lost)
+
+
+def _past(time: int | None, now: float) -> int | None:
+    return None if time is None or time > now + MAX_SKEW else time
+
+
 def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
     """Return True if the annotation is older than `resync` seconds, from the future or missing.
 
@@ -167,7 +225,7 @@ def parse(text: str | None, key: str) -> Parsed:
     """Parse the annotation `key`.
 
     Returns (annotation, None), (None, problem) for malformed text, (annotation, problem) if only
-    facts of interfaces were malformed and dropped, or (None, None) for no text.
+    some facts were malformed and dropped, or (None, None) for no text.
     """
     if text is None:
         return None, None
@@ -185,17 +243,15 @@ def _problem(key: str, text: str) -> Problem:
 
 
 def _parse(text: str) -> tuple[Annotation, list[str]]:
-    """Return the annotation, and the facts of interfaces that were dropped."""
+    """Return the annotation, and the facts that were dropped."""
     document = _parse_document(text)
+    time, untimely = _optional(document, "time", _parse_time)
+    boot_id, unknown = _optional(document, "boot_id", _parse_word)
+    version, unnamed = _optional(document, "agent", _parse_word)
     rows, faults = _parse_interfaces(document.get("interfaces"))
-    found = Annotation(
-        _parse_time(_text(document, "time")),
-        _word(document, "boot_id", _WORD),
-        rows,
-        _word(document, "agent", _WORD) or "",
-        _count(document, "dropped"),
-    )
-    return found, faults
+    lost, more = _parse_lost(document.get("lost"))
+    found = Annotation(time, boot_id, rows, version or "", _count(document, "dropped"), lost)
+    return found, [*untimely, *unknown, *unnamed, *faults, *more]
 
 
 def _parse_document(text: str) -> Json:
@@ -227,36 +283,54 @@ def _parse_interfaces(rows: object) -> tuple[Interfaces, list[str]]:
     return tuple({row.interface: row for row, _ in parsed}.values()), faults
 
 
+def _parse_lost(rows: object) -> tuple[Lost, list[str]]:
+    """Return the first rows of lost interfaces, the last of each, and what was dropped."""
+    if rows is None:
+        return (), []
+    if not isinstance(rows, list):
+        raise Malformed("lost is not a list")
+    more = len(rows) - MAX_LOST
+    faults = [f"{more} of {len(rows)} lost rows"] if more > 0 else []
+    found: dict[Identity, LostInterface] = {}
+    for one in rows[:MAX_LOST]:
+        row, dropped = interfaces.parse(one)
+        since, untimely = _optional(one, "since", _parse_time)
+        found[row[:3]] = LostInterface(row, since)
+        faults += [f"{name} of lost {row.interface}" for name in (*dropped, *untimely)]
+    return tuple(found.values()), faults
+
+
 def _count(document: Json, name: str) -> int:
     """Return a number of interfaces; 0 if there is none or it is malformed."""
     value = document.get(name)
     return value if isinstance(value, int) and 0 <= value <= MAX_LENGTH else 0
 
 
-def _word(document: Json, name: str, pattern: re.Pattern[str]) -> str | None:
-    value = _text(document, name)
-    if value is not None and not pattern.fullmatch(value):
-        raise Malformed(f"{name} is {value!r:.40}")
-    return value
-
-
-def _text(document: Json, name: str) -> str | None:
+def _optional(
+    document: Json, name: str, parse_fact: Callable[[str], Fact]
+) -> tuple[Fact | None, list[str]]:
+    """Return a fact, None if it is unknown, and its name if it is malformed."""
     value = document.get(name)
-    if not isinstance(value, str | None):
-        raise Malformed(f"{name} is {value!r:.40}")
-    return value
+    if value is None:
+        return None, []
+    try:
+        if isinstance(value, str):
+            return parse_fact(value), []
+    except (ValueError, OverflowError):
+        pass
+    return None, [name]
 
 
-def _parse_time(text: str | None) -> int | None:
+def _parse_word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _parse_time(text: str) -> int:
     from datetime import UTC, datetime
 
-    if text is None:
-        return None
     time = datetime.fromisoformat(text)
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
-
-
-def _rfc3339(seconds: int) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    seconds = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
+    utc(seconds)  # ValueError for a time that has no year in UTC
+    return seconds

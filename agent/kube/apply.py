@@ -55,19 +55,20 @@ MAX_UNAUTHORIZED = 2
 
 def get_node(kube: Kube, name: str) -> Node | Failure:
     """Get the metadata of a Node."""
-    reply = _get(kube, name)
+    answer = exchange(kube, {"operation": "get", "node": name})
+    return answer.node if answer.accepted and answer.node else failure_of(answer, name)
+
+
+def exchange(kube: Kube, request: Request) -> Answer:
+    """Send a request that needs no negotiation, once more after a 401; return the answer."""
+    reply = _reply(kube, request)
     if reply.get("status") == 401:
-        reply = _get(kube, name)
-    answer = answer_of(reply)
-    return reply["node"] if answer.accepted else failure_of(answer, name)
-
-
-def _get(kube: Kube, name: str) -> Reply:
-    return _reply(kube, {"operation": "get", "node": name})
+        reply = _reply(kube, request)
+    return answer_of(reply)
 
 
 def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
-    """Yield every Node with fields of manager `bwagent`; a failure comes last.
+    """Yield every Node; a failure comes last.
 
     Needs the right to `list` nodes, which the agent's ClusterRole does not give.
     """

@@ -17,6 +17,7 @@ remain the bounded read of the response and its JSON, of which agent/kube/decode
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubernetes.client import ApiClient, ApiException, Configuration
@@ -35,12 +36,17 @@ if TYPE_CHECKING:
     Serialized = tuple[Any, Any, Any, Any, Any]
 
 APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 METADATA_LIST = METADATA.replace("PartialObjectMetadata", "PartialObjectMetadataList")
+DEFAULT_KUBECONFIG = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT = 10.0  # seconds to connect and for each read, where the payload names no other
 PAGE_SIZE = 50  # Nodes
-READERS = {"get": decode.read_node, "apply": decode.read_node, "list": decode.read_list}
+READERS = {
+    **dict.fromkeys(("get", "apply", "patch"), decode.read_node),
+    "list": decode.read_list,
+}
 
 
 def handle(payload: Payload) -> Json:
@@ -67,6 +73,7 @@ def configure(payload: Payload) -> Configuration:
     """Return the API server's address and credentials.
 
     They come from the kubeconfig if it or a context is named, else from the Pod's service account.
+    The default kubeconfig, outside a Pod too, is that of kubectl: $KUBECONFIG or ~/.kube/config.
     Raises ConfigException, and whatever a malformed kubeconfig makes the client raise.
     """
     configuration = Configuration()
@@ -80,27 +87,35 @@ def configure(payload: Payload) -> Configuration:
 
 def _load(configuration: Configuration, payload: Payload) -> None:
     kubeconfig, context = payload.get("kubeconfig"), payload.get("context")
-    if kubeconfig or context:
+    if kubeconfig or context or not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        kubeconfig = kubeconfig or _default_kubeconfig()
         _by_kubeconfig(configuration, kubeconfig, context, payload.get("temporary_folder"))
     else:
         _by_service_account(configuration, payload.get("service_account") or SERVICE_ACCOUNT)
 
 
+def _default_kubeconfig() -> str:
+    """Return the path, or several as in $KUBECONFIG; raises ConfigException without a file."""
+    paths = os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    if paths == DEFAULT_KUBECONFIG and not Path(paths).expanduser().exists():
+        raise ConfigException(
+            "not in a Pod (KUBERNETES_SERVICE_HOST is not set), KUBECONFIG is not set, and "
+            f"{paths} does not exist: name a --kubeconfig"
+        )
+    return paths
+
+
 def _by_kubeconfig(
-    configuration: Configuration, path: str | None, context: str | None, folder: str | None
+    configuration: Configuration, path: str, context: str | None, folder: str | None
 ) -> None:
     """Load a kubeconfig; its inline certificates and keys become files in `folder`."""
     try:
         load_kube_config(path, context, configuration, False, folder)  # type: ignore[no-untyped-call]  # noqa: FBT003
     except (ConfigException, YAMLError) as error:
-        raise ConfigException(f"{path or 'the default kubeconfig'}: {error}") from error
+        raise ConfigException(f"{path}: {error}") from error
 
 
 def _by_service_account(configuration: Configuration, folder: str) -> None:
-    if not os.environ.get("KUBERNETES_SERVICE_HOST"):
-        raise ConfigException(
-            "not in a Pod (KUBERNETES_SERVICE_HOST is not set): name a --kubeconfig"
-        )
     if not os.path.exists(f"{folder}/token"):
         raise ConfigException(
             f"the Pod has no service account token: {folder}/token does not exist"
@@ -173,6 +188,16 @@ def _apply(request: Payload) -> Json:
     }
 
 
+def _patch(request: Payload) -> Json:
+    return {
+        **_get(request),
+        "method": "PATCH",
+        "query_params": [("fieldManager", MANAGER)],
+        "header_params": {"Accept": METADATA, "Content-Type": JSON_PATCH},
+        "body": request["body"],
+    }
+
+
 def _list(request: Payload) -> Json:
     return {
         "method": "GET",
@@ -189,6 +214,7 @@ _PARAMETERS: dict[str, Callable[[Payload], Json]] = {
     "get": _get,
     "apply": _apply,
     "list": _list,
+    "patch": _patch,
 }
 
 # The client does not validate a kubeconfig, so any of its values may raise one of these.

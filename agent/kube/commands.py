@@ -1,11 +1,8 @@
-"""The Node in the commands `probe` and `cleanup`: get it first, plan, apply last.
+"""The Node in the command `probe`: get it first, plan, apply last.
 
 Invariants:
 - A Node that cannot be read ends a command before it changes anything.
 - Changes, made or planned, are returned as lines for an operator.
-- Removing is applying less: a cleanup's request carries none of the owned fields, and the API
-  server removes what managedFields list for manager `bwagent`. A field that another manager has too
-  stays, and so do fields outside the label table.
 """
 
 from __future__ import annotations
@@ -17,18 +14,27 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.kube import diff
-from agent.kube.annotation import annotate, annotation_of, is_stale, published_counts
-from agent.kube.apply import apply, get_node, list_nodes
+from agent.kube.annotation import (
+    annotate,
+    annotation_of,
+    is_stale,
+    lost_in,
+    published_counts,
+    without_future,
+)
+from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
 from agent.kube.last_switches import last_switches
+from agent.kube.lost import Losses
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
-from agent.kube.plan import Desired, plan, removal
+from agent.kube.plan import Desired, plan
 from agent.labels.counts import PortCounts
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
+    from agent.host import Host
     from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys, Node
     from agent.kube.plan import Plan
@@ -54,18 +60,21 @@ class Target:
     def annotation(self) -> Annotation | None:
         """Return the annotation; None for none or a malformed one."""
         found, _ = annotation_of(state_of(self.node), self.keys)
-        return found
+        return without_future(found, time.time())
 
     def interfaces(self) -> dict[str, str]:
         """Return the PCI address of each interface in the annotation."""
         annotation = self.annotation()
         return annotation.addresses if annotation else {}
 
-    def with_counts(self, observation: Observation) -> Observation:
-        """Return the observation with what interfaces that cannot be read counted last."""
-        last = PortCounts(math.inf)
-        last.seed(published_counts(self.annotation(), self.previous(), self.keys), 0.0)
-        return last.apply(observation, 0.0)
+    def completed(self, host: Host, observation: Observation) -> Observation:
+        """Return the observation with what the annotation knows of interfaces.
+
+        That is what those counted last that cannot be read, and those that left the bus.
+        """
+        last, annotation = PortCounts(math.inf), self.annotation()
+        last.seed(published_counts(annotation, self.previous(), self.keys), 0.0)
+        return Losses().apply(host, last.apply(observation, 0.0), annotation)
 
     def switches(self) -> dict[str, tuple[str, str | None]]:
         """Return node GUID and NodeDescription of each interface's last far end."""
@@ -98,7 +107,7 @@ def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[P
 def _plan(on: Target, observation: Observation, labels: Mapping[str, str]) -> Plan:
     before = on.annotation()
     annotation = annotate(observation, labels, on.keys, before)
-    desired = Desired(labels, annotation, now=time.time())
+    desired = Desired(labels, annotation, now=time.time(), confirmed=lost_in(before))
     todo = plan(on.node, desired, on.keys)
     is_refresh = todo.updates_annotation and is_stale(before, time.time())
     return replace(todo, due=todo.due or is_refresh)
@@ -109,32 +118,13 @@ def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
     if not todo.due:
         return diff.planned(todo), None
     outcome = apply(on.kube, todo, is_current=False)
-    return diff.done(outcome), _fault(outcome)
+    return diff.done(outcome), fault_of(outcome)
 
 
-def _fault(outcome: Outcome) -> str | None:
+def fault_of(outcome: Outcome) -> str | None:
+    """Return the failure of an outcome, or its first refused key, as one line; None without one."""
     if outcome.failure:
         return outcome.failure.text
     if outcome.refused:
         return f"keys refused: {len(outcome.refused)}, the first is {outcome.refused[0].key}"
     return None
-
-
-def removals(nodes: Iterable[Node], keys: Keys) -> Iterator[Plan]:
-    """Yield the removals of those Nodes that have anything to remove."""
-    return (todo for node in nodes if (todo := removal(node, keys)).due)
-
-
-def plan_cleanup(kube: Kube, name: str | None, naming: Naming) -> list[Plan]:
-    """Return the removals of one Node, or of all Nodes (None).
-
-    Raises Unavailable if a Node, or a page of Nodes, cannot be read.
-    """
-    nodes = list_nodes(kube) if name is None else [get_node(kube, name)]
-    return list(removals(map(_required, nodes), keys_of(naming)))
-
-
-def fault_of(todo: Plan, outcome: Outcome) -> str | None:
-    """Return the failure of a plan as one line that begins with its Node; None without one."""
-    node, fault = f"Node {todo.node}: ", _fault(outcome)
-    return node + fault.removeprefix(node) if fault else None

@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube import MANAGER
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,8 +50,8 @@ def read_node(status: int, headers: Headers, data: bytes) -> Json:
 def read_list(status: int, headers: Headers, data: bytes) -> Json:
     """Read a response that should be a NodeList.
 
-    Returns {"status", "nodes", "continue"} with the Nodes that manager `bwagent` has fields on, or
-    a reply of `_refusal` or `_garbage`.
+    Returns {"status", "nodes", "continue"} with the Nodes that have an identity, or a reply of
+    `_refusal` or `_garbage`.
     """
     document, error = _document(_Response(status, headers, data))
     if error:
@@ -61,7 +59,8 @@ def read_list(status: int, headers: Headers, data: bytes) -> Json:
     if not isinstance(document.get("items"), list):
         return _garbage(status, "the response is not a NodeList")
     following = part(document, "metadata").get("continue") or None
-    return {"status": status, "nodes": _nodes(document["items"]), "continue": following}
+    nodes = [_metadata_of(item) for item in objects(document["items"])]
+    return {"status": status, "nodes": list(filter(_has_identity, nodes)), "continue": following}
 
 
 def limited(reply: Json) -> Json:
@@ -71,12 +70,6 @@ def limited(reply: Json) -> Json:
         return reply
     text = f"its metadata has {size:,} bytes, and {MAX_REPLY:,} are read at most"
     return {**_only(reply, "status", "server"), "error": "too-large", "message": text}
-
-
-def _nodes(items: object) -> list[Json]:
-    """Return the Nodes with fields of manager `bwagent`."""
-    nodes = [_metadata_of(item) for item in objects(items)]
-    return [node for node in nodes if _has_manager(node)]
 
 
 def _document(response: _Response) -> tuple[Json, Json | None]:
@@ -167,10 +160,6 @@ def _only(value: Json, *names: str) -> Json:
 
 def _has_identity(node: Json) -> bool:
     return all(isinstance(node["metadata"].get(name), str) for name in ("name", "uid"))
-
-
-def _has_manager(node: Json) -> bool:
-    return any(entry.get("manager") == MANAGER for entry in node["metadata"]["managedFields"])
 
 
 def part(value: Mapping[str, Any], name: str) -> Json:

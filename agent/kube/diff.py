@@ -2,7 +2,7 @@
 
 + key=value            the Node gets the label
 - key=value            the Node loses it; a changed value is a - and a + line
-= key=value            left alone, with the managers that own it
+= key=value            left alone, or not published, with the managers that own it
 ! key                  refused, with the API server's message
 """
 
@@ -11,11 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.kube.errors import one_line
+from agent.kube.foreign import managers_text
 from agent.kube.managed_fields import ANNOTATION
+from agent.text import missing_since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from agent.kube.interfaces import LostInterface
     from agent.kube.plan import ForeignField, Plan
     from agent.kube.session import Outcome, Taken
 
@@ -23,12 +26,19 @@ if TYPE_CHECKING:
 def planned(plan: Plan) -> list[str]:
     """Return the changes that applying the plan would make; the first line sums them up."""
     return [
-        f"Node {plan.node}: {_counts(plan) or 'no label changes'}",
+        f"Node {plan.node}: {_counts(plan) or _without_labels(plan)}",
         *_planned_labels(plan),
         *_removed_annotations(plan),
+        *map(_forgotten, plan.forgotten),
         *map(_left_alone, plan.left_alone),
+        *_foreign(plan),
         *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
     ]
+
+
+def _without_labels(plan: Plan) -> str:
+    forgotten = len(plan.forgotten)
+    return f"{forgotten} lost interfaces to forget" if plan.only_forgets else "no label changes"
 
 
 def _counts(plan: Plan) -> str:
@@ -57,6 +67,7 @@ def done(outcome: Outcome) -> list[str]:
         *_changed_labels(outcome),
         *(_removed_annotations(outcome.plan) if outcome.is_complete else []),
         *map(_left_alone, outcome.left_alone),
+        *_foreign(outcome.plan),
         *map(_taken, outcome.taken),
         *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
     ]
@@ -64,6 +75,8 @@ def done(outcome: Outcome) -> list[str]:
 
 def _summary(outcome: Outcome) -> str:
     count = len(outcome.applied) + len(outcome.removed)
+    if outcome.plan.only_forgets and outcome.is_complete:
+        return f"{len(outcome.plan.forgotten)} lost interfaces forgotten"
     if count:
         return f"{count} label{'' if count == 1 else 's'} changed"
     return "up to date" if outcome.is_complete else "nothing applied"
@@ -83,6 +96,10 @@ def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
             yield f"+ {key}={after[key]}"
 
 
+def _forgotten(lost: LostInterface) -> str:
+    return f"- lost {lost.interface} ({lost.pci}), {missing_since(lost.since)}"
+
+
 def _removed_annotations(plan: Plan) -> list[str]:
     """Return a line for an annotation that goes; a changed one is not worth a line."""
     return [f"- annotation {key}" for kind, key in sorted(plan.gone) if kind == ANNOTATION]
@@ -93,7 +110,15 @@ def _taken(taken: Taken) -> str:
     return f"  {taken.key}: taken over from {one_line(taken.manager)}{value}"
 
 
+def _foreign(plan: Plan) -> Iterable[str]:
+    for field in plan.foreign:
+        managers = one_line(managers_text(field.managers))
+        yield f"= {field.key}={field.value}: not published, held by {managers}"
+    if plan.foreign:
+        yield f"  bwagent cleanup --foreign --node-name {plan.node} removes what is not published"
+
+
 def _left_alone(field: ForeignField) -> str:
-    managers = one_line(", ".join(field.managers))
+    managers = one_line(managers_text(field.managers))
     wanted = f"; bwagent wants {field.wanted}" if field.wanted is not None else ""
     return f"= {field.key}={field.value or '?'}: left alone, held by {managers}{wanted}"

@@ -11,10 +11,10 @@ Rules:
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.kube.annotation import parse
+from agent.kube.foreign import kubectl_removal
 from agent.kube.managed_fields import ANNOTATION, OBSERVED, prefix_of
 from agent.model import Problem
 
@@ -75,18 +75,17 @@ def _problems(state: State, kept: FieldSet, running: set[str], keys: Keys) -> li
 def _reason(state: State, field: Field, running: set[str], keys: Keys) -> str:
     prefix, own = prefix_of(field), keys.annotation.partition("/")[0]
     if prefix is None:
-        verb = "annotate" if field.kind == ANNOTATION else "label"
-        command = shlex.join(["kubectl", verb, "node", state.name, f"{field.key}-"])
+        command = kubectl_removal(state.name, field)
         return f"{command} removes this key, which is in no label table"
     if prefix in running:
         return f"another bwagent labels this Node under {prefix}, this one under {own}"
     if prefix in keys.former:
         others = ", ".join(sorted(running))
         return f"left as they are: another bwagent labels this Node under {others}"
-    return f"{_cleanup(prefix)} removes these labels of a former prefix"
+    return f"{cleanup_command(prefix)} removes these labels of a former prefix"
 
 
-def _cleanup(prefix: str) -> str:
+def cleanup_command(prefix: str) -> str:
     """Return the command that removes the fields of both families under a prefix, and no others."""
     flags = f"--label-prefix {prefix} --ib-label-prefix {prefix} --accelerator-label="
     return f"bwagent cleanup {flags}"

@@ -4,6 +4,9 @@
      "node_guid": "a088c20300abcdee", "counted_gbps": 400.0,
      "neighbor": {"id": "b0cf0e0300d4ee40", "name": "MF0;L90.1.3:MQM9700/U1", "port_id": "3"}}
 
+A row of a port that left the bus has `"since": "2026-11-22T09:30:00Z"`, too: the time at which it
+was found missing (agent/kube/lost.py), if that is known.
+
 A fact that is unknown has no key. One that cannot be read now is the one of the previous row of the
 same interface and PCI address. A row without a valid interface or PCI address is malformed; any
 other malformed fact is dropped, and the row stays.
@@ -54,6 +57,37 @@ class LabeledInterface(NamedTuple):
 
 
 Interfaces = tuple[LabeledInterface, ...]
+Identity = tuple[str, str, str | None]  # interface, PCI address, port GUID
+
+
+class LostInterface(NamedTuple):
+    """The last row of an interface that left the bus."""
+
+    row: LabeledInterface
+    since: int | None  # time of the first observation without it, seconds since the epoch
+
+    @property
+    def interface(self) -> str:
+        """Its last name in label keys."""
+        return self.row.interface
+
+    @property
+    def pci(self) -> str:
+        """The last address of its PCI function."""
+        return self.row.pci
+
+    @property
+    def port_guid(self) -> str | None:
+        """`gids/0`, lower half."""
+        return self.row.port_guid
+
+    @property
+    def identity(self) -> Identity:
+        """What distinguishes it from other interfaces, which may have its name and address now."""
+        return self.row[:3]
+
+
+Lost = tuple[LostInterface, ...]
 
 
 def rows(
@@ -82,6 +116,20 @@ def rows(
     return tuple(ordered)
 
 
+def lost_rows(observation: Observation, rows: Interfaces, previous: Lost) -> Lost:
+    """Return the rows of the lost ports; `rows` and `previous` are those of the annotation before.
+
+    If the observation has none because the Node was not read, the previous ones stay.
+    """
+    if observation.lost is None:
+        return previous
+    known = {one[:3]: one for one in (*rows, *(one.row for one in previous))}
+    return tuple(
+        LostInterface(known.get(one[:3]) or LabeledInterface(*one[:3]), one.since)
+        for one in observation.lost
+    )
+
+
 def _may_exist(interface: str, observation: Observation) -> bool:
     """Return True if the device of an interface may exist although it could not be read."""
     if isinstance(observation.rdma, Seen):
@@ -100,7 +148,7 @@ def _row(
 ) -> LabeledInterface:
     """Return the row of a backend port; what is unknown now is as in its previous row."""
     row = LabeledInterface(role.interface, role.device.pci or "")
-    if previous and previous.pci == row.pci:
+    if previous and previous.pci == row.pci and not _is_another(role, previous):
         row = previous
     seen: Json = {
         "port_guid": role.port.port_guid,
@@ -109,6 +157,12 @@ def _row(
     }
     seen = {name: fact for name, fact in seen.items() if _OPTIONAL[name](fact)}
     return row._replace(neighbor=neighbor or row.neighbor, **seen)
+
+
+def _is_another(role: PortRole, previous: LabeledInterface) -> bool:
+    """Return True if another HCA has the place of the one in the row."""
+    guid = role.port.port_guid
+    return bool(guid and previous.port_guid) and guid != previous.port_guid
 
 
 def _neighbors(observation: Observation) -> dict[str, LastNeighbor]:

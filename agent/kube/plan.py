@@ -16,7 +16,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.annotation import MAX_BYTES, annotation_of, fitted, render
+from agent.kube.annotation import (
+    MAX_BYTES,
+    Annotation,
+    annotation_of,
+    fitted,
+    render,
+    without_lost,
+)
+from agent.kube.foreign import ownerless, unpublished
 from agent.kube.former import review
 from agent.kube.managed_fields import (
     ACC,
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from agent.kube.annotation import Annotation
+    from agent.kube.interfaces import Identity, Lost, LostInterface
     from agent.kube.managed_fields import Fields, FieldSet, Keys, Node, State
 
 
@@ -48,16 +56,19 @@ class Desired:
     annotation: Annotation
     backed_off: frozenset[str] = frozenset()  # recently refused keys and families, left unchanged
     now: float | None = None  # seconds since the epoch; None: unknown
+    # lost interfaces that the Node's annotation had; one that it lacks now is forgotten
+    confirmed: frozenset[Identity] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignField:
-    """A key that is left alone because another manager owns it."""
+    """A key that is left alone because another manager owns it, or it has lost its owner."""
 
     key: str
     value: str | None  # on the Node, as last seen
     wanted: str | None  # the agent's value; None: no label any more
-    managers: tuple[str, ...]  # as in managedFields or in the server's conflict
+    managers: tuple[str, ...]  # as in managedFields or in the server's conflict; () for none
+    kind: str = LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +84,13 @@ class Plan:
     on_node: Fields  # the Node's values of all these fields, whoever set them
     shared: frozenset[Field] = frozenset()  # of `managed`: other managers have them too
     left_alone: tuple[ForeignField, ...] = ()
+    foreign: tuple[ForeignField, ...] = ()  # under P and IB, neither owned nor wanted
     postponed: tuple[str, ...] = ()  # recently refused keys that would change
     problems: tuple[Problem, ...] = ()
     due: bool = False  # a label, the boot ID or an interface changes
     desired: Desired | None = None  # None: nothing, all owned fields are removed
+    forgotten: tuple[LostInterface, ...] = ()  # that the annotation has, or had, as lost
+    only_forgets: bool = False  # every other field stays as it is
 
     @property
     def outside(self) -> FieldSet:
@@ -122,14 +136,15 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
     Raises Malformed if the Node's name or uid is missing; ignores other malformed fields.
     """
     state = state_of(node)
-    annotation = fitted(desired.annotation)
+    previous, problem = annotation_of(state, keys)
+    forgotten = _removed_by_others(desired, previous)
+    annotation = fitted(without_lost(desired.annotation, forgotten))
     asked = _asked(desired.labels, annotation, keys)
     faults = _faults(asked, keys)
     postponed = _postponed(asked.keys() | state.managed, desired.backed_off, keys)
     former = review(state, keys, desired.now)
     frozen = faults.keys() | postponed | former.kept
     found = plan_fields(state, asked, frozen, keys)
-    previous, problem = annotation_of(state, keys)
     return replace(
         found,
         postponed=_keys_of(postponed & differing(asked, found.wanted)),
@@ -141,20 +156,58 @@ def plan(node: Node, desired: Desired, keys: Keys) -> Plan:
         ),
         due=_is_due(found, annotation, previous),
         desired=desired,
+        forgotten=forgotten,
+    )
+
+
+def _removed_by_others(desired: Desired, on_node: Annotation | None) -> Lost:
+    """Return the lost interfaces that the Node's annotation had, and does not have any more."""
+    if on_node is None:
+        return ()
+    removed = desired.confirmed - {one.identity for one in on_node.lost}
+    return tuple(one for one in desired.annotation.lost if one.identity in removed)
+
+
+def forgetting(node: Node, keys: Keys) -> Plan:
+    """Return the plan that removes the lost interfaces from the annotation, and nothing else.
+
+    An annotation of another manager is left alone; one that cannot be parsed is a problem.
+    """
+    state = state_of(node)
+    annotation, problem = annotation_of(state, keys)
+    field = keys.annotation_field
+    lost = annotation.lost if annotation else ()
+    is_due = bool(lost) and field in state.managed
+    asked = {field: render(without_lost(annotation, lost))} if annotation and is_due else {}
+    todo = plan_fields(state, asked, state.managed - asked.keys(), keys)
+    theirs = [_foreign_field(field, {}, state)] if lost and not is_due else []
+    return replace(
+        todo,
+        due=is_due,
+        left_alone=(*todo.left_alone, *theirs),
+        problems=tuple(filter(None, [problem])) if annotation is None else (),
+        forgotten=lost if is_due else (),
+        only_forgets=True,
     )
 
 
 def removal(node: Node, keys: Keys) -> Plan:
     """Return the plan that removes all owned labels and the annotation; not due if there are none.
 
-    Labels under a former prefix are found with that prefix's keys.
+    It leaves alone what other managers have too, and what has lost its owner. Labels under a former
+    prefix are found with that prefix's keys.
     """
-    todo = plan_fields(state_of(node), {}, frozenset(), keys)
-    return replace(todo, due=todo.managed != todo.wanted)
+    state = state_of(node)
+    todo = plan_fields(state, {}, frozenset(), keys)
+    lost = tuple(_foreign_field(field, {}, state) for field in sorted(ownerless(state, keys)))
+    due = todo.managed != todo.wanted
+    return replace(todo, left_alone=todo.left_alone + lost, foreign=(), due=due)
 
 
 def replan(node: Node, outdated: Plan) -> Plan:
     """Return the plan of the same purpose for the Node as it is now."""
+    if outdated.only_forgets:
+        return forgetting(node, outdated.keys)
     if outdated.desired is None:
         return removal(node, outdated.keys)
     return plan(node, outdated.desired, outdated.keys)
@@ -186,6 +239,10 @@ def plan_fields(state: State, asked: Fields, frozen: FieldSet, keys: Keys) -> Pl
         on_node=select(state.fields, managed.keys() | wanted.keys()),
         shared=frozenset(shared),
         left_alone=tuple(_foreign_field(field, asked, state) for field in sorted(left_alone)),
+        foreign=tuple(
+            _foreign_field(field, asked, state)
+            for field in sorted(unpublished(state, asked.keys(), keys))
+        ),
     )
 
 
@@ -202,7 +259,8 @@ def _foreign(asked: Fields, state: State, keys: Keys) -> set[Field]:
 
 
 def _foreign_field(field: Field, asked: Fields, state: State) -> ForeignField:
-    return ForeignField(field.key, state.fields[field], asked.get(field), state.others[field])
+    value, managers = state.fields[field], state.others.get(field, ())
+    return ForeignField(field.key, value, asked.get(field), managers, field.kind)
 
 
 def body(plan: Plan, fields: Fields, version: str = "") -> dict[str, Any]:

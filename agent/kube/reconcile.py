@@ -5,6 +5,8 @@ Invariants:
   and after a failure only, so a healthy agent makes one request an hour, which finds drift as well.
 - Fields of manager `bwagent` outside the label table may be another agent's, and are never taken
   from an earlier response: with them on the Node, each apply is preceded by a GET.
+- The same applies to an annotation with lost interfaces, which `bwagent cleanup --lost` may have
+  removed since.
 - After a 429 or 5xx the Node is as known, so do not GET again: that would double the load on an
   overloaded server. (If a PATCH was applied nevertheless, the same one is applied once more.)
 - A reconciliation takes as long as the API server does. It runs in a thread
@@ -76,7 +78,7 @@ class Reconciler:
         todo = plan(found, desired, self.keys)
         if self.dry_run or not (todo.due or always):
             return Result(found, todo)
-        if node and todo.outside:
+        if node and (todo.outside or desired.annotation.lost):
             return self._reconcile(kube, None, desired, always=always)
         return _apply(kube, found, todo, is_current=node is None)
 

@@ -126,7 +126,7 @@ class Session:
 
     def _version(self) -> str:
         """Return the version of the Node if the request is for that one only; else ""."""
-        if not self.plan.outside:
+        if not (self.plan.outside or self.plan.only_forgets):
             return ""
         return state_of(self.node).version if self.node else self.plan.version
 

@@ -14,9 +14,9 @@ from agent.helper.process import call
 Request = TypedDict(
     "Request",
     {
-        "operation": Required[Literal["get", "apply", "list"]],
-        "node": str,  # of get and apply
-        "body": Mapping[str, Any],  # of apply: the object for server-side apply
+        "operation": Required[Literal["get", "apply", "list", "patch"]],
+        "node": str,  # of get, apply and patch
+        "body": Any,  # of apply: the object for server-side apply; of patch: a JSON patch
         "force": bool,  # of apply: take fields over from other managers
         "continue": str,  # of list: metadata.continue of the page before, empty for the first
     },

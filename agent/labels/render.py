@@ -120,6 +120,36 @@ def _is_infiniband(observation: Observation, naming: Naming, previous: Labels) -
     return published == "infiniband" and unread(observation) is not None
 
 
+class Subject(NamedTuple):
+    """A label key, its row of the label table, and the interface that the key names."""
+
+    key: str
+    row: Label
+    interface: str | None
+
+
+def subject_of(key: str, naming: Naming) -> Subject | None:
+    """Return the row of a label key; None if the key is of no row."""
+    for row in LABELS:
+        template = _template(row.key, naming) or ""
+        if key and key == template:
+            return Subject(key, row, None)
+        if "{if}" in template and (interface := _interface(key, template)):
+            return Subject(key, row, interface)
+    return None
+
+
+def keys_for(naming: Naming, interfaces: Iterable[str]) -> list[str]:
+    """Return the keys of all rows for these interfaces."""
+    templates = filter(None, (_template(row.key, naming) for row in LABELS))
+    names = list(interfaces)
+    return [
+        template.replace("{if}", name)
+        for template in templates
+        for name in (names if "{if}" in template else [""])
+    ]
+
+
 def _template(key: str, naming: Naming) -> str | None:
     """Return a row's key with its prefix, `{if}` left in it; None if the naming turns it off."""
     if key == "ACC":

@@ -1,157 +1,155 @@
-"""LLDP frames in capture files: writes pcap, reads pcap and pcapng, both with scapy.
+"""LLDP frames in capture files: reads and writes pcap (draft-ietf-opsawg-pcap).
 
-The formats are those of draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. scapy is an optional
-extra (`bwagent[pcap]`) because it is GPL-2.0-only and takes 50 MB, and only captures and their
-replay need it.
+    file    magic 4 | version 2, 2 | reserved 4, 4 | snap length 4 | link type 4 | record ...
+    record  seconds 4 | fraction 4 | captured length 4 | original length 4 | octets
+
+The magic number has the byte order of all numbers and the unit of the fractions.
+
+Invariant: a record is read as a whole or not at all. A frame that the snap length has cut is left
+out, since it may lack the TLV that names its sender.
 """
 
 from __future__ import annotations
 
-import io
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed
 from agent.lldp.frame import Frame, is_lldp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-MAX_FILE_SIZE = 16 << 20  # bytes
 MAX_FRAMES = 100_000
+MAX_LENGTH = 262_144  # octets of one frame, the largest snap length of libpcap
+VERSION = 2, 4
 ETHERNET = 1  # LINKTYPE_ETHERNET
 LINK_TYPE = 0xFFFF  # mask; the bits above it are the length of the frame check sequence
 MICROSECONDS, NANOSECONDS = 1_000_000, 1_000_000_000
-GZIP = b"\x1f\x8b"  # refused, because scapy decompresses without a limit
-SECTION = b"\x0a\x0d\x0d\x0a"  # block type of a pcapng file's Section Header Block
-SECTION_LITTLE_ENDIAN = b"\x4d\x3c\x2b\x1a"
+RESOLUTIONS = {0xA1B2C3D4: MICROSECONDS, 0xA1B23C4D: NANOSECONDS}  # by magic number
+_FILE_HEADER = "IHHIIII"
+_RECORD_HEADER = "IIII"
+
+
+class _Format(NamedTuple):
+    """The properties of one file, from its header."""
+
+    record_header: struct.Struct
+    resolution: int  # fractions per second
+    first: int  # offset of the first record
+
+
+class _Record(NamedTuple):
+    """The header of one record, and the offset of its octets."""
+
+    at: int
+    seconds: int
+    fraction: int
+    length: int
+    original_length: int
+
+    @property
+    def end(self) -> int:
+        """Offset of the next record."""
+        return self.at + self.length
 
 
 def read(netdev: str, data: bytes) -> tuple[list[Frame], str | None]:
-    """Return the LLDP frames of a capture file by time, and where the file is truncated (or None).
+    """Return the LLDP frames of a file in its order, and a fault in the file (or None).
 
-    Frames before the truncation count. Raises Malformed for data that is no Ethernet capture file.
+    Frames before the fault count. Raises Malformed for data that is no Ethernet pcap file.
     """
-    if data.startswith(GZIP):
-        raise Malformed("is compressed: gunzip it first")
-    whole = _whole(data)
-    found, end = _frames(netdev, data[:whole])
-    return found, None if end == len(data) else f"breaks off at octet {end} of {len(data)}"
+    file = _format(data)
+    records, fault = _records(data, file)
+    lldp = [record for record in records if is_lldp(data[record.at : record.end])]
+    whole = [record for record in lldp if record.length >= record.original_length]
+    frames = [_frame(netdev, data, file, record) for record in whole]
+    return frames, fault or cut_fault(len(lldp) - len(whole))
 
 
-def _frames(netdev: str, data: bytes) -> tuple[list[Frame], int]:
-    """Return the LLDP frames by time, and the offset at which scapy stopped."""
-    utils, scapy_error = _scapy()
-    file = io.BytesIO(data)
-    try:
-        frames = list(_lldp_frames(netdev, utils.RawPcapReader(file)))
-    except (EOFError, ValueError, OverflowError, struct.error, scapy_error) as error:
-        raise Malformed(f"no pcap or pcapng file: {error}") from error
-    return sorted(frames, key=lambda frame: frame.time), file.tell()
+def is_empty(data: bytes) -> bool:
+    """Return True for a pcap file without records."""
+    return len(data) == _format(data).first
 
 
-def _lldp_frames(netdev: str, reader: Any) -> Iterator[Frame]:
-    nano = getattr(reader, "nano", False)
-    for number, (packet, meta) in enumerate(reader):
-        if number >= MAX_FRAMES:
-            raise Malformed(f"more than {MAX_FRAMES} frames")
-        _check_link_type(getattr(meta, "linktype", getattr(reader, "linktype", ETHERNET)))
-        if is_lldp(packet):
-            yield Frame(netdev, _seconds(meta, nano=nano), packet)
-
-
-def _whole(data: bytes) -> int:
-    """Return the offset of the first incomplete record or block, or the end of the data."""
-    return _whole_blocks(data) if data[:4] == SECTION else _whole_records(data)
-
-
-def _whole_records(data: bytes) -> int:
-    """Return that of a pcap file: a record of 16 octets has the length of the packet behind it."""
-    order = "<" if data[3:4] == b"\xa1" else ">"
-    at = 24
-    while at + 16 <= len(data):
-        behind = at + 16 + _number(data, at + 8, order)
-        if behind > len(data):
-            break
-        at = behind
-    return min(at, len(data))
-
-
-def _whole_blocks(data: bytes) -> int:
-    """Return that of a pcapng file; each section has its own byte order."""
-    order = "<"
-    at = 0
-    while at + 12 <= len(data):
-        if data[at : at + 4] == SECTION:
-            order = "<" if data[at + 8 : at + 12] == SECTION_LITTLE_ENDIAN else ">"
-        length = _number(data, at + 4, order)
-        if not _is_block(data, at, length):
-            break
-        at += length
-    return at
-
-
-def _is_block(data: bytes, at: int, length: int) -> bool:
-    """Return True for a whole block, which has its length at its start and at its end."""
-    if length < 12 or length % 4:
-        return False
-    return data[at + 4 : at + 8] == data[at + length - 4 : at + length]
-
-
-def _number(data: bytes, at: int, order: str) -> int:
-    return int(struct.unpack_from(f"{order}I", data, at)[0])
-
-
-def write(frames: Iterable[Frame]) -> bytes:
-    """Return a pcap file of the frames, with times in microseconds."""
-    utils, _ = _scapy()
-    out = io.BytesIO()
-    out.close = lambda: None  # type: ignore[method-assign]  # scapy closes what it writes to
-    writer = utils.RawPcapWriter(out, linktype=ETHERNET)
-    writer.write_header(None)
-    for frame in frames:
-        _write_frame(writer, frame)
-    writer.flush()
-    return out.getvalue()
-
-
-def _write_frame(writer: Any, frame: Frame) -> None:
-    seconds, micro = divmod(round(frame.time * MICROSECONDS), MICROSECONDS)
-    writer.write_packet(frame.data, sec=seconds, usec=micro)
-
-
-def _check_link_type(link_type: int) -> None:
+def check_link_type(link_type: int) -> None:
+    """Raise Malformed for a link type other than Ethernet."""
     if (kind := link_type & LINK_TYPE) != ETHERNET:
         raise Malformed(
             f"its link type is {kind}, not Ethernet (capture on one interface, not on 'any')"
         )
 
 
-def _seconds(meta: Any, *, nano: bool) -> float:
-    """Seconds since the epoch; a pcapng block has two halves in its interface's resolution."""
-    if hasattr(meta, "sec"):
-        resolution = NANOSECONDS if nano else MICROSECONDS
-        return float((meta.sec * resolution + meta.usec) / resolution)
-    return float(_ticks(meta) / (meta.tsresol or MICROSECONDS))
+def check_count(number: int) -> None:
+    """Raise Malformed for more than MAX_FRAMES frames."""
+    if number > MAX_FRAMES:
+        raise Malformed(f"more than {MAX_FRAMES} frames")
 
 
-def _ticks(meta: Any) -> int:
-    """Return the time of a pcapng block, 0 for one without a time."""
-    if meta.tshigh is None or meta.tslow is None:
-        return 0
-    return int(meta.tshigh << 32) + int(meta.tslow)
+def cut_fault(count: int) -> str | None:
+    """Return the fault of a file with so many LLDP frames that the snap length has cut."""
+    return f"LLDP frames cut by the snap length: {count} (use tcpdump -s 0)" if count else None
 
 
-def _scapy() -> tuple[Any, type[Exception]]:
-    """Scapy's module for capture files, and the exception that it raises."""
-    try:
-        from scapy import error, utils
-    except ImportError:
-        raise Unavailable(
-            "frames in capture files need scapy: pip install 'bwagent[pcap]'"
-        ) from None
-    import logging  # used only with scapy: a replay without frames starts faster without it
+def _frame(netdev: str, data: bytes, file: _Format, record: _Record) -> Frame:
+    time = (record.seconds * file.resolution + record.fraction) / file.resolution
+    return Frame(netdev, time, data[record.at : record.end])
 
-    # scapy warns about a truncated file, which `read` reports itself
-    logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
-    return utils, error.Scapy_Exception
+
+def _format(data: bytes) -> _Format:
+    """Decode the header of the file."""
+    order, resolution = _magic(data)
+    header = struct.Struct(order + _FILE_HEADER)
+    if len(data) < header.size:
+        raise Malformed(f"no pcap or pcapng file: it ends in its header, at octet {len(data)}")
+    _, major, minor, *_, link_type = header.unpack_from(data)
+    if (major, minor) != VERSION:
+        raise Malformed(f"no pcap or pcapng file: version {major}.{minor} instead of 2.4")
+    check_link_type(link_type)
+    return _Format(struct.Struct(order + _RECORD_HEADER), resolution, header.size)
+
+
+def _magic(data: bytes) -> tuple[str, int]:
+    """Return the byte order, as `struct` has it, and the fractions per second."""
+    for order, name in (("<", "little"), (">", "big")):
+        if resolution := RESOLUTIONS.get(int.from_bytes(data[:4], name)):  # type: ignore[arg-type]
+            return order, resolution
+    raise Malformed(f"no pcap or pcapng file: it begins with {data[:4].hex() or 'nothing'}")
+
+
+def _records(data: bytes, file: _Format) -> tuple[list[_Record], str | None]:
+    """Return the whole records, and the fault of the first one that is not."""
+    records: list[_Record] = []
+    at = file.first
+    while at < len(data):
+        record = _record(data, at, file)
+        if record and record.length > MAX_LENGTH:
+            return records, f"no record at octet {at}: its length is {record.length}"
+        if record is None or record.end > len(data):
+            return records, f"breaks off at octet {at} of {len(data)}"
+        if record.fraction >= file.resolution:
+            return records, f"no record at octet {at}: its time has a fraction beyond one second"
+        records.append(record)
+        check_count(len(records))
+        at = record.end
+    return records, None
+
+
+def _record(data: bytes, at: int, file: _Format) -> _Record | None:
+    """Decode the header of a record; None for a truncated one."""
+    octets = at + file.record_header.size
+    if octets > len(data):
+        return None
+    return _Record(octets, *file.record_header.unpack_from(data, at))
+
+
+def write(frames: Iterable[Frame]) -> bytes:
+    """Return a pcap file of the frames, with times in microseconds."""
+    header = struct.pack(f"<{_FILE_HEADER}", 0xA1B2C3D4, *VERSION, 0, 0, MAX_LENGTH, ETHERNET)
+    return header + b"".join(map(_written, frames))
+
+
+def _written(frame: Frame) -> bytes:
+    seconds, micro = divmod(round(frame.time * MICROSECONDS), MICROSECONDS)
+    length = len(frame.data)
+    return struct.pack(f"<{_RECORD_HEADER}", seconds, micro, length, length) + frame.data

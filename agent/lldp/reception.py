@@ -55,17 +55,25 @@ class _Input(NamedTuple):
 class LldpNeighbors:
     """The LLDP neighbors of netdevs; see Host.lldp_neighbors.
 
-    `table` keeps them from one observation to the next.
+    `table` keeps them from one observation to the next. `problem` is the text of the problem of a
+    netdev on which nothing is received, around the error.
     """
 
-    def __init__(self, receive: Receive, table: NeighborTable | None = None) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        table: NeighborTable | None = None,
+        *,
+        problem: str = "no packet socket for LLDP: {}",
+    ) -> None:
         self.receive = receive
         self._table = table or NeighborTable()
+        self._problem_text = problem
 
     def __call__(self, netdevs: Collection[Netdev], clock: Clock) -> Reception:
         """Receive; return the neighbors by `clock`, which is read before and after reception."""
         self._set_links(netdevs, clock())
-        received = _received(self.receive, _links(netdevs))
+        received = _received(self.receive, _links(netdevs), self._problem_text)
         malformed = self._take_in(received.frames, _addresses(netdevs))
         self._expire(netdevs, clock())
         return Reception(
@@ -124,13 +132,13 @@ def _addresses(netdevs: Iterable[Netdev]) -> frozenset[str]:
     return frozenset(address for netdev in netdevs for address in netdev.addresses)
 
 
-def _received(receive: Receive, links: Links) -> _Input:
+def _received(receive: Receive, links: Links, problem: str) -> _Input:
     try:
         frames, missing = receive(links)
     except Unavailable as error:
         return _nothing_received(links, error)
     errors = {netdev: text for netdev, text in missing.items() if text is not None}
-    return _Input(frames, errors, _reasons(missing), _problems(errors))
+    return _Input(frames, errors, _reasons(missing), _problems(errors, problem))
 
 
 def _nothing_received(links: Links, error: Unavailable) -> _Input:
@@ -148,8 +156,5 @@ def _reasons(missing: Mapping[str, str | None]) -> dict[str, NeighborReason]:
     }
 
 
-def _problems(errors: Mapping[str, str]) -> list[Problem]:
-    return [
-        Problem(SOURCE, netdev, None, f"no packet socket for LLDP: {text}")
-        for netdev, text in errors.items()
-    ]
+def _problems(errors: Mapping[str, str], problem: str) -> list[Problem]:
+    return [Problem(SOURCE, netdev, None, problem.format(text)) for netdev, text in errors.items()]

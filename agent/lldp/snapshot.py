@@ -1,6 +1,6 @@
 """The LLDP part of a snapshot: received frames, and the private flags of netdevs.
 
-    lldp/<netdev>.pcap or .pcapng    frames with their times (agent/lldp/pcap.py)
+    lldp/<netdev>.pcap or .pcapng    frames with their times (agent/lldp/savefile.py)
     host.json, "private_flags"       netdev -> flag -> value, of the netdevs that were queried
 
 The folder lldp/ exists if LLDP frames were received at all. A frame file that cannot be read fails
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import Malformed
+from agent.errors import Malformed, Unavailable
 from agent.lldp.frame import drop_reason
 from agent.lldp.reception import LldpNeighbors
 
@@ -48,7 +49,7 @@ class RecordedLldp:
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay this record."""
-        neighbors = LldpNeighbors(self.frames) if self.listening else None
+        neighbors = LldpNeighbors(self.frames, problem="{}") if self.listening else None
         return {"lldp_neighbors": neighbors, "private_flags": self.private_flags}
 
     def frames(self, netdevs: Links) -> Received:
@@ -96,10 +97,10 @@ class RecordedLldp:
         return {FLAGS: self.flags}
 
     def save(self, folder: Path) -> None:
-        """Write the frames into a snapshot; raise Unavailable without scapy."""
+        """Write the frames into a snapshot."""
         if self.listening:
             (folder / FOLDER).mkdir()
-        for netdev, frames in self.received.items():
+        for netdev, frames in filter(itemgetter(1), self.received.items()):
             _save_frames(folder / FOLDER / f"{netdev}.pcap", frames)
 
 
@@ -142,12 +143,16 @@ def _load_frames(recorded: RecordedLldp, netdev: str, files: SnapshotFiles, path
 
 
 def _read_frames(netdev: str, files: SnapshotFiles, path: str) -> tuple[list[Frame], str | None]:
-    from agent.lldp import pcap  # not for a snapshot without frames
+    from agent.lldp import savefile  # not for a snapshot without frames
 
     try:
-        frames, fault = pcap.read(netdev, files.read(path, pcap.MAX_FILE_SIZE))
+        data = files.read(path, savefile.MAX_SIZE)
+        frames, fault = savefile.read(netdev, data)
+        fault = "no frame in the file" if savefile.is_empty(data) else fault
     except Malformed as error:
         return [], str(error).removeprefix(f"{path}: ")
+    except Unavailable as error:
+        raise Unavailable(f"{path}: {error}") from error
     return [frame for frame in frames if not drop_reason(frame.data)], fault
 
 

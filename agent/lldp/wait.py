@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
 from agent.lldp import frame as lldp
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.lldp.frame import Frame
     from agent.lldp.reception import Links, Received
 
-    Progress = Callable[[int, set[str], float], None]
+    Progress = Callable[["Netdevs", float], None]
 
 # seconds: two transmit intervals and a margin (IEEE Std 802.1AB-2016, 9.2.5.7, msgTxInterval)
 WAIT_TIMEOUT = 65.0
@@ -28,20 +28,28 @@ PROGRESS_INTERVAL = 0.5  # seconds
 MAX_LINE = 79  # characters that fit into one line of every terminal, with the cursor in it
 
 
-def progress(received: int, awaited: set[str], left: float) -> None:
+class Netdevs(NamedTuple):
+    """The netdevs of one wait, each in one of the sets."""
+
+    received: set[str]  # have a neighbor
+    failed: set[str]  # have no socket
+    awaited: set[str]
+
+
+def progress(netdevs: Netdevs, left: float) -> None:
     """Show on stderr, if it is a terminal, the netdevs awaited and the seconds left."""
     if sys.stderr.isatty():
-        line = _fit(_line(received, awaited, left))
+        line = _fit(_line(netdevs, left))
         sys.stderr.write(f"\r{line:<{MAX_LINE}}" if left else f"\r{'':<{MAX_LINE}}\r")
         sys.stderr.flush()
 
 
-def _line(received: int, awaited: set[str], left: float) -> str:
-    total = received + len(awaited)
-    line = f"LLDP: neighbors on {received} of {total} ports, {left:.0f} s left"
-    if not awaited:
-        return line
-    return f"{line}; awaited: {' '.join(sorted(awaited, key=natural))}"
+def _line(netdevs: Netdevs, left: float) -> str:
+    received, failed, awaited = map(len, netdevs)
+    ports = f"LLDP: neighbors on {received} of {received + failed + awaited} ports"
+    line = f"{ports}, {failed} failed" if failed else ports
+    names = " ".join(sorted(netdevs.awaited, key=natural))
+    return f"{line}, {left:.0f} s left" + (f"; awaited: {names}" if names else "")
 
 
 def _fit(line: str) -> str:
@@ -52,8 +60,8 @@ class LldpWait:
     """The frames of one observation.
 
     With a `wait` of None it ends when each netdev with a link has a neighbor, at the latest after
-    WAIT_TIMEOUT; a number is the seconds to wait in any case. `progress` is called with the number
-    of netdevs that have a neighbor, the names of the others, and the seconds left, 0 at the end.
+    WAIT_TIMEOUT; a number is the seconds to wait in any case. `progress` is called with the
+    netdevs that have a neighbor, failed or are awaited, and the seconds left, 0 at the end.
     `elapsed` is the duration in seconds.
     """
 
@@ -88,19 +96,18 @@ class LldpWait:
     def _receive(self, netdevs: set[str], errors: dict[str, str | None]) -> list[Frame]:
         """Collect frames; a netdev that goes meanwhile is added to `errors`."""
         frames: list[Frame] = []
-        awaited = netdevs - errors.keys()
+        status = _status(netdevs, frames, errors)
         start = time.monotonic()
-        self._received = bool(awaited)
+        self._received = bool(status.awaited)
         try:
-            while left := self._left(awaited):
-                self._progress(len(netdevs) - len(awaited), awaited, left)
-                received = self._listener.receive(min(left, PROGRESS_INTERVAL))
-                frames += received
+            while left := self._left(status.awaited):
+                self._progress(status, left)
+                frames += self._listener.receive(min(left, PROGRESS_INTERVAL))
                 errors |= self._listener.watch(netdevs)
-                awaited -= _senders(received) | errors.keys()
+                status = _status(netdevs, frames, errors)
                 self.elapsed = time.monotonic() - start
         finally:
-            self._progress(len(netdevs) - len(awaited), awaited, 0)
+            self._progress(status, 0)
         return frames
 
     def _left(self, awaited: set[str]) -> float:
@@ -109,6 +116,12 @@ class LldpWait:
             return 0
         limit = WAIT_TIMEOUT if self._wait is None else self._wait
         return max(limit - self.elapsed, 0)
+
+
+def _status(netdevs: set[str], frames: Iterable[Frame], errors: Iterable[str]) -> Netdevs:
+    received = _senders(frames)
+    failed = netdevs.intersection(errors) - received
+    return Netdevs(received, failed, netdevs - received - failed)
 
 
 def _senders(frames: Iterable[Frame]) -> set[str]:

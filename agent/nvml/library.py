@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 SONAME = "libnvidia-ml.so.1"
-ROOTS = ("", "/run/nvidia/driver", "/host")
+# The second of them on a host, the third in a container that has the host's /proc.
+DRIVER_CONTAINER = "/run/nvidia/driver"
+ROOTS = ("", DRIVER_CONTAINER, f"/host/proc/1/root{DRIVER_CONTAINER}", "/host")
 FOLDERS = (
     f"/usr/lib/{os.uname().machine}-linux-gnu",
     "/usr/lib64",

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agent.metric import GAUGE, OTHER, Metric, single
+from agent.model import Failed
 from agent.nvml import domain
 from agent.nvml.decode import STATES
 from agent.reasons import AcceleratorReason
@@ -24,22 +25,30 @@ def accelerator_info(seen: Observation) -> Iterable[Sample]:
 
 
 def accelerator_missing(seen: Observation) -> Iterable[Sample]:
-    """Return one sample per AcceleratorReason; no sample with NVML switched off."""
-    if "nvml" in seen.off:
+    """Return one sample per AcceleratorReason."""
+    if not seen.is_asked("nvml"):
         return []
     reason = seen.accelerator.reason
     return [((word,), word == reason) for word in AcceleratorReason]
 
 
 def gpus(seen: Observation) -> Iterable[Sample]:
-    """Count the GPUs in each fabric state (NVML_GPU_FABRIC_STATE_*)."""
+    """Count the GPUs in each fabric state (NVML_GPU_FABRIC_STATE_*), unless they are unknown."""
+    if not _is_known(seen):
+        return []
     states = Counter(gpu.state if gpu.state in STATES else OTHER for gpu in seen.gpus)
     return [((state,), states[state]) for state in (*STATES, OTHER)]
 
 
 def gpus_unhealthy(seen: Observation) -> Iterable[Sample]:
     """Count the GPUs with a fault in their fabric health; health changes no label."""
-    return single(sum(bool(domain.health_faults(gpu)) for gpu in seen.gpus))
+    faulty = sum(bool(domain.health_faults(gpu)) for gpu in seen.gpus)
+    return single(faulty if _is_known(seen) else None)
+
+
+def _is_known(seen: Observation) -> bool:
+    """Return True if the GPUs were asked and have answered."""
+    return seen.is_asked("nvml") and not isinstance(seen.nvml, Failed)
 
 
 METRICS: tuple[Metric[Observation], ...] = (

@@ -18,7 +18,8 @@ import agent
 from agent.labels.render import render
 from agent.labels.table import Naming
 from agent.labels.values import counts
-from agent.model import Failed, IbNeighbor, Problem, Seen
+from agent.model import Failed, IbNeighbor, Problem, Seen, natural
+from agent.output.absent import ABSENT, absent_ports
 from agent.sources.kinds import dark_backend
 from agent.sources.table import SOURCES
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         PortRole,
         RdmaDevice,
     )
+    from agent.output.absent import AbsentPort
 
     Json = dict[str, Any]
 
@@ -54,6 +56,13 @@ NEIGHBOR_FACTS = (
     "port_description",
     "system_name",
     "ttl",
+)
+# The keys of a row of `ports`.
+PORT_FACTS = (
+    *("interface", "device", "port", "leg", "pci", "netdev", "link_layer", "state", "phys_state"),
+    *("rate_gbps", "rate_text", "counted_gbps", "role", "reason"),
+    *("node_guid", "port_guid", "sys_image_guid", "hca_type", "board_id", "fw_ver", "numa_node"),
+    "link_downed",
 )
 _HCA_NUMBER = re.compile(r"MT(\d{4,5})")
 
@@ -93,7 +102,7 @@ def document(
         "flavor": _flavor(rendered.labels),
         "speed_gbps": speed_gbps(observation),
         "labels": rendered.labels,
-        "ports": [_port(role) for role in observation.ports],
+        "ports": _ports(observation),
         "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
         "missing_neighbors": [_missing(link) for link in links if link.missing],
         "accelerator": _accelerator(observation),
@@ -196,6 +205,19 @@ def _suspect_rate(role: PortRole) -> Problem:
         "the kernel may not know the speed, or the cable is bad"
     )
     return Problem("rdma", role.interface, None, text)
+
+
+def _ports(observation: Observation) -> list[Json]:
+    """Return the rows of all ports; labeled ones without a device have their place by name."""
+    rows = [_port(role) for role in observation.ports]
+    absent = [_absent(one) for one in absent_ports(observation)]
+    return sorted(rows + absent, key=lambda row: natural(row["interface"])) if absent else rows
+
+
+def _absent(port: AbsentPort) -> Json:
+    """Return the row of a labeled port without a device: what is not known of it is None."""
+    known = {"state": ABSENT, "role": "backend", **port._asdict()}
+    return dict.fromkeys(PORT_FACTS) | known
 
 
 def _port(role: PortRole) -> Json:

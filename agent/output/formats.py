@@ -22,6 +22,14 @@ def show(document: Json, output: str) -> None:
     sys.stdout.flush()
 
 
+def show_explained(document: Json, output: str) -> None:
+    """Print the document of one label on standard output as `table` or `json`."""
+    from agent.output.explain_table import render
+
+    sys.stdout.write(_json(document) if output == "json" else render(document))
+    sys.stdout.flush()
+
+
 def _table(document: Json) -> str:
     from agent.output.table import render
 

@@ -28,6 +28,7 @@ COLUMNS: tuple[tuple[str, Callable[[Port], str]], ...] = (
     ("PORT", lambda port: _neighbor(port, "port_name") or _neighbor(port, "port_id")),
 )
 TITLES = [title for title, _ in COLUMNS]
+FAR_END = (TITLES.index("NEIGHBOR"), TITLES.index("PORT"))
 
 
 def port_lines(ports: Sequence[Port], *, color: bool) -> list[str]:
@@ -73,12 +74,19 @@ def _rate(port: Port) -> float | None:
 
 
 def _widths(rows: list[list[str]]) -> list[int]:
-    """Return the widths of the columns; the widest shrink until a line has WIDTH characters."""
+    """Return the widths of the columns, so that a line has at most WIDTH characters.
+
+    The far end's columns shrink first: the name of an interface is the name in a label key.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    gaps = len(GAP) * (len(widths) - 1)
-    while sum(widths) + gaps > WIDTH and max(widths) > MIN_COLUMN_WIDTH:
-        widths[widths.index(max(widths))] -= 1
+    for columns in (FAR_END, range(len(widths))):
+        while _excess(widths) and max(widths[column] for column in columns) > MIN_COLUMN_WIDTH:
+            widths[max(columns, key=lambda column: widths[column])] -= 1
     return widths
+
+
+def _excess(widths: list[int]) -> bool:
+    return sum(widths) + len(GAP) * (len(widths) - 1) > WIDTH
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -12,8 +12,9 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from agent.output.absent import ABSENT
 from agent.output.ports import WIDTH, gbps, is_backend, is_standby, port_lines
-from agent.reasons import AcceleratorReason, HoldReason, NeighborReason
+from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
 from agent.text import visible
 
 if TYPE_CHECKING:
@@ -104,11 +105,14 @@ def _neighbor(port: Row, selected: dict[str, Row]) -> Row | None:
 
 
 def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
-    """Yield the NVLink domain, or the reason for its absence, if the node has GPUs."""
+    """Yield the NVLink domain, or the reason for its absence, if the node has GPUs.
+
+    Of a source that is switched off the table says nothing.
+    """
     gpus = len(accelerator["gpus"])
     if gpus:
         yield f"{gpus} GPU{'s' * (gpus != 1)}: {_domain(accelerator)}"
-    elif accelerator["reason"] == AcceleratorReason.FAILED:
+    elif accelerator["text"] != SWITCHED_OFF and accelerator["reason"] == AcceleratorReason.FAILED:
         yield AcceleratorReason.FAILED.text
 
 
@@ -150,6 +154,8 @@ def _without_rate(port: Row) -> str:
 
 
 def _meaning(port: Row) -> str:
+    if port["state"] == ABSENT:
+        return str(port["reason"])
     if is_standby(port):
         return "this leg of the bond is down or on standby"
     if port["state"] == "ACTIVE":
@@ -210,7 +216,8 @@ def _problems(problems: Iterable[Row]) -> Iterator[str]:
     for problem in problems:
         kinds.setdefault(_kind(problem), []).append(problem["subject"])
     for kind, subjects in kinds.items():
-        yield f"{subjects[0]}{_and_more(len(subjects) - 1)}: {kind}"
+        subject = f"{subjects[0]}{_and_more(len(subjects) - 1)}: "
+        yield kind if kind.startswith(f"{subjects[0]} ") else f"{subject}{kind}"
 
 
 def _kind(problem: Row) -> str:

@@ -184,7 +184,7 @@ def _meta(host: Host, observation: Observation) -> dict[str, Any]:
 def summary(captured: Record) -> str:
     """Return one line: the number of files and links, and the failed reads by path."""
     read = f"{len(captured.files)} files, {len(captured.links)} links"
-    return "; ".join([read, *_failed(captured.errors), *captured.io.omitted])
+    return "; ".join([read, *_failed(captured.errors)])
 
 
 def _failed(errors: dict[str, str]) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import Unavailable
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ class RecordedIo:
     """The recordings by the name of their source."""
 
     parts: dict[str, Recording] = field(default_factory=dict)
-    omitted: list[str] = field(default_factory=list)  # the errors of parts that were not saved
 
     def replayed(self) -> dict[str, Any]:
         """Return the fields of a Host that replay the recordings."""
@@ -49,12 +47,9 @@ class RecordedIo:
         return _merged(part.facts() for part in self.parts.values())
 
     def save(self, folder: Path) -> None:
-        """Write the files of every part into a snapshot, as far as possible (`omitted`)."""
+        """Write the files of every part into a snapshot."""
         for part in self.parts.values():
-            try:
-                part.save(folder)
-            except Unavailable as error:
-                self.omitted.append(str(error))
+            part.save(folder)
 
 
 def recording(host: Host) -> tuple[Host, RecordedIo]:

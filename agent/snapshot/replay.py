@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     Facts = dict[str, Any]
 
 SCHEMA = 1
-ERRNOS = {name: number for number, name in errno.errorcode.items()}
+# Aliases too (EOPNOTSUPP, ENOTSUP), of which errno.errorcode has one.
+ERRNOS: dict[str, int] = {
+    name: number for name, number in vars(errno).items() if name.startswith("E")
+}
 BARE = "sys/class/infiniband"
 MAX_QUOTE = 128  # characters of a snapshot's text in an error message
 MAX_TEXT = 253  # a host name, RFC 1035

@@ -42,7 +42,8 @@ def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
         answers = _query(host, {sender for role, sender in senders if not _is_down(role)})
     except (Unavailable, Malformed) as error:
         return Reading(Failed(str(error)))
-    return _reading([_link(host, role, sender, answers.get(sender)) for role, sender in senders])
+    found = [_link(host, role, sender, answers.get(sender)) for role, sender in senders]
+    return _reading(found, _common_text(answers))
 
 
 def _query(host: Host, senders: set[Address]) -> dict[Address, Answer]:
@@ -50,9 +51,23 @@ def _query(host: Host, senders: set[Address]) -> dict[Address, Answer]:
     return by_port(host.ask_smp(sorted(senders))) if senders else {}
 
 
-def _reading(found: list[Found]) -> Reading[tuple[Link, ...]]:
-    """Return the links with their problems, each of these once."""
-    problems = dict.fromkeys(problem for _, problem in found if problem)
+def _common_text(answers: dict[Address, Answer]) -> str | None:
+    """Return the text of all answers if it is the same; None for a single port."""
+    first, *others = [answer.get("text") for answer in answers.values()] or [None]
+    is_common = bool(first and others) and all(text == first for text in others)
+    return _printable(first) if is_common else None
+
+
+def _reading(found: list[Found], common: str | None) -> Reading[tuple[Link, ...]]:
+    """Return the links with their problems, each of these once.
+
+    A problem of all ports, such as a missing library, is one of the source.
+    """
+    problems = dict.fromkeys(
+        problem._replace(subject=SOURCE) if problem.text == common else problem
+        for _, problem in found
+        if problem
+    )
     return Reading(Seen(tuple(link for link, _ in found)), tuple(problems))
 
 

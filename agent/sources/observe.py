@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
+from agent.reasons import SWITCHED_OFF
 from agent.sources import pci, rdma
 from agent.sources.backend import assign, is_unread, undecided
 from agent.sources.hidden import with_hidden
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     Ports = tuple[PortRole, ...]
 
-SWITCHED_OFF: Reading[Any] = Reading(Failed("switched off by --source"))
+OFF: Reading[Any] = Reading(Failed(SWITCHED_OFF))
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ def observe(
     found = _Found(problems)
     for source in SOURCES:
         is_wanted = _is_wanted(source.name, sources)
-        found.add(source, _timed(source, host, found.ports, took) if is_wanted else SWITCHED_OFF)
+        found.add(source, _timed(source, host, found.ports, took) if is_wanted else OFF)
         if source.name == rdma.SOURCE:
             found.judge_vpds(vpds or VpdMemory(), host.clock())
             found.add_roles(host, labeled or {})
@@ -139,7 +140,7 @@ def _read(source: Source, host: Host, ports: Ports) -> Reading[Any]:
 
 def _problems(name: str, reading: Reading[Any]) -> list[Problem]:
     """Return a source's problems, and the reason of its outcome where that is a problem."""
-    if reading is SWITCHED_OFF:
+    if reading is OFF:
         return []
     problems = list(reading.problems)
     if reason := _problem(name, reading.outcome):

@@ -8,6 +8,7 @@ another name is not missing. A function that was removed, or assigned to a virtu
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
@@ -108,14 +109,27 @@ def _counts(device: RdmaDevice) -> bool:
 
 
 def _is_on_bus(host: Host, pci: str) -> bool:
-    """Return True if the function is on the bus and not given to a virtual machine.
+    """Return True if the function is on the bus and not given to a virtual machine."""
+    return place(host, pci) is Place.BUS
 
-    True as well if the bus cannot be read: a label is not removed because of a failed read.
+
+class Place(Enum):
+    """Where a PCI function is."""
+
+    BUS = "on the bus"
+    VM = "given to a virtual machine"
+    GONE = "gone from the bus"
+
+
+def place(host: Host, pci: str) -> Place:
+    """Return where a function is.
+
+    BUS as well if the bus cannot be read: nothing is removed because of a failed read.
     """
     reader = Reader(host.root, SOURCE)
     try:
         if reader.link(f"{PCI}/{pci}") is None:
-            return bool(reader.problems)
-        return not given_to_vm(reader, pci)
+            return Place.BUS if reader.problems else Place.GONE
+        return Place.VM if given_to_vm(reader, pci) else Place.BUS
     except Unavailable:
-        return True
+        return Place.BUS

@@ -61,7 +61,7 @@ class Recording(Protocol):
         """Return its entries of host.json."""
 
     def save(self, folder: Path) -> None:
-        """Write its files into a snapshot; raise Unavailable if a package for that is missing."""
+        """Write its files into a snapshot."""
 
 
 class SnapshotPart(NamedTuple):

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from agent.kube.foreign import managers_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agent.kube.plan import ForeignField
     from agent.kube.reconcile import Result
     from agent.kube.session import Refusal
     from agent.model import Problem
     from agent.telemetry.log import Log, Value
+
+
+class MetricsServer(Protocol):
+    """The metrics server (agent/telemetry/server.py)."""
+
+    fault: str  # the reason why its address is waited for, or empty
+
+    @property
+    def certificate_fault(self) -> str:
+        """The reason why changed certificates are not used, or empty."""
 
 
 class Condition(NamedTuple):
@@ -62,15 +74,32 @@ def of_monitors(unavailable: Mapping[str, str]) -> list[Condition]:
     return [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
 
 
-def of_result(result: Result) -> list[Condition]:
+def of_server(server: MetricsServer | None) -> list[Condition]:
+    """Return the conditions of the metrics server: no address yet, certificates that do not fit."""
+    if server is None:
+        return []
+    found = (
+        _of_flag("--metrics-address", "metrics address", "available", server.fault),
+        _of_flag("--metrics-cert", "metrics certificate", "reloaded", server.certificate_fault),
+    )
+    return [one for one in found if one]
+
+
+def _of_flag(flag: str, subject: str, state: str, reason: str) -> Condition | None:
+    fields = (("flag", flag), ("reason", reason))
+    return Condition(f"{subject} not {state}", f"{subject} {state}", fields) if reason else None
+
+
+def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     """Return the conditions of labels that the Node has not as planned."""
     plan, outcome = result.plan, result.outcome
     if plan is None:
         return []
     return [
         *of_problems(plan.problems),
-        *(_refused(refusal) for refusal in (outcome.refused if outcome else ())),
+        *map(_refused, refusals),
         *(_left_alone(foreign) for foreign in (outcome or plan).left_alone),
+        *_foreign(plan.foreign),
     ]
 
 
@@ -89,10 +118,23 @@ def _unavailable(name: str, reason: str) -> Condition:
 
 def _refused(refusal: Refusal) -> Condition:
     fields = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
-    return Condition("label refused", "label accepted again", fields)
+    return Condition("label refused", "label no longer refused", fields)
+
+
+def _foreign(keys: Iterable[ForeignField]) -> list[Condition]:
+    """Return a condition for each manager of labels that the agent does not publish."""
+    by_owner: dict[str, list[ForeignField]] = {}
+    for one in keys:
+        by_owner.setdefault(managers_text(one.managers), []).append(one)
+    return [_not_published(owner, held) for owner, held in by_owner.items()]
+
+
+def _not_published(owner: str, held: Sequence[ForeignField]) -> Condition:
+    fields = (("owner", owner), ("count", len(held)), ("first", f"{held[0].key}={held[0].value}"))
+    return Condition("labels not published", "labels not published are gone", fields)
 
 
 def _left_alone(foreign: ForeignField) -> Condition:
-    owner = ", ".join(foreign.managers)
+    owner = managers_text(foreign.managers)
     fields = (("key", foreign.key), ("owner", owner), ("value", foreign.value))
     return Condition("label left to its owner", "label no longer left to its owner", fields)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from agent.kube.reconcile import Result
     from agent.kube.session import Outcome
 
+MAX_REMOVALS = 1024  # with a remembered reason
+
 
 class Change(NamedTuple):
     """A label's value before and after; None: the Node has no such label."""
@@ -38,6 +40,22 @@ class DryRun:
         last = self._planned
         self._planned = {change.key: change for change in planned(plan)}
         return _effective(_steps(last, self._planned))
+
+
+class Removals:
+    """The reasons of removed labels: one that is added again has that of its removal."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}  # by key
+
+    def explain(self, change: Change, reason: str | None) -> str | None:
+        """Return the reason of a change; `reason` is the one by the present observation."""
+        removed = self._reasons.pop(change.key, None)
+        if change.after is None and reason and len(self._reasons) < MAX_REMOVALS:
+            self._reasons[change.key] = reason
+        if change.before is None and reason is None and removed:
+            return f"removed before: {removed}"
+        return reason
 
 
 def planned(plan: Plan) -> list[Change]:

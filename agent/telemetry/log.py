@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     Value = str | float | None
 
 FORMATS = ("text", "json")
-MAX_FIELD_LENGTH = 200  # characters
+MAX_FIELD_LENGTH = 500  # characters
 MAX_LINE_LENGTH = 800  # characters in all fields; with 4 bytes each below PIPE_BUF (4,096)
+MAX_MESSAGE_LENGTH = 200  # characters
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9/._:@%+-]*")
 
 
@@ -113,17 +114,32 @@ class Printable(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.levelname = record.levelname.lower()
-        record.msg = visible(str(record.msg), MAX_FIELD_LENGTH)
+        record.msg = visible(str(record.msg), MAX_MESSAGE_LENGTH)
         _cut(record.__dict__["fields"])
         return True
 
 
 def _cut(fields: dict[str, Value]) -> None:
-    """Make the texts among the fields printable; all get the same part of the line."""
-    length = min(MAX_FIELD_LENGTH, MAX_LINE_LENGTH // (len(fields) or 1))
-    for name, value in fields.items():
-        if isinstance(value, str):
-            fields[name] = visible(value, length)
+    """Make the texts among the fields printable, and cut them to MAX_LINE_LENGTH together.
+
+    Rule: a label key stays whole. The others share the room equally, and a text that needs less
+    than its part leaves the rest to longer ones.
+    """
+    texts = {
+        name: visible(value, MAX_FIELD_LENGTH)
+        for name, value in fields.items()
+        if isinstance(value, str)
+    }
+    room = MAX_LINE_LENGTH
+    for number, name in enumerate(sorted(texts, key=lambda name: _place(name, texts[name]))):
+        share = room if name == "key" else room // (len(texts) - number)
+        fields[name] = shown = visible(texts[name], max(share, 1))
+        room -= len(shown)
+
+
+def _place(name: str, text: str) -> tuple[bool, int]:
+    """Return the sort key of a text: a label key first, then the shorter ones."""
+    return name != "key", len(text)
 
 
 class _UtcFormatter(logging.Formatter):
@@ -152,7 +168,8 @@ class JsonFormatter(JsonFormatterBase, _UtcFormatter):
 
     def __init__(self) -> None:
         names = {"asctime": "time", "levelname": "level", "message": "msg"}
-        super().__init__(list(names), rename_fields=names, json_ensure_ascii=False)
+        fields = " ".join(f"%({name})s" for name in names)
+        super().__init__(fields, rename_fields=names, json_ensure_ascii=False)
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
         """Put the fields beside time, level and msg."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from agent.output.absent import absent_ports
 from agent.output.document import links_of
 from agent.sources.table import NAMES
 from agent.telemetry import samples
@@ -40,6 +41,8 @@ class Snapshot:
     labels_expired: int = 0
     keys_too_long: int = 0
     keys_refused: int = 0
+    keys_left_alone: int = 0
+    keys_foreign: int | None = None  # None before the Node was read
     # By HTTP status. A counter that begins at 0 shows its first increase.
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
     applied_at: float | None = None
@@ -47,8 +50,8 @@ class Snapshot:
 
     def flaps_of_backend(self) -> Iterable[tuple[str, int]]:
         """Return the flaps of each backend port."""
-        roles = samples.backend(self.observation) if self.observation else ()
-        return [(role.interface, self.flaps.get(role.interface, 0)) for role in roles]
+        names = _active(self.observation) if self.observation else ()
+        return [(name, self.flaps.get(name, 0)) for name in names]
 
 
 class Metrics:
@@ -98,9 +101,19 @@ class Metrics:
         counted = {**requests, status: requests.get(status, 0) + 1}
         self.snapshot = replace(self.snapshot, requests=counted)
 
-    def applied(self, at: float, refused: Sized) -> None:
-        """Record that the Node has its labels since `at`, except the refused keys."""
-        self.snapshot = replace(self.snapshot, applied_at=at, keys_refused=len(refused))
+    def applied(self, at: float) -> None:
+        """Record that the Node has every label at `at`."""
+        self.snapshot = replace(self.snapshot, applied_at=at)
+
+    def reconciled(self, refused: Sized, left_alone: Sized) -> None:
+        """Record the keys that are refused, and those that are left to other managers."""
+        self.snapshot = replace(
+            self.snapshot, keys_refused=len(refused), keys_left_alone=len(left_alone)
+        )
+
+    def planned(self, foreign: Sized) -> None:
+        """Record the labels of other managers that the agent does not publish."""
+        self.snapshot = replace(self.snapshot, keys_foreign=len(foreign))
 
     def frames_dropped(self, dropped: Mapping[str, int]) -> None:
         """Record the frames dropped since the start, by reason."""
@@ -109,14 +122,15 @@ class Metrics:
     def _reads(self, observation: Observation, durations: Mapping[str, float]) -> dict[str, Any]:
         """Return `durations` and `succeeded_at` with the sources that were read now."""
         now = self.snapshot
-        known = {source: durations[source] for source in durations.keys() & set(NAMES)}
+        asked = filter(observation.is_asked, NAMES)
+        known = {source: durations[source] for source in asked if source in durations}
         succeeded = [source for source in known if samples.success(observation, source)]
         succeeded_at = now.succeeded_at | dict.fromkeys(succeeded, observation.time)
         return {"durations": now.durations | known, "succeeded_at": succeeded_at}
 
     def _count_flaps(self, observation: Observation) -> dict[str, int]:
         """Count a change from ACTIVE to another known state as one flap of the port."""
-        present = _active(observation)
+        present = {name: is_up for name, is_up in _active(observation).items() if is_up is not None}
         flaps = dict(self.snapshot.flaps)
         for name in self._went_down(present):
             flaps[name] = flaps.get(name, 0) + 1
@@ -130,10 +144,11 @@ class Metrics:
         return [name for name, active in present.items() if self._active.get(name) and not active]
 
 
-def _active(observation: Observation) -> dict[str, bool]:
-    """Return True or False for each backend port of a known state, by interface."""
+def _active(observation: Observation) -> dict[str, bool | None]:
+    """Return True or False for each backend port, by interface; None in an unknown state."""
     states = {role.interface: role.port.state for role in samples.backend(observation)}
-    return {name: state == "ACTIVE" for name, state in states.items() if state}
+    active = {name: state == "ACTIVE" if state else None for name, state in states.items()}
+    return active | {one.interface: False for one in absent_ports(observation)}
 
 
 def _last_frames(observation: Observation, links: Iterable[Link]) -> dict[str, float]:

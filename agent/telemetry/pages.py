@@ -24,15 +24,19 @@ if TYPE_CHECKING:
     Response = tuple[str, Headers, bytes]  # status line, headers, body
 
 PLAIN = ("Content-Type", "text/plain; charset=utf-8")
+CERTIFIED = "bwagent.client_certified"  # in the environment: the client has shown a certificate
 
 
 class Pages:
     """The WSGI application."""
 
-    def __init__(self, registry: CollectorRegistry, status: Status) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, status: Status, *, asks_clients: bool = False
+    ) -> None:
         # Compression would add a third to the CPU time of a scrape (benchmarks/metrics_cost.py).
         self._exposition = make_wsgi_app(registry, disable_compression=True)
         self._rendering = threading.Lock()
+        self._asks_clients = asks_clients  # for a certificate, before they get /metrics
         self._probes = {"/healthz": status.health, "/readyz": status.readiness}
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
@@ -46,10 +50,15 @@ class Pages:
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             return "405 Method Not Allowed", [PLAIN, ("Allow", "GET, HEAD")], b"GET or HEAD\n"
         if path == "/metrics":
-            return self._metrics({**environ, "REQUEST_METHOD": "GET"})
+            return self._permitted_metrics({**environ, "REQUEST_METHOD": "GET"})
         if path in self._probes:
             return _probe(*self._probes[path]())
         return "404 Not Found", [PLAIN], b"/metrics, /healthz or /readyz\n"
+
+    def _permitted_metrics(self, environ: Environ) -> Response:
+        if self._asks_clients and not environ.get(CERTIFIED):
+            return "403 Forbidden", [PLAIN], b"a client certificate is needed\n"
+        return self._metrics(environ)
 
     def _metrics(self, environ: Environ) -> Response:
         """Render the registry in the format that the client accepts."""

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agent import __version__
 from agent.telemetry import conditions
 from agent.telemetry.change_reasons import reason_of
 from agent.telemetry.conditions import Condition, ConditionLog
 from agent.telemetry.held_labels import HeldLabels
-from agent.telemetry.label_changes import DryRun, applied
+from agent.telemetry.label_changes import DryRun, Removals, applied
+from agent.telemetry.readiness import Readiness, Refusals
+from agent.telemetry.start import Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sized
+    from collections.abc import Callable, Iterable, Mapping
 
     from agent.daemon.observer import Cycle
     from agent.kube.annotation import Annotation
@@ -25,20 +27,12 @@ if TYPE_CHECKING:
     from agent.kube.plan import Plan
     from agent.kube.reconcile import Result
     from agent.kube.session import Taken
-    from agent.model import Problem
+    from agent.model import Observation, Problem
+    from agent.telemetry.conditions import MetricsServer
     from agent.telemetry.label_changes import Change
     from agent.telemetry.log import Log
     from agent.telemetry.metrics import Metrics
-
-
-class Status(Protocol):
-    """Health and readiness (agent/telemetry/status.py)."""
-
-    def heartbeat(self) -> None:
-        """Record an iteration of the loop."""
-
-    def mark_ready(self) -> None:
-        """Record that the first observation was applied."""
+    from agent.telemetry.readiness import Status
 
 
 @dataclass(slots=True)
@@ -56,6 +50,14 @@ class Reporter:
     dry_run: bool = False
     _held: HeldLabels = field(init=False)
     _conditions: ConditionLog = field(init=False)
+    _readiness: Readiness = field(init=False)
+    _start: Start = field(init=False)
+    _cycle: Cycle | None = None  # the last one
+    _applied_observation: Observation | None = None
+    _removals: Removals = field(default_factory=Removals)
+    _refusals: Refusals = field(default_factory=Refusals)
+    _server: MetricsServer | None = None
+    _of_server: list[Condition] = field(default_factory=list)
     _observed: list[Condition] = field(default_factory=list)
     _applied: list[Condition] = field(default_factory=list)  # of the last request
     _dry_run: DryRun = field(default_factory=DryRun)
@@ -64,21 +66,31 @@ class Reporter:
     def __post_init__(self) -> None:
         self._held = HeldLabels(self.log, self.hold)
         self._conditions = ConditionLog(self.log)
+        self._readiness = Readiness(self.state)
+        self._start = Start(self.log, self.keys.speed)
 
     def started(self) -> None:
         """Report the start of the agent."""
         dry_run = "true" if self.dry_run else None
         self.log.info("agent started", node=self.node, version=__version__, dry_run=dry_run)
 
-    def server_started(self, fault: str) -> None:
-        """Report the metrics address, if it does not exist yet."""
-        if fault:
-            self.log.warning("metrics address not available yet", reason=fault)
+    def server_started(self, server: MetricsServer) -> None:
+        """Report the metrics server, if its address does not exist yet."""
+        self._server = server
+        self._watch_server()
 
     def heartbeat(self) -> None:
         """Report an iteration of the loop, and write the log lines that are due."""
         self.state.heartbeat()
+        self._watch_server()
         self.log.release_due()
+
+    def _watch_server(self) -> None:
+        """Log the conditions of the metrics server, which change in its own threads."""
+        present = conditions.of_server(self._server)
+        if present != self._of_server:
+            self._of_server = present
+            self._log_conditions()
 
     def pause(self) -> float:
         """Return the seconds until the next log line is due."""
@@ -98,12 +110,16 @@ class Reporter:
         that could not be opened, `dropped` the LLDP frames dropped since the start, by reason.
         """
         self._count(cycle, took)
-        self.metrics.frames_dropped(dropped)
+        self._readiness.observed(cycle.state)
+        if cycle.observation.is_asked("lldp"):
+            self.metrics.frames_dropped(dropped)
         self._held.observed(cycle.rendered, cycle.expired, self.clock())
         rendered = cycle.rendered
         problems = [*cycle.observation.problems, *rendered.problems, *rendered.notes]
         self._observed = conditions.of_problems(problems) + conditions.of_monitors(unavailable)
         self._log_conditions()
+        self._cycle = cycle
+        self._verify()
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Report LLDP frames of known neighbors, which cause no observation."""
@@ -120,14 +136,19 @@ class Reporter:
         """Report a request to the API server: the changed labels, and the refused ones."""
         for code in result.codes:
             self.metrics.request(code)
+        self._readiness.sent(result, cycle.state if cycle else None)
         if result.plan is None:
             return
+        self.metrics.planned(result.plan.foreign)
         if cycle:
-            for change in self._changes(result, result.plan):
-                self._log_change(change, cycle)
+            self._log_changes(self._changes(result, result.plan), cycle)
+        if cycle and not result.failure:
+            self._applied_observation = cycle.observation
         for taken in result.outcome.taken if result.outcome else ():
             self._log_taken(taken)
-        self._applied = conditions.of_result(result)
+        self._refusals.reconciled(result)
+        self._applied = conditions.of_result(result, self._refusals.present)
+        self.metrics.reconciled(self._refusals.present, (result.outcome or result.plan).left_alone)
         self._log_conditions()
 
     def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
@@ -137,23 +158,34 @@ class Reporter:
         self.log.debug("node read", node=self.node, last_observed=observed_at)
         self._recovered()
 
-    def applied(self, refused: Sized) -> None:
-        """Report that the Node has its labels, except the refused keys."""
+    def applied(self) -> None:
+        """Report that the Node has its labels, except refused keys; a dry run has planned them."""
         self._recovered()
-        self.metrics.applied(self.wall(), refused)
-        self.state.mark_ready()
+        refusals = self._refusals.present
+        if not (refusals or self.dry_run):
+            self.metrics.applied(self.wall())
+        self._readiness.applied(refusals)
+        if refusals:
+            self._start.end()
+        self._verify()
 
     def failed(self, text: str) -> None:
         """Report a failed request; the next one follows after a back-off."""
         self._failing = True
         reason = text.removeprefix(f"Node {self.node}: ")
         self.log.warning("node request failed", node=self.node, reason=reason)
+        self._readiness.failed(reason)
 
     def annotation_age(self, annotation: Annotation | None) -> float:
         """Return the seconds since the annotation's time; 0 without one."""
         if annotation is None or annotation.time is None:
             return 0.0
         return self.wall() - annotation.time
+
+    def _verify(self) -> None:
+        """Report that the labels of the Node were observed again."""
+        if self._cycle and self._readiness.is_current:
+            self._start.verified(self._cycle, self.clock())
 
     def _recovered(self) -> None:
         if self._failing:
@@ -171,13 +203,18 @@ class Reporter:
     def _changes(self, result: Result, plan: Plan) -> list[Change]:
         return self._dry_run.changes(plan) if self.dry_run else applied(result)
 
+    def _log_changes(self, changes: Iterable[Change], cycle: Cycle) -> None:
+        for change in changes:
+            self._start.end()
+            self._log_change(change, cycle)
+
     def _log_change(self, change: Change, cycle: Cycle) -> None:
         message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
         fields = {
             "key": change.key,
             "from": change.before,
             "to": change.after,
-            "reason": self._reason(change.key, cycle),
+            "reason": self._removals.explain(change, self._reason(change.key, cycle)),
         }
         self.log.info(message, **fields)
 
@@ -188,7 +225,7 @@ class Reporter:
     def _reason(self, key: str, cycle: Cycle) -> str | None:
         if key in cycle.expired:
             return self._held.expiry(key)
-        return reason_of(key, cycle.observation, self.keys)
+        return reason_of(key, cycle.observation, self.keys, self._applied_observation)
 
     def _log_conditions(self) -> None:
-        self._conditions.update([*self._observed, *self._applied])
+        self._conditions.update([*self._of_server, *self._observed, *self._applied])

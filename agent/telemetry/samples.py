@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from agent.metric import OTHER, single
 from agent.model import Failed, IbNeighbor
 from agent.output import document
+from agent.output.absent import ABSENT, absent_ports
 from agent.reasons import NeighborReason
 from agent.sources.table import NAMES
 
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 PROBLEM_SOURCES = (*NAMES, "host", "labels")
 # IBTA vol. 1, 14.2.5.6, PortInfo.PortState, by the names of drivers/infiniband/core/sysfs.c.
 PORT_STATES = ("DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+# IBTA vol. 1, 14.2.5.6, PortInfo.PortPhysicalState, by the names of ib_port_phys_state_to_str().
+PHYSICAL_STATES = (
+    *("Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp"),
+    *("LinkErrorRecovery", "Phy Test"),
+)
 MAX_NEIGHBORS = 32  # series of one port
 BYTES_PER_GIGABIT = 1e9 / 8  # Prometheus' base unit is the byte
 
@@ -39,7 +45,7 @@ def backend(seen: Observation) -> list[PortRole]:
 
 def success(seen: Observation, source: str) -> bool | None:
     """Return False for a source that failed; None for one that is switched off."""
-    return None if source in seen.off else not isinstance(getattr(seen, source), Failed)
+    return not isinstance(getattr(seen, source), Failed) if seen.is_asked(source) else None
 
 
 def last_frame_at(seen: Observation, link: Link) -> float | None:
@@ -53,16 +59,32 @@ def ports(seen: Observation) -> Iterable[Sample]:
     return [(("backend",), roles[True]), (("ignored",), roles[False])]
 
 
+def ports_lost(seen: Observation) -> Iterable[Sample]:
+    """Count the labeled ports that left the bus; None before the Node was read."""
+    return single(None if seen.lost is None else len(seen.lost))
+
+
 def port_info(seen: Observation) -> Iterable[Sample]:
     """Return the identity of each backend port; each leg of a bond has its own netdev."""
-    return [(_identity(role), 1) for role in backend(seen)]
+    yield from ((_identity(role), 1) for role in backend(seen))
+    for one in absent_ports(seen):
+        yield (one.interface, None, None, one.pci, *[None] * 5), 1
 
 
 def port_state(seen: Observation) -> Iterable[Sample]:
-    """Return the logical state of each port, `ports/N/state`; an unknown one is "other"."""
-    for role in backend(seen):
-        state = role.port.state if role.port.state in PORT_STATES else OTHER
-        yield from (((role.interface, word), word == state) for word in (*PORT_STATES, OTHER))
+    """Return the logical state of each port, `ports/N/state`; an unknown one is "other".
+
+    A labeled port without an RDMA device is "absent".
+    """
+    states = {role.interface: role.port.state for role in backend(seen)}
+    states |= {one.interface: ABSENT for one in absent_ports(seen)}
+    return _enumeration(states.items(), (*PORT_STATES, ABSENT))
+
+
+def port_physical_state(seen: Observation) -> Iterable[Sample]:
+    """Return the physical state of each port, `ports/N/phys_state`; an unknown one is "other"."""
+    states = [(role.interface, role.port.phys_state) for role in backend(seen)]
+    return _enumeration(states, PHYSICAL_STATES)
 
 
 def port_rate(seen: Observation) -> Iterable[Sample]:
@@ -72,7 +94,8 @@ def port_rate(seen: Observation) -> Iterable[Sample]:
 
 def port_counted(seen: Observation) -> Iterable[Sample]:
     """Return the part of speed.current of each port: 0 unless ACTIVE, None in an unknown state."""
-    return [((role.interface,), _bytes(role.counted_gbps)) for role in backend(seen)]
+    yield from (((role.interface,), _bytes(role.counted_gbps)) for role in backend(seen))
+    yield from (((one.interface,), _bytes(one.counted_gbps)) for one in absent_ports(seen))
 
 
 def port_link_downed(seen: Observation) -> Iterable[Sample]:
@@ -81,8 +104,8 @@ def port_link_downed(seen: Observation) -> Iterable[Sample]:
 
 
 def speed(seen: Observation) -> Iterable[Sample]:
-    """Return the sum of the counted rates; None if the RDMA class could not be read."""
-    return single(_bytes(document.speed_gbps(seen)))
+    """Return the sum of the counted rates; None if the RDMA class was not asked or not read."""
+    return single(_bytes(document.speed_gbps(seen)) if seen.is_asked("rdma") else None)
 
 
 def suspect_rates(seen: Observation) -> Iterable[Sample]:
@@ -118,7 +141,7 @@ def source_success(seen: Observation) -> Iterable[Sample]:
 def source_problems(seen: Observation) -> Iterable[Sample]:
     """Count the failed reads and malformed values of each source."""
     found = Counter(problem.source for problem in seen.problems)
-    return [((source,), found[source]) for source in PROBLEM_SOURCES]
+    return [((source,), found[source]) for source in PROBLEM_SOURCES if seen.is_asked(source)]
 
 
 def _identity(role: PortRole) -> tuple[str | None, ...]:
@@ -143,6 +166,15 @@ def _neighbor(neighbor: Neighbor) -> tuple[str | None, ...]:
     if isinstance(facts, IbNeighbor):
         return ("smp", *names, facts.node_guid)
     return ("lldp", *names, facts.chassis_id)
+
+
+def _enumeration(
+    words: Iterable[tuple[str, str | None]], known: tuple[str, ...]
+) -> Iterable[Sample]:
+    """Return a sample of each word and of OTHER for each interface: 1 for its word, else 0."""
+    for interface, word in words:
+        shown = word if word in known else OTHER
+        yield from (((interface, one), one == shown) for one in (*known, OTHER))
 
 
 def _bytes(gigabits: float | None) -> float | None:

@@ -23,11 +23,9 @@ import io
 import os
 import socket
 import socketserver
-import ssl
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -35,11 +33,12 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from agent.errors import Unavailable
 from agent.limits import start_thread
-from agent.telemetry.pages import Pages
+from agent.telemetry.pages import CERTIFIED, Pages
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from agent.telemetry.certificates import Certificates
     from agent.telemetry.status import Status
 
 MAX_CONNECTIONS = 16
@@ -50,24 +49,6 @@ ACCEPT_PAUSE = 1.0  # seconds without new connections while descriptors or memor
 BIND_INTERVAL, MAX_BIND_INTERVAL = 1.0, 60.0  # seconds between attempts to bind, doubling
 POLL_INTERVAL = 3600.0  # seconds of socketserver's select; connections and stop() wake it up
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """The files of TLS, named like the parameters of prometheus_client's start_wsgi_server."""
-
-    certfile: str
-    keyfile: str
-    client_cafile: str | None = None
-    client_auth_required: bool = False
-
-    def context(self) -> ssl.SSLContext:
-        """Read the files; raise OSError (ssl.SSLError) if one is missing or malformed."""
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.client_cafile)
-        context.load_cert_chain(self.certfile, self.keyfile)
-        if self.client_auth_required:
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
 
 
 class Server:
@@ -83,17 +64,23 @@ class Server:
         status: Status,
         *,
         request_timeout: float = REQUEST_TIMEOUT,
-        tls: Tls | None = None,
+        certificates: Certificates | None = None,  # None: plain HTTP
     ) -> None:
         self.address, self.fault = address, ""
-        self._pages = Pages(registry, status)
+        asks_clients = certificates is not None and certificates.asks_clients
+        self._pages = Pages(registry, status, asks_clients=asks_clients)
         self._request_timeout = request_timeout
-        self._tls = tls.context() if tls else None
+        self._certificates = certificates
         self._stop = threading.Event()
         self._http: _HttpServer | None = None
         self._bind_or_wait()
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._start()
+
+    @property
+    def certificate_fault(self) -> str:
+        """The reason why changed certificates are not used, or empty."""
+        return self._certificates.fault if self._certificates else ""
 
     def close(self) -> None:
         """Stop, in the middle of a response too, and free the address."""
@@ -118,7 +105,7 @@ class Server:
 
     def _bind(self) -> None:
         try:
-            http = _HttpServer(self.address, self._pages, self._request_timeout, self._tls)
+            http = _HttpServer(self.address, self._pages, self._request_timeout, self._certificates)
         except OSError as error:
             self.fault = _fault(self.address, error)
             raise
@@ -211,7 +198,7 @@ class _Handler(WSGIRequestHandler):
         self.rfile, self.wfile = io.BufferedReader(self._stream), self._stream  # type: ignore[assignment]  # a raw stream writes whole
 
     def handle(self) -> None:
-        if isinstance(self.connection, ssl.SSLSocket):
+        if self.server.is_tls:
             self._stream.set_timeout()
             self.connection.do_handshake()
         try:
@@ -219,6 +206,11 @@ class _Handler(WSGIRequestHandler):
         except _TooLargeError:
             self.send_error(431)
         self._stream.drain()
+
+    def get_environ(self) -> dict[str, Any]:
+        """Return the request's environment; the handshake has verified a client's certificate."""
+        is_certified = self.server.is_tls and bool(self.connection.getpeercert())
+        return {**super().get_environ(), CERTIFIED: is_certified}
 
     def get_stderr(self) -> Any:
         return io.StringIO()
@@ -237,13 +229,13 @@ class _HttpServer(ThreadingWSGIServer):
         address: tuple[str, int],
         pages: Pages,
         request_timeout: float,
-        tls: ssl.SSLContext | None,
+        certificates: Certificates | None,
     ) -> None:
         host = address[0]
         self._dual_stack = not host and socket.has_dualstack_ipv6()
         self.address_family = socket.AF_INET6 if self._dual_stack or ":" in host else socket.AF_INET
         self.request_timeout = request_timeout
-        self._tls = tls
+        self._certificates, self.is_tls = certificates, certificates is not None
         self._open: dict[socket.socket, None] = {}  # the oldest first
         self._changed = threading.Condition()  # of `_open`
         self._stopping = threading.Event()
@@ -278,10 +270,11 @@ class _HttpServer(ThreadingWSGIServer):
             if error.errno in EXHAUSTED:
                 self._stopping.wait(ACCEPT_PAUSE)
             raise
-        if self._tls is None:
+        if self._certificates is None:
             return sock, peer
         # The handshake waits for the client, so it is left to the connection's thread.
-        return self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False), peer
+        context = self._certificates.context()
+        return context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False), peer
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start the connection's thread, after the oldest connection has made room if need be."""

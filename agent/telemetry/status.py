@@ -15,7 +15,7 @@ ALIVE_TIMEOUT = 60.0  # seconds without a heartbeat
 
 
 class Status:
-    """The loop's last heartbeat, and the first applied observation."""
+    """The loop's last heartbeat, and the reason why the agent is not ready."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, alive_timeout: float = ALIVE_TIMEOUT
@@ -23,15 +23,19 @@ class Status:
         self._clock = clock
         self._alive_timeout = alive_timeout
         self._beat_at = clock()
-        self._ready = False
+        self._unready = "no observation applied yet"  # "": ready
 
     def heartbeat(self) -> None:
         """Record an iteration of the loop; due every `alive_timeout` seconds."""
         self._beat_at = self._clock()
 
     def mark_ready(self) -> None:
-        """Record that the first observation was applied; the agent stays ready."""
-        self._ready = True
+        """Record that the Node says what was observed (agent/telemetry/readiness.py)."""
+        self._unready = ""
+
+    def mark_unready(self, reason: str) -> None:
+        """Record that it does not, for a reason of one or more lines."""
+        self._unready = reason
 
     def health(self) -> tuple[bool, str]:
         """Return True while the loop iterates, and a line for people."""
@@ -41,5 +45,6 @@ class Status:
         return False, f"no heartbeat of the loop for {age:.0f} s\n"
 
     def readiness(self) -> tuple[bool, str]:
-        """Return True once an observation was applied, and a line for people."""
-        return (True, "ok\n") if self._ready else (False, "no observation applied yet\n")
+        """Return True if the Node says what was observed, and lines for people."""
+        unready = self._unready
+        return not unready, f"{unready or 'ok'}\n"

@@ -9,7 +9,7 @@ from agent.errors import Unavailable
 from tests.simulation.apiserver import Reply, status
 from tests.simulation.hardware import link_flap
 from tests.simulation.names import ACC, ANNOTATION, IB, P
-from tests.simulation.request_rate import RESYNC
+from tests.simulation.request_rate import DENIED, RESYNC
 from tests.simulation.sensors import _break, lasting
 from tests.simulation.world import AN_HOUR
 
@@ -166,7 +166,7 @@ def webhook_denies(world: World, rng: Random) -> float:
     # Unnamed, one key takes its family with it.
     family = target.partition("/")[0]
     world.judge.excuse(world.time + seconds + REFUSED, lambda key: key.startswith(family))
-    world.judge.rate.spare += seconds / RESYNC + 4
+    world.judge.rate.spare += seconds / RESYNC + DENIED
     world.needs(REFUSED + 1000.0)
 
     def end() -> None:

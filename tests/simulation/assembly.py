@@ -210,6 +210,9 @@ class Served:
     def mark_ready(self) -> None:
         self.is_ready = True
 
+    def mark_unready(self, _reason: str) -> None:
+        self.is_ready = False
+
 
 class _Listener:
     """The packet sockets."""

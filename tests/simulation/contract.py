@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tests.simulation.descriptions import RETRIED, Asked, Descriptions, FarEnd
+from tests.simulation.hidden import Hidden
 from tests.simulation.links import Downs
 from tests.simulation.names import label, natural
 from tests.simulation.neighbors import GRACE, Hearing
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 ASKED = 20.0  # seconds until a switch must have been queried after its port has come up
 UNTOLD = 310.0  # seconds until a port that can be read again must have been noticed
-# Seconds after which a device that is hidden may, and after which it must, count as absent.
-MAY_BE_GIVEN_UP, GIVEN_UP = 600.0, 600.0 + UNTOLD
 NO_GBPS: Values = frozenset({"0"})  # of a port that is down, gone, or was hidden for too long
 
 
@@ -49,28 +48,26 @@ class Truth:
         # When the switch must have been asked, by PCI address.
         self._asked_by: dict[str, float] = {}
         self._hidden_lately: set[str] = set()
-        self._blurred: dict[
-            str, float
-        ] = {}  # ports that went down without an event: until when the duration is unknown
+        # Ports that went down without an event: until when the duration is unknown.
+        self._blurred: dict[str, float] = {}
         self._unknown: set[str] = set()  # functions without a driver, not in the annotation
         self._certain = True  # the agent knows what each port counted last
-        self._hidden_since: dict[str, float] = {}  # by PCI address
+        self._hidden_ones = Hidden()
         self._unread_boot = False  # it will, once it can read which boot this is
         self._whole_since: float | None = None  # since when everything can be read
-        self._promoted = (
-            False  # the front end was all there was, and not everything has been seen since
-        )
+        # The front end was all there was, and not everything has been seen since.
+        self._promoted = False
         self._last: Values = NOTHING  # the last answer of the GPUs
-        self._trouble: dict[
-            str, tuple[float, float]
-        ] = {}  # with querying a switch: since, and when it is over
+        # With querying a switch, by PCI address: since, and when it is over.
+        self._trouble: dict[str, tuple[float, float]] = {}
         self._descriptions = Descriptions()
 
-    def outcomes(self, now: float) -> dict[str, Outcome]:
-        """Return the outcome of each unit."""
+    def outcomes(self, now: float, observed_by: float) -> dict[str, Outcome]:
+        """Return the outcome of each unit; the agent must have observed it by that time."""
         self._note(now)
         self._note_certainty(now)
-        self._note_hidden(now)
+        hidden = None if self._node.unseen else {hca.pci for hca in self._hidden(self._node.hcas)}
+        self._hidden_ones.note(hidden, now, observed_by)
         neighbors = {hca.name: self._neighbor(hca, now) for hca in self._node.hcas}
         present = [
             hca for hca in self._node.hcas if hca.where != GONE and hca.pci not in self._unknown
@@ -94,8 +91,11 @@ class Truth:
                 self._front(front, now) if self._promoted else _gone(sure=seen_all)
             )
         if self._node.infiniband:
-            shown = sorted(present, key=lambda hca: natural(hca.name))
-            outcomes = [self._unless_given_up(hca, neighbors[hca.name], now) for hca in shown]
+            known = [hca for hca in self._node.hcas if hca.pci not in self._unknown]
+            known.sort(key=lambda hca: natural(hca.name))
+            outcomes = [
+                self._hidden_ones.outcome(hca.pci, neighbors[hca.name], now) for hca in known
+            ]
             found["leaves"] = self._veiled(joined(outcomes, 0, distinct=True))
             found["ports"] = self._veiled(joined(outcomes, 1, distinct=False))
         return found
@@ -110,8 +110,7 @@ class Truth:
         """Return the time at which an outcome next changes without an event."""
         moments = [*self._downs.next_changes(), *self._asked_by.values()]
         moments += [*self._blurred.values(), *self._descriptions.next_changes()]
-        moments += [since + MAY_BE_GIVEN_UP for since in self._hidden_since.values()]
-        moments += [since + GIVEN_UP for since in self._hidden_since.values()]
+        moments += self._hidden_ones.next_changes()
         moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
         moments += [until for _, until in self._trouble.values()]
         return min(
@@ -120,6 +119,7 @@ class Truth:
 
     def _note(self, now: float) -> None:
         for hca in self._node.hcas:
+            self._downs.see(hca.pci, now, visible=self._is_visible(hca))
             if hca.infiniband:
                 self._descriptions.note(hca, now, self._asked(hca), self._far_end(hca))
             if hca.where in (HERE, LENT):
@@ -140,8 +140,11 @@ class Truth:
             self._hearing.forget(front.netdev)
 
     def _far_end(self, hca: Hca) -> FarEnd:
-        hidden = hca.sick or hca.murky or self._node.unseen or hca.where != HERE
-        return FarEnd(hca.up and not (hca.silent or self._node.smp_trouble), not hidden)
+        answers = hca.up and not (hca.silent or self._node.smp_trouble)
+        return FarEnd(answers, self._is_visible(hca))
+
+    def _is_visible(self, hca: Hca) -> bool:
+        return hca.where == HERE and not (hca.sick or hca.murky or self._node.unseen)
 
     def _asked(self, hca: Hca) -> Asked:
         """Return the times by which a port's far end must have been asked."""
@@ -188,16 +191,7 @@ class Truth:
         }
         self._certain, self._unread_boot = False, told.is_certain
         self._whole_since = None
-        self._hidden_since.clear()
-
-    def _note_hidden(self, now: float) -> None:
-        hidden = [] if self._node.unseen else self._hidden(self._node.hcas)
-        self._hidden_since = {hca.pci: self._hidden_since.get(hca.pci, now) for hca in hidden}
-
-    def _unless_given_up(self, hca: Hca, outcome: Outcome, now: float) -> Outcome:
-        """What is hidden for too long is not waited for by the labels that join all ports."""
-        since = self._hidden_since.get(hca.pci)
-        return outcome if since is None or now < since + GIVEN_UP else ABSENT
+        self._hidden_ones.clear()
 
     def counts(self) -> dict[str, Outcome]:
         """What each port adds to the speed, by its function."""
@@ -302,14 +296,18 @@ class Truth:
         if self._node.unseen:
             return FAILED
         if len(hidden) == len(hcas):
-            since = [self._hidden_since.get(hca.pci, now) for hca in hidden]
-            gone = NONE if now >= max(since) + MAY_BE_GIVEN_UP else NOTHING
+            gone = NONE if self._may_be_given_up(hidden, now) else NOTHING
             return Outcome(gone, held=True, later=NONE | (front if self._promoted else NOTHING))
         if any(hca.murky for hca in hcas):
             return seen(word).murky(frozenset({word, None}))
-        if hidden and not self._node.infiniband:
-            return Outcome(held=True, later=frozenset({word}))
-        return seen(word)
+        waited = [hca for hca in hidden if not self._hidden_ones.is_given_up(hca.pci, now)]
+        if not waited or self._node.infiniband:
+            return seen(word)
+        outcome = seen(word) if self._may_be_given_up(waited, now) else Outcome()
+        return outcome.murky(frozenset({word}))
+
+    def _may_be_given_up(self, hcas: Iterable[Hca], now: float) -> bool:
+        return all(self._hidden_ones.may_be_given_up(hca.pci, now) for hca in hcas)
 
     def _speed(self, hcas: list[Hca]) -> Outcome:
         if self._node.unseen or (self._node.busless and not self._node.all()):

@@ -121,6 +121,7 @@ def subnet_not_ready(world: World, rng: Random) -> float:
 
 def _move(world: World, hca: Hca, where: str) -> None:
     hca.where = where
+    hca.has_left |= where == GONE
     hca.busy = where != HERE
     world.changed(Event("device", hca.name), Event("link", hca.netdev or ""))
 

@@ -15,10 +15,10 @@ import math
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.simulation.names import ACC, ANNOTATION, TABLE, P, keys, twins, value, values
+from tests.simulation.names import ACC, ANNOTATION, TABLE, P, keys, lost, twins, value, values
 from tests.simulation.names import told as told_by
 from tests.simulation.oracle import TOLD
-from tests.simulation.request_rate import RESYNC, Attempt, RequestRate
+from tests.simulation.request_rate import DENIED, RESYNC, Attempt, RequestRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -137,6 +137,7 @@ class Judge:
     def killed(self, now: float) -> None:
         """Record that the agent was killed."""
         self.counts["idle writes"] += self.rate.end(now)
+        self.rate.spare += DENIED * self.denying
         self.counts["kills"] += 1
         self._seeded, self._attempt = False, None
         self._clear, self._went_well = math.inf, False
@@ -164,6 +165,7 @@ class Judge:
             if kind == "labels":
                 self.note(now, f"{key}: {before} -> {after}")
             self._whose(now, (kind, key), write)
+        self._judge_lost(now, write)
         self._oracle.advance(now)
         labels = {key: value for (kind, key), value in write.after.items() if kind == "labels"}
         names = {key for kind, key in changed if kind == "labels"}
@@ -193,6 +195,8 @@ class Judge:
         if math.isinf(self._clear):
             self.fault(now, "the agent does not speak to the API server any more")
         self._drift.clear()
+        if left := lost(self._api.fields.get(("annotations", ANNOTATION), "{}")):
+            self.fault(now, f"a loss: {', '.join(sorted(left))}, at the end: all are on the bus")
         labels = {key: value for (kind, key), value in self._api.fields.items() if kind == "labels"}
         for unit, allowed in self._oracle.settled().items():
             self._judge(_Question(now, unit, allowed, "at the end"), labels)
@@ -201,6 +205,13 @@ class Judge:
             self.fault(now, f"{key}={labels[key]} is about nothing in this node")
 
     # The checks.
+
+    def _judge_lost(self, now: float, write: Write) -> None:
+        """Check that the annotation has as lost only functions that have left the bus."""
+        found = lost(write.after.get(("annotations", ANNOTATION), "{}"))
+        self.counts["writes with a loss"] += bool(found)
+        if never := found - self._oracle.left:
+            self.fault(now, f"a loss: {', '.join(sorted(never))}: on the bus all the time")
 
     def _judge(
         self, question: _Question, labels: Mapping[str, str], changed: set[str] | None = None

@@ -1,7 +1,8 @@
 """Since when InfiniBand links are down; the oracle's model of what the agent can see of that.
 
 The agent looks at the port states at most once a second, so it may not see an up that is shorter
-than BLINK. It counts the grace from any such down on. Shares no code with the agent.
+than BLINK. It counts the grace from any such down on. A port that cannot be read may have been up
+meanwhile, so the grace may begin anew after that. Shares no code with the agent.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Downs:
     def __init__(self) -> None:
         self._downs: dict[str, Down] = {}
         self._ended: dict[str, tuple[Down, float]] = {}  # the last one, and its end
+        self._hidden: set[str] = set()
 
     def __contains__(self, pci: str) -> bool:
         return pci in self._downs
@@ -36,6 +38,15 @@ class Downs:
         elif not up and pci not in self._downs:
             before, end = self._ended.pop(pci, (Down(now, now), -math.inf))
             self._downs[pci] = Down(now, before.earliest if now < end + BLINK else now)
+
+    def see(self, pci: str, now: float, *, visible: bool) -> None:
+        """Record whether the state of a link can be read for certain."""
+        if not visible:
+            self._hidden.add(pci)
+        elif pci in self._hidden:
+            self._hidden.remove(pci)
+            if pci in self._downs:
+                self._downs[pci] = self._downs[pci]._replace(since=now)
 
     def find(self, pci: str, now: float) -> Down:
         return self._downs.get(pci, Down(now, now))

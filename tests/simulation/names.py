@@ -106,6 +106,11 @@ def told(annotation: str, speed: str | None, boot: int) -> Told:
     return Told(rows, known, is_certain and None not in known.values())
 
 
+def lost(annotation: str) -> set[str]:
+    """Return the PCI functions that it has as lost."""
+    return {row["pci"] for row in json.loads(annotation).get("lost", ())}
+
+
 def natural(name: str) -> list[tuple[int, int, str]]:
     return [
         (0, int(part), "") if part.isdigit() else (1, 0, part)

@@ -54,6 +54,16 @@ def _pick(world: World, rng: Random) -> Hca | None:
 def _hide(hca: Hca, by: int) -> None:
     """What sits behind the same PCI function is hidden with it."""
     hca.sick += by
+    _blur_parent(hca, by)
+
+
+def _blur(hca: Hca, by: int) -> None:
+    """The rest of it may be read, as the neighbor of an Ethernet NIC without its VPD."""
+    hca.murky += by
+    _blur_parent(hca, by)
+
+
+def _blur_parent(hca: Hca, by: int) -> None:
     if hca.parent:
         hca.parent.murky += by
 
@@ -71,7 +81,8 @@ def _fail(world: World, rng: Random, hca: Hca, fault: Fault) -> float:
     world.note(f"{hca.name}, no backend: {fault.path}: {name!s} for {seconds} s")
     if rng.random() < 0.5:
         world.at(rng.uniform(0.0, seconds / 2), partial(killed, world, rng))
-    return _lay(world, seconds, fault, partial(_hide, hca))
+    count = _hide if fault.path == f"{CLASS}/{hca.name}" else _blur
+    return _lay(world, seconds, fault, partial(count, hca))
 
 
 def attribute_fails(world: World, rng: Random) -> float:

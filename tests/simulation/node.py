@@ -45,6 +45,7 @@ class Hca:
     parent: Hca | None = None  # the HCA whose PCI function and port an SMI sub-device has
     state: str = "ACTIVE"
     where: str = HERE
+    has_left: bool = False  # its PCI function was off the bus once
     downs: int = 0  # reasons why its link is down
     sick: int = 0  # faults that hide all of it
     murky: int = 0  # faults that hide a part of it

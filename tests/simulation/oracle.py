@@ -167,6 +167,11 @@ class Oracle:
         """The number of the node's boot."""
         return self._node.boot
 
+    @property
+    def left(self) -> set[str]:
+        """The PCI functions that were off the bus once."""
+        return {hca.pci for hca in self._node.hcas if hca.has_left}
+
     def note(self, now: float, slack: float) -> None:
         """Record a change of the node that the agent notices within `slack` seconds."""
         self.advance(now)
@@ -214,7 +219,7 @@ class Oracle:
 
     def _take(self, now: float, slack: float) -> None:
         self._known_until = now
-        for unit, outcome in self._truth.outcomes(now).items():
+        for unit, outcome in self._truth.outcomes(now, max(now + slack, self._late)).items():
             late = max(slack, ASKED_ABOUT) if unit == "accelerator" else slack
             self._add(self.timelines.setdefault(unit, Timeline()), now, outcome, late)
         for pci, outcome in self._truth.counts().items():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.apiserver import Key, Write
 
 MIN_INTERVAL, RESYNC = 10.0, 3600.0
+DENIED = 4.0  # requests without a change that a denial may cost an agent
 
 
 @dataclass(slots=True)

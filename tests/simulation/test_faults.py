@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import catalog, hardware, no_backend, sensors
+from tests.simulation import catalog, hardware, no_backend, process, sensors
 from tests.simulation.scenario import run
 
 SHORT, CHUNK = 60, 10
@@ -22,6 +22,7 @@ INDEPENDENT = (
     "oracle",
     "contract",
     "descriptions",
+    "hidden",
     "links",
     "outcome",
     "neighbors",
@@ -68,6 +69,17 @@ def test_transient_failures_beside_a_driver_that_is_off(seed: int) -> None:
     transient = [sensors.device_fails, sensors.attribute_fails, sensors.device_blocks]
     report = run(seed, faults=[hardware.driver_off, *transient * 3, hardware.link_flap])
     assert not report.violations, report.told()
+
+
+def test_an_hca_that_leaves_the_bus_is_known_until_it_is_back() -> None:
+    """Beside drivers that reload, a class that cannot be read, restarts of the agent, and reboots;
+    no other HCA is taken for lost.
+    """
+    others = [process.rebooted, process.killed, hardware.driver_reloads, sensors.class_fails]
+    others += [hardware.device_vanishes, hardware.device_renamed]
+    reports = [run(seed, faults=[hardware.device_removed] * 3 + others) for seed in range(CHUNK)]
+    assert not [line for report in reports for line in report.violations if "a loss: " in line]
+    assert sum(report.counts["writes with a loss"] for report in reports) > CHUNK
 
 
 def test_a_seed_is_a_whole_story() -> None:

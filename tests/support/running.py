@@ -30,6 +30,7 @@ from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
+from agent.telemetry.status import Status
 from tests.support import nodes
 from tests.support.kernel_tree import NET
 
@@ -47,6 +48,7 @@ class Api:
     """An API server with one Node that has what was applied last; `trouble` may answer instead."""
 
     labels: dict[str, str] = field(default_factory=dict)
+    others: dict[str, dict[str, str]] = field(default_factory=dict)  # by manager
     annotation: str | None = None
     trouble: Callable[[Mapping[str, Any]], dict[str, Any] | None] = lambda _request: None
     requests: list[tuple[float, str]] = field(default_factory=list)
@@ -62,7 +64,7 @@ class Api:
             self.labels = dict(metadata.get(LABEL, {}))
             self.annotation = metadata.get(ANNOTATION, {}).get(nodes.KEYS.annotation)
             self.writes.append(self.labels)
-        return {"status": 200, "node": nodes.node(self.labels, observed=self.annotation)}
+        return {"status": 200, "node": nodes.node(self.labels, self.others, self.annotation)}
 
     def applied(self) -> list[float]:
         return [at for at, operation in self.requests if operation == "apply"]
@@ -73,7 +75,7 @@ class FakeListener:
     """A listener that receives the frames of a test."""
 
     frames: list[Frame] = field(default_factory=list)
-    dropped: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=lambda: {"own": 0})
     errors: dict[str, str] = field(default_factory=dict)
 
     def watch(self, netdevs: Iterable[str]) -> dict[str, str]:
@@ -92,19 +94,6 @@ class FakeListener:
         self.frames = []
 
 
-class FakeStatus:
-    """The health and readiness of the agent."""
-
-    def __init__(self) -> None:
-        self.is_ready = False
-
-    def heartbeat(self) -> None:
-        pass
-
-    def mark_ready(self) -> None:
-        self.is_ready = True
-
-
 class World:
     """A node, its API server and an agent; `at` schedules changes, `run` lets time pass."""
 
@@ -119,7 +108,7 @@ class World:
             self.entries |= tree
         self.api = api or Api()
         self.api.now = lambda: self.time
-        self.listener, self.state = FakeListener(), FakeStatus()
+        self.listener, self.state = FakeListener(), Status(lambda: self.time)
         self.lines: list[str] = []
         self.nvml: Callable[[], dict[str, Any]] = self._no_nvml
         self.smp: Callable[[tuple[str, int]], dict[str, Any]] = self._no_smp
@@ -156,7 +145,7 @@ class World:
         )
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
-        voice = Reporter(
+        self.reporter = voice = Reporter(
             log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
         return Loop(

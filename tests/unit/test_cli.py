@@ -32,6 +32,20 @@ def test_labels_are_printed_as_they_are() -> None:
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, EXPECTED, b"")
 
 
+@pytest.mark.parametrize(
+    "key", ["speed.current", "ib.coreweave.cloud/leaves.current", "leaves.current", "accelerator"]
+)
+def test_a_label_is_explained(key: str) -> None:
+    """By its key with or without prefix, as a table or as JSON; without the Node for a snapshot."""
+    finished = bwagent("explain", key, "--replay", MACHINE, "-o", "json")
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    found = json.loads(finished.stdout)
+    assert found["key"].endswith(key)
+    assert found["on_node"] is None
+    table = bwagent("explain", key, "--replay", MACHINE).stdout.decode()
+    assert table.startswith(found["key"])
+
+
 USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "an unknown flag": (("probe", "--nosuch"), "--nosuch"),
     "an unknown flag of two lines": (("probe", "--no\nsuch"), "such"),
@@ -42,6 +56,11 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "a flag without its value": (("probe", "--replay"), "--replay"),
     "a value for a switch": (("probe", "--dry-run=yes"), "--dry-run"),
     "an argument too many": ((*PROBE, "extra"), "extra"),
+    "a key of no label": (("explain", "speed.curent", "--replay", MACHINE), "/speed.current"),
+    "a key of no interface": (
+        ("explain", "neighbors.current.ibp77.device", "--replay", MACHINE),
+        "neighbors.current.mlx5_9.device",
+    ),
     "no folder": (("capture",), "DIR"),
     "two folders": (("capture", "a", "b"), "b"),
     "a prefix with a space": ((*PROBE, "--label-prefix", "a b"), "--label-prefix"),
@@ -60,6 +79,18 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "a sysfs that is a file": (("capture", "x", "--sysfs-root", "/etc/passwd"), "--sysfs-root"),
     "a difference of a replay": ((*PROBE, "--diff"), "--diff"),
     "a cleanup without confirmation": (("cleanup", "--node-name", "n1"), "--yes"),
+    "a manager of no foreign keys": (("cleanup", "--manager", "m", "--yes"), "--foreign"),
+    "foreign keys of all managers on all Nodes": (
+        ("cleanup", "--foreign", "--all", "--yes"),
+        "--manager",
+    ),
+    **{
+        f"all Nodes and one of them, {flags}": (
+            ("cleanup", "--all", "--node-name", "a1", "--yes", *flags.split()),
+            "--all excludes --node-name",
+        )
+        for flags in ("", "--lost", "--foreign --manager m")
+    },
     "an accelerator key without a domain": (
         (*PROBE, "--accelerator-label", "domain"),
         "--accelerator-label",
@@ -93,6 +124,13 @@ def test_a_usage_error_is_one_line_that_names_the_flag(usage: str) -> None:
 def test_a_wrong_environment_is_a_usage_error(name: str, value: str, named: str) -> None:
     """The line names the flag that the variable sets."""
     assert named in complaint(bwagent(*PROBE, env={name: value}), 2)
+
+
+@pytest.mark.parametrize("name", ["NODE_NAME", "BWAGENT_CLEANUP_NODE_NAME"])
+def test_a_variable_with_a_node_name_permits_all(name: str) -> None:
+    """A Pod may have it in its environment."""
+    arguments = ("cleanup", "--all", "--yes", "--kubeconfig", "/nowhere")
+    assert "/nowhere" in complaint(bwagent(*arguments, env={name: "a1"}), 1)
 
 
 def test_every_flag_is_a_variable() -> None:
@@ -148,6 +186,13 @@ def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     assert max(map(len, lines)) <= 80
     assert lines[-3].strip() == "Examples:"
     assert all(line.strip().startswith(f"bwagent {command} ") for line in lines[-2:])
+
+
+def test_help_of_the_group_has_whole_lines() -> None:
+    """Each command has a sentence of one line."""
+    commands = bwagent("--help").stdout.decode().partition("Commands:")[2]
+    assert commands
+    assert "..." not in commands
 
 
 def test_version_and_usage() -> None:

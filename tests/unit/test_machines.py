@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 every_machine = pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
+
+
+@pytest.fixture(autouse=True)
+def without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the packages of the extras unimportable, as after `pip install .`."""
+    for package in ("scapy", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, package, None)
 
 
 @every_machine

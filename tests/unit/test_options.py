@@ -7,8 +7,8 @@ from typing import Any
 import click
 import pytest
 
-from agent.cli import run
-from agent.options import duration
+from agent.cli import cli, run
+from agent.options import check_tls, duration
 
 
 def parsed(*words: str) -> dict[str, Any]:
@@ -36,6 +36,17 @@ def test_all_wrong_settings_are_one_error() -> None:
         parsed("more")
 
 
+@pytest.mark.parametrize("flag", ["cert", "key", "client-ca"])
+def test_tls_needs_a_certificate_and_its_key(flag: str) -> None:
+    """The error names the flag that is alone."""
+    with pytest.raises(click.UsageError, match=f"^--metrics-{flag}: TLS needs both"):
+        check_tls(parsed(f"--metrics-{flag}", "/tls/file"))
+    check_tls(parsed("--metrics-cert", "a", "--metrics-key", "b", "--metrics-client-ca", "c"))
+    check_tls(parsed())
+    with pytest.raises(click.UsageError, match=r"^--metrics-cert: --metrics-address is empty"):
+        check_tls(parsed("--metrics-cert", "a", "--metrics-key", "b", "--metrics-address", ""))
+
+
 def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable with the prefix of the command that no flag reads was meant for it."""
     monkeypatch.setenv("BWAGENT_RUN_HOLDD", "60")
@@ -46,23 +57,144 @@ def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
         pass
 
 
-@pytest.mark.parametrize("command", ["RUN_", ""])
-def test_former_prefixes(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """They come from the flag, from the command's variable, or from that of all commands."""
+@pytest.mark.parametrize("name", ["BWAGENT_EXCLUDE_DEVICES", "BWAGENT_HOLD"])
+@pytest.mark.parametrize("words", [("run",), ("probe",), ("explain", "flavor")])
+def test_an_unknown_variable_for_all_commands_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, name: str, words: tuple[str, ...]
+) -> None:
+    """So is one whose flag belongs to one command; its own ones are checked, too."""
+    own = f"BWAGENT_{words[0].upper()}_LABLE_PREFIX"
+    for one in (name, own):
+        monkeypatch.setenv(one, "1")
+    with pytest.raises(click.UsageError) as caught:
+        given(*words)
+    text = caught.value.format_message()
+    assert f"no such setting: {name}" in text
+    assert f"no such setting: {own}" in text
 
-    def former(*words: str) -> tuple[str, ...]:
-        with run.make_context("run", list(words), auto_envvar_prefix="BWAGENT_RUN") as context:
-            return tuple(context.params["former_label_prefixes"])
 
-    assert former() == ()
-    monkeypatch.setenv("BWAGENT_FORMER_LABEL_PREFIXES", "")
-    assert former() == ()
-    monkeypatch.setenv("BWAGENT_FORMER_LABEL_PREFIXES", "other.example")
-    monkeypatch.setenv(f"BWAGENT_{command}FORMER_LABEL_PREFIXES", " a.example  b.example\n")
-    assert former() == ("a.example", "b.example")
-    assert former("--former-label-prefix", "c", "--former-label-prefix", "d") == ("c", "d")
+def test_a_variable_of_a_flag_that_the_command_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Pod has the variables for all commands, and `explain` does not read each."""
+    monkeypatch.setenv("BWAGENT_FORMER_LABEL_PREFIXES", "a.example")
+    assert given("explain", "flavor")["key"] == "flavor"
+
+
+@pytest.mark.parametrize("flag", ["exclude-device", "backend-device"])
+def test_a_glob_with_a_comma_is_an_error(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+    """No device has such a name; a set of characters may have one."""
+    assert parsed(f"--{flag}", "mlx5_[0,1]")[flag.replace("-", "_")] == ("mlx5_[0,1]",)
+    with pytest.raises(click.UsageError, match="by spaces in the variable, or repeat the flag"):
+        parsed(f"--{flag}", "mlx5_10,mlx5_11")
+    monkeypatch.setenv(f"BWAGENT_{flag.upper().replace('-', '_')}", "mlx5_10,mlx5_11")
+    with pytest.raises(click.UsageError, match=f"'--{flag}'.*'mlx5_10,mlx5_11' has a comma"):
+        given()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("run", "BWAGENT_OPENVSWITCH"),
+        ("run", "BWAGENT_RUN_VERBOSE"),
+        ("probe", "BWAGENT_PROBE_DIFF"),
+    ],
+)
+def test_a_variable_of_a_switch(monkeypatch: pytest.MonkeyPatch, command: str, name: str) -> None:
+    """It is true or false in any of the usual words."""
+    monkeypatch.setenv(name, "maybe")
+    with pytest.raises(click.UsageError) as caught:
+        given(command)
+    assert caught.value.format_message().endswith(": 'maybe' is neither true nor false")
+    for text, value in (("true", True), ("0", False), ("Yes", True), ("off", False)):
+        monkeypatch.setenv(name, text)
+        assert given(command)[name.rpartition("_")[2].lower()] is value
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BWAGENT_PROBE_OUTPUT",
+        "BWAGENT_TEST_LONG",
+        "BWAGENT_SERVICE_HOST",
+        "BWAGENT_SERVICE_PORT_HTTP",
+        "BWAGENT_PORT",
+        "BWAGENT_PORT_9477_TCP_ADDR",
+    ],
+)
+def test_variables_that_are_no_settings_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Those of another command, of the tests, and of a Kubernetes Service named bwagent."""
+    monkeypatch.setenv(name, "anything")
+    assert given()["hold"] == 600.0
+
+
+# The flags that decide labels, with two values of their variables.
+DECIDING = {
+    "label_prefix": ("a.example", "b.example"),
+    "ib_label_prefix": ("a.example", ""),
+    "accelerator_label": ("a.example/x", ""),
+    "former_label_prefixes": ("a.example b.example\n", " c.example"),
+    "exclude_device": ("mlx5_8 mlx5_9", "mlx5_7"),
+    "backend_device": ("mlx5_0", "mlx5_1 mlx5_2"),
+    "sysfs_root": ("/proc", "/dev"),
+    "nvml_library": ("/lib/a.so", "/lib/b.so"),
+    "source": ("rdma lldp", "rdma"),
+    "openvswitch": ("1", "0"),
+}
+
+
+@pytest.mark.parametrize("command", ["run", "probe", "capture", "cleanup"])
+@pytest.mark.parametrize("flag", DECIDING)
+def test_one_variable_for_all_commands(
+    monkeypatch: pytest.MonkeyPatch, command: str, flag: str
+) -> None:
+    """A flag that decides labels has one for all commands; the command's own one wins."""
+    if flag not in {parameter.name for parameter in cli.commands[command].params}:
+        return
+    words = ("folder",) if command == "capture" else ()
+    common, own = DECIDING[flag]
+    monkeypatch.setenv(f"BWAGENT_{flag.upper()}", common)
+    values = [given(command, *words)[flag]]
+    monkeypatch.setenv(f"BWAGENT_{command.upper()}_{flag.upper()}", own)
+    values.append(given(command, *words)[flag])
+    assert values == [_value(flag, common), _value(flag, own)]
+
+
+def test_an_empty_variable_of_the_command_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the flag may be empty."""
+    monkeypatch.setenv("BWAGENT_EXCLUDE_DEVICE", "mlx5_8")
+    monkeypatch.setenv("BWAGENT_RUN_EXCLUDE_DEVICE", "")
+    assert given()["exclude_device"] == ("mlx5_8",)
+
+
+def test_a_flag_beats_both_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line is the nearest."""
+    monkeypatch.setenv("BWAGENT_LABEL_PREFIX", "a.example")
+    monkeypatch.setenv("BWAGENT_RUN_LABEL_PREFIX", "b.example")
+    assert given("run", "--label-prefix", "c.example")["label_prefix"] == "c.example"
+
+
+def given(command: str = "run", *words: str) -> dict[str, Any]:
+    """Return the keyword arguments of a command of the group."""
+    group = cli.make_context("bwagent", [command], auto_envvar_prefix="BWAGENT")
+    with group, cli.commands[command].make_context(command, list(words), parent=group) as context:
+        return dict(context.params)
+
+
+def _value(flag: str, text: str) -> Any:
+    """Return the value of a variable as the command gets it."""
+    if flag == "openvswitch":
+        return text == "1"
+    is_list = flag in {"former_label_prefixes", "exclude_device", "backend_device", "source"}
+    return tuple(text.split()) if is_list else text
+
+
+@pytest.mark.parametrize("variable", ["BWAGENT_RUN_FORMER_LABEL_PREFIXES", "BWAGENT_LABEL_PREFIX"])
+def test_a_wrong_variable_names_the_value(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """Of either kind."""
+    monkeypatch.setenv(variable, "B.example")
     with pytest.raises(click.UsageError, match=r"B\.example"):
-        former("--former-label-prefix", "B.example")
+        given()
 
 
 def test_errors_follow_the_order_of_the_command_line() -> None:

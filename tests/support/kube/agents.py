@@ -8,6 +8,7 @@ refused, the policy alone refuses.
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ P, IB, ACC = (
     "network.topology.nvidia.com/accelerator",
 )
 
+_POLICY = re.compile(r"ValidatingAdmissionPolicy '[^']*bwagent[^']*'")
 _names = (f"node-{number}" for number in itertools.count())
 
 
@@ -37,11 +39,9 @@ class Agent:
     def path(self) -> str:
         return f"/api/v1/nodes/{self.node}"
 
-    def merge(self, body: object, subresource: str = "") -> Answer:
-        """Send a merge patch."""
-        return self.cluster.request(
-            "PATCH", self.path + subresource, body, kind=MERGE, token=self.token
-        )
+    def merge(self, body: object, suffix: str = "") -> Answer:
+        """Send a merge patch; `suffix` is a subresource or a query."""
+        return self.cluster.request("PATCH", self.path + suffix, body, kind=MERGE, token=self.token)
 
     def edit(self, operation: object, subresource: str = "") -> Answer:
         """Send a JSON patch of one operation."""
@@ -67,15 +67,15 @@ class Agent:
 
 def denied(answer: Answer) -> bool:
     """True if the policy of the manifests refused the request, for no other reason."""
-    return answer.status == 422 and "ValidatingAdmissionPolicy 'bwagent'" in answer.message
+    return answer.status == 422 and _POLICY.search(answer.message) is not None
 
 
-def a_node(cluster: Cluster) -> str:
+def a_node(cluster: Cluster, prefix: str = P) -> str:
     """Create a Node with fields of several managers."""
     return str(
         cluster.node(
             next(_names),
-            labels={"site.example/rack": "1", f"{P}/speed.expected": "3200G"},
+            labels={"site.example/rack": "1", f"{prefix}/speed.expected": "3200G"},
             annotations={"site.example/owner": "a"},
             finalizers=["site.example/drain"],
             ownerReferences=[{"apiVersion": "v1", "kind": "Node", "name": "owner", "uid": "0-0-0"}],

@@ -50,6 +50,7 @@ REQUEST_LIMIT = 30  # seconds
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
 
@@ -261,7 +262,9 @@ class Cluster:
         """Create a Node with these labels, annotations and other fields; return it as stored."""
         return self.create("/api/v1/nodes", {"metadata": {"name": name, **metadata}})
 
-    def token_for_pod_on(self, node: str | None, service_account: str, namespace: str) -> str:
+    def token_for_pod_on(
+        self, node: str | None, service_account: str, namespace: str, pod_prefix: str = "agent-"
+    ) -> str:
         """Return a service-account token bound to a Pod on this Node; unbound when None, as for use
         from outside.
 
@@ -269,7 +272,7 @@ class Cluster:
         """
         spec: dict[str, Any] = {"audiences": [ISSUER], "expirationSeconds": 3600}
         if node is not None:
-            pod = self._pod(node, service_account, namespace)
+            pod = self._pod(node, service_account, namespace, pod_prefix)
             spec["boundObjectRef"] = {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -279,7 +282,7 @@ class Cluster:
         account = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}"
         return str(self.create(f"{account}/token", {"spec": spec})["status"]["token"])
 
-    def _pod(self, node: str, service_account: str, namespace: str) -> dict[str, Any]:
+    def _pod(self, node: str, service_account: str, namespace: str, prefix: str) -> dict[str, Any]:
         spec = {
             "nodeName": node,
             "serviceAccountName": service_account,
@@ -288,7 +291,7 @@ class Cluster:
         }
         path = f"/api/v1/namespaces/{namespace}/pods"
         return dict(
-            self.create(path, {"metadata": {"generateName": "agent-"}, "spec": spec})["metadata"]
+            self.create(path, {"metadata": {"generateName": prefix}, "spec": spec})["metadata"]
         )
 
 

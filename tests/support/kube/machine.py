@@ -13,6 +13,7 @@ in the Pods.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -48,6 +49,7 @@ ADDRESSES = (
     IPv4Address("198.18.0.0"),
     1 << 17,
 )  # for benchmarks of devices (RFC 2544), so that it is not in use
+_numbers = itertools.count()  # of the machines of this process
 CONTAINERD = """
 version = 2
 root = "{folder}/containerd"
@@ -88,14 +90,14 @@ def _forbidden() -> str | None:
 
 
 class Machine:
-    """A Node of the cluster, with the built image under the name `agent_image`; it runs within the
-    block.
+    """A Node of the cluster, with the built image under the name `agent_image`, if there is one; it
+    runs within the block. No mount of it is shared.
 
     `folder` holds pods/<namespace>_<pod>_<uid>/<container>/<attempt>.log.
     """
 
     def __init__(
-        self, cluster: Cluster, node: str, agent_image: str, labels: Mapping[str, str]
+        self, cluster: Cluster, node: str, agent_image: str | None, labels: Mapping[str, str]
     ) -> None:
         self.folder = cluster.folder / node
         self._cluster, self._node, self._image, self._labels = cluster, node, agent_image, labels
@@ -105,7 +107,7 @@ class Machine:
         with ExitStack() as stack:
             stack.callback(_forget, self.folder)
             address = stack.enter_context(_address())
-            _furnish(self.folder, self._image)
+            _furnish(self.folder, self._image, address)
             self._kubelet = _kubelet(self._cluster, self.folder, self._node, address, self._labels)
             stack.callback(self.power_off)
             process = self.power_on()
@@ -172,7 +174,9 @@ class Machine:
 def _address() -> Iterator[str]:
     """Return an address of this host for the machine alone."""
     first, count = ADDRESSES
-    name, address = f"bwm{os.getpid()}", str(first + os.getpid() % count)
+    number = next(_numbers)
+    name = f"bwm{os.getpid()}n{number}"
+    address = str(first + (os.getpid() + number * count // 2) % count)
     _ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
     try:
         _ip("address", "add", address, "dev", name)
@@ -186,18 +190,18 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
-def _furnish(folder: Path, agent_image: str) -> None:
+def _furnish(folder: Path, agent_image: str | None, address: str) -> None:
     """Write the configuration of both, and the images that replace a registry."""
     for name in ("images", "cni", "pods"):
         (folder / name).mkdir(parents=True)
     (folder / "cni/10-none.conflist").write_text(json.dumps(NETWORK))
     (folder / "containerd.toml").write_text(CONTAINERD.format(folder=folder, pause=PAUSE))
-    (folder / "kubelet.json").write_text(json.dumps(_settings(folder)))
+    (folder / "kubelet.json").write_text(json.dumps(_settings(folder, address)))
     _save_images(folder / "images", agent_image)
 
 
-def _save_images(folder: Path, agent_image: str) -> None:
-    """Write the two images as archives; the pause image is a busybox that sleeps."""
+def _save_images(folder: Path, agent_image: str | None) -> None:
+    """Write the images as archives; the pause image is a busybox that sleeps."""
     image.Image()
     context = folder / "pause"
     context.mkdir()
@@ -207,12 +211,15 @@ def _save_images(folder: Path, agent_image: str) -> None:
     )
     _buildah("bud", "--quiet", "--layers", "-t", PAUSE, str(context))
     _buildah("push", "--quiet", PAUSE, f"docker-archive:{folder}/pause.tar:{PAUSE}")
-    _buildah(
-        "push",
-        "--quiet",
-        image.TAG,
-        f"docker-archive:{folder}/agent.tar:docker.io/library/{agent_image}",
-    )
+    if agent_image:
+        name = f"docker.io/library/{agent_image}"
+        _buildah("push", "--quiet", image.TAG, f"docker-archive:{folder}/agent.tar:{name}")
+
+
+def push(name: str, credentials: str) -> None:
+    """Push the built image to a registry without TLS."""
+    options = ("--quiet", "--tls-verify=false", f"--creds={credentials}")
+    _buildah("push", *options, image.TAG, f"docker://{name}")
 
 
 def _buildah(*arguments: str) -> None:
@@ -223,14 +230,15 @@ def _buildah(*arguments: str) -> None:
     )
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def _settings(folder: Path, address: str) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": "127.0.0.1",
+        "address": address,
         "port": programs.free_ports(1)[0],
         "healthzPort": 0,
-        "authentication": {"webhook": {"enabled": False}},
+        # The API server has no certificate for the kubelet, and `kubectl exec` needs to get in.
+        "authentication": {"webhook": {"enabled": False}, "anonymous": {"enabled": True}},
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "podLogsDir": str(folder / "pods"),

@@ -19,7 +19,6 @@ for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on
     cat "/proc/sys/$setting" >"$file"
     mount --bind "$file" "/proc/sys/$setting"
 done
-mount --make-rshared / # a volume may ask to see mounts that come later
 
 containerd --config "$folder/containerd.toml" >"$folder.containerd.log" 2>&1 &
 while ! ctr --connect-timeout 1s version >/dev/null 2>&1; do

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.kube import MANAGER
 from tests.support import switch
 from tests.support.kube.agents import Agent, an_agent, denied, install
-from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.cluster import APPLY, Cluster
 from tests.support.kube.confinement import Container
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually
 from tests.support.kube.machine import Machine
@@ -77,17 +78,27 @@ class Worker:
     mighty: Agent
 
     def roll_out(self, overlay: str, **more: str) -> str:
-        """Roll out an overlay, with further settings, to a Node without labels; return the
+        """Roll out an overlay, with further settings, to Nodes without labels; return the
         labels' prefix.
         """
         self.remove()
         self._overlay(overlay, more)
-        prefix = f"{settings(overlay)['BWAGENT_RUN_LABEL_PREFIX']}/"
-        gone = {"metadata": {"labels": {f"{prefix}{name}": None for name in self.labels(prefix)}}}
-        self.cluster.request("PATCH", f"/api/v1/nodes/{NODE}", gone, kind=MERGE)
-        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(self.overlay))
+        prefix = f"{settings(overlay)['BWAGENT_LABEL_PREFIX']}/"
+        for node in (NODE, self.mighty.node):
+            nothing = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+            path = f"/api/v1/nodes/{node}?fieldManager={MANAGER}"
+            self.cluster.request("PATCH", path, nothing, kind=APPLY)
+        self._apply()
         self.until(f"the policy allows {prefix}", lambda: in_force(self.mighty, prefix))
         return prefix
+
+    def update(self, overlay: str, more: Mapping[str, str], *, in_policy: bool) -> None:
+        """Apply an overlay with further settings to what runs, with or without its transformer."""
+        self._overlay(overlay, more, in_policy=in_policy)
+        self._apply()
+
+    def _apply(self) -> None:
+        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(self.overlay))
 
     def remove(self) -> None:
         """Delete the DaemonSet, and wait until its Pod is gone."""
@@ -127,13 +138,13 @@ class Worker:
         self.until("the kubelet tells of the container", lambda: self.state().get("containerID"))
         return Container(str(self.state()["containerID"]).removeprefix("containerd://"))
 
-    def page(self, path: str) -> tuple[int, str]:
-        """Return a page of the agent's HTTP server, at the port in the manifests."""
+    def page(self, path: str, of: Object | None = None) -> tuple[int, str]:
+        """Return a page of the HTTP server of an agent, that of this Pod."""
         (port,) = (each["containerPort"] for each in pod("sysfs")["spec"]["containers"][0]["ports"])
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with direct.open(
-                f"http://{self.pod()['status']['hostIP']}:{port}{path}", timeout=10
+                f"http://{(of or self.pod())['status']['hostIP']}:{port}{path}", timeout=10
             ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refusal:
@@ -173,9 +184,9 @@ class Worker:
         ).body["items"]
         return pods
 
-    def _overlay(self, overlay: str, more: Mapping[str, str]) -> None:
+    def _overlay(self, overlay: str, more: Mapping[str, str], *, in_policy: bool = False) -> None:
         host, port = self.cluster.url.removeprefix("https://").split(":")
-        given = {"BWAGENT_RUN_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
+        given = {"BWAGENT_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
         given |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
         literals = [f"{name}={value}" for name, value in {**given, **more}.items()]
         self.overlay.mkdir(exist_ok=True)
@@ -185,6 +196,9 @@ class Worker:
             "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": literals}],
             "patches": [{"path": "machine.yaml"}],
         }
+        if in_policy:
+            transformer = os.path.relpath(MANIFESTS / "settings-in-policy", self.overlay)
+            kustomization["transformers"] = [transformer]
         (self.overlay / "kustomization.yaml").write_text(json.dumps(kustomization))
         (self.overlay / "machine.yaml").write_text(json.dumps(_machine(self.devices)))
 
@@ -201,11 +215,17 @@ def _machine(devices: Path) -> Object:
 
 def in_force(mighty: Agent, prefix: str) -> bool:
     """True if the policy lets an agent change a label below this prefix, and no other one."""
-    good, bad = (
-        {"metadata": {"labels": {key: os.urandom(4).hex()}}}
-        for key in (f"{prefix}flavor", "foreign")
-    )
-    return mighty.merge(good).status == 200 and denied(mighty.merge(bad))
+    good, bad = ({"labels": {key: os.urandom(4).hex()}} for key in (f"{prefix}flavor", "foreign"))
+    return mighty.apply(good).status == 200 and denied(mighty.apply(bad))
+
+
+def lay_devices(folder: Path) -> Path:
+    """Write the sysfs with one RoCE device, as the agents see it below /machine; its folder."""
+    devices = folder / "machine"
+    for name, text in SYSFS.items():
+        (devices / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (devices / "sys" / name).write_text(f"{text}\n")
+    return devices
 
 
 @contextmanager
@@ -213,14 +233,11 @@ def worker(folder: Path) -> Iterator[Worker]:
     """Start the machine in a cluster of its own with the manifests applied; nothing is
     labeled yet.
     """
-    devices = folder / "machine"
-    for name, text in SYSFS.items():
-        (devices / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
-        (devices / "sys" / name).write_text(f"{text}\n")
+    devices = lay_devices(folder)
     image = pod("sysfs")["spec"]["containers"][0]["image"]
     with (
         _leaf(),
-        Cluster() as cluster,
+        Cluster("--kubelet-preferred-address-types=InternalIP") as cluster,
         controllers(cluster, *CONTROLLERS),
         Machine(cluster, NODE, image, GPU) as machine,
     ):

@@ -97,6 +97,7 @@ pull eth4
 notice eth4 down
 
 "$PYTHON" -m agent.cli capture captured
+sh "$PYTHONPATH/sysfs_fixtures/capture.sh" copied
 "$PYTHON" -m agent.cli probe --dry-run -o json >probe.json
 uname -r >kernel
 cat /proc/sys/kernel/random/boot_id >boot_id
@@ -105,8 +106,8 @@ cat /proc/sys/kernel/random/boot_id >boot_id
 
 
 def capture(work_dir: Path) -> Result:
-    """Boot NODE; work_dir then has the snapshot `captured`, and `probe.json`, `kernel`, `boot_id`
-    of the same boot.
+    """Boot NODE; work_dir then has the snapshots `captured` and, of the shell script, `copied`, and
+    `probe.json`, `kernel`, `boot_id` of the same boot.
     """
     result = Machine(work_dir).run(NODE, env=ENVIRONMENT)
     if result.rc:

@@ -175,13 +175,14 @@ def test_smp_child(image: Image) -> None:
     assert image.python(code, user="0") == "no-umad\n"
 
 
-def test_nvml_from_the_host(image: Image, tmp_path: Path) -> None:
-    """The host's libnvidia-ml is found below /host, as the manifests mount it, and loads against
-    the image's libc.
+@pytest.mark.parametrize("root", ["/host", "/host/proc/1/root/run/nvidia/driver"])
+def test_nvml_from_the_host(image: Image, tmp_path: Path, root: str) -> None:
+    """The host's libnvidia-ml is found below /host, as the manifests mount it, and that of GPU
+    Operator's driver container; it loads against the image's libc.
     """
     require(stand_in_nvml.missing())
     stand_in_nvml.build(tmp_path)
-    place = f"/host/usr/lib/{os.uname().machine}-linux-gnu"
+    place = f"{root}/usr/lib/{os.uname().machine}-linux-gnu"
     code = (
         "from agent.helper.process import call; "
         "print(call('nvml', {'library': None}, 10)['library'])"

@@ -197,7 +197,7 @@ def test_what_is_sent(tmp_path: Path) -> None:
 
 
 def test_pages_of_nodes(tmp_path: Path) -> None:
-    """A list is read page by page; only Nodes with fields of the manager are returned."""
+    """A list is read page by page; all Nodes are returned, whoever manages them."""
     ours, theirs = node({FLAVOR: "roce"}), node({}, observed=None)
     theirs["metadata"]["managedFields"] = [{"manager": "kubelet"}]
     first = {"items": [ours, theirs, 7], "metadata": {"continue": "more/of it"}}
@@ -206,10 +206,8 @@ def test_pages_of_nodes(tmp_path: Path) -> None:
     ) as server:
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
         found = list(list_nodes(lambda request: handle({**request, "kubeconfig": path})))
-    assert [one["metadata"]["name"] for one in found if not isinstance(one, Failure)] == [
-        "n1",
-        "n1",
-    ]
+    names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
+    assert names == ["n1"] * 3
     target = server.requests[1].decode().split()[1]
     assert parse_qs(urlsplit(target).query)["continue"] == ["more/of it"]
 
@@ -428,12 +426,37 @@ def test_kubeconfigs_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside of a Pod the message names --kubeconfig; in a Pod without a token, the token."""
-    assert "--kubeconfig" in handle(GET)["message"]
+    """Outside of a Pod, and without the default kubeconfig, the message names --kubeconfig; in a
+    Pod without a token, the token.
+    """
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "~/.kube/config does not exist: name a --kubeconfig" in handle(GET)["message"]
     account = pod(tmp_path, 1, monkeypatch)
     assert "token" in handle({**GET, "service_account": account})["message"]
     Path(account, "token").write_text("t")
     assert handle({**GET, "service_account": account})["error"] == "configuration"
+
+
+def test_the_default_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of a Pod it is that of kubectl: $KUBECONFIG, a list of files, or ~/.kube/config. In a
+    Pod the service account is used, unless a context is named.
+    """
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with serving(says(reply(200, NODE))) as server:
+        path = Path(kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
+        monkeypatch.setenv("KUBECONFIG", f"/nowhere/config:{path}")
+        codes = [handle(GET).get("status")]
+        monkeypatch.setenv("KUBECONFIG", "")
+        (tmp_path / ".kube").mkdir()
+        path.rename(tmp_path / ".kube/config")
+        codes.append(handle(GET).get("status"))
+        account = pod(tmp_path, 1, monkeypatch)
+        assert "no service account token" in handle({**GET, "service_account": account})["message"]
+        codes.append(handle({**GET, "context": "c"}).get("status"))
+    assert codes == [200, 200, 200]
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    assert handle(GET)["message"].startswith("/nowhere/config: ")
 
 
 def test_through_a_child(tmp_path: Path) -> None:

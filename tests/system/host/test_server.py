@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -21,7 +21,8 @@ from prometheus_client.core import GaugeMetricFamily
 
 from agent.errors import Malformed, Unavailable
 from agent.telemetry.address import parse_address
-from agent.telemetry.server import MAX_CONNECTIONS, Server, Tls
+from agent.telemetry.certificates import Certificates, Files
+from agent.telemetry.server import MAX_CONNECTIONS, Server
 from agent.telemetry.status import Status
 from tests.support import switch
 from tests.support.real_parts import require
@@ -180,12 +181,16 @@ def test_health_is_a_heartbeat_within_the_timeout() -> None:
 
 
 def test_ready_is_an_applied_observation(start: Start, status: Status) -> None:
-    """The first one; health does not depend on it."""
+    """The page has the reason otherwise, of any number of lines; health does not depend on it."""
     server = start()
     assert ask(server, "/readyz") == (503, "no observation applied yet\n")
     assert ask(server, "/healthz") == (200, "ok\n")
     status.mark_ready()
     assert ask(server, "/readyz") == (200, "ok\n")
+    status.mark_unready("keys refused by the API server: 1\nx.example/flavor")
+    assert ask(server, "/readyz")[0] == 503
+    assert ask(server, "/readyz")[1].splitlines()[1:] == ["x.example/flavor"]
+    assert ask(server, "/healthz") == (200, "ok\n")
 
 
 @pytest.mark.parametrize(
@@ -426,7 +431,9 @@ def test_an_address_that_is_not_there_yet(
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make ca.pem and, signed by it, server.pem and client.pem with their keys."""
+    """Make ca.pem and, signed by it, server.pem and client.pem with their keys; a stranger's, and a
+    locked key.
+    """
     require(None if shutil.which("openssl") else "openssl is missing")
     folder = tmp_path_factory.mktemp("certificates")
     ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -441,6 +448,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         use = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE")
         files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
         openssl(*ec, *leaf, *use, *files)
+    openssl(*ec, "-x509", "-keyout", "stranger.key", "-out", "stranger.pem", "-subj", "/CN=ca")
+    locked = ("-newkey", "rsa:2048", "-passout", "pass:secret", "-x509", "-subj", "/CN=server")
+    openssl(*locked, "-keyout", "locked.key", "-out", "locked.pem")
     return folder
 
 
@@ -452,36 +462,154 @@ def tls_client(certificates: Path, *, certified: bool) -> ssl.SSLContext:
     return context
 
 
-def tls_get(server: Server, context: ssl.SSLContext) -> tuple[int, str]:
-    """Get /metrics over TLS; status and body."""
+def tls_get(server: Server, context: ssl.SSLContext, path: str = "/metrics") -> tuple[int, str]:
+    """Get a page over TLS; status and body."""
     connection = http.client.HTTPSConnection(*server.address, timeout=5, context=context)
     with closing(connection):
-        connection.request("GET", "/metrics")
+        connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
 
 
-@pytest.mark.parametrize("required", [False, True])
-def test_tls(start: Start, gauge: Gauge, certificates: Path, *, required: bool) -> None:
-    """A client without a certificate is refused where one is required."""
-    ca = str(certificates / "ca.pem") if required else None
-    pem, key = str(certificates / "server.pem"), str(certificates / "server.key")
-    server = start(tls=Tls(pem, key, ca, required))
-    assert tls_get(server, tls_client(certificates, certified=True)) == (200, gauge.exposed())
+def files(certificates: Path, *, client_ca: bool = False) -> Files:
+    """Return the server's files, with a client CA or without."""
+    ca = str(certificates / "ca.pem") if client_ca else None
+    return Files(str(certificates / "server.pem"), str(certificates / "server.key"), ca)
+
+
+def test_tls(start: Start, gauge: Gauge, certificates: Path) -> None:
+    """Without a client CA nobody is asked for a certificate."""
+    server = start(certificates=Certificates(files(certificates)))
+    for certified in (True, False):
+        client = tls_client(certificates, certified=certified)
+        assert tls_get(server, client) == (200, gauge.exposed())
+
+
+def test_client_certificates(
+    start: Start, status: Status, gauge: Gauge, certificates: Path
+) -> None:
+    """/metrics needs one, the pages of a kubelet's probes do not."""
+    status.mark_ready()
+    server = start(certificates=Certificates(files(certificates, client_ca=True)))
+    certified = tls_client(certificates, certified=True)
+    assert tls_get(server, certified) == (200, gauge.exposed())
     anonymous = tls_client(certificates, certified=False)
-    if required:
-        with pytest.raises(OSError, match=r"CERTIFICATE_REQUIRED|reset|EOF|closed"):
-            tls_get(server, anonymous)
-    else:
-        assert tls_get(server, anonymous) == (200, gauge.exposed())
+    assert tls_get(server, anonymous) == (403, "a client certificate is needed\n")
+    for path in ("/healthz", "/readyz"):
+        assert tls_get(server, anonymous, path) == (200, "ok\n")
+
+
+def test_a_client_certificate_of_another_ca(start: Start, certificates: Path) -> None:
+    """It ends the handshake, so no page is served."""
+    server = start(certificates=Certificates(files(certificates, client_ca=True)))
+    stranger = tls_client(certificates, certified=False)
+    stranger.load_cert_chain(certificates / "stranger.pem", certificates / "stranger.key")
+    with pytest.raises(OSError, match=r"UNKNOWN_CA|unknown ca|reset|EOF|closed"):
+        tls_get(server, stranger, "/healthz")
+
+
+def peer(server: Server, certificates: Path) -> str:
+    """Return the common name that the server shows."""
+    context = tls_client(certificates, certified=False)
+    with (
+        dial(server) as sock,
+        context.wrap_socket(sock, server_hostname=server.address[0]) as tls,
+    ):
+        shown: Any = tls.getpeercert()
+    return str(dict(pair for row in shown["subject"] for pair in row)["commonName"])
+
+
+def secret(folder: Path, certificates: Path, name: str, version: str) -> None:
+    """Write a version of a Secret volume as the kubelet does: a folder, then a link to it."""
+    (folder / version).mkdir()
+    for suffix in ("pem", "key"):
+        shutil.copy(certificates / f"{name}.{suffix}", folder / version / f"tls.{suffix}")
+    (folder / "..data_tmp").symlink_to(version)
+    (folder / "..data_tmp").rename(folder / "..data")
+
+
+def test_certificates_are_reloaded(start: Start, certificates: Path, tmp_path: Path) -> None:
+    """When a Secret changes; connections that are open go on."""
+    secret(tmp_path, certificates, "server", "..1")
+    paths = Files(str(tmp_path / "..data/tls.pem"), str(tmp_path / "..data/tls.key"))
+    server = start(certificates=Certificates(paths), request_timeout=60)
+    assert peer(server, certificates) == "server"
+    with (
+        dial(server) as sock,
+        tls_client(certificates, certified=False).wrap_socket(
+            sock, server_hostname=server.address[0]
+        ) as before,
+    ):
+        secret(tmp_path, certificates, "client", "..2")
+        assert peer(server, certificates) == "client"
+        before.sendall(GET)
+        assert rest(before).endswith(b"\nup 1.0\n")
+
+
+def test_a_reload_that_fails(start: Start, certificates: Path, tmp_path: Path) -> None:
+    """The certificates in use stay, and the reason is kept until the files fit."""
+    for suffix in ("pem", "key"):
+        shutil.copy(certificates / f"server.{suffix}", tmp_path / f"tls.{suffix}")
+    server = start(
+        certificates=Certificates(Files(str(tmp_path / "tls.pem"), str(tmp_path / "tls.key")))
+    )
+    shutil.copy(certificates / "client.pem", tmp_path / "tls.pem")
+    assert peer(server, certificates) == "server"
+    misfit = f"{tmp_path}/tls.key is not the key of {tmp_path}/tls.pem"
+    assert server.certificate_fault == misfit
+    shutil.copy(certificates / "client.key", tmp_path / "tls.key")
+    assert peer(server, certificates) == "client"
+    assert server.certificate_fault == ""
+    (tmp_path / "tls.pem").unlink()
+    assert peer(server, certificates) == "client"
+    assert "No such file" in server.certificate_fault
+
+
+@pytest.mark.parametrize(
+    ("cert", "key", "ca", "fault"),
+    [
+        ("server.pem", "client.key", None, "client.key is not the key of .*server.pem$"),
+        ("server.key", "server.key", None, "server.key has no certificate in PEM$"),
+        ("server.pem", "server.pem", None, "server.pem has no private key in PEM$"),
+        ("nosuch", "server.key", None, "nosuch: No such file or directory$"),
+        ("server.pem", ".", None, ": Is a directory$"),
+        ("fifo", "server.key", None, "fifo is not a regular file$"),
+        ("server.pem", "fifo", None, "fifo is not a regular file$"),
+        ("/dev/zero", "server.key", None, "/dev/zero is not a regular file$"),
+        ("server.pem", "malformed.key", None, "malformed.key: the private key is malformed$"),
+        ("server.pem", "server.key", "server.key", "server.key has no certificate in PEM$"),
+        ("server.pem", "server.key", "garbage", "garbage: the certificate is malformed$"),
+        ("garbage", "server.key", None, "garbage: the certificate is malformed$"),
+        ("server.pem", "locked.key", None, "locked.key is encrypted$"),
+    ],
+)
+def test_certificates_that_do_not_fit(
+    certificates: Path, cert: str, key: str, ca: str | None, fault: str
+) -> None:
+    """One line that names the file; a locked key does not ask the terminal."""
+    (certificates / "garbage").write_text(
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    )
+    (certificates / "malformed.key").write_text(
+        "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
+    )
+    if not (certificates / "fifo").exists():
+        os.mkfifo(certificates / "fifo")
+    with pytest.raises(Unavailable, match=f"^cannot serve metrics: .*{fault}"):
+        Certificates(
+            Files(
+                str(certificates / cert),
+                str(certificates / key),
+                str(certificates / ca) if ca else None,
+            )
+        )
 
 
 def test_a_slow_handshake_does_not_keep_others_out(
     start: Start, gauge: Gauge, certificates: Path
 ) -> None:
     """Idle connections before their handshake, and one in plain HTTP."""
-    pem, key = str(certificates / "server.pem"), str(certificates / "server.key")
-    server = start(tls=Tls(pem, key), request_timeout=60)
+    server = start(certificates=Certificates(files(certificates)), request_timeout=60)
     with ExitStack() as stack:
         for _ in range(3 * MAX_CONNECTIONS):
             stack.enter_context(dial(server))

@@ -207,6 +207,7 @@ def test_a_missing_or_strange_library_is_no_umad(library_name: str) -> None:
     with pytest.raises(PortUnavailable) as shut:
         Umad(library_name)
     assert shut.value.reason == "no-umad"
+    assert str(shut.value).count(library_name) == 1
 
 
 @pytest.mark.parametrize(

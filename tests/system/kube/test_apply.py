@@ -12,7 +12,7 @@ import pytest
 
 from agent.kube.annotation import parse
 from agent.kube.apply import apply, get_node, list_nodes
-from agent.kube.commands import removals
+from agent.kube.cleanup import removals
 from agent.kube.errors import Failure
 from agent.kube.managed_fields import owned_labels
 from agent.kube.plan import ForeignField, plan

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -12,10 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agent.kube.cleanup import CHANGED, foreign_removals, nodes, remove_foreign
+from agent.kube.connection import connected
+from agent.kube.managed_fields import keys_of
+from agent.labels.table import Naming
 from tests.support.bare_node import a_node_without_rdma
+from tests.support.kernel_tree import NET, hca
 from tests.support.kube import fat_nodes, population
-from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.cluster import APPLY, MERGE, Cluster
 from tests.support.kube.programs import missing
+from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
@@ -97,6 +105,174 @@ def test_cleanup_of_all_nodes(cluster: Cluster, probe: tuple[str, ...]) -> None:
     said = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig()).stdout
     assert ("cmd-all-1" in said, "cmd-all-2" in said, "cmd-all-3" in said) == (True, True, False)
     assert PREFIX not in str([labels(cluster, f"cmd-all-{number}") for number in (1, 2, 3)])
+
+
+STALE = f"{PREFIX}/neighbors.current.x.device"
+ACC = "network.topology.nvidia.com/accelerator"
+
+
+def path_of(node: str) -> str:
+    return f"/api/v1/nodes/{node}"
+
+
+def clean(cluster: Cluster, node: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Clean a Node up without a question."""
+    words = ("cleanup", "--yes", "--node-name", node, *more)
+    return bwagent(*words, kubeconfig=cluster.kubeconfig())
+
+
+def test_cleanup_names_what_others_have_too(cluster: Cluster, probe: tuple[str, ...]) -> None:
+    """A label that another manager has applied with the same value survives, and is an error."""
+    cluster.node("cmd-shared")
+    bwagent(*probe, "cmd-shared", kubeconfig=cluster.kubeconfig())
+    shared = {"metadata": {"labels": {f"{PREFIX}/speed.current": "0G"}}}
+    document = {"apiVersion": "v1", "kind": "Node", **shared}
+    as_other = f"{path_of('cmd-shared')}?fieldManager=in-house"
+    assert cluster.request("PATCH", as_other, document, kind=APPLY).status == 200
+    done = clean(cluster, "cmd-shared")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"not removed, held by in-house: {PREFIX}/speed.current; to remove:" in done.stderr
+    assert labels(cluster, "cmd-shared")[f"{PREFIX}/speed.current"] == "0G"
+    done = clean(cluster, "cmd-shared", "--foreign")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"- {PREFIX}/speed.current=0G, held by in-house" in done.stdout.splitlines()
+    assert PREFIX not in str(labels(cluster, "cmd-shared"))
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["nobody", "before-first-apply"])
+def test_cleanup_after_a_reset_of_managed_fields(
+    cluster: Cluster, probe: tuple[str, ...], *, later: bool
+) -> None:
+    """`managedFields: [{}]` takes the owner away, and the next server-side apply gives its fields
+    to before-first-apply. Neither is "nothing to remove".
+    """
+    node = f"cmd-reset-{later}".lower()
+    cluster.node(node)
+    bwagent(*probe, node, kubeconfig=cluster.kubeconfig())
+    reset: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
+    assert cluster.request("PATCH", path_of(node), reset, kind=MERGE).status == 200
+    if later:
+        document = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": {"a": "b"}}}
+        cluster.request("PATCH", f"{path_of(node)}?fieldManager=x", document, kind=APPLY)
+    owner = "before-first-apply" if later else "no manager"
+    for command in (("--node-name", node), ("--all",)):
+        done = bwagent("cleanup", "--yes", *command, kubeconfig=cluster.kubeconfig())
+        keys = f"{PREFIX}/observed, {PREFIX}/speed.current"
+        assert done.returncode == 1
+        assert f"Node {node}: not removed, held by {owner}: {keys}; to remove:" in done.stderr
+    removed = clean(cluster, node, "--foreign")
+    assert f"- {PREFIX}/speed.current=0G, held by {owner}" in removed.stdout.splitlines()
+    assert PREFIX not in str(labels(cluster, node))
+    cluster.kubectl("annotate", "node", node, f"{PREFIX}/observed-")
+    assert clean(cluster, node).stdout == "nothing to remove\n"
+
+
+def test_labels_of_a_former_labeler(cluster: Cluster, probe: tuple[str, ...]) -> None:
+    """What the agent does not publish is reported, and stays until `cleanup --foreign`, which
+    leaves the agent's own labels, the accelerator's key and the expected half as they are.
+    """
+    stale = {STALE: "leaf-1", ACC: "a.1", f"{PREFIX}/speed.expected": "1G"}
+    cluster.node("cmd-stale", labels={"site.example/rack": "1"})
+    cluster.kubectl("label", "node", "cmd-stale", *(f"{key}={stale[key]}" for key in stale))
+    bwagent(*probe, "cmd-stale", kubeconfig=cluster.kubeconfig())
+    told = bwagent(*probe, "cmd-stale", "--dry-run", "--diff", kubeconfig=cluster.kubeconfig())
+    line = f"= {STALE}=leaf-1: not published, held by kubectl-label"
+    assert line in told.stdout.splitlines()
+    ours = {f"{PREFIX}/speed.current": "0G", "site.example/rack": "1"}
+    assert stale | ours == labels(cluster, "cmd-stale")
+    assert clean(cluster, "cmd-stale", "--foreign", "--manager", "other").stdout == (
+        "nothing to remove\n"
+    )
+    done = clean(cluster, "cmd-stale", "--foreign")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "Node cmd-stale: 1 of other managers",
+        f"- {STALE}=leaf-1, held by kubectl-label",
+        "Node cmd-stale: 1 label removed",
+    ]
+    del stale[STALE]
+    assert stale | ours == labels(cluster, "cmd-stale")
+    assert "bwagent" in managers(cluster.request("GET", path_of("cmd-stale")).body["metadata"])
+
+
+def test_labels_of_a_former_labeler_on_all_nodes(cluster: Cluster) -> None:
+    """`--all` needs the manager, and takes what that one alone has."""
+    for name in ("cmd-old-1", "cmd-old-2"):
+        cluster.node(name, labels={"site.example/rack": "1"})
+        cluster.kubectl("label", "--field-manager=old", "node", name, f"{STALE}=a")
+    cluster.kubectl("label", "--field-manager=mine", "node", "cmd-old-1", f"{STALE}2=a")
+    every = ("cleanup", "--all", "--foreign", "--yes")
+    done = bwagent(*every, kubeconfig=cluster.kubeconfig())
+    assert (done.returncode, done.stderr.count("--manager")) == (2, 1)
+    done = bwagent(*every, "--manager", "old", kubeconfig=cluster.kubeconfig())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert STALE not in labels(cluster, "cmd-old-1") | labels(cluster, "cmd-old-2")
+
+
+def test_a_foreign_label_that_changes_meanwhile(cluster: Cluster) -> None:
+    """Only the value that was shown is removed; the error says what to do."""
+    cluster.node("cmd-changes")
+    cluster.kubectl("label", "node", "cmd-changes", f"{STALE}=a")
+    for changes in ([f"{STALE}=b"], [f"{STALE}-"]):
+        with connected(str(cluster.kubeconfig()), None) as kube:
+            found = foreign_removals(nodes(kube, "cmd-changes"), keys_of(Naming()), None)
+            cluster.kubectl("label", "--overwrite", "node", "cmd-changes", *changes)
+            step = remove_foreign(kube, found[0])
+        assert step.fault == f"Node cmd-changes: {CHANGED}"
+
+
+def test_cleanup_of_all_nodes_with_another_prefix(cluster: Cluster, probe: tuple[str, ...]) -> None:
+    """It is named, with the command that removes it, and that command does."""
+    cluster.node("cmd-prefix")
+    other = ("--label-prefix", "old.example", "--ib-label-prefix", "old.example")
+    bwagent(*probe, "cmd-prefix", *other, kubeconfig=cluster.kubeconfig())
+    done = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("old.example: ")]
+    assert "labels of manager bwagent on Node cmd-prefix" in line
+    words = line.partition("; bwagent ")[2].removesuffix(" removes them").split()
+    assert bwagent(*words, "--yes", kubeconfig=cluster.kubeconfig()).returncode == 0
+    assert "old.example" not in str(cluster.request("GET", path_of("cmd-prefix")).body)
+
+
+def test_cleanup_beside_a_running_agent(cluster: Cluster, tmp_path: Path) -> None:
+    """The agent writes while the cleanup waits for an answer: the cleanup has warned before it
+    asked, and fails at its end.
+    """
+    cluster.node("cmd-again")
+    tree = hca("ibp0", "0000:18:00.0") | {f"{NET}/lo": None}
+    with Agent(cluster, tmp_path, "cmd-again", tree) as agent:
+        agent.speaks("400G")
+        agent.until(lambda: "annotations" in agent.metadata())
+        status, said = answered(cluster, "cmd-again", lambda: down(agent))
+    assert status == 1
+    assert "An agent labeled cmd-again within the last two hours." in said
+    assert "bwagent: labeled again during this cleanup: cmd-again; an agent still runs" in said
+
+
+def down(agent: Agent) -> None:
+    """Take the agent's port down."""
+    agent.set("ibp0", "state", "1: DOWN")
+    agent.speaks("0G")
+
+
+def answered(cluster: Cluster, node: str, meanwhile: Callable[[], None]) -> tuple[int, str]:
+    """Clean a Node up, and say yes after `meanwhile`; return exit code and output."""
+    command = [sys.executable, "-m", "agent.cli", "cleanup", "--node-name", node]
+    command += ["--kubeconfig", str(cluster.kubeconfig())]
+    ours, theirs = pty.openpty()
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, stdin=theirs, stdout=pipe, stderr=both, text=True) as process:
+        try:
+            assert process.stdout
+            said = process.stdout.readline()  # it has read the Node
+            meanwhile()
+            os.write(ours, b"y\n")
+            rest, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    os.close(ours)
+    os.close(theirs)
+    return process.returncode, said + rest
 
 
 def carriers(cluster: Cluster) -> list[str]:
@@ -210,9 +386,20 @@ def test_what_cannot_be_reached_is_one_line(
     assert named in done.stderr
 
 
-def test_outside_a_pod_a_kubeconfig_is_needed(probe: tuple[str, ...]) -> None:
-    """Outside of a Pod and without a kubeconfig there is no API server to connect to."""
-    command = [sys.executable, "-m", "agent.cli", *probe, "n1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "--kubeconfig" in done.stderr
+def test_outside_a_pod_a_kubeconfig_is_needed(
+    cluster: Cluster, probe: tuple[str, ...], tmp_path: Path
+) -> None:
+    """On a workstation $KUBECONFIG is enough; without it, and without ~/.kube/config, there is no
+    API server to connect to.
+    """
+    cluster.node("cmd-workstation")
+    command = [sys.executable, "-m", "agent.cli", *probe, "cmd-workstation"]
+    home = {name: os.environ[name] for name in os.environ.keys() - {"KUBECONFIG"}}
+    home |= {"HOME": str(tmp_path)}
+    found, none = (
+        subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+        for env in ({**home, "KUBECONFIG": str(cluster.kubeconfig())}, home)
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+    assert "name a --kubeconfig" in none.stderr

@@ -188,6 +188,23 @@ def test_deletion(settled: Worker) -> None:
     assert OBSERVED not in settled.node()["metadata"]["annotations"]
 
 
+def test_probe_in_the_pod(worker: Worker, repository: Path) -> None:
+    """`kubectl exec ds/bwagent -- bwagent probe` has the settings of the DaemonSet, and changes
+    none of the labels that `run` wrote: a NIC that they exclude does not count.
+    """
+    machine = repository / "sysfs_fixtures/dgx-h100/sys"
+    shutil.copytree(machine, worker.devices / "dgx", symlinks=True)
+    excluded = {"BWAGENT_SYSFS_ROOT": "/machine/dgx", "BWAGENT_EXCLUDE_DEVICE": "mlx5_4 mlx5_5"}
+    prefix = worker.roll_out("sysfs", **excluded)
+    speed = {"flavor": "infiniband", "speed.current": "2400G"}
+    worker.until("the agent labels the Node", lambda: worker.labels(prefix) == speed)
+    node = worker.timeline()
+    command = ("exec", "ds/bwagent", "--", "bwagent", "probe", "--no-wait")
+    said = worker.cluster.kubectl("--namespace=bwagent", *command)
+    assert said.splitlines()[-1] == f"Node {NODE}: no label changes"
+    assert (node.label_changes(), worker.labels(prefix)) == ([], speed)
+
+
 def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A busy agent with every source and all its children stays far below the manifest's limit."""
     require(stand_in_nvml.missing())
@@ -200,8 +217,8 @@ def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[
     worker.machine.forget_images()
     worker.roll_out(
         "full",
-        BWAGENT_RUN_SYSFS_ROOT="/machine/gb200",
-        BWAGENT_RUN_NVML_LIBRARY="/machine/libnvidia-ml.so.1",
+        BWAGENT_SYSFS_ROOT="/machine/gb200",
+        BWAGENT_NVML_LIBRARY="/machine/libnvidia-ml.so.1",
         BWAGENT_RUN_GPU_INTERVAL="1s",
         BWAGENT_RUN_RESYNC="1s",
         STAND_IN_NVML="/machine/gpus",

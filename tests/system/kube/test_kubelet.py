@@ -4,14 +4,20 @@ manifests (worker.py).
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.labels.table import Naming
+from tests.support import stand_in_nvml
 from tests.support.kube.confinement import root_is_read_only, status
 from tests.support.kube.manifests import OVERLAYS
 from tests.support.kube.programs import free_ports
 from tests.support.kube.worker import NEIGHBOR, SPEED
+from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from tests.support.kube.worker import Worker
@@ -47,9 +53,41 @@ def test_a_missing_privilege_is_named(worker: Worker) -> None:
     """With neighbors but without NET_RAW, the agent labels all else, and names the missing
     capability.
     """
-    prefix = worker.roll_out("sysfs", BWAGENT_RUN_SOURCE="rdma lldp")
+    prefix = worker.roll_out("sysfs", BWAGENT_SOURCE="rdma lldp")
     worker.until("it says what is missing", lambda: "CAP_NET_RAW" in worker.log())
     worker.until("it labels what it can", lambda: worker.labels(prefix) == SPEED)
+
+
+def test_the_driver_of_gpu_operator_is_found(
+    worker: Worker, tmp_path: Path, repository: Path
+) -> None:
+    """`full` makes no /run/nvidia, and loads the library that a driver container puts there later,
+    although no mount of the node is shared.
+    """
+    require(stand_in_nvml.missing())
+    tree = "sysfs_fixtures/gb200-nvl72/sys"
+    shutil.copytree(repository / tree, worker.devices / "gpu-tray", symlinks=True)
+    (worker.devices / "gpu-list").write_text(stand_in_nvml.tray())
+    worker.roll_out(
+        "full",
+        BWAGENT_RUN_SYSFS_ROOT="/machine/gpu-tray",
+        BWAGENT_RUN_GPU_INTERVAL="1s",
+        STAND_IN_NVML="/machine/gpu-list",
+    )
+    worker.until("no library is found", lambda: "libnvidia-ml.so.1" in worker.log())
+    run = Path(f"/proc/{worker.container().first()}/root/host/proc/1/root/run")
+    assert not (run / "nvidia").exists()
+    stand_in_nvml.build(tmp_path)
+    folder = run / f"nvidia/driver/usr/lib/{os.uname().machine}-linux-gnu"
+    folder.mkdir(parents=True)
+    try:
+        shutil.copy(tmp_path / "libnvidia-ml.so.1", folder)
+        worker.until(
+            "the GPUs' domain is a label",
+            lambda: Naming().accelerator in worker.node()["metadata"]["labels"],
+        )
+    finally:
+        shutil.rmtree(run / "nvidia")
 
 
 def test_who_has_labelled_nothing_is_not_ready(worker: Worker) -> None:

@@ -5,6 +5,7 @@ cluster is needed.
 from __future__ import annotations
 
 import re
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,18 @@ import yaml
 
 from agent import __version__
 from agent.cli import cli
-from tests.support.kube.manifests import FILES, MANIFESTS, OVERLAYS, own_overlay, pod, settings, the
+from agent.environment import ForAllCommands
+from tests.support.kube.deployments import TRANSFORMERS, transformed
+from tests.support.kube.manifests import (
+    FILES,
+    MANIFESTS,
+    OVERLAYS,
+    own_overlay,
+    pod,
+    rendered,
+    settings,
+    the,
+)
 from tests.support.kube.programs import missing
 from tests.support.real_parts import require
 
@@ -44,6 +56,12 @@ def flags() -> set[str]:
     return {str(parameter.name) for parameter in cli.commands["run"].params}
 
 
+def common_flags() -> set[str]:
+    """Return the flags that have one variable for all commands."""
+    parameters = cli.commands["run"].params
+    return {str(one.name) for one in parameters if isinstance(one, ForAllCommands)}
+
+
 def has_reason(lines: list[str], number: int) -> bool:
     """Return True if a comment is in the line, above it, above its item, or in the item's
     first lines.
@@ -63,9 +81,12 @@ def test_grants_have_reasons(file: Path) -> None:
 
 @every_file
 def test_settings_are_flags(file: Path) -> None:
-    """Every variable is a flag of `bwagent run`: a misspelt one would be ignored."""
-    names = {name.lower() for name in re.findall(r"BWAGENT_(?:RUN_)?([A-Z_]+)", file.read_text())}
-    assert names <= flags()
+    """Every variable is a flag: one for all commands if it decides labels, else one of `run`."""
+    names = set(re.findall(r"BWAGENT_([A-Z_]+)", file.read_text()))
+    if file.name != "former-names.yaml":
+        assert {name.lower() for name in names} <= common_flags() | {
+            f"run_{name}" for name in flags() - common_flags()
+        }
 
 
 @every_file
@@ -97,9 +118,9 @@ def test_policy_follows_the_settings(overlay: str) -> None:
     rows = the("ValidatingAdmissionPolicy", overlay)["spec"]["variables"]
     names = {row["name"]: row["expression"].strip("'") for row in rows}
     flag = settings(overlay)
-    assert names["prefix"] == flag["BWAGENT_RUN_LABEL_PREFIX"]
-    assert names["ibPrefix"] == flag["BWAGENT_RUN_IB_LABEL_PREFIX"]
-    assert names["accelerator"] == flag["BWAGENT_RUN_ACCELERATOR_LABEL"]
+    assert names["prefix"] == flag["BWAGENT_LABEL_PREFIX"]
+    assert names["ibPrefix"] == flag["BWAGENT_IB_LABEL_PREFIX"]
+    assert names["accelerator"] == flag["BWAGENT_ACCELERATOR_LABEL"]
     assert names["formerPrefixes"] == flag["BWAGENT_FORMER_LABEL_PREFIXES"] == ""
 
 
@@ -111,9 +132,74 @@ def test_former_prefixes_of_an_own_overlay(tmp_path: Path) -> None:
     assert {"name": "formerPrefixes", "expression": "'a.example b.example'"} in rows
 
 
+NAMES_OF_LABELS = {
+    "LABEL_PREFIX": ("prefix", "a.example"),
+    "IB_LABEL_PREFIX": ("ibPrefix", ""),
+    "ACCELERATOR_LABEL": ("accelerator", "a.example/x"),
+    "FORMER_LABEL_PREFIXES": ("formerPrefixes", "a.example"),
+}
+
+
+@pytest.mark.parametrize("flag", NAMES_OF_LABELS)
+def test_names_of_labels_of_an_own_overlay(tmp_path: Path, flag: str) -> None:
+    """The policy takes each from the variable for all commands. With that of `run` alone, which
+    0.1.0 had, the build fails and names it: `run` prefers it, and the policy would not follow.
+    """
+    require(missing())
+    variable, value = NAMES_OF_LABELS[flag]
+    overlay = own_overlay(tmp_path, "lldp", f"BWAGENT_{flag}={value}")
+    rows = the("ValidatingAdmissionPolicy", str(overlay))["spec"]["variables"]
+    assert {"name": variable, "expression": f"'{value}'"} in rows
+    own_overlay(tmp_path, "lldp", f"BWAGENT_RUN_{flag}={value}")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        rendered(str(overlay))
+    assert f"/data/BWAGENT_RUN_{flag} failed" in failed.value.stderr
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_references_follow(tmp_path: Path, overlay: str, name: str) -> None:
+    """The binding's policy and role, and the accounts of its subject and of the Pod, are those of
+    the overlay under each of kustomize's transformers.
+    """
+    require(missing())
+    rows = yaml.safe_load_all(transformed(tmp_path, overlay, TRANSFORMERS[name]))
+    found = {row["kind"]: row for row in rows}
+    names = {kind: row["metadata"]["name"] for kind, row in found.items()}
+    account = found["ServiceAccount"]["metadata"]
+    binding = found["ValidatingAdmissionPolicyBinding"]["spec"]
+    assert binding["policyName"] == names["ValidatingAdmissionPolicy"]
+    assert found["ClusterRoleBinding"]["roleRef"]["name"] == names["ClusterRole"]
+    (subject,) = found["ClusterRoleBinding"]["subjects"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    daemonset = found["DaemonSet"]
+    assert daemonset["metadata"]["namespace"] == account["namespace"] == names["Namespace"]
+    assert daemonset["spec"]["template"]["spec"]["serviceAccountName"] == account["name"]
+
+
+def test_reference_of_older_kustomize() -> None:
+    """Kustomize before 5.5 does not know by itself that a binding names its policy."""
+    base = yaml.safe_load((MANIFESTS / "base" / "kustomization.yaml").read_text())
+    (file,) = base["configurations"]
+    (row,) = yaml.safe_load((MANIFESTS / "base" / file).read_text())["nameReference"]
+    assert row["kind"] == "ValidatingAdmissionPolicy"
+    reference = {"kind": "ValidatingAdmissionPolicyBinding", "path": "spec/policyName"}
+    assert row["fieldSpecs"] == [reference]
+
+
 def test_image_is_this_version(overlay: str) -> None:
     """The image has the version of the code beside it."""
     assert pod(overlay)["spec"]["containers"][0]["image"] == f"bwagent:{__version__}"
+
+
+def test_nothing_is_made_on_the_host(overlay: str) -> None:
+    """No volume makes a folder on the node, or needs a shared mount of it."""
+    spec = pod(overlay)["spec"]
+    paths = [volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume]
+    assert {path["type"] for path in paths} <= {"Directory"}
+    assert not [
+        mount for mount in spec["containers"][0]["volumeMounts"] if "mountPropagation" in mount
+    ]
 
 
 def test_one_port(overlay: str) -> None:

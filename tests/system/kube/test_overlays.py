@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.kube.manifests import MANIFESTS, OVERLAYS, pod, rendered
+from tests.support.kube.deployments import TRANSFORMERS, transformed
+from tests.support.kube.manifests import MANIFESTS, OVERLAYS, pod
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.kube.cluster import Cluster
 
 
+DRY_RUN = (
+    *("apply", "--server-side", "--force-conflicts", "--dry-run=server"),
+    *("--warnings-as-errors", "-f", "-"),
+)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_overlay_is_accepted(installed: Cluster, overlay: str) -> None:
-    """The API server takes every object of every overlay, with strict validation and without a
-    warning.
+def test_overlay_is_accepted(installed: Cluster, tmp_path: Path, overlay: str, name: str) -> None:
+    """The API server takes every object of every overlay, under each transformer, with strict
+    validation and without a warning.
     """
-    arguments = (
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "--dry-run=server",
-        "--warnings-as-errors",
-        "-f",
-        "-",
-    )
-    installed.kubectl(*arguments, stdin=rendered(overlay))
+    fields = TRANSFORMERS[name]
+    namespace = fields.get("namespace", "bwagent")
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    installed.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    installed.kubectl(*DRY_RUN, stdin=transformed(tmp_path, overlay, fields))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -1,10 +1,14 @@
-"""Permissions of the agent's token, on a real API server with the real manifests."""
+"""The keys that the admission policy permits and refuses, its messages, and the agent's role.
+
+test_attacks.py has the rest of a Node, test_policy_limits.py sizes, test_policy_managers.py
+managedFields.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -79,46 +83,6 @@ FOREIGN_ANNOTATIONS = (
     "node.alpha.kubernetes.io/ttl",
 )
 
-# Changes beside labels and annotations, as JSON patches of a Node made by `a_node`.
-ELSEWHERE = {
-    "cordon": {"op": "add", "path": "/spec/unschedulable", "value": True},
-    "add a taint": {
-        "op": "add",
-        "path": "/spec/taints/-",
-        "value": {"key": "mine", "effect": "NoExecute"},
-    },
-    "remove the taints": {"op": "remove", "path": "/spec/taints"},
-    "become a provider's": {"op": "add", "path": "/spec/providerID", "value": "cloud://1"},
-    "take a Pod network": {"op": "add", "path": "/spec/podCIDR", "value": "10.9.0.0/24"},
-    "remove a finalizer": {"op": "remove", "path": "/metadata/finalizers"},
-    "add a finalizer": {"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/mine"},
-    "remove the owner": {"op": "remove", "path": "/metadata/ownerReferences"},
-    "change the owner": {
-        "op": "replace",
-        "path": "/metadata/ownerReferences/0/uid",
-        "value": "1-2-3",
-    },
-    "remove a foreign label": {"op": "remove", "path": "/metadata/labels/site.example~1rack"},
-    "change a foreign label": {
-        "op": "replace",
-        "path": "/metadata/labels/site.example~1rack",
-        "value": "2",
-    },
-    "remove the expected half": {"op": "remove", "path": f"/metadata/labels/{P}~1speed.expected"},
-    "remove all labels": {"op": "remove", "path": "/metadata/labels"},
-    "remove a foreign annotation": {
-        "op": "remove",
-        "path": "/metadata/annotations/site.example~1owner",
-    },
-    "change a foreign annotation": {
-        "op": "replace",
-        "path": "/metadata/annotations/site.example~1owner",
-        "value": "b",
-    },
-    "remove all annotations": {"op": "remove", "path": "/metadata/annotations"},
-    "set generateName": {"op": "add", "path": "/metadata/generateName", "value": "mine-"},
-}
-
 
 def merge_label(agent: Agent, key: str, value: str = "1") -> Answer:
     return agent.merge({"metadata": {"labels": {key: value}}})
@@ -131,22 +95,32 @@ def apply_label(agent: Agent, key: str, value: str = "1") -> Answer:
 both_ways = pytest.mark.parametrize("label", [merge_label, apply_label])
 
 
-@both_ways
-def test_own_keys(agent: Agent, label: Callable[..., Answer]) -> None:
+@pytest.mark.parametrize("by_apply", [True, False])
+def test_own_keys(agent: Agent, by_apply: bool) -> None:
     """Every key of the label contract can be set, changed and removed again, on the agent's own
     Node.
     """
     for key in OWN:
-        assert label(agent, key).status == 200, key
-        assert label(agent, key, "2").status == 200, key
+        assert apply_label(agent, key).status == 200, key
+        assert apply_label(agent, key, "2").status == 200, key
         assert agent.labels()[key] == "2"
-        removed = (
-            agent.apply({})
-            if label is apply_label
-            else agent.merge({"metadata": {"labels": {key: None}}})
-        )
+        nothing = {"metadata": {"labels": {key: None}}}
+        removed = agent.apply({}) if by_apply else agent.merge(nothing)
         assert removed.status == 200, removed.message
         assert key not in agent.labels()
+
+
+@pytest.mark.parametrize("key", OWN)
+def test_own_keys_by_update(mighty: Agent, key: str) -> None:
+    """A label that is not applied would not be the agent's to remove: nothing is set or changed by
+    another request.
+    """
+    assert denied(merge_label(mighty, key))
+    assert denied(mighty.merge({"metadata": {"labels": {key: "1"}}}, "?fieldManager=bwagent"))
+    assert apply_label(mighty, key).status == 200
+    answer = merge_label(mighty, key, "2")
+    assert denied(answer)
+    assert "by server-side apply as manager bwagent" in answer.message
 
 
 def test_rows_of_the_table(agent: Agent) -> None:
@@ -205,54 +179,11 @@ def test_foreign_annotations(mighty: Agent, key: str) -> None:
     assert denied(mighty.merge({"metadata": {"annotations": {key: "mine"}}}))
 
 
-@pytest.mark.parametrize("operation", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_elsewhere(mighty: Agent, operation: dict[str, Any]) -> None:
-    """Spec, status, taints, owners, finalizers and other managers' fields stay as they are."""
-    assert denied(mighty.edit(operation))
-
-
-def test_elsewhere_by_apply(mighty: Agent) -> None:
-    """Server-side apply with force takes no field of another manager."""
-    assert denied(mighty.apply({}, spec={"unschedulable": True}))
-    assert denied(mighty.apply({}, spec={"taints": [{"key": "mine", "effect": "NoExecute"}]}))
-    assert denied(mighty.apply({"finalizers": ["example.com/mine"]}))
-
-
 def test_status(mighty: Agent) -> None:
-    """The status is the kubelet's: refused as a subresource, even for an own label, and otherwise
-    without effect.
-    """
+    """What a request for the Node itself says of the status is without effect."""
     eighty = {"capacity": {"nvidia.com/gpu": "80"}}
-    assert denied(mighty.merge({"status": eighty}, "/status"))
-    assert denied(mighty.merge({"metadata": {"labels": {f"{P}/flavor": "roce"}}}, "/status"))
     for answer in (mighty.merge({"status": eighty}), mighty.apply({}, status=eighty)):
         assert "capacity" not in answer.body["status"]
-
-
-def test_update(mighty: Agent) -> None:
-    """PUT is bound by the same rules as PATCH."""
-    node = mighty.cluster.request("GET", mighty.path).body
-    node["metadata"]["labels"][f"{P}/flavor"] = "roce"
-    assert mighty.cluster.request("PUT", mighty.path, node, token=mighty.token).status == 200
-    node = mighty.cluster.request("GET", mighty.path).body
-    node["spec"]["unschedulable"] = True
-    assert denied(mighty.cluster.request("PUT", mighty.path, node, token=mighty.token))
-
-
-def test_create_and_delete(mighty: Agent) -> None:
-    """No Node is created or deleted, not even the agent's own."""
-    ask = mighty.cluster.request
-    assert denied(ask("POST", "/api/v1/nodes", {"metadata": {"name": "new"}}, token=mighty.token))
-    assert denied(replace(mighty, node="new").apply({"labels": {f"{P}/flavor": "roce"}}))
-    assert denied(ask("DELETE", mighty.path, token=mighty.token))
-    assert denied(
-        ask("DELETE", "/api/v1/nodes?labelSelector=site.example/rack", token=mighty.token)
-    )
-
-
-def test_proxy(mighty: Agent) -> None:
-    """The kubelet's API is not reached through the API server."""
-    assert denied(mighty.cluster.request("GET", f"{mighty.path}/proxy/pods", token=mighty.token))
 
 
 @both_ways
@@ -319,12 +250,11 @@ def test_labels_of_a_tenants_own(tenant: Cluster) -> None:
     provider's.
     """
     mighty = an_agent(tenant, "mighty")
-    assert merge_label(mighty, "backend.example.com/flavor").status == 200
-    assert merge_label(mighty, "ib.example.com/speed.current").status == 200
-    assert (
-        mighty.merge({"metadata": {"annotations": {"backend.example.com/observed": "{}"}}}).status
-        == 200
-    )
-    assert denied(merge_label(mighty, "backend.example.com/fabric"))
+    tenants, ib = "backend.example.com", "ib.example.com"
+    labels = {f"{tenants}/flavor": "1", f"{ib}/speed.current": "1G"}
+    written = {"labels": labels, "annotations": {f"{tenants}/observed": "{}"}}
+    assert mighty.apply(written).status == 200
+    assert denied(merge_label(mighty, f"{tenants}/fabric"))
     assert denied(merge_label(mighty, f"{P}/flavor"))
-    assert denied(merge_label(mighty, f"{IB}/speed.current"))
+    assert denied(apply_label(mighty, f"{P}/flavor"))
+    assert denied(apply_label(mighty, f"{IB}/speed.current"))

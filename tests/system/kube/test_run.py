@@ -200,7 +200,7 @@ def test_every_wrong_setting_is_told_at_once() -> None:
     wrong = {
         "BWAGENT_RUN_HOLDD": "1",
         "BWAGENT_RUN_RESYNC": "soon",
-        "BWAGENT_RUN_SOURCE": "rdma lldb",
+        "BWAGENT_SOURCE": "rdma lldb",
     }
     done = subprocess.run(
         [sys.executable, "-m", "agent.cli", "run", "--nosuch", "--metrics-address", "here"],

@@ -54,6 +54,16 @@ def test_meta_tells_the_truth(fresh: Path) -> None:
     assert told["boot_id"] == (fresh / "boot_id").read_text().strip()
 
 
+def test_the_shell_script_copies_the_same(fresh: Path) -> None:
+    """Ports, labels and RDMA problems are those of the agent's own capture."""
+    ours, theirs = probe(fresh / "captured"), probe(fresh / "copied")
+    assert theirs["ports"] == ours["ports"]
+    assert theirs["labels"] == ours["labels"]
+    assert [one for one in theirs["problems"] if one["source"] == "rdma"] == [
+        one for one in ours["problems"] if one["source"] == "rdma"
+    ]
+
+
 def test_machine_in_the_repo_is_a_capture(fresh: Path) -> None:
     """The folder matches the kernel's files; if not, `python -m
     tests.support.qemu.capture_soft_roce` renews it.

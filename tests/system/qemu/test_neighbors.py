@@ -7,7 +7,6 @@ code with the agent.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -34,11 +33,6 @@ P = "backend.coreweave.cloud"
 def tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Boot once; return the folder with the results."""
     require(missing() or switch.missing())
-    require(
-        None
-        if importlib.util.find_spec("scapy")
-        else "captures of frames need scapy: pip install 'bwagent[pcap]'"
-    )
     folder = tmp_path_factory.mktemp("tour")
     result = Machine(folder).run(
         'exec "$PYTHON" -m tests.support.qemu.cabled_node', env=ENVIRONMENT, timeout=240

@@ -71,7 +71,7 @@ def test_the_first_apply_has_all_labels() -> None:
     assert world.labels["speed.current"] == "800G"
     assert world.labels[DEVICE.format("ibp0")] == "L90.1.3"
     assert [operation for _, operation in world.api.requests] == ["get", "apply"]
-    assert world.state.is_ready
+    assert world.state.readiness() == (True, "ok\n")
 
 
 def test_a_restart_writes_nothing() -> None:

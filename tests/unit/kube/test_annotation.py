@@ -23,8 +23,9 @@ from agent.kube.annotation import (
     is_stale,
     parse,
     render,
+    without_future,
 )
-from agent.kube.interfaces import LabeledInterface, LastNeighbor
+from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
 from agent.kube.managed_fields import state_of
 from agent.model import (
     Absent,
@@ -178,11 +179,6 @@ def test_the_annotation_of_a_node() -> None:
     [
         ({"schema": 2}, "schema"),
         ({"schema": None}, "schema"),
-        ({"time": 7}, "time"),
-        ({"time": "yesterday"}, "isoformat"),
-        ({"boot_id": 7}, "boot_id"),
-        ({"boot_id": "a b"}, "boot_id"),
-        ({"agent": "\n"}, "agent"),
         ({"interfaces": {}}, "interfaces"),
         ({"interfaces": [7]}, "row"),
         ({"interfaces": [{"interface": "ibp0"}]}, "row"),
@@ -192,12 +188,32 @@ def test_the_annotation_of_a_node() -> None:
     ],
 )
 def test_malformed_annotations(change: dict[str, Any], word: str) -> None:
-    """A malformed part makes the whole annotation malformed, and the problem names it."""
+    """A malformed list or row makes the whole annotation malformed, and the problem names it."""
     found, problem = parse(json.dumps(json.loads(render(ANNOTATED)) | change), KEY)
     assert found is None
     assert problem is not None
     assert word in problem.text
     assert problem.subject == KEY
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time", 7),
+        ("time", "yesterday"),
+        ("time", "\ud800"),
+        ("time", "0001-01-01T00:00:00+14:00"),
+        ("boot_id", 7),
+        ("boot_id", "a b"),
+        ("agent", "\n"),
+    ],
+)
+def test_a_malformed_fact_is_unknown(name: str, value: object) -> None:
+    """The rest of the annotation counts, and the problem names the fact."""
+    found, problem = parse(json.dumps(json.loads(render(ANNOTATED)) | {name: value}), KEY)
+    unknown: Any = {name: "" if name == "agent" else None}
+    assert found == replace(ANNOTATED, **unknown)
+    assert problem == Problem("node", KEY, None, f"malformed facts, ignored: {name}")
 
 
 @pytest.mark.usefixtures("tokyo")
@@ -209,6 +225,17 @@ def test_times() -> None:
     for text in ("2027-01-15T08:00:00Z", "2027-01-15T09:00:00+01:00", "2027-01-15T08:00:00"):
         found, _ = parse(json.dumps(json.loads(render(ANNOTATED)) | {"time": text}), KEY)
         assert found == ANNOTATED
+
+
+@pytest.mark.parametrize(("ahead", "is_known"), [(-1, True), (300, True), (301, False)])
+def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
+    """They are unknown, but for a few minutes by which two clocks may differ."""
+    time = NOW + ahead
+    lost = LostInterface(ANNOTATED.interfaces[0], time)
+    found = without_future(Annotation(time, BOOT, lost=(lost,)), NOW)
+    after = time if is_known else None
+    assert found == Annotation(after, BOOT, lost=(lost._replace(since=after),))
+    assert without_future(None, NOW) is None
 
 
 @pytest.mark.parametrize(

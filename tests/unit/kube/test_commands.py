@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.cli import _observed
 from agent.errors import Unavailable
-from agent.kube.commands import (
-    Target,
-    plan_cleanup,
-    planned,
-    publish,
-    removals,
-    target,
-)
+from agent.host import Host
+from agent.kube.commands import Target, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
-from agent.kube.plan import removal
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.model import HeldCount, RdmaDevice, Seen
 from tests.support.api_server import replies
-from tests.support.kernel_tree import CLASS, NET, Kernel, card, host
+from tests.support.kernel_tree import Kernel
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, PREFIX, SPEED, node
 from tests.support.observations import observation
 
 EXPECTED = f"{PREFIX}/speed.expected"
+HOST = Host(Kernel(), time.time)
 SEEN = observation(("ibp0", "0000:18:00.0"))
 FAILED = {"status": 403, "message": "no"}
 
@@ -61,21 +53,11 @@ def test_what_an_hca_that_fails_counted_last() -> None:
     """A command takes the count from the annotation, if it fits the label."""
     whole = observation(("ibp1", "0000:19:00.0"))
     seen = replace(whole, rdma=Seen((RdmaDevice("ibp0", failure="blocks"),)))
-    lasting = a_target(node({SPEED: "400G"})).with_counts(seen)
+    lasting = a_target(node({SPEED: "400G"})).completed(HOST, seen)
     assert (lasting.held_counts, lasting.problems) == ((HeldCount("ibp0", 400.0),), ())
-    lasting = a_target(node({SPEED: "800G"})).with_counts(seen)
+    lasting = a_target(node({SPEED: "800G"})).completed(HOST, seen)
     assert lasting.held_counts == ()
     assert "their sum is 400G" in lasting.problems[0].text
-
-
-def test_probe_takes_the_count_of_an_hca_that_fails_from_the_annotation() -> None:
-    """It is read of the Node, and the sum has it."""
-    boot = {"proc/sys/kernel/random/boot_id": BOOT.encode()}
-    failing = {f"{CLASS}/ibp0/node_type": errno.EIO}
-    tree = card("ibp0", "0000:18:00.0") | card("ibp1", "0000:19:00.0") | boot
-    root = Kernel({f"{NET}/lo": None}, tree, errors=failing)
-    seen = _observed(host(root), {"source": ("rdma",)}, a_target(node({SPEED: "400G"})))
-    assert seen.held_counts == (HeldCount("ibp0", 400.0),)
 
 
 @pytest.mark.parametrize(("age", "due"), [(60, False), (3700, True), (-60, True)])
@@ -114,30 +96,6 @@ def test_publish_that_fails() -> None:
     lines, fault = publish(on, todo)
     assert lines[-1] == f"! {FLAVOR}: refused: not {FLAVOR}"
     assert fault == f"keys refused: 1, the first is {FLAVOR}"
-
-
-def test_removal() -> None:
-    """A removal drops the owned labels and the annotation, and no other field of the manager."""
-    ours = {FLAVOR: "roce", "old.example/flavor": "roce"}
-    found = removal(node(ours, {"site": {EXPECTED: "1G"}}), KEYS)
-    assert found.removed == {FLAVOR: "roce"}
-    assert {field.key for field in found.wanted} == {"old.example/flavor"}
-    assert Field(ANNOTATION, KEYS.annotation) in found.managed
-    assert found.due
-
-
-def test_removals() -> None:
-    """Nodes with nothing to remove are left out."""
-    found = removals([node(observed=None), node({SPEED: "1G"})], KEYS)
-    assert [todo.removed for todo in found] == [{SPEED: "1G"}]
-
-
-def test_cleanup_of_all_nodes() -> None:
-    """Every Node of the list is planned for; a page that fails is Unavailable."""
-    page = {"status": 200, "nodes": [node({FLAVOR: "roce"}), node(observed=None)]}
-    assert len(plan_cleanup(replies(page)[1], None, Naming())) == 1
-    with pytest.raises(Unavailable, match="not permitted"):
-        plan_cleanup(replies({**page, "continue": "x"}, FAILED)[1], None, Naming())
 
 
 def test_boot_of_the_annotation() -> None:

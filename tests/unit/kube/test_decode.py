@@ -98,9 +98,9 @@ def test_retry_after(header: str, seconds: float) -> None:
     assert read_node(429, {"Retry-After": header}, data)["retry_after"] == seconds
 
 
-def test_nodes_of_the_manager() -> None:
-    """Of a list only Nodes with fields of manager `bwagent` are kept."""
+def test_nodes_of_a_list() -> None:
+    """Every Node is kept, whoever manages it; other objects are not."""
     other = node({}, {"kubectl-label": {FLAVOR: "x"}}, observed=None)
     del other["metadata"]["managedFields"][0]
-    data = json.dumps({"items": [node(), other, 7]}).encode()
-    assert len(read_list(200, {}, data)["nodes"]) == 1
+    data = json.dumps({"items": [node(), other, {"metadata": {"name": "n2"}}, 7]}).encode()
+    assert len(read_list(200, {}, data)["nodes"]) == 2

@@ -8,8 +8,9 @@ from agent.kube.errors import Answer
 from agent.kube.plan import plan, removal
 from tests.support.api_server import Server, a_plan, denial
 from tests.support.nodes import ACCELERATOR_KEY as ACC
-from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, SPEED, desired, node
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired, node
 
+STALE = f"{PREFIX}/neighbors.current.ibp9.device"
 ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
 
 
@@ -17,7 +18,8 @@ def test_changes() -> None:
     """A plan and its outcome are a diff, with the managers of keys that are left alone and the
     message for refused ones.
     """
-    before = node({SPEED: "2800G", LEAF: "a"}, {"nfd": {ACC: "b.2"}})
+    others = {"nfd": {ACC: "b.2"}, "kubectl-label": {STALE: "x"}}
+    before = node({SPEED: "2800G", LEAF: "a"}, others)
     found = plan(before, desired(ALL, backed_off=frozenset({IB_SPEED})), KEYS)
     assert planned(found) == [
         "Node n1: 1 added, 1 changed, 1 removed",
@@ -26,6 +28,8 @@ def test_changes() -> None:
         f"- {SPEED}=2800G",
         f"+ {SPEED}=3200G",
         f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
+        f"= {STALE}=x: not published, held by kubectl-label",
+        "  bwagent cleanup --foreign --node-name n1 removes what is not published",
         f"  {IB_SPEED}: unchanged, recently refused",
     ]
     server = Server({SPEED: "2800G", LEAF: "a"}, {SPEED: "1G"}, first=[denial(f"not {FLAVOR}")])
@@ -35,6 +39,8 @@ def test_changes() -> None:
         f"- {SPEED}=2800G",
         f"+ {SPEED}=3200G",
         f"= {ACC}=b.2: left alone, held by nfd; bwagent wants a.1",
+        f"= {STALE}=x: not published, held by kubectl-label",
+        "  bwagent cleanup --foreign --node-name n1 removes what is not published",
         f"  {SPEED}: taken over from kubectl-edit (2800G)",
         f"! {FLAVOR}: refused: not {FLAVOR}",
     ]

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.errors import Unavailable
-from agent.kube.commands import plan_cleanup
+from agent.kube.cleanup import nodes, removals, remove_owned
 from agent.kube.sweep import MAX_FAILURES, Sweep
-from agent.labels.table import Naming
 from tests.support.api_server import labels_in
-from tests.support.nodes import FLAVOR, node
+from tests.support.nodes import FLAVOR, KEYS, node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,14 +42,14 @@ class Api:
 
 
 def plans(count: int) -> list[Plan]:
-    nodes = [named(f"n{number}") for number in range(count)]
-    return plan_cleanup(lambda _request: {"status": 200, "nodes": nodes}, None, Naming())
+    found = [named(f"n{number}") for number in range(count)]
+    return removals(nodes(lambda _request: {"status": 200, "nodes": found}, None), KEYS)
 
 
 def test_a_request_has_none_of_the_owned_fields() -> None:
     """The first line of each Node sums it up, in the order of the plans."""
     api, lines = Api(), list[str]()
-    sweep = Sweep(plans(20))
+    sweep = Sweep(plans(20), remove_owned)
     sweep.run(api, lines.append)
     assert lines == [f"Node n{number}: 1 label changed" for number in range(20)]
     assert (sweep.faults, sweep.remaining) == ([], [])
@@ -64,14 +63,14 @@ def test_several_requests_are_sent_at_a_time() -> None:
     def wait(_name: str) -> None:
         together.wait()
 
-    sweep = Sweep(plans(16))
+    sweep = Sweep(plans(16), remove_owned)
     sweep.run(Api(wait), lambda _line: None)
     assert sweep.remaining == []
 
 
 def test_a_failure_is_one_line_that_names_the_node_once() -> None:
     """The others are cleaned."""
-    sweep = Sweep(plans(3))
+    sweep = Sweep(plans(3), remove_owned)
     sweep.run(Api(lambda name: DOWN if name == "n1" else None), lambda _line: None)
     assert sweep.faults == ["Node n1: the API server failed: down"]
     assert sweep.remaining == ["n1"]
@@ -80,7 +79,7 @@ def test_a_failure_is_one_line_that_names_the_node_once() -> None:
 def test_a_server_that_fails_again_and_again_is_left_alone() -> None:
     """What was begun ends, and all the others remain."""
     api = Api(lambda name: None if name in {"n0", "n1"} else DOWN)
-    sweep = Sweep(plans(500))
+    sweep = Sweep(plans(500), remove_owned)
     sweep.run(api, lambda _line: None)
     assert sweep.remaining == [f"n{number}" for number in range(2, 500)]
     assert MAX_FAILURES <= len(sweep.faults) < 500
@@ -89,7 +88,7 @@ def test_a_server_that_fails_again_and_again_is_left_alone() -> None:
 
 def test_nodes_that_are_gone_are_no_failure_of_the_server() -> None:
     """However many in a row."""
-    sweep = Sweep(plans(30))
+    sweep = Sweep(plans(30), remove_owned)
     gone = {"status": 404, "message": "not found"}
     sweep.run(Api(lambda name: None if name == "n29" else gone), lambda _line: None)
     assert len(sweep.faults) == len(sweep.remaining) == 29
@@ -109,7 +108,7 @@ def test_an_interruption_waits_for_what_was_sent() -> None:
             interrupted.set()
             raise KeyboardInterrupt
 
-    sweep = Sweep(plans(200))
+    sweep = Sweep(plans(200), remove_owned)
     with pytest.raises(KeyboardInterrupt):
         sweep.run(Api(slow), interrupt)
     assert {*sweep.remaining, *cleaned} == {f"n{number}" for number in range(200)}
@@ -123,7 +122,7 @@ def test_a_limit_of_threads_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    sweep = Sweep(plans(3))
+    sweep = Sweep(plans(3), remove_owned)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(Unavailable, match=r"can't start new thread: the limit of processes"):
         sweep.run(Api(), lambda _line: None)

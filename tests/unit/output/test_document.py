@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from agent.model import (
     IbNeighbor,
     Link,
     LldpNeighbor,
+    LostPort,
     Neighbor,
     Observation,
     Problem,
@@ -174,3 +176,22 @@ def test_a_gpu_without_health_mask_has_unknown_health() -> None:
         {"degraded_bandwidth": "true", "summary": None},
     ]
     assert found["problems"][-1]["text"] == "degraded_bandwidth: true"
+
+
+def test_labeled_ports_without_a_device_have_rows() -> None:
+    """The Node's annotation knows them; nothing else is known of them."""
+    lost = LostPort("ibp3", "0000:5e:00.0", "a088c20300abcdef", 1_800_000_000)
+    seen = replace(observed(ib("ibp0", 1), ib("ibp10", 2)), lost=(lost,), unbound=("ibp4",))
+    ports = document(seen, Choices())["ports"]
+    assert [port["interface"] for port in ports] == ["ibp0", "ibp3", "ibp4", "ibp10"]
+    assert {key: value for key, value in ports[1].items() if value is not None} == {
+        "interface": "ibp3",
+        "pci": "0000:5e:00.0",
+        "port_guid": "a088c20300abcdef",
+        "state": "absent",
+        "role": "backend",
+        "reason": "gone from the bus, missing since 2027-01-15T08:00:00Z",
+        "counted_gbps": 0.0,
+    }
+    assert [*ports[1]] == [*ports[0]]
+    assert ports[2]["counted_gbps"] is None

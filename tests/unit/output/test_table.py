@@ -175,6 +175,20 @@ def test_long_cells_are_cut_in_the_middle() -> None:
     assert "~" in line
 
 
+def test_the_names_of_legs_are_not_cut() -> None:
+    """The far end's columns shrink instead: the interface is the name in the label keys."""
+    leg = PORT | {"interface": "mlx5_bond_0-enp152s0f0np0", "leg": "enp152s0f0np0"}
+    far = NEIGHBOR | {
+        "interface": leg["interface"],
+        "device": "leaf-switch-17-of-a-site",
+        "port_id": "HundredGigE1/0/17",
+    }
+    line = table(leg, neighbors=[far])[3]
+    assert line.split()[0] == "mlx5_bond_0-enp152s0f0np0"
+    assert len(line) <= WIDTH
+    assert line.count("~") == 2
+
+
 def test_a_long_label_continues_behind_its_equals_sign() -> None:
     """The value stays one word, so that it can be copied."""
     lines = below("Labels", table(labels={"k" * 50: "v" * 60, "a": "b"}))
@@ -201,11 +215,12 @@ def test_equal_problems_are_one_line() -> None:
             "2 GPUs: no domain (unsupported): no fabric",
         ),
         ({"reason": "failed"}, "the GPUs could not be queried"),
+        ({"reason": "failed", "text": "switched off by --source"}, None),
         ({"reason": "not-found"}, None),
     ],
 )
 def test_the_nvlink_domain_is_a_line(accelerator: dict[str, Any], line: str | None) -> None:
-    """A node without GPUs has none."""
+    """A node without GPUs has none, nor does one whose GPUs are not queried."""
     empty: dict[str, Any] = {"value": None, "reason": None, "text": None, "gpus": []}
     assert below("NVLink", table(accelerator=empty | accelerator)) == ([line] if line else [])
 
@@ -216,3 +231,17 @@ def test_an_unread_class_is_the_headline() -> None:
     unknown = {"subject": "rdma", "text": "front-end-unknown: why", "error": None}
     assert table(speed_gbps=None, problems=[unknown])[0] == "gpu-7: the front end is not known"
     assert table(node=None)[0] == "This node: infiniband, 400G, 0 of 0 backend ports ACTIVE"
+
+
+def test_a_port_that_left_the_bus_is_counted() -> None:
+    """The headline counts it, and the reason is with the ports that do not count."""
+    gone: dict[str, Any] = {"interface": "ibp3", "pci": "0000:5e:00.0", "state": "absent"}
+    gone |= {"link_layer": None, "phys_state": None, "rate_gbps": None, "counted_gbps": 0.0}
+    text = "ibp3 (0000:5e:00.0) is gone from the bus"
+    problem = {"source": "rdma", "subject": "ibp3", "error": None, "text": text}
+    lines = table(PORT, PORT | gone | {"reason": "gone from the bus"}, problems=[problem])
+    assert lines[0].endswith("1 of 2 backend ports ACTIVE")
+    assert "ibp3       backend  ?     absent  -     -" in lines
+    title = "Backend ports that do not count"
+    assert below(title, lines) == ["ibp3 (0000:5e:00.0): absent: gone from the bus"]
+    assert below("Problems", lines) == [text]

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from agent.snapshot.capture import Record
     from agent.snapshot.recorded import RecordedIo
 
-pytest.importorskip("scapy")
-
 NOW = 1_777_888_999.0
 OWN_MAC = "b8:3f:d2:aa:00:01"
 SECRETS = (

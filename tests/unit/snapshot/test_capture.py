@@ -19,6 +19,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.host import Host
+from agent.lldp import savefile
 from agent.output.document import Choices, document
 from agent.snapshot.capture import Record, Recorder, record, summary, write
 from agent.snapshot.replay import replay
@@ -48,6 +49,22 @@ def test_a_capture_says_what_the_node_said(tmp_path: Path, machine: str) -> None
     again = second(first, tmp_path / "again")
     assert snapshots.text(original) == snapshots.text(first) == snapshots.text(again)
     subprocess.run(["diff", "-r", "--no-dereference", first, again], check=True)
+
+
+def test_frames_are_captured_without_scapy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Octets and times of the frames of every netdev."""
+    monkeypatch.setitem(sys.modules, "scapy", None)
+    original = snapshots.FIXTURES / "h200-roce"
+    folder = Path(second(str(original), tmp_path / "folder"))
+    frames = {path.name: path.read_bytes() for path in original.glob("lldp/*")}
+    assert len(frames) == 8
+    assert {path.name: path.stat().st_size for path in folder.glob("lldp/*")} == {
+        name: len(data) for name, data in frames.items()
+    }
+    for name, data in frames.items():
+        assert savefile.read(name, (folder / "lldp" / name).read_bytes()) == savefile.read(
+            name, data
+        )
 
 
 @pytest.mark.parametrize("machine", snapshots.MACHINES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband import smp
-from agent.lldp import pcap
+from agent.lldp import pcap, savefile
 from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Netdev
@@ -30,8 +31,6 @@ from tests.support.smps import LEAF, RECORDED
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-
-pytest.importorskip("scapy")
 
 NOW = 1_777_888_999.25
 SPOKEN = ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END)
@@ -217,9 +216,10 @@ def test_a_netdev_may_have_dots_in_its_name(name: str) -> None:
         (b"nonsense", "no pcap"),
         (b"", "no pcap"),
         (pcap.write([Frame("eth0", 1, SPOKEN)])[:-1], "breaks off at octet 24 of 99"),
-        (bytes(pcap.MAX_FILE_SIZE + 1), "longer than 16777216 bytes"),
+        (pcap.write([]), "no frame in the file"),
+        (bytes(savefile.MAX_SIZE + 1), "longer than 16777216 bytes"),
     ],
-    ids=["nonsense", "empty", "cut", "long"],
+    ids=["nonsense", "empty", "cut", "header", "long"],
 )
 def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, fault: str) -> None:
     """The netdev is like one that cannot be listened to; the others are fine."""
@@ -233,6 +233,15 @@ def test_frames_that_cannot_be_read_are_refused_by_file_and_place(data: bytes, f
     assert text.startswith("lldp/eth0.pcap: ")
     assert text.count("lldp/eth0.pcap") == 1
     assert fault in text
+
+
+def test_the_problem_of_a_file_is_not_one_of_a_socket() -> None:
+    """A replay opens none."""
+    query = lldp_of(loaded(MemoryStore({"lldp/eth0.pcap": pcap.write([])}))).replayed()
+    reception = query["lldp_neighbors"]([netdev("eth0")], lambda: 1.0)
+    assert [(one.subject, one.text) for one in reception.problems] == [
+        ("eth0", "lldp/eth0.pcap: no frame in the file")
+    ]
 
 
 def test_a_replay_drops_what_a_socket_drops() -> None:
@@ -254,6 +263,13 @@ def test_a_replay_drops_what_a_socket_drops() -> None:
     assert found["neighbors"] == []
     assert [row["reason"] for row in found["missing_neighbors"]] == ["silent"]
     assert [problem for problem in found["problems"] if problem["source"] == "lldp"] == []
+
+
+def test_a_pcapng_file_without_scapy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replay ends, since its labels would lack that neighbor."""
+    monkeypatch.setitem(sys.modules, "scapy", None)
+    with pytest.raises(Unavailable, match=r"^lldp/eth0\.pcapng: a pcapng file needs scapy"):
+        loaded(entry("lldp/eth0.pcapng", b"\x0a\x0d\x0d\x0a"))
 
 
 def test_what_came_before_the_break_counts() -> None:

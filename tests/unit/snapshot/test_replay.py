@@ -4,6 +4,7 @@ possible or one line.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -300,3 +301,12 @@ def test_a_machine_as_a_tar_says_what_its_folder_says(tmp_path: Path, machine: s
     path = tmp_path / "machine.tar"
     subprocess.run(["tar", "-cf", path, "-C", snapshots.FIXTURES, machine], check=True)
     assert snapshots.text(str(path)) == snapshots.text(str(snapshots.FIXTURES / machine))
+
+
+@pytest.mark.parametrize("name", ["EOPNOTSUPP", "ENOTSUP", "EAGAIN", "EWOULDBLOCK"])
+def test_an_errno_may_have_either_of_its_names(tmp_path: Path, name: str) -> None:
+    """Errno.errorcode has one name for a number, other programs have the other."""
+    notes = json.dumps({"errors": {f"{CLASS}/ibp0/hca_type": name}}).encode()
+    host = replay(lay(tmp_path, SMALL | {"errors.json": notes}))
+    with pytest.raises(OSError, match=os.strerror(getattr(errno, name))):
+        host.root.read(f"{CLASS}/ibp0/hca_type", 10)

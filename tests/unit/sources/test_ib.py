@@ -246,16 +246,18 @@ def test_a_conversation_that_came_to_nothing_says_why(word: str | None) -> None:
 
 
 def test_the_same_trouble_is_told_once() -> None:
-    """Eight planes behind one sub-device have one problem each interface, and none twice."""
-    trouble: dict[str, Any] = {
-        "exchanges": [],
-        "error": "not-permitted",
-        "text": "/dev/infiniband/umad0: Permission denied",
-    }
-    links, problems = look(
-        helper(answer(**trouble), answer("ibp1", **trouble)), ib("ibp0", 0), ib("ibp1", 1)
-    )
-    assert {link.missing for link in links.values()} == {"not-permitted"}
+    """A missing library is a problem of the source, beside a port that is down; a device's own
+    problem is one of its port.
+    """
+    trouble: dict[str, Any] = {"exchanges": [], "error": "no-umad", "text": "libibumad.so.3: no"}
+    ask = helper(answer(**trouble), answer("ibp1", **trouble), answer("ibp2"))
+    down = ib("ibp3", 3, replace(PORT, state="DOWN"))
+    links, problems = look(ask, ib("ibp0", 0), ib("ibp1", 1), down)
+    assert {link.missing for link in links.values()} == {"no-umad", "link-down"}
+    assert [(problem.subject, problem.text) for problem in problems] == [
+        ("ib", "libibumad.so.3: no")
+    ]
+    links, problems = look(ask, ib("ibp0", 0), ib("ibp1", 1), ib("ibp2", 2))
     assert [problem.subject for problem in problems] == ["ibp0", "ibp1"]
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from agent.telemetry.log import (
     MAX_FIELD_LENGTH,
+    MAX_LINE_LENGTH,
     JsonFormatter,
     Log,
     Printable,
@@ -115,10 +116,9 @@ def test_any_text_is_one_line(values: list[str]) -> None:
         assert data.endswith(b"\n")
         assert data[:-1].decode().isprintable()
     found = json.loads(data)
-    if len(values) <= 4:
-        assert [found[name] for name in fields] == [
-            visible(text, MAX_FIELD_LENGTH) for text in values
-        ]
+    shown = [visible(text, MAX_FIELD_LENGTH) for text in values]
+    if sum(map(len, shown)) <= MAX_LINE_LENGTH:
+        assert [found[name] for name in fields] == shown
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_any_text_is_one_line(values: list[str]) -> None:
         ("\u202egnp", r'"\\u202egnp"'),
         ("\udcff", r'"\\udcff"'),
         ("é", '"é"'),
-        ("x" * 300, '"' + "x" * 199 + '…"'),
+        ("x" * 600, '"' + "x" * 499 + '…"'),
     ],
 )
 def test_a_name_forges_nothing(name: str, shown: str) -> None:
@@ -142,6 +142,29 @@ def test_a_name_forges_nothing(name: str, shown: str) -> None:
     desk = Desk()
     desk.log.info("label added", key="x", to=name)
     assert desk.lines() == [f"info label added key=x to={shown}"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_label_key_is_never_cut(form: str) -> None:
+    """The longest one that Kubernetes allows, beside a server's message that names more keys."""
+    key = f"{'p' * 253}/{'n' * 63}"
+    desk = Desk(form)
+    desk.log.warning("label refused", key=key, status=422, reason="not " + "k/a, " * 90)
+    [data] = desk.written
+    assert key in data.decode()
+    assert "not " + "k/a, " * 80 in data.decode()
+
+
+def test_every_json_line_has_a_message() -> None:
+    """A line without fields, and the one about lost lines, too."""
+    desk = Desk("json", verbose=True)
+    desk.full = True
+    desk.log.info("agent started")
+    desk.full = False
+    desk.log.debug("node read", node="n1")
+    lines = [json.loads(data) for data in desk.written]
+    assert [line["msg"] for line in lines] == ["log lines lost", "node read"]
+    assert all({"time", "level"} <= line.keys() for line in lines)
 
 
 # The limits.

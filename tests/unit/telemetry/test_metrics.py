@@ -22,15 +22,18 @@ from agent.model import (
     Absent,
     Failed,
     Gpu,
+    HeldCount,
     IbNeighbor,
     Link,
     LldpNeighbor,
+    LostPort,
     Neighbor,
     Observation,
     Problem,
     Seen,
 )
 from agent.nvml.domain import verdict
+from agent.output.absent import ABSENT
 from agent.reasons import NeighborReason
 from agent.snapshot.replay import replay
 from agent.sources.backend import assign
@@ -217,7 +220,10 @@ def test_a_port() -> None:
     assert of(metrics, "bwagent_port_info") == {info: 1}
     states = of(metrics, "bwagent_port_state")
     assert {state for (_, state), value in states.items() if value} == {"INIT"}
-    assert {state for _, state in states} == {*samples.PORT_STATES, OTHER}
+    assert {state for _, state in states} == {*samples.PORT_STATES, ABSENT, OTHER}
+    physical = of(metrics, "bwagent_port_physical_state")
+    assert {state for (_, state), value in physical.items() if value} == {"LinkUp"}
+    assert {state for _, state in physical} == {*samples.PHYSICAL_STATES, OTHER}
     assert of(metrics, "bwagent_port_rate_bytes_per_second") == {("ibp0",): 50e9}
     assert of(metrics, "bwagent_port_counted_bytes_per_second") == {("ibp0",): 0}
     assert of(metrics, "bwagent_port_link_downed_total") == {("ibp0",): 3}
@@ -276,6 +282,41 @@ def test_flaps_are_counted_when_a_port_leaves_active() -> None:
     for device in (down, up, blind, up, down, down, None, up, down):
         metrics.observed(observation([device] if device else []), {})
     assert of(metrics, "bwagent_port_flaps_total") == {("ibp0",): 2}
+
+
+LOST = LostPort("ibp3", "0000:5e:00.0", None, 1_800_000_000)
+
+
+def test_a_port_that_left_the_bus() -> None:
+    """Its series stay: absent instead of ACTIVE, which is a flap, and no part of the speed."""
+    metrics = fed(observation([ib("ibp0", 1), ib("ibp3", 0x5E)]))
+    assert of(metrics, "bwagent_backend_ports_lost") == {}
+    metrics.observed(replace(observation([ib("ibp0", 1)]), lost=(LOST,)), {})
+    states = of(metrics, "bwagent_port_state")
+    assert states["ibp3", "ACTIVE"] == 0
+    assert states["ibp3", "absent"] == states["ibp0", "ACTIVE"] == 1
+    info = ("ibp3", "", "", "0000:5e:00.0", "", "", "", "", "")
+    assert of(metrics, "bwagent_port_info")[info] == 1
+    assert of(metrics, "bwagent_port_counted_bytes_per_second")["ibp3",] == 0
+    assert of(metrics, "bwagent_port_flaps_total")["ibp3",] == 1
+    assert of(metrics, "bwagent_backend_ports_lost") == {(): 1}
+
+
+def test_a_lost_port_whose_name_another_has() -> None:
+    """After a renumbering it has its address in its name."""
+    metrics = fed(replace(observation([ib("ibp3", 1)]), lost=(LOST,)))
+    states = of(metrics, "bwagent_port_state")
+    assert states["ibp3", "ACTIVE"] == states["ibp3@0000:5e:00.0", "absent"] == 1
+
+
+def test_a_port_without_driver_is_absent() -> None:
+    """It is not lost; its part of the speed is the one that is held."""
+    held = (HeldCount("ibp3", 400.0),)
+    seen = replace(observation([ib("ibp0", 1)]), unbound=("ibp3",), held_counts=held, lost=())
+    metrics = fed(seen)
+    assert of(metrics, "bwagent_port_state")["ibp3", "absent"] == 1
+    assert of(metrics, "bwagent_port_counted_bytes_per_second")["ibp3",] == 50e9
+    assert of(metrics, "bwagent_backend_ports_lost") == {(): 0}
 
 
 def test_flaps_are_not_remembered_for_ever() -> None:
@@ -406,7 +447,10 @@ def test_what_the_loop_counts() -> None:
     metrics.rendered({"a": "1"}, expired=1)
     for code in (200, 200, 409, None, 0, 99999):
         metrics.request(code)
-    metrics.applied(1234.5, ["b"])
+    metrics.applied(1234.5)
+    metrics.reconciled(["b"], ["c", "d"])
+    assert of(metrics, "bwagent_keys_foreign") == {}
+    metrics.planned(["c", "d"])
     metrics.frames_dropped({"own": 3})
     assert of(metrics, "bwagent_labels") == {(): 1}
     assert of(metrics, "bwagent_labels_held") == {(): 0}
@@ -414,6 +458,8 @@ def test_what_the_loop_counts() -> None:
     assert of(metrics, "bwagent_keys_too_long") == {(): 0}
     assert of(metrics, "bwagent_api_requests_total") == {("200",): 2, ("409",): 1, ("none",): 3}
     assert of(metrics, "bwagent_keys_refused") == {(): 1}
+    assert of(metrics, "bwagent_keys_left_alone") == {(): 2}
+    assert of(metrics, "bwagent_keys_foreign") == {(): 2}
     assert of(metrics, "bwagent_last_applied_timestamp_seconds") == {(): 1234.5}
     assert of(metrics, "bwagent_lldp_frames_dropped_total") == {("own",): 3}
 
@@ -490,9 +536,11 @@ def test_promtool_has_no_complaint() -> None:
         Link("mlx5_1", "eth2", missing="silent"),
     )
     gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
-    metrics = fed(observation(devices, lldp=Seen(links), nvml=Seen((gpu,))), rdma=0.1)
+    seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
+    metrics = fed(replace(seen, lost=()), rdma=0.1)
     metrics.rendered({"a": "b"})
-    metrics.applied(1.0, [])
+    metrics.applied(1.0)
+    metrics.planned([])
     metrics.frames_dropped({"own": 1})
     exposed = text(metrics)
     assert {name for name, _ in series(exposed)} == NAMES

@@ -8,6 +8,7 @@ from agent.events.event import Event
 from tests.support.kernel_tree import CLASS, HOME, hca, netdev
 from tests.support.lldp_frames import switch
 from tests.support.running import Api, World
+from tests.support.smps import exchanges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
 A, B = "0000:18:00.0", "0000:19:00.0"
 IB = hca("ibp0", A) | hca("ibp1", B)
 PORT = f"{HOME}/{B}/infiniband/ibp1/ports/1"
+OTHER_PORT = f"{HOME}/{A}/infiniband/ibp0/ports/1"
 HUP = Event("signal", "SIGHUP")
-SPEED = "backend.coreweave.cloud/speed.current"
-FLAVOR = "backend.coreweave.cloud/flavor"
+P = "backend.coreweave.cloud"
+SPEED = f"{P}/speed.current"
+FLAVOR = f"{P}/flavor"
+DEVICE = f"{P}/neighbors.current.ibp1.device"
+LEAVES = "ib.coreweave.cloud/leaves.current"
 
 
 def lines(world: World, *words: str) -> list[str]:
@@ -39,6 +44,139 @@ def test_a_label_is_added_changed_and_removed() -> None:
     world.run(30)
     [removed] = lines(world, "label removed", SPEED)
     assert removed.startswith(f"info label removed key={SPEED} from=400G")
+
+
+def set_port(world: World, name: str, text: str, seconds: float = 15) -> None:
+    """Change a file of ibp1's port, and let the agent apply that."""
+    world.at(0, HUP, do=lambda: world.write(f"{PORT}/{name}", text.encode()))
+    world.run(seconds)
+
+
+def reason(world: World, key: str) -> str:
+    """Return the reason of the one change of a label."""
+    [line] = lines(world, f"key={key} ")
+    return line.partition(" reason=")[2].strip('"')
+
+
+def test_the_reasons_of_a_speed() -> None:
+    """The port that went down, came up, or has another rate; not one that was down before."""
+    world = World(IB).run(30)
+    for name, text, because in (
+        ("state", "1: DOWN", "ibp1 is DOWN"),
+        ("state", "4: ACTIVE", "ibp1 is ACTIVE"),
+        ("rate", "200 Gb/sec (4X HDR)", "ibp1 has 200 Gb/s"),
+        ("state", "2: INIT", "ibp1 is INIT"),
+    ):
+        lines(world)
+        set_port(world, name, text)
+        assert reason(world, SPEED) == because
+    world.at(0, HUP, do=lambda: world.write(f"{OTHER_PORT}/rate", b"100 Gb/sec (4X EDR)\n"))
+    world.run(15)
+    assert reason(world, SPEED) == "ibp0 has 100 Gb/s"
+
+
+def test_the_reason_of_a_change_that_is_applied_late() -> None:
+    """The API server fails at first."""
+    world = World(IB).run(30)
+    set_port(world, "state", "1: DOWN")
+    lines(world)
+    world.api.trouble = lambda _request: {"status": 503, "message": "busy"}
+    set_port(world, "state", "4: ACTIVE", 60)
+    world.api.trouble = lambda _request: None
+    world.run(600)
+    assert reason(world, SPEED) == "ibp1 is ACTIVE"
+
+
+def test_a_port_that_is_down_is_no_reason_for_the_flavor() -> None:
+    """It stands at the speed, at the first apply, too."""
+    world = World(IB)
+    world.write(f"{PORT}/state", b"1: DOWN\n")
+    world.run(30)
+    [flavor] = [line for line in world.lines if f"key={FLAVOR} " in line]
+    assert flavor.endswith("to=infiniband")
+    assert reason(world, SPEED) == "ibp1 is DOWN"
+
+
+def test_the_reasons_of_neighbors() -> None:
+    """A missing neighbor, and its end; the labels of the whole node name the port."""
+    world = World(IB)
+    world.smp = leaf
+    world.run(30)
+    lines(world)
+    set_port(world, "state", "1: DOWN", 60)
+    gone = list(world.lines)
+    assert any("removed" in line and f"{DEVICE} " in line and "link-down" in line for line in gone)
+    assert any(f"key={LEAVES} " in line and "ibp1: link-down" in line for line in gone)
+    lines(world)
+    set_port(world, "state", "4: ACTIVE", 60)
+    added = [line for line in world.lines if "added" in line and f"key={DEVICE} " in line]
+    assert added
+    assert added[0].endswith('reason="removed before: link-down"')
+    assert any(f"key={LEAVES} " in line and "ibp1: L90.1.4 3" in line for line in world.lines)
+
+
+def leaf(address: tuple[str, int]) -> dict[str, Any]:
+    """Return the SMP answer of a port: ibp0 is on leaf 3, ibp1 on leaf 4."""
+    number = 3 + (address[0] == "ibp1")
+    far_end = exchanges(b"MF0;L90.1.%d:MQM9700/U1" % number, guid=0xB0CF0E0300D66C80 + number)
+    about = {"device": address[0], "port": address[1]}
+    return {**about, "exchanges": far_end, "error": None, "text": None}
+
+
+def test_a_start_that_changes_nothing_is_one_line() -> None:
+    """It has the speed, the ports and the neighbors; a change later adds none."""
+    world = World(IB)
+    world.smp = leaf
+    world.run(30)
+    assert lines(world, "verified") == []
+    world.start_again()
+    world.run(100)
+    verified = 'info labels verified speed=800G ports="2 of 2" neighbors=2'
+    assert [line for line in lines(world) if "agent started" not in line] == [verified]
+    set_port(world, "state", "1: DOWN")
+    set_port(world, "state", "4: ACTIVE")
+    assert lines(world, "verified") == []
+
+
+def test_a_start_with_held_labels_is_verified_later() -> None:
+    """Nothing is verified that nobody has seen yet; after a minute the line has the number."""
+    world = World(IB)
+    world.smp = leaf
+    world.run(30)
+    lines(world)
+    world.smp = world._no_smp  # noqa: SLF001 - a world without switches
+    world.start_again()
+    world.run(50)
+    assert lines(world, "verified") == []
+    world.run(60)
+    [line] = lines(world, "verified")
+    assert line.startswith('info labels verified speed=800G ports="2 of 2" neighbors=0 held=')
+
+
+def test_a_start_that_changes_a_label_late() -> None:
+    """A link goes down while labels are held: nothing is verified before the Node says so."""
+    world = World(IB)
+    world.smp = leaf
+    world.run(30)
+    lines(world)
+    world.smp = world._no_smp  # noqa: SLF001 - a world without switches
+    world.start_again(min_interval=30.0)
+    set_port(world, "state", "1: DOWN", 20)
+    world.smp = leaf
+    set_port(world, "state", "1: DOWN", 100)
+    assert lines(world, "verified") == []
+
+
+def test_a_start_with_a_refused_key_verifies_nothing() -> None:
+    """The line about the refusal stands alone."""
+
+    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+        if request["operation"] == "get":
+            return None
+        return {"status": 403, "message": "nothing is allowed", "causes": []}
+
+    world = World(IB, api=Api(trouble=refuse)).run(200)
+    assert lines(world, "verified") == []
 
 
 def test_a_dry_run_logs_each_change_once() -> None:
@@ -94,6 +232,26 @@ def test_a_held_label_is_logged_with_its_reason() -> None:
     assert removed.endswith(f'reason="not observed for 600 s: {text}"')
 
 
+def test_labels_of_others_that_are_not_published() -> None:
+    """A line for each manager when there are such labels, when they change, and when they are
+    gone; the first of them is named.
+    """
+    stale = {f"{P}/neighbors.current.x{number}.device": "a" for number in range(7)}
+    world = World(IB)
+    world.api.others = {"kubectl-label": stale, "nfd": {f"{P}/rack": "1"}}
+    world.run(30)
+    first = f"{P}/neighbors.current.x0.device=a"
+    begin = f'warning labels not published owner=kubectl-label count=7 first="{first}"'
+    assert lines(world, "not published") == [begin]
+    assert world.metrics.snapshot.keys_foreign == 7
+    world.api.others = {}
+    world.at(0, HUP)
+    world.run(10)
+    end = "info labels not published are gone owner=kubectl-label"
+    assert lines(world, "not published") == [end]
+    assert world.metrics.snapshot.keys_foreign == 0
+
+
 def test_events_that_are_unavailable() -> None:
     """A line at the beginning and at the end."""
     world = World(IB)
@@ -124,7 +282,7 @@ def test_a_refused_label() -> None:
     assert refused.endswith('is not allowed"')
     world.api.trouble = lambda _request: None
     world.run(7200)
-    assert lines(world, "label accepted again") == [f"info label accepted again key={SPEED}"]
+    assert lines(world, "no longer refused") == [f"info label no longer refused key={SPEED}"]
 
 
 def test_labels_refused_with_different_statuses() -> None:
@@ -166,3 +324,29 @@ def test_the_start_and_signals() -> None:
     assert lines(world, "signal") == [
         'info signal received signal=SIGHUP action="observe and repair the Node"'
     ]
+
+
+class Server:
+    """A metrics server that has both faults at first."""
+
+    fault = "Cannot assign requested address"
+    certificate_fault = "tls.key is not the key of tls.pem"
+
+
+def test_the_metrics_server() -> None:
+    """A line at the beginning and at the end of a fault, without an observation between."""
+    world, server = World(IB), Server()
+    world.reporter.server_started(server)
+    world.run(30)
+    address, certificate = 'flag="--metrics-address"', 'flag="--metrics-cert"'
+    old = Server.certificate_fault
+    assert lines(world, "metrics") == [
+        f'warning metrics address not available {address} reason="{Server.fault}"',
+        f'warning metrics certificate not reloaded {certificate} reason="{old}"',
+    ]
+    server.certificate_fault = ""
+    world.run(25)
+    assert lines(world, "metrics") == [f"info metrics certificate reloaded {certificate}"]
+    server.fault = ""
+    world.run(25)
+    assert lines(world, "metrics") == [f"info metrics address available {address}"]

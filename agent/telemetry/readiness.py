@@ -1,0 +1,111 @@
+"""Readiness: the Node says what was observed, but for keys that belong to other managers.
+
+Rules:
+- A result decides, not an observation: a change that waits for `--min-interval` leaves the agent
+  ready, so a link that flaps does not become an update of the Pod's status.
+- A key that the API server refuses makes the agent unready until it is accepted.
+- A failed request makes it unready if the Node has another state than was observed last. An outage
+  of the API server on a node where nothing changes does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from agent.kube.session import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping
+
+    from agent.kube.reconcile import Result
+    from agent.kube.session import Outcome
+
+NODE_GONE = frozenset({"not-found", "recreated"})  # failures after which no Node has the state
+NOT_SENT = "not sent, since other keys of its prefix were refused"
+
+
+class Status(Protocol):
+    """Health and readiness (agent/telemetry/status.py)."""
+
+    def heartbeat(self) -> None:
+        """Record an iteration of the loop."""
+
+    def mark_ready(self) -> None:
+        """Record that the Node says what was observed."""
+
+    def mark_unready(self, reason: str) -> None:
+        """Record that it does not; `reason` is shown on the page."""
+
+
+class Refusals:
+    """The keys that the API server refuses.
+
+    A refused key is left out of the requests for a while (`Plan.postponed`). Its refusal ends with
+    a request that neither leaves it out nor is refused; a failed request ends none.
+    """
+
+    def __init__(self) -> None:
+        self._present: dict[str, Refusal] = {}
+
+    @property
+    def present(self) -> tuple[Refusal, ...]:
+        """The refusals, by key."""
+        return tuple(refusal for _, refusal in sorted(self._present.items()))
+
+    def reconciled(self, result: Result) -> None:
+        """Take over the result of a request for which there was a plan."""
+        plan, outcome = result.plan, result.outcome
+        postponed = plan.postponed if plan else ()
+        new = {refusal.key: refusal for refusal in outcome.refused} if outcome else {}
+        before = self._present if result.failure else _of(self._present, postponed)
+        self._present = {**_not_accepted(before, outcome), **new}
+
+
+def _of(before: Mapping[str, Refusal], postponed: Iterable[str]) -> dict[str, Refusal]:
+    """Return the refusals of postponed keys; one may be refused with its family only."""
+    return {key: before.get(key, Refusal(key, None, NOT_SENT)) for key in postponed}
+
+
+def _not_accepted(before: Mapping[str, Refusal], outcome: Outcome | None) -> dict[str, Refusal]:
+    accepted = {*outcome.applied, *outcome.removed} if outcome else set()
+    return {key: refusal for key, refusal in before.items() if key not in accepted}
+
+
+class Readiness:
+    """Judges the results of the requests."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        self._observed: Hashable = None  # the state of the last observation
+        self._sent: Hashable = None  # the state that the last request carries
+        self._applied: Hashable = None  # the state that the Node has; None: unknown
+
+    @property
+    def is_current(self) -> bool:
+        """True if the Node has the state that was observed last."""
+        return self._applied is not None and self._applied == self._observed
+
+    def observed(self, state: Hashable) -> None:
+        """Record the desired state of the Node by an observation."""
+        self._observed = state
+
+    def sent(self, result: Result, state: Hashable) -> None:
+        """Record the result of a request that carries `state`."""
+        self._sent = state
+        if result.failure and result.failure.kind in NODE_GONE:
+            self._applied = None
+
+    def applied(self, refusals: Iterable[Refusal]) -> None:
+        """Record that the Node has what the last request carries, except the refused keys."""
+        keys = [refusal.key for refusal in refusals]
+        self._applied = None if keys else self._sent
+        if keys:
+            first = f"keys refused by the API server: {len(keys)}"
+            self._status.mark_unready("\n".join([first, *keys]))
+        else:
+            self._status.mark_ready()
+
+    def failed(self, reason: str) -> None:
+        """Record a failed request."""
+        if not self.is_current:
+            self._status.mark_unready(f"not applied: {reason}")

@@ -1,0 +1,85 @@
+#!/bin/sh
+# Copies what bwagent reads of /sys and /proc (README.md) into the new folder DIR, which `bwagent probe --replay` reads:
+#
+#     sh capture.sh DIR && tar -czf DIR.tgz DIR
+#
+# Needs a POSIX shell (BusyBox will do), and root for device/vpd. Links are copied, not followed. ROOT=/host reads /host/sys.
+set -eu
+export LC_ALL=C
+case ${1-} in
+'' | -*) echo "usage: sh capture.sh DIR" >&2; exit 2 ;;
+esac
+top=$(cd -- "${ROOT:-/}" && pwd -P) || exit 1
+if [ ! -d "$top/sys" ]; then echo "capture.sh: $top/sys: No such directory" >&2; exit 1; fi
+if [ -e "$1" ] || [ -L "$1" ]; then echo "capture.sh: $1: File exists" >&2; exit 1; fi
+mkdir -- "$1" || exit 1
+out=$(cd -- "$1" && pwd -P)
+cd -- "$top"
+errors=
+
+note() { # MESSAGE PATH: note a read that failed, by its errno
+	case $1 in
+	*"No space"*) echo "$1" >&2; exit 1 ;;
+	*"No such file"* | *[\"\\]*) return ;;
+	*"nvalid arg"*) errno=EINVAL ;;
+	*"ermission den"*) errno=EACCES ;;
+	*"ot permitted"*) errno=EPERM ;;
+	*"ot supported"*) errno=EOPNOTSUPP ;;
+	*"No such device") errno=ENODEV ;;
+	*) errno=EIO ;;
+	esac
+	errors="$errors${errors:+,}
+    \"$2\": \"$errno\""
+}
+
+copy() { # PATH...: copy links and files, and the names of folders, to where they really are
+	for path; do
+		if [ ! -e "$path" ] && [ ! -L "$path" ]; then continue; fi
+		folder=$top/${path%/*}
+		case $path in sys/*) folder=$(cd -P "$folder" && pwd -P) ;; esac # /proc/net is another one for each process
+		folder=$out/${folder#"$top"} copied=$folder/${path##*/}
+		[ -d "$folder" ] || mkdir -p "$folder"
+		if [ -L "$path" ]; then
+			cp -Pf "$path" "$copied"
+		elif [ -d "$path" ]; then
+			if message=$({ ls "$path" >/dev/null; } 2>&1); then mkdir -p "$copied"; else note "$message" "$path"; fi
+		elif ! message=$({ cat "$path" >"$copied"; } 2>&1); then
+			rm -f "$copied"
+			note "$message" "$path"
+		fi
+	done
+}
+
+copy proc/net/route proc/net/ipv6_route proc/net/dev proc/sys/kernel/random/boot_id
+copy sys/class/infiniband sys/class/net sys/bus/pci/devices
+for dev in sys/class/infiniband/*; do
+	copy "$dev" "$dev/device"
+	for name in node_type node_guid sys_image_guid hca_type board_id fw_ver parent uevent ports \
+		device/driver device/physfn device/numa_node device/uevent device/net; do copy "$dev/$name"; done
+	for net in "$dev"/device/net/*; do copy "$net" "$net/dev_port" "$net/dev_id" "$net/phys_port_name"; done
+	counters=counters/link_downed
+	if cat "$dev"/ports/*/link_layer 2>&1 | grep -v 'No such file' | grep -Eq '^InfiniBand|: '; then # or unreadable
+		copy "$dev/device/vpd"
+		found=0
+		grep -q SW_MNG "$dev/device/vpd" 2>/dev/null || found=$?
+		# The counters of a function that manages NVSwitches fail, and write to the kernel log.
+		if [ -e "$dev/device/vpd" ] && [ $found != 1 ]; then counters=; fi
+	fi
+	for port in "$dev"/ports/*; do
+		copy "$port"
+		for name in link_layer state phys_state rate has_smi gids/0 gid_attrs/ndevs/0 $counters; do copy "$port/$name"; done
+	done
+done
+for net in sys/class/net/*/; do
+	net=${net%/}
+	copy "$net" "$net"/lower_* "$net"/upper_*
+	for name in device master address operstate speed carrier_changes phys_port_name bonding_slave \
+		bonding/slaves bonding_slave/state bonding_slave/mii_status bonding_slave/perm_hwaddr; do copy "$net/$name"; done
+done
+for pci in sys/bus/pci/devices/*; do copy "$pci" "$pci/class" "$pci/vendor" "$pci/driver" "$pci"/infiniband/*; done
+
+cd "$out"
+printf '{"errors": {%s}}\n' "$errors" >errors.json
+printf '{"hostname": "%s"}\n' "$(uname -n)" >host.json
+printf '{"schema": 1, "agent": null, "kernel": "%s", "time": "%s", "boot_id": "%s", "anonymized": []}\n' \
+	"$(uname -r)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$(cat proc/sys/kernel/random/boot_id)" >meta.json

@@ -1,0 +1,305 @@
+"""Requests about Nodes that the admission policy has to refuse to the agent, as one table.
+
+Each is sent with a token of the agent, for a Node made by `scene`. Without the policy, and with all
+permissions of RBAC, each of them succeeds.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.support.kube.agents import Agent, a_node
+from tests.support.kube.cluster import APPLY, MERGE, STRATEGIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.kube.cluster import Answer, Cluster
+
+    Attack = Callable[["Scene"], Answer]
+    Entries = list[dict[str, Any]]
+
+NODES = "/api/v1/nodes"
+SITE = "site.example/rack"
+TAINT = {"key": "mine", "effect": "NoExecute"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}  # of every new Node
+MAX_LABELS, MAX_ANNOTATION = 400, 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """An agent on its Node, another Node, and the label prefix of the policy.
+
+    `labels` are the agent's labels on its Node, where it has its annotation, too; `unbound` is a
+    token of its account that is bound to no Pod.
+    """
+
+    agent: Agent
+    other: str
+    unbound: str
+    prefix: str
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.agent.cluster
+
+    @property
+    def own(self) -> str:
+        """A label key of the agent."""
+        return f"{self.prefix}/flavor"
+
+    @property
+    def observed(self) -> str:
+        """The key of the agent's annotation."""
+        return f"{self.prefix}/observed"
+
+    def node(self) -> dict[str, Any]:
+        """Return the agent's Node."""
+        return self.cluster.request("GET", self.agent.path).body
+
+    def elsewhere(self) -> Agent:
+        """Return the agent with the other Node for its own."""
+        return Agent(self.cluster, self.other, self.agent.token)
+
+    def ask(self, method: str, path: str, body: object = None, kind: str = MERGE) -> Answer:
+        """Send a request with the agent's token."""
+        token = self.agent.token
+        kind = kind if method == "PATCH" else "application/json"
+        return self.cluster.request(method, path, body, kind=kind, token=token)
+
+    def apply_as(self, manager: str, metadata: dict[str, Any]) -> Answer:
+        """Apply server-side as another manager."""
+        name = {"name": self.agent.node}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": name | metadata}
+        return self.ask(
+            "PATCH", f"{self.agent.path}?fieldManager={manager}&force=true", body, APPLY
+        )
+
+    def put(self, change: Callable[[dict[str, Any]], object], subresource: str = "") -> Answer:
+        """Replace the Node after a change to it."""
+        node = deepcopy(self.node())
+        change(node)
+        return self.ask("PUT", self.agent.path + subresource, node)
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of each Node."""
+        rows = (row["metadata"] for row in self.cluster.request("GET", NODES).body["items"])
+        return {row["name"]: row["resourceVersion"] for row in rows}
+
+
+def scene(cluster: Cluster, account: str, namespace: str, prefix: str) -> Scene:
+    """Return a scene on new Nodes; the administrator writes the agent's labels for it."""
+    node, other = a_node(cluster, prefix), a_node(cluster, prefix)
+    token = cluster.token_for_pod_on(node, account, namespace)
+    unbound = cluster.token_for_pod_on(None, account, namespace)
+    made = Scene(Agent(cluster, node, token), other, unbound, prefix)
+    metadata = {"labels": {made.own: "roce"}, "annotations": {made.observed: "{}"}}
+    answer = Agent(cluster, node, cluster.admin).apply(metadata)
+    assert answer.status == 200, answer.message
+    return made
+
+
+def _edit(op: str, path: str, value: object = None) -> Attack:
+    operation = {"op": op, "path": path} | ({} if op == "remove" else {"value": value})
+    return lambda scene: scene.agent.edit(operation)
+
+
+def _merge(metadata: dict[str, Any], query: str = "") -> Attack:
+    return lambda scene: scene.agent.merge({"metadata": metadata}, query)
+
+
+def _apply(metadata: dict[str, Any], **fields: object) -> Attack:
+    """Apply as manager `bwagent` the agent's own label and something else."""
+
+    def attack(scene: Scene) -> Answer:
+        labels = {scene.own: "roce"} | metadata.get("labels", {})
+        annotations = {scene.observed: "{}"} | metadata.get("annotations", {})
+        return scene.agent.apply(
+            metadata | {"labels": labels, "annotations": annotations}, **fields
+        )
+
+    return attack
+
+
+def _own_key(name: str, end: object = None, query: str = "") -> Attack:
+    """Write an own label by a merge patch."""
+    return lambda scene: scene.agent.merge(
+        {"metadata": {"labels": {f"{scene.prefix}/{name}": end}}}, query
+    )
+
+
+def _observed(value: str) -> Attack:
+    return lambda scene: scene.agent.apply(
+        {"labels": {scene.own: "roce"}, "annotations": {scene.observed: value}}
+    )
+
+
+def _many_labels(scene: Scene) -> Answer:
+    keys = [
+        f"{scene.prefix}/neighbors.current.m{number}.device" for number in range(MAX_LABELS + 1)
+    ]
+    return scene.agent.apply(
+        {"labels": dict.fromkeys(keys, "x"), "annotations": {scene.observed: "{}"}}
+    )
+
+
+def _managed(change: Callable[[Entries, Scene], object]) -> Attack:
+    """Replace the Node after a change to its managedFields."""
+    return lambda scene: scene.put(lambda node: change(node["metadata"]["managedFields"], scene))
+
+
+def _entry(entries: Entries, *, agents: bool) -> dict[str, Any]:
+    """Return the agent's entry of managedFields, or another manager's."""
+    return next(entry for entry in entries if (entry["manager"] == "bwagent") == agents)
+
+
+def _labels_of(entries: Entries, *, agents: bool) -> dict[str, Any]:
+    fields = _entry(entries, agents=agents)["fieldsV1"]["f:metadata"]
+    labels: dict[str, Any] = fields["f:labels"]
+    return labels
+
+
+def _forged(manager: str) -> dict[str, Any]:
+    return {
+        "manager": manager,
+        "operation": "Apply",
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:labels": {f"f:{SITE}": {}}}},
+    }
+
+
+SPEC: dict[str, Attack] = {
+    "taint": _edit("add", "/spec/taints/-", TAINT),
+    "taint by apply": _apply({}, spec={"taints": [TAINT]}),
+    "taint by replace": lambda scene: scene.put(lambda node: node["spec"].update(taints=[TAINT])),
+    "taint by strategic merge": lambda scene: scene.ask(
+        "PATCH", scene.agent.path, {"spec": {"taints": [TAINT]}}, STRATEGIC
+    ),
+    "taint in a server dry-run": lambda scene: scene.agent.merge(
+        {"spec": {"taints": [TAINT]}}, "?dryRun=All"
+    ),
+    "remove the taints": _edit("remove", "/spec/taints"),
+    "cordon": _edit("add", "/spec/unschedulable", value=True),
+    "cordon by apply": _apply({}, spec={"unschedulable": True}),
+    "provider ID": _edit("add", "/spec/providerID", "cloud://1"),
+    "Pod network": _edit("add", "/spec/podCIDR", "10.9.0.0/24"),
+}
+LABELS: dict[str, Attack] = {
+    "node role": _merge({"labels": {"node-role.kubernetes.io/control-plane": ""}}),
+    "node role by apply": _apply({"labels": {"node-role.kubernetes.io/control-plane": ""}}),
+    "node role in a server dry-run": _merge(
+        {"labels": {"node-role.kubernetes.io/control-plane": ""}}, "?dryRun=All"
+    ),
+    "set a foreign label": _merge({"labels": {"topology.kubernetes.io/zone": "mine"}}),
+    "set a foreign label by apply": _apply({"labels": {"nvidia.com/gpu.clique": "mine"}}),
+    "set a foreign label as manager bwagent": _merge(
+        {"labels": {"nvidia.com/gpu.clique": "mine"}}, "?fieldManager=bwagent"
+    ),
+    "change a foreign label": _edit("replace", "/metadata/labels/site.example~1rack", "2"),
+    "take a foreign label over": _apply({"labels": {SITE: "2"}}),
+    "remove a foreign label": _edit("remove", "/metadata/labels/site.example~1rack"),
+    "set the expected half": _own_key("speed.expected", "1G"),
+    "remove the expected half": _own_key("speed.expected"),
+    "fabric": _own_key("fabric", "mine"),
+    "neighbor without an interface": _own_key("neighbors.current.port-name", "mine"),
+    "remove all labels": _edit("remove", "/metadata/labels"),
+    "replace without labels": lambda scene: scene.put(lambda node: node["metadata"].pop("labels")),
+    "too many labels": _many_labels,
+}
+ANNOTATIONS: dict[str, Attack] = {
+    "set a foreign annotation": _merge({"annotations": {"node.alpha.kubernetes.io/ttl": "0"}}),
+    "set a foreign annotation by apply": _apply({"annotations": {"site.example/mine": "0"}}),
+    "change a foreign annotation": _edit(
+        "replace", "/metadata/annotations/site.example~1owner", "b"
+    ),
+    "remove a foreign annotation": _edit("remove", "/metadata/annotations/site.example~1owner"),
+    "remove all annotations": _edit("remove", "/metadata/annotations"),
+    "annotation too long": _observed("x" * (MAX_ANNOTATION + 1)),
+    "annotation not ASCII": _observed("\N{SNOWMAN}"),
+}
+METADATA: dict[str, Attack] = {
+    "add a finalizer": _edit("add", "/metadata/finalizers/-", "example.com/mine"),
+    "add a finalizer by apply": _apply({"finalizers": ["example.com/mine"]}),
+    "remove a finalizer": _edit("remove", "/metadata/finalizers"),
+    "change the owner": _edit("replace", "/metadata/ownerReferences/0/uid", "1-2-3"),
+    "remove the owner": _edit("remove", "/metadata/ownerReferences"),
+    "generateName": _edit("add", "/metadata/generateName", "mine-"),
+}
+OBJECTS: dict[str, Attack] = {
+    "another Node": lambda scene: scene.elsewhere().apply({"labels": {scene.own: "1"}}),
+    "another Node's taints": lambda scene: scene.elsewhere().merge({"spec": {"taints": [TAINT]}}),
+    "unbound token": lambda scene: Agent(scene.cluster, scene.agent.node, scene.unbound).apply(
+        {"labels": {scene.own: "1"}, "annotations": {scene.observed: "{}"}}
+    ),
+    "status": lambda scene: scene.agent.merge(
+        {"status": {"capacity": {"nvidia.com/gpu": "80"}}}, "/status"
+    ),
+    "replace the status": lambda scene: scene.put(
+        lambda node: node["status"].update(capacity={"nvidia.com/gpu": "80"}), "/status"
+    ),
+    "own label through the status": _own_key("flavor", "1", "/status"),
+    "create": lambda scene: scene.ask(
+        "POST", NODES, {"metadata": {"name": f"{scene.agent.node}-new"}}
+    ),
+    "create with generateName": lambda scene: scene.ask(
+        "POST", NODES, {"metadata": {"generateName": "mine-"}}
+    ),
+    "create by apply": lambda scene: Agent(
+        scene.cluster, f"{scene.agent.node}-applied", scene.agent.token
+    ).apply({"labels": {scene.own: "roce"}}),
+    "delete in a server dry-run": lambda scene: scene.ask(
+        "DELETE", scene.agent.path + "?dryRun=All"
+    ),
+    "delete": lambda scene: scene.ask("DELETE", scene.agent.path),
+    "delete another": lambda scene: scene.ask("DELETE", f"{NODES}/{scene.other}"),
+    "delete all": lambda scene: scene.ask("DELETE", f"{NODES}?labelSelector={SITE}=1"),
+    "kubelet": lambda scene: scene.ask("GET", scene.agent.path + "/proxy/pods"),
+}
+MANAGED_FIELDS: dict[str, Attack] = {
+    "own label as another manager": lambda scene: scene.apply_as(
+        "mine", {"labels": {scene.own: "roce"}}
+    ),
+    "own label by update": _own_key("speed.current", "1G", "?fieldManager=bwagent"),
+    "co-own a foreign label": _apply({"labels": {SITE: "1"}}),
+    "co-own a foreign annotation": _apply({"annotations": {"site.example/owner": "a"}}),
+    "co-own a finalizer": _apply({"finalizers": ["site.example/drain"]}),
+    "co-own a taint": _apply({}, spec={"taints": [NOT_READY]}),
+    "reset": _merge({"managedFields": [{}]}),
+    "reset by replace": lambda scene: scene.put(
+        lambda node: node["metadata"].update(managedFields=[])
+    ),
+    "reset by JSON patch": _edit("replace", "/metadata/managedFields", [{}]),
+    "remove an entry": _managed(lambda entries, _: entries.remove(_entry(entries, agents=False))),
+    "leave own labels to nobody": _managed(
+        lambda entries, _: entries.remove(_entry(entries, agents=True))
+    ),
+    "leave own labels to another": _managed(
+        lambda entries, _: _entry(entries, agents=True).update(manager="mine")
+    ),
+    "add an entry": _managed(lambda entries, _: entries.append(_forged("mine"))),
+    "begin to hold a foreign label": _managed(
+        lambda entries, _: _labels_of(entries, agents=True).update({f"f:{SITE}": {}})
+    ),
+    "begin to hold a taint": _managed(
+        lambda entries, _: _entry(entries, agents=True)["fieldsV1"].update(
+            {"f:spec": {"f:taints": {}}}
+        )
+    ),
+    "take a label out of an entry": _managed(
+        lambda entries, _: _labels_of(entries, agents=False).pop(f"f:{SITE}")
+    ),
+    "put a label into an entry": _managed(
+        lambda entries, scene: _labels_of(entries, agents=False).update({f"f:{scene.own}": {}})
+    ),
+}
+ATTACKS = SPEC | LABELS | ANNOTATIONS | METADATA | OBJECTS | MANAGED_FIELDS
+# Attacks that leave no trace on a Node even where they succeed.
+TRACELESS = {
+    "taint in a server dry-run",
+    "node role in a server dry-run",
+    "delete in a server dry-run",
+    "kubelet",
+}

@@ -1,0 +1,146 @@
+"""Overlays under kustomize's transformers, and what each of them means for the security of Nodes:
+its account, permissions and admission policy, on a real API server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.support.kube.agents import a_node, denied
+from tests.support.kube.cluster import MERGE
+from tests.support.kube.manifests import MANIFESTS, rendered
+from tests.support.kube.programs import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
+    from tests.support.kube.manifests import Object
+
+# Fields of a kustomization, each as an operator adds it to an overlay of his own.
+TRANSFORMERS: dict[str, dict[str, str]] = {
+    "as it is": {},
+    "namePrefix": {"namePrefix": "prod-"},
+    "nameSuffix": {"nameSuffix": "-prod"},
+    "namespace": {"namespace": "gpu"},
+    "all three": {"namePrefix": "a", "nameSuffix": "b", "namespace": "gpu"},
+}
+KINDS = (
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
+MIGHTY = "mighty"  # the namespace of the account with all permissions
+IN_FORCE_LIMIT = 30  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The objects of one overlay that decide about access to Nodes."""
+
+    objects: tuple[Object, ...]
+
+    def the(self, kind: str) -> Object:
+        """Return the only object of this kind."""
+        (found,) = (each for each in self.objects if each["kind"] == kind)
+        return found
+
+    @property
+    def account(self) -> str:
+        return str(self.the("ServiceAccount")["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.the("ServiceAccount")["metadata"]["namespace"])
+
+    @property
+    def prefix(self) -> str:
+        """The label prefix, as the policy has it."""
+        rows = self.the("ValidatingAdmissionPolicy")["spec"]["variables"]
+        return next(str(row["expression"]) for row in rows if row["name"] == "prefix").strip("'")
+
+
+def transformed(folder: Path, overlay: str, fields: dict[str, str]) -> str:
+    """Return an overlay of one's own over one of the project's, rendered: with these fields."""
+    of_project = os.path.relpath(MANIFESTS / "overlays" / overlay, folder.resolve())
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [of_project],
+        **fields,
+    }
+    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
+    return rendered(str(folder))
+
+
+def deployment(text: str) -> Deployment:
+    """Return the deployment that rendered manifests describe."""
+    return Deployment(tuple(row for row in yaml.safe_load_all(text) if row["kind"] in KINDS))
+
+
+@contextmanager
+def deployed(cluster: Cluster, deployment: Deployment) -> Iterator[None]:
+    """Apply a deployment and wait until its policy is in force; delete it but for its namespace,
+    and wait until the policy is not.
+
+    The account of the same name in namespace `mighty` has all permissions of RBAC.
+    """
+    mighty_account(cluster, deployment.account)
+    node = a_node(cluster)
+    probe = node, cluster.token_for_pod_on(node, deployment.account, MIGHTY)
+    stdin = yaml.safe_dump_all(deployment.objects)
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=stdin)
+    _wait(cluster, probe, in_force=True)
+    yield
+    # Nobody completes the deletion of a namespace here.
+    rest = [each for each in deployment.objects if each["kind"] != "Namespace"]
+    cluster.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(rest))
+    _wait(cluster, probe, in_force=False)
+
+
+def mighty_account(cluster: Cluster, account: str) -> None:
+    """Make an account in namespace `mighty` with all permissions of RBAC."""
+    objects: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MIGHTY}},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": account, "namespace": MIGHTY},
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"{MIGHTY}-{account}"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": MIGHTY}],
+        },
+    ]
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+def _wait(cluster: Cluster, probe: tuple[str, str], *, in_force: bool) -> None:
+    node, token = probe
+    path, deadline = f"/api/v1/nodes/{node}", time.monotonic() + IN_FORCE_LIMIT
+    while True:
+        body = {"metadata": {"labels": {"foreign": str(time.monotonic_ns())}}}
+        answer = cluster.request("PATCH", path, body, kind=MERGE, token=token)
+        if denied(answer) if in_force else answer.status == 200:
+            return
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the policy's being in force is not {in_force}: {answer.message}")
+        time.sleep(0.1)

@@ -1,0 +1,66 @@
+"""A registry of images that asks for a password: Debian's docker-registry, without TLS."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.support.kube import programs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+USER, PASSWORD = "colleague", "not-a-secret"
+# bcrypt of PASSWORD, the only hash that the registry takes
+_HTPASSWD = f"{USER}:$2b$04$w12Cblduh3f9mTTz4ZjdLetX9rndTlNkOFTRJAb/pmaFt/1lG4IAK\n"
+_START_TIMEOUT = 30.0  # seconds
+
+
+def missing() -> str | None:
+    """Return the reason why there can be no registry here; None if there can."""
+    found = shutil.which("docker-registry")
+    return None if found else "docker-registry is not installed (tests/apt-packages.txt)"
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """Run an empty registry; yield its address."""
+    folder.mkdir()
+    (port,) = programs.free_ports(1)
+    address = f"127.0.0.1:{port}"
+    (folder / "htpasswd").write_text(_HTPASSWD)
+    (folder / "config.yml").write_text(json.dumps(_configuration(folder, address)))
+    arguments = ["serve", str(folder / "config.yml")]
+    with programs.running("registry", arguments, folder, "docker-registry"):
+        _wait_for(f"http://{address}/v2/")
+        yield address
+
+
+def _configuration(folder: Path, address: str) -> dict[str, object]:
+    return {
+        "version": 0.1,
+        "storage": {"filesystem": {"rootdirectory": str(folder / "store")}},
+        "http": {"addr": address},
+        "auth": {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}},
+    }
+
+
+def _wait_for(url: str) -> None:
+    """Wait until the registry answers that it wants a password."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    end = time.monotonic() + _START_TIMEOUT
+    while time.monotonic() < end:
+        try:
+            direct.open(url, timeout=5).close()
+        except urllib.error.HTTPError as refusal:
+            refusal.close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(url)

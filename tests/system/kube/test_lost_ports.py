@@ -1,0 +1,114 @@
+"""An HCA that leaves the bus: `run`, `probe` and `cleanup --lost` on a real API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card
+from tests.support.kube.resident import REPOSITORY, Agent, P
+from tests.support.sysfs_on_disk import lay, remove
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
+
+LOST = "ibp3 (0000:1b:00.0) is gone from the bus"
+STATE, COUNT = "bwagent_port_state", "bwagent_backend_ports_lost"
+
+
+def bdf(number: int) -> str:
+    return f"0000:{0x18 + number:02x}:00.0"
+
+
+def four() -> Entries:
+    tree: Entries = {f"{NET}/lo": None}
+    for number in range(4):
+        tree |= card(f"ibp{number}", bdf(number))
+    return tree
+
+
+def falls_off(folder: Path, number: int) -> None:
+    """Remove an HCA with its PCI function."""
+    remove(folder, f"{CLASS}/ibp{number}", f"{BUS}/{bdf(number)}", f"{HOME}/{bdf(number)}")
+
+
+def command(cluster: Cluster, node: str, *arguments: str) -> str:
+    """Run a command of bwagent for the Node and return its output."""
+    access = ["--node-name", node, "--kubeconfig", str(cluster.kubeconfig())]
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.cli", *arguments, *access],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def lost(agent: Agent) -> list[dict[str, Any]]:
+    """Return the rows of lost ports in the annotation."""
+    text = agent.metadata().get("annotations", {}).get(f"{P}/observed", "{}")
+    rows: list[dict[str, Any]] = json.loads(text).get("lost", [])
+    return rows
+
+
+def test_an_hca_falls_off_the_bus(cluster: Cluster, tmp_path: Path) -> None:
+    """The loss outlives the agent, `probe` counts the port, and `cleanup --lost` ends it beside a
+    running agent without a change of labels.
+    """
+    node = "lost-hca"
+    cluster.node(node)
+    with Agent(cluster, tmp_path, node, four()) as agent:
+        agent.speaks("1600G")
+        assert agent.metrics().value(COUNT) == 0
+        falls_off(tmp_path, 3)
+        agent.look()
+        agent.speaks("1200G")
+        agent.says(LOST)
+        agent.until(lambda: [row["interface"] for row in lost(agent)] == ["ibp3"])
+        assert agent.metrics().value(STATE, interface="ibp3", state="ACTIVE") == 0
+        assert agent.metrics().holds(STATE, "state", interface="ibp3") == ["absent"]
+        assert agent.metrics().value(COUNT) == 1
+        (row,) = lost(agent)
+    probe = ("probe", "--no-wait", "--sysfs-root", str(agent.sys), "--dry-run", "--diff")
+    said = command(cluster, node, *probe)
+    assert "3 of 4 backend ports ACTIVE" in said
+    assert f"absent: gone from the bus, missing since {row['since']}" in " ".join(said.split())
+    with Agent(cluster, tmp_path, node, {}) as agent:
+        agent.says(LOST)
+        assert lost(agent) == [row]
+        before = agent.labels()
+        said = command(cluster, node, "cleanup", "--lost", "--yes")
+        assert f"- lost {row['interface']} ({row['pci']}), missing since {row['since']}" in said
+        assert (lost(agent), agent.labels()) == ([], before)
+        assert command(cluster, node, "cleanup", "--lost", "--yes") == "nothing to remove\n"
+        agent.look()
+        agent.until(lambda: agent.metrics().value(COUNT) == 0)
+        assert (lost(agent), agent.labels()) == ([], before)
+        falls_off(tmp_path, 2)
+        agent.look()
+        agent.until(lambda: [row["interface"] for row in lost(agent)] == ["ibp2"])
+        lay(four(), tmp_path)
+        agent.look()
+        agent.speaks("1600G")
+        agent.until(lambda: not lost(agent))
+
+
+def test_a_blocked_port_in_a_probe(cluster: Cluster, tmp_path: Path) -> None:
+    """`probe` counts a port that cannot be read as the annotation does."""
+    node = "lost-probe"
+    cluster.node(node)
+    root = lay(four(), tmp_path)
+    probe = ("probe", "--no-wait", "--sysfs-root", str(root))
+    command(cluster, node, *probe)
+    state = tmp_path / f"{HOME}/{bdf(0)}/infiniband/ibp0/ports/1/state"
+    state.unlink()
+    state.mkdir()
+    assert command(cluster, node, *probe).splitlines()[0].startswith(f"{node}: infiniband, 1600G")

@@ -1,0 +1,91 @@
+"""The policy's limits of size, and Nodes that exceed them: no agent is locked out by an excess, and
+the policy's cost stays within the API server's budget up to the largest Node that etcd stores.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.kube.agents import ACC, IB, Agent, P, an_agent, denied
+from tests.support.kube.attacks import MAX_ANNOTATION, MAX_LABELS
+
+if TYPE_CHECKING:
+    from tests.support.kube.cluster import Cluster
+
+HUGE = 12_000  # labels, about 1.5 MB
+OBSERVED = f"{P}/observed"
+
+
+def keys(prefix: str, count: int) -> list[str]:
+    """Return keys of neighbor labels."""
+    return [f"{prefix}/neighbors.current.m{number}.device" for number in range(count)]
+
+
+def labels(names: list[str], value: str = "x") -> dict[str, Any]:
+    return {"labels": dict.fromkeys(names, value)}
+
+
+def write(agent: Agent, metadata: dict[str, Any]) -> None:
+    """Write as an administrator in the name of manager `bwagent`: the state before the policy."""
+    answer = Agent(agent.cluster, agent.node, agent.cluster.admin).apply(metadata)
+    assert answer.status == 200, answer.message
+
+
+def test_number_of_labels(mighty: Agent) -> None:
+    """The limit can be reached, with the longest values, and not exceeded."""
+    names = keys(P, MAX_LABELS - 1)
+    assert mighty.apply(labels([*names, ACC], "x" * 63)).status == 200
+    refused = mighty.apply(labels([*names, ACC, f"{P}/flavor"]))
+    assert denied(refused)
+    assert "400 labels" in refused.message
+    assert mighty.apply(labels([*names, f"{P}/flavor"])).status == 200
+
+
+@pytest.mark.parametrize("prefix", [P, IB])
+def test_a_huge_node_is_reduced(mighty: Agent, prefix: str) -> None:
+    """An agent may change and remove labels of an excess, and not add to them."""
+    names = keys(prefix, HUGE)
+    write(mighty, labels(names))
+    assert denied(mighty.apply(labels([*names, f"{P}/flavor"])))
+    assert mighty.apply(labels([*names[2:], f"{P}/flavor"])).status == 200
+    assert mighty.apply(labels([*names[:20], f"{P}/flavor"])).status == 200
+    assert len([key for key in mighty.labels() if key in names]) == 20
+
+
+def test_a_huge_node_of_another_manager(mighty: Agent) -> None:
+    """Labels of ours that another manager has written hold the agent up no more."""
+    names = keys(P, HUGE)
+    Agent(mighty.cluster, mighty.node, mighty.cluster.admin).merge({"metadata": labels(names)})
+    assert mighty.apply(labels([f"{P}/flavor", *names[:20]], "y")).status == 200
+    assert mighty.merge({"metadata": {"labels": dict.fromkeys(names[20:])}}).status == 200
+    assert len([key for key in mighty.labels() if key in names]) == 20
+
+
+def test_length_of_the_annotation(mighty: Agent) -> None:
+    """The limit can be reached; a longer annotation may become shorter, and hinders no label."""
+
+    def written(size: int) -> dict[str, Any]:
+        return {"annotations": {OBSERVED: "x" * size}}
+
+    assert mighty.apply(written(MAX_ANNOTATION)).status == 200
+    assert denied(mighty.apply(written(MAX_ANNOTATION + 1)))
+    write(mighty, written(100_000))
+    assert mighty.apply(labels([f"{P}/flavor"]) | written(100_000)).status == 200
+    assert denied(mighty.apply(written(100_001)))
+    assert mighty.apply(written(99_999)).status == 200
+    assert mighty.apply(written(10)).status == 200
+
+
+def test_many_labels_of_the_site(installed: Cluster) -> None:
+    """Labels of the site do not count."""
+    agent = an_agent(installed, "bwagent")
+    theirs = {f"site.example/label-{number}": "x" * 63 for number in range(1000)}
+    installed.request(
+        "PATCH",
+        agent.path,
+        {"metadata": {"labels": theirs}},
+        kind="application/merge-patch+json",
+    )
+    assert agent.apply(labels(keys(P, MAX_LABELS))).status == 200

@@ -1,0 +1,127 @@
+"""The policy and managedFields: Nodes that others, or the agent before there was a policy, have
+written to. tests/support/kube/attacks.py has what is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.support.kube.agents import ACC, IB, Agent, P, denied
+from tests.support.kube.cluster import APPLY
+
+if TYPE_CHECKING:
+    from tests.support.kube.cluster import Answer
+
+SITE = "site.example/rack"
+FLAVOR, SPEED = f"{P}/flavor", f"{P}/speed.current"
+OURS = {FLAVOR: "roce", SPEED: "800G"}
+
+
+def administrator(agent: Agent) -> Agent:
+    """Return an administrator about the same Node."""
+    return Agent(agent.cluster, agent.node, agent.cluster.admin)
+
+
+def apply_as(agent: Agent, manager: str, labels: dict[str, str]) -> Answer:
+    """Apply labels as an administrator and this manager."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": agent.node, "labels": labels},
+    }
+    path = f"{agent.path}?fieldManager={manager}&force=true"
+    return agent.cluster.request("PATCH", path, body, kind=APPLY)
+
+
+def entries(agent: Agent) -> list[dict[str, Any]]:
+    node = agent.cluster.request("GET", agent.path).body
+    return list(node["metadata"].get("managedFields", []))
+
+
+def holders(agent: Agent, key: str) -> set[str]:
+    """Return the managers of a label."""
+    return {
+        entry["manager"]
+        for entry in entries(agent)
+        if f"f:{key}" in entry["fieldsV1"].get("f:metadata", {}).get("f:labels", {})
+    }
+
+
+def reset(agent: Agent) -> None:
+    assert administrator(agent).merge({"metadata": {"managedFields": [{}]}}).status == 200
+    assert entries(agent) == []
+
+
+def test_a_node_without_managed_fields(agent: Agent) -> None:
+    """Somebody has reset them: the first apply, with which the API server begins anew, is admitted;
+    an update, which nobody would be named for, is not.
+    """
+    reset(agent)
+    assert denied(agent.merge({"metadata": {"labels": OURS}}))
+    assert agent.apply({"labels": OURS}).status == 200
+    assert holders(agent, FLAVOR) == {"bwagent"}
+    assert holders(agent, SITE) == {"before-first-apply"}
+    assert agent.apply({}).status == 200
+
+
+def test_own_labels_before_a_reset(agent: Agent) -> None:
+    """Labels of the agent that nobody holds any more become the agent's again."""
+    agent.apply({"labels": OURS})
+    reset(agent)
+    assert agent.apply({"labels": OURS | {SPEED: "400G"}}).status == 200
+    assert "bwagent" in holders(agent, SPEED)
+
+
+def test_labels_of_other_managers(agent: Agent) -> None:
+    """Own labels that two others have written are taken over, one entry of managedFields ends."""
+    agent.cluster.kubectl("label", "node", agent.node, f"{FLAVOR}=mine")
+    assert apply_as(agent, "theirs", {SPEED: "1G", "theirs.example/a": "1"}).status == 200
+    assert agent.apply({"labels": OURS, "annotations": {f"{P}/observed": "{}"}}).status == 200
+    assert holders(agent, FLAVOR) == holders(agent, SPEED) == {"bwagent"}
+    assert holders(agent, "theirs.example/a") == {"theirs"}
+    assert agent.apply({}).status == 200
+
+
+def test_a_label_left_to_its_manager(agent: Agent) -> None:
+    """The agent can leave a label that another manager holds, too."""
+    assert apply_as(agent, "gfd", {ACC: "a.1"}).status == 200
+    assert agent.apply({"labels": OURS | {ACC: "a.1"}}).status == 200
+    assert holders(agent, ACC) == {"bwagent", "gfd"}
+    assert agent.apply({"labels": OURS}).status == 200
+    assert holders(agent, ACC) == {"gfd"}
+
+
+def test_foreign_labels_held_before(agent: Agent) -> None:
+    """What manager bwagent already holds, it may go on holding, and leave to others; where it alone
+    holds a foreign label it has to go on.
+    """
+    administrator(agent).apply({"labels": {SITE: "1", "x.example/flavor": "roce"}})
+    carried = {SITE: "1", "x.example/flavor": "roce"}
+    assert agent.apply({"labels": OURS | carried}).status == 200
+    assert denied(agent.apply({"labels": OURS | {SITE: "1"}}))
+    carried.pop(SITE)
+    assert agent.apply({"labels": OURS | carried}).status == 200
+    assert "bwagent" not in holders(agent, SITE)
+
+
+def test_a_forged_entry(agent: Agent) -> None:
+    """A foreign field that the agent's entry has from before the policy goes out of it."""
+    agent.apply({"labels": OURS})
+    managed = entries(agent)
+    entry = next(entry for entry in managed if entry["manager"] == "bwagent")
+    entry["fieldsV1"]["f:metadata"]["f:finalizers"] = {'v:"site.example/drain"': {}}
+    assert administrator(agent).merge({"metadata": {"managedFields": managed}}).status == 200
+    assert agent.apply({"labels": OURS | {SPEED: "400G"}}).status == 200
+    (entry,) = (entry for entry in entries(agent) if entry["manager"] == "bwagent")
+    assert entry["fieldsV1"]["f:metadata"].keys() == {"f:labels"}
+
+
+def test_removal_of_own_labels_of_others(agent: Agent) -> None:
+    """Own labels may be removed whoever holds them, and nothing else with them."""
+    assert (
+        apply_as(agent, "theirs", {f"{IB}/speed.current": "1G", "a.example/a": "1"}).status == 200
+    )
+    gone = {f"{IB}/speed.current": None}
+    assert denied(agent.merge({"metadata": {"labels": gone | {"a.example/a": None}}}))
+    assert agent.merge({"metadata": {"labels": gone}}).status == 200
+    assert f"{IB}/speed.current" not in agent.labels()

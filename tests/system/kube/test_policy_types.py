@@ -1,0 +1,39 @@
+"""The policy under the type checker of kube-controller-manager."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.kube import controllers
+from tests.support.kube.agents import install
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.programs import missing
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/bwagent"
+
+
+@pytest.fixture
+def checked() -> Iterator[Cluster]:
+    """An API server with the policy, and the controller that checks it."""
+    require(missing(*controllers.PROGRAMS))
+    with Cluster() as cluster:
+        install(cluster, "sysfs")
+        with controllers.controllers(cluster, "validatingadmissionpolicy-status-controller"):
+            yield cluster
+
+
+def test_no_warning(checked: Cluster) -> None:
+    """Each expression fits the type of a Node: `kubectl describe` shows no warning."""
+
+    def status() -> dict[str, Any]:
+        found = checked.request("GET", POLICY).body.get("status", {})
+        return dict(found) if "observedGeneration" in found else {}
+
+    found = controllers.eventually(checked, "the policy is checked", status)
+    assert found["typeChecking"] == {}

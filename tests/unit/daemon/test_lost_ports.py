@@ -1,0 +1,185 @@
+"""An HCA that leaves the bus, over restarts of the agent, a reboot and `cleanup --lost`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.events.event import Event
+from agent.kube.apply import apply
+from agent.kube.plan import forgetting
+from tests.support import nodes
+from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, card
+from tests.support.nodes import KEYS, SPEED
+from tests.support.running import Api, World
+
+HUP = Event("signal", "SIGHUP")
+HOUR = 3600.0
+LOST = "ibp3 (0000:1b:00.0) is gone from the bus"
+
+
+def bdf(number: int) -> str:
+    return f"0000:{0x18 + number:02x}:00.0"
+
+
+def hca(number: int, bus: int | None = None, name: str = "") -> Entries:
+    """An HCA with GUIDs of its own, at its own address or at another one."""
+    own = card(name or f"ibp{number}", bdf(number))
+    if bus is None:
+        return own
+    return {
+        path.replace(bdf(number), bdf(bus)): (
+            entry.replace(bdf(number), bdf(bus)) if isinstance(entry, str) else entry
+        )
+        for path, entry in own.items()
+    }
+
+
+def four() -> Entries:
+    return {path: one for number in range(4) for path, one in hca(number).items()}
+
+
+def falls_off(world: World, number: int = 3) -> None:
+    """Remove an HCA with its function, and report it."""
+    paths = (f"{CLASS}/ibp{number}", f"{HOME}/{bdf(number)}", f"{BUS}/{bdf(number)}")
+    world.at(0.0, Event("device", f"ibp{number}"), do=lambda: world.remove(*paths))
+    world.run(30.0)
+
+
+def look(world: World) -> World:
+    world.at(0.0, HUP)
+    return world.run(30.0)
+
+
+def remembered(world: World) -> list[str]:
+    """The lost interfaces in the Node's annotation."""
+    return [row["interface"] for row in annotation(world).get("lost", [])]
+
+
+def annotation(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(world.told)
+    return found
+
+
+def counted(world: World) -> int | None:
+    seen = world.metrics.snapshot.observation
+    return None if seen is None or seen.lost is None else len(seen.lost)
+
+
+@pytest.fixture
+def world() -> World:
+    """Four HCAs that are labeled; the agent has been running for a minute."""
+    world = World(four()).run(60.0)
+    assert world.labels["speed.current"] == "1600G"
+    assert (remembered(world), counted(world)) == ([], 0)
+    return world
+
+
+def test_it_is_a_warning_and_stays_known(world: World) -> None:
+    """The log has one warning, the Node the loss; the labels are those of three HCAs."""
+    writes = len(world.api.writes)
+    falls_off(world)
+    assert world.labels["speed.current"] == "1200G"
+    assert (remembered(world), counted(world)) == (["ibp3"], 1)
+    assert [line for line in world.lines if "warning" in line and LOST in line]
+    changed = [line for line in world.lines if f"label changed key={SPEED}" in line]
+    assert "gone from the bus" in changed[-1]
+    assert len(world.api.writes) == writes + 1
+    world.run(30 * HOUR)
+    assert (remembered(world), counted(world)) == (["ibp3"], 1)
+    assert sum(LOST in line for line in world.lines if "problem" in line) == 1
+
+
+def test_it_survives_a_restart_and_a_reboot(world: World) -> None:
+    """The annotation has it; a time is that of the loss."""
+    falls_off(world)
+    (row,) = annotation(world)["lost"]
+    assert row["pci"] == bdf(3)
+    world.start_again()
+    world.run(60.0)
+    world.write("proc/sys/kernel/random/boot_id", b"another\n")
+    world.start_again()
+    world.run(60.0)
+    assert annotation(world)["lost"] == [row]
+    assert annotation(world)["boot_id"] == "another"
+    assert counted(world) == 1
+
+
+def test_a_reboot_finds_it_missing(world: World) -> None:
+    """The function is not enumerated, and the others have other names and addresses."""
+    shifted = {**hca(0), **hca(1), **hca(2, bus=3, name="ibp3")}
+    again = World(shifted, {"proc/sys/kernel/random/boot_id": b"another\n"}, api=world.api)
+    again.run(60.0)
+    assert again.labels["speed.current"] == "1200G"
+    assert annotation(again)["lost"][0]["port_guid"] == "a088c20300ab001b"
+    assert LOST in "\n".join(again.lines)
+
+
+def test_before_the_node_is_read_nothing_is_known(world: World) -> None:
+    """While the API server is away the metric has no value."""
+    world.api.trouble = lambda _request: {"error": "timeout"}
+    world.start_again()
+    world.run(60.0)
+    assert counted(world) is None
+
+
+def test_it_is_back(world: World) -> None:
+    """In another slot, under another name."""
+    falls_off(world)
+    world.entries |= hca(3, bus=8, name="mlx5_0")
+    world.at(0.0, Event("device", "mlx5_0"))
+    world.run(30.0)
+    assert (remembered(world), counted(world)) == ([], 0)
+    assert world.labels["speed.current"] == "1600G"
+    assert "rdma problem resolved subject=ibp3" in "\n".join(world.lines)
+
+
+def clean_up(api: Api) -> None:
+    """Run `cleanup --lost` beside the agent."""
+    todo = forgetting(nodes.node(api.labels, observed=api.annotation), KEYS)
+    assert todo.due
+    assert apply(api, todo).is_complete
+
+
+def test_cleanup_beside_a_running_agent(world: World) -> None:
+    """The agent forgets it with its next request, an hour later at most, and changes no label."""
+    falls_off(world)
+    labels = dict(world.api.labels)
+    clean_up(world.api)
+    assert (remembered(world), world.api.labels) == ([], labels)
+    world.run(1.3 * HOUR)
+    assert (remembered(world), counted(world)) == ([], 0)
+    world.start_again()
+    world.run(60.0)
+    assert (remembered(world), counted(world)) == ([], 0)
+
+
+def test_a_signal_reads_the_node_after_a_cleanup(world: World) -> None:
+    """SIGHUP, or any change of labels, has the agent follow at once."""
+    falls_off(world)
+    clean_up(world.api)
+    look(world)
+    assert (remembered(world), counted(world)) == ([], 0)
+    falls_off(world, 2)
+    assert remembered(world) == ["ibp2"]
+
+
+def test_a_removed_annotation_comes_back(world: World) -> None:
+    """Only one that has the others, and not this one, was cleaned up."""
+    falls_off(world)
+    world.api.annotation = None
+    look(world)
+    assert (remembered(world), counted(world)) == (["ibp3"], 1)
+
+
+def test_requests_of_a_node_with_a_lost_port(world: World) -> None:
+    """Each is preceded by a GET, and there is one an hour."""
+    falls_off(world)
+    world.api.requests.clear()
+    world.run(5.5 * HOUR)
+    operations = [operation for _, operation in world.api.requests]
+    assert operations[:2] == ["get", "apply"]
+    assert len(world.api.applied()) in (5, 6)
+    assert len(operations) == 2 * len(world.api.applied())

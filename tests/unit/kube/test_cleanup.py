@@ -1,0 +1,299 @@
+"""The command `cleanup`: what it removes, what it asks for, and what remains on the Nodes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+from agent.cleanup import clean_up, clean_up_foreign
+from agent.errors import Rejected, Unavailable
+from agent.kube.cleanup import CHANGED, MAX_KEYS, MAX_PATCH, foreign_removals, nodes, removals
+from agent.kube.managed_fields import ANNOTATION, Field
+from agent.kube.plan import removal
+from agent.labels.table import Naming
+from tests.support.api_server import replies
+from tests.support.nodes import ACCELERATOR_KEY as ACC
+from tests.support.nodes import ANNOTATED, FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.kube.transport import Kube, Reply, Request
+
+EXPECTED = f"{PREFIX}/speed.expected"
+FAILED = {"status": 403, "message": "no"}
+SOON = replace(ANNOTATED, time=int(time.time()) + 600)
+
+
+class Api:
+    """An API server with Nodes: `before` for the first read, `after` for the next ones."""
+
+    def __init__(self, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+        self.requests: list[Request] = []
+        self._reads = [before]
+        self._after = after
+        self.patched: Reply = {"status": 200, "node": node(observed=None)}
+
+    def __call__(self, request: Request) -> Reply:
+        self.requests.append(request)
+        if request["operation"] in {"apply", "patch"}:
+            return self.patched
+        found = self._reads.pop() if self._reads else self._after
+        if request["operation"] == "list":
+            return {"status": 200, "nodes": found, "continue": None}
+        return {"status": 200, "node": found[0]}
+
+
+def named(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Return a Node with another name and uid."""
+    found["metadata"] |= {"name": name, "uid": f"u-{name}"}
+    return found
+
+
+def cleaned(
+    before: dict[str, Any] | list[dict[str, Any]], after: dict[str, Any] | list[dict[str, Any]]
+) -> list[str]:
+    """Clean up, on all Nodes if there is a list of them; return the lines about what remains."""
+    is_list = isinstance(before, list)
+    api = Api(*(one if isinstance(one, list) else [one] for one in (before, after)))
+    try:
+        clean_up(api, None if is_list else "n1", Naming(), yes=True)
+    except Rejected as error:
+        return [str(error)]
+    return []
+
+
+def test_removal() -> None:
+    """A removal drops the owned labels and the annotation, and no other field of the manager."""
+    ours = {FLAVOR: "roce", "old.example/flavor": "roce"}
+    found = removal(node(ours, {"site": {EXPECTED: "1G"}}), KEYS)
+    assert found.removed == {FLAVOR: "roce"}
+    assert {field.key for field in found.wanted} == {"old.example/flavor"}
+    assert Field(ANNOTATION, KEYS.annotation) in found.managed
+    assert found.due
+
+
+def test_removals() -> None:
+    """Nodes with nothing to remove and nothing to report are left out."""
+    others = node({}, {"kubectl-label": {LEAF: "a"}}, observed=None)
+    found = removals([node(observed=None), others, node({SPEED: "1G"})], KEYS)
+    assert [todo.removed for todo in found] == [{SPEED: "1G"}]
+
+
+def test_nodes() -> None:
+    """One Node, or every Node of the list; a page that fails is Unavailable."""
+    page = {"status": 200, "nodes": [node(), node()]}
+    assert len(list(nodes(replies({**page, "continue": None})[1], None))) == 2
+    with pytest.raises(Unavailable, match="not permitted"):
+        list(nodes(replies({**page, "continue": "x"}, FAILED)[1], None))
+    with pytest.raises(Unavailable, match="Node n1: not permitted"):
+        list(nodes(replies(FAILED)[1], "n1"))
+
+
+def test_a_clean_node_remains(capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything was removed: the command ends without an error."""
+    assert cleaned(node({FLAVOR: "roce"}), node(observed=None)) == []
+    assert "Node n1: 1 label changed" in capsys.readouterr().out
+    assert cleaned(node(observed=None), node(observed=None)) == []
+    assert capsys.readouterr().out == "nothing to remove\n"
+
+
+def test_what_others_have_too_remains() -> None:
+    """It is named with its managers, and with the command that removes it whoever owns it."""
+    shared = {"nfd": {LEAF: "a"}, "topograph": {ACC: "a.1"}}
+    before = node({FLAVOR: "roce", LEAF: "a", ACC: "a.1"}, shared)
+    [line] = cleaned(before, node({}, shared, observed=None))
+    assert line == (
+        f"Node n1: not removed, held by nfd: {LEAF}; held by topograph: {ACC}; "
+        f"to remove: this command with --foreign --node-name n1; kubectl label node n1 {ACC}-"
+    )
+
+
+def test_what_has_lost_its_owner_remains(capsys: pytest.CaptureFixture[str]) -> None:
+    """With managedFields reset there is nothing that server-side apply could remove."""
+    lost = node({FLAVOR: "roce"})
+    lost["metadata"]["managedFields"] = []
+    [line] = cleaned(lost, lost)
+    assert line == (
+        f"Node n1: not removed, held by no manager: {KEYS.annotation}, {FLAVOR}; "
+        "to remove: this command with --foreign --node-name n1; "
+        f"kubectl annotate node n1 {KEYS.annotation}-"
+    )
+    assert f"= {FLAVOR}=roce: left alone, held by no manager" in capsys.readouterr().out
+
+
+def test_many_keys_are_counted() -> None:
+    """A line names the first ones."""
+    keys = {f"{PREFIX}/neighbors.current.ibp{n}.device": "a" for n in range(MAX_KEYS + 3)}
+    [line] = cleaned(node(keys, {"nfd": keys}), node({}, {"nfd": keys}, observed=None))
+    assert "and 3 more" in line
+
+
+def test_an_agent_that_still_runs() -> None:
+    """The Node was labeled again, or its annotation is newer than the cleanup."""
+    again = node({FLAVOR: "roce"})
+    [line] = cleaned(node({FLAVOR: "roce"}), again)
+    assert line.startswith("labeled again during this cleanup: n1; an agent still runs there")
+    [line] = cleaned(node({FLAVOR: "roce"}, observed=SOON), node(observed=None))
+    assert line.startswith("labeled again during this cleanup: n1")
+
+
+def test_an_agent_that_writes_while_the_question_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Nodes are read again after the answer; what is new there is from an agent."""
+    monkeypatch.setattr(click, "confirm", lambda _question, *, abort: abort)
+    first, second = node({SPEED: "1G"}), node({SPEED: "2G"})
+    removed = {"status": 200, "node": node(observed=None)}
+    for read, failed in ((second, True), (first, False), (node(observed=None), False)):
+        answers = [{"status": 200, "node": one} for one in (first, read)]
+        _, kube = replies(*answers, *[removed] * 2)
+        if failed:
+            with pytest.raises(Rejected, match="labeled again during this cleanup: n1"):
+                clean_up(kube, "n1", Naming(), yes=False)
+        else:
+            clean_up(kube, "n1", Naming(), yes=False)
+
+
+def test_a_young_annotation_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is removed."""
+    cleaned(node({FLAVOR: "roce"}, observed=SOON), node(observed=None))
+    out = capsys.readouterr().out
+    assert out.index("An agent labeled n1 within the last two hours") < out.index("changed")
+    for other in (1, None, int(time.time()) + 10**6):
+        before = node({FLAVOR: "roce"}, observed=replace(ANNOTATED, time=other))
+        assert cleaned(before, node(observed=None)) == []
+        assert "two hours" not in capsys.readouterr().out
+
+
+def test_other_prefixes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the command that cleans them up; without one of ours there is nothing to remove."""
+    old = "old.example"
+    several = [
+        named(name, node({f"{old}/flavor": "roce", f"{old}/x": "1"}, observed=None))
+        for name in "ab"
+    ]
+    flags = f"--label-prefix {old} --ib-label-prefix {old} --accelerator-label="
+    assert cleaned(several, several) == []
+    assert capsys.readouterr().out.splitlines() == [
+        f"nothing to remove under {PREFIX} and ib.coreweave.cloud",
+        f"{old}: labels of manager bwagent on 2 Nodes; bwagent cleanup {flags} --all removes them",
+    ]
+    assert cleaned(several[0], several[0]) == []
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"{old}: labels of manager bwagent on Node a; "
+        f"bwagent cleanup {flags} --node-name a removes them"
+    )
+
+
+def test_what_remains_cannot_be_read() -> None:
+    """The last line of the error says so."""
+    removed = {"status": 200, "node": node(observed=None)}
+    _, kube = replies({"status": 200, "node": node({FLAVOR: "roce"})}, removed, FAILED)
+    with pytest.raises(Rejected, match="what remains could not be read: Node n1: not permitted"):
+        clean_up(kube, "n1", Naming(), yes=True)
+
+
+OTHERS = {
+    "kubectl-label": {LEAF: "a", ACC: "a.1", EXPECTED: "1G"},
+    "labeler": {IB_SPEED: "1G", SPEED: "1G"},
+    "nfd": {SPEED: "1G"},
+}
+
+
+def foreign(manager: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the keys that are to be removed, with their managers."""
+    found = foreign_removals([node({FLAVOR: "roce"}, OTHERS)], KEYS, manager)
+    return {key: managers for one in found for key, managers in one.managers.items()}
+
+
+def test_foreign_labels() -> None:
+    """Those of the table under P and IB; with a manager, those that it alone has."""
+    every = {LEAF: ("kubectl-label",), IB_SPEED: ("labeler",), SPEED: ("labeler", "nfd")}
+    assert foreign(None) == every
+    assert foreign("labeler") == {IB_SPEED: ("labeler",)}
+    assert foreign("nobody") == {}
+
+
+def asked(kube: Kube, monkeypatch: pytest.MonkeyPatch, answers: Mapping[bool, None]) -> str:
+    """Return the question of a cleanup of foreign labels; the answer is the only one here."""
+    questions = list[str]()
+
+    def confirm(question: str, *, abort: bool) -> bool:
+        questions.append(question)
+        if not next(iter(answers)):
+            assert abort
+            raise click.Abort
+        return True
+
+    monkeypatch.setattr(click, "confirm", confirm)
+    clean_up_foreign(kube, "n1", Naming(), None, yes=False)
+    return questions[0]
+
+
+def test_foreign_labels_are_named_before_the_question(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With value and managers; without a yes nothing is removed."""
+    api = Api([node({FLAVOR: "roce"}, OTHERS)], [])
+    with pytest.raises(click.Abort):
+        asked(api, monkeypatch, {False: None})
+    assert capsys.readouterr().out.splitlines() == [
+        "Node n1: 3 of other managers",
+        f"- {LEAF}=a, held by kubectl-label",
+        f"- {SPEED}=1G, held by labeler, nfd",
+        f"- {IB_SPEED}=1G, held by labeler",
+    ]
+    assert [request["operation"] for request in api.requests] == ["get"]
+
+
+def test_foreign_labels_are_removed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one request for these labels with these values, and nothing of the agent's own."""
+    api = Api([node({FLAVOR: "roce"}, OTHERS)], [])
+    assert asked(api, monkeypatch, {True: None}) == "Remove these labels of others from 1 Node?"
+    assert capsys.readouterr().out.splitlines()[-1] == "Node n1: 3 labels removed"
+    removed = [one["path"] for one in api.requests[-1]["body"] if one["op"] == "remove"]
+    assert removed == [
+        f"/metadata/labels/{key.replace('/', '~1')}" for key in (LEAF, SPEED, IB_SPEED)
+    ]
+
+
+def test_no_foreign_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to ask."""
+    clean_up_foreign(Api([node({FLAVOR: "roce"})], []), "n1", Naming(), None, yes=False)
+    assert capsys.readouterr().out == "nothing to remove\n"
+
+
+def test_thousands_of_foreign_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    """An inflated Node takes several requests, each below the API server's limit."""
+    many = {f"{PREFIX}/neighbors.current.x{n}.device": "a" for n in range(MAX_PATCH + 1)}
+    api = Api([node({}, {"thief": many})], [])
+    clean_up_foreign(api, "n1", Naming(), None, yes=True)
+    assert [len(one["body"]) for one in api.requests[1:]] == [2 * MAX_PATCH + 1, 3]
+    assert capsys.readouterr().out.endswith(f"Node n1: {MAX_PATCH + 1} labels removed\n")
+
+
+REFUSED = {"status": 422, "message": "no"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "after", "text"),
+    [
+        (REFUSED, node({}, {}), f"Node n1: {CHANGED}"),
+        (REFUSED, node({}, OTHERS), "Node n1: the API server refused the request: no"),
+        (FAILED, node({}, {}), "Node n1: not permitted: no"),
+    ],
+)
+def test_foreign_labels_that_cannot_be_removed(
+    reply: dict[str, Any], after: dict[str, Any], text: str
+) -> None:
+    """The reason is one line: the server's, or that a label is not as it was shown."""
+    api = Api([node({}, OTHERS)], [after])
+    api.patched = reply
+    with pytest.raises(Rejected) as error:
+        clean_up_foreign(api, "n1", Naming(), None, yes=True)
+    assert str(error.value) == text

@@ -1,0 +1,314 @@
+"""Labeled ports that left the bus: which are lost, and which are the same port elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.host import Host
+from agent.kube.annotation import Annotation, annotate, fitted, parse, render
+from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
+from agent.kube.lost import Losses
+from agent.model import Absent, Failed, LostPort, PortRole, RdmaDevice, Seen
+from agent.output.absent import absent_ports
+from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
+from tests.support.nodes import BOOT, KEYS, NOW
+from tests.support.observations import PORT, observation
+
+if TYPE_CHECKING:
+    from agent.model import Observation
+
+A, B, C = "0000:18:00.0", "0000:2a:00.0", "0000:5e:00.0"
+GUID_A, GUID_B, GUID_C, GUID_D = (f"a088c203000000{number:02x}" for number in range(1, 5))
+TWO = (LabeledInterface("ibp0", A, GUID_A), LabeledInterface("ibp1", B, GUID_B))
+THREE = (*TWO, LabeledInterface("ibp3", C, GUID_C, counted_gbps=400.0))
+SINCE = NOW - 60
+GONE = LostPort("ibp3", C, GUID_C, NOW)
+
+
+def role(name: str, pci: str, guid: str | None, *, backend: bool = True) -> PortRole:
+    return PortRole(
+        name,
+        RdmaDevice(name, pci=pci),
+        replace(PORT, port_guid=guid),
+        None,
+        backend=backend,
+        reason="",
+        counted_gbps=400.0,
+    )
+
+
+def seen(*roles: PortRole, **changes: Any) -> Observation:
+    devices = tuple(one.device for one in roles)
+    return observation(**{"ports": roles, "rdma": Seen(devices), **changes})
+
+
+PAIR = (role("ibp0", A, GUID_A), role("ibp1", B, GUID_B))
+
+
+def lost(
+    annotation: Annotation | None, found: Observation, *, tree: Entries | None = None, **flags: Any
+) -> tuple[LostPort, ...]:
+    host = Host(Kernel(tree or {}), lambda: 0.0, **flags)
+    return Losses().apply(host, found, annotation).lost or ()
+
+
+def labeled(*rows: LabeledInterface, gone: tuple[LostInterface, ...] = ()) -> Annotation:
+    return Annotation(SINCE, BOOT, rows, lost=gone)
+
+
+ALREADY = labeled(*TWO, gone=(LostInterface(THREE[2], SINCE),))
+
+
+def on_bus(pci: str, driver: str = "mlx5_core") -> Entries:
+    return {
+        f"{BUS}/{pci}": f"../../../devices/pci0000:00/{pci}",
+        f"{HOME}/{pci}/driver": f"../../../bus/pci/drivers/{driver}",
+    }
+
+
+def test_an_hca_that_falls_off_the_bus() -> None:
+    """It is lost from the first observation without it, with one problem for the operator."""
+    host = Host(Kernel(), lambda: 0.0)
+    found = Losses().apply(host, seen(*PAIR), labeled(*THREE))
+    assert found.lost == (GONE,)
+    (problem,) = found.problems
+    assert (problem.source, problem.subject) == ("rdma", "ibp3")
+    assert problem.text == "ibp3 (0000:5e:00.0) is gone from the bus"
+    assert lost(ALREADY, seen(*PAIR)) == (GONE._replace(since=SINCE),)
+
+
+def test_all_hcas() -> None:
+    """A node whose RDMA class is gone with all functions has lost all ports."""
+    none = observation(rdma=Absent("no RDMA device"))
+    assert [one.interface for one in lost(labeled(*THREE), none)] == ["ibp0", "ibp1", "ibp3"]
+
+
+def test_nothing_is_known_without_an_annotation() -> None:
+    """A Node without annotation has lost nothing."""
+    assert lost(None, seen(*PAIR)) == ()
+
+
+@pytest.mark.parametrize(
+    "present",
+    [
+        pytest.param(role("mlx5_2", "0000:6e:00.0", GUID_C), id="another name and address"),
+        pytest.param(role("ibp3", C, None), id="the GUID cannot be read"),
+        pytest.param(role("ibp3", C, GUID_D), id="another HCA in the slot"),
+        pytest.param(role("mlx5_2", C, GUID_C, backend=False), id="ignored now"),
+    ],
+)
+def test_renumbering_is_no_loss(present: PortRole) -> None:
+    """A port is the same by its GUID, then by its address; if it was lost, it is back."""
+    assert lost(labeled(*THREE), seen(*PAIR, present)) == ()
+    assert lost(ALREADY, seen(*PAIR, present)) == ()
+
+
+def test_addresses_that_shift_hide_no_loss() -> None:
+    """After a reboot the next HCA may have the address and the name of the one that is gone."""
+    shifted = [role("ibp0", A, GUID_A), role("ibp1", C, GUID_B)]
+    found = lost(labeled(*THREE), seen(*shifted), tree=on_bus(C))
+    assert found == (GONE,)
+
+
+def test_a_guid_that_several_functions_have_identifies_none() -> None:
+    """With equal GUIDs, or zeros, the address decides."""
+    for guid in (GUID_A, "0" * 16):
+        rows = [row._replace(port_guid=guid) for row in THREE]
+        found = seen(role("ibp0", A, guid), role("ibp1", B, guid))
+        assert [one.pci for one in lost(labeled(*rows), found)] == [C]
+
+
+def test_ports_of_one_function() -> None:
+    """A port that is not used any more is no loss while its function is there."""
+    rows = [LabeledInterface(f"mlx5_0-{number}", A, f"{number:016x}") for number in (3, 6)]
+    one = role("mlx5_0", A, f"{3:016x}")
+    assert lost(labeled(*rows), seen(one), tree=on_bus(A)) == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "tree"),
+    [
+        (observation(rdma=Failed("blocked")), {}),
+        (seen(*PAIR), on_bus(C)),
+        (seen(*PAIR), on_bus(C, "vfio-pci")),
+        (
+            seen(*PAIR, rdma=Seen((RdmaDevice("ibp3", failure="blocks"),))),
+            {},
+        ),
+    ],
+    ids=["unread", "without driver", "given to a virtual machine", "failed"],
+)
+def test_what_may_be_there_is_not_lost(found: Observation, tree: Entries) -> None:
+    """Neither a failed read nor a function without RDMA device is a loss."""
+    assert lost(labeled(*THREE), found, tree=tree) == ()
+
+
+def test_a_lost_port_stays_lost_until_it_is_read() -> None:
+    """A failed read, and a function that is back without its device, change nothing."""
+    still = (GONE._replace(since=SINCE),)
+    assert lost(ALREADY, observation(rdma=Failed("blocked"))) == still
+    assert lost(ALREADY, seen(*PAIR), tree=on_bus(C)) == still
+    failed = Seen((*(one.device for one in PAIR), RdmaDevice("ibp3", failure="blocks", pci=C)))
+    assert lost(ALREADY, seen(*PAIR, rdma=failed), tree=on_bus(C)) == still
+    assert lost(ALREADY, seen(*PAIR), tree=on_bus(C, "vfio-pci")) == ()
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_lost"),
+    [
+        ({"excluded": ("ibp3",)}, False),
+        ({"excluded": ("ibp[12]",)}, True),
+        ({"backend": ("mlx5_*",)}, False),
+        ({"backend": ("mlx5_*", "ibp*")}, True),
+    ],
+)
+def test_flags_that_leave_a_device_out(flags: dict[str, Any], *, is_lost: bool) -> None:
+    """An operator who excludes it, or names others as the backend, does not miss it."""
+    for before in (labeled(*THREE), ALREADY):
+        assert bool(lost(before, seen(*PAIR), **flags)) is is_lost
+
+
+@pytest.mark.parametrize("name", ["mlx5_bond_0-eth-2", "mlx5_bond_0-3"])
+def test_a_flag_names_the_device_of_a_port_or_leg(name: str) -> None:
+    """The globs are for devices; an interface is one of their ports or legs."""
+    before = labeled(*TWO, LabeledInterface(name, C))
+    assert lost(before, seen(*PAIR), excluded=("mlx5_bond_0",)) == ()
+    assert lost(before, seen(*PAIR), excluded=("mlx5_bond_1", "eth*")) != ()
+
+
+def test_a_new_hca_takes_its_place() -> None:
+    """A backend port that was never known replaces one lost port, that of its name first."""
+    new = role("ibp3", "0000:77:00.0", GUID_D)
+    assert lost(ALREADY, seen(*PAIR, new)) == ()
+    assert lost(labeled(*THREE), seen(*PAIR, new)) == ()
+    assert lost(ALREADY, seen(*PAIR, new._replace(backend=False))) != ()
+    fourth = LabeledInterface("ibp2", "0000:4c:00.0", f"{4:016x}")
+    left = lost(labeled(*THREE, fourth), seen(*PAIR, new))
+    assert [one.interface for one in left] == ["ibp2"]
+
+
+def test_a_new_hca_at_the_former_address_of_another() -> None:
+    """The one that moved is known by its GUID, so the one in its slot is new."""
+    moved = role("ibp1", "0000:30:00.0", GUID_B)
+    new = role("ibp2", B, GUID_D)
+    assert lost(labeled(*THREE), seen(PAIR[0], moved, new), tree=on_bus(B)) == ()
+
+
+def test_a_front_end_that_becomes_the_backend_replaces_nothing() -> None:
+    """A device that was there, and ignored, in the observation before is not new."""
+    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
+    front = role("mlx5_9", "0000:90:00.0", GUID_D, backend=False)
+    assert losses.apply(host, seen(*PAIR, front), ALREADY).lost
+    assert losses.apply(host, seen(*PAIR, front._replace(backend=True)), ALREADY).lost
+
+
+def test_ports_that_the_annotation_does_not_tell_of() -> None:
+    """At a start without a row of a present port, none of those that are there is new."""
+    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
+    before = replace(ALREADY, interfaces=())
+    first = losses.apply(host, seen(*PAIR), before)
+    assert [one.interface for one in first.lost or ()] == ["ibp3"]
+    new = role("ibp3", "0000:77:00.0", GUID_D)
+    assert losses.apply(host, seen(*PAIR, new), replace(before, interfaces=TWO)).lost == ()
+
+
+def test_the_only_hca_is_replaced() -> None:
+    """After an observation without a port, one that comes is new."""
+    losses, host = Losses(), Host(Kernel(), lambda: 0.0)
+    before = labeled(gone=ALREADY.lost)
+    assert losses.apply(host, observation(rdma=Absent("no RDMA device")), before).lost
+    assert losses.apply(host, seen(role("ibp3", A, GUID_A)), before).lost == ()
+
+
+def test_more_lost_ports_than_a_node_has() -> None:
+    """The first 64 rows are read, with one problem for the rest; a loss of now comes first."""
+    rows = [LabeledInterface(f"a{number}", f"0001:{number % 256:02x}:00.0") for number in range(99)]
+    text = render(labeled(*THREE, gone=tuple(LostInterface(row, SINCE) for row in rows)))
+    found, problem = parse(text, KEYS.annotation)
+    assert found
+    assert len(found.lost) == 64
+    assert problem
+    assert problem.text == "malformed facts, ignored: 35 of 99 lost rows"
+    kept = lost(found, seen(*PAIR))
+    assert len(kept) == 64
+    assert GONE in kept
+
+
+def test_the_annotation_keeps_the_last_row() -> None:
+    """The row goes to `lost` with all its facts, and leaves it when the port is back."""
+    last = THREE[2]._replace(neighbor=LastNeighbor("b0cf0e0300d4ee40", "MF0;L90.1.3", "3"))
+    before = labeled(*TWO, last)
+    host = Host(Kernel(), lambda: 0.0)
+    now = annotate(Losses().apply(host, seen(*PAIR), before), [], KEYS, before)
+    assert now.lost == (LostInterface(last, NOW),)
+    assert [row.interface for row in now.interfaces] == ["ibp0", "ibp1"]
+    assert '"since":"2027-01-15T08:00:00Z"' in render(now)
+    assert parse(render(now), KEYS.annotation) == (now, None)
+    assert now.facts != before.facts
+    back = seen(*PAIR, role("ibp3", C, GUID_C))
+    again = annotate(Losses().apply(host, back, now), [], KEYS, now)
+    assert (again.lost, len(again.interfaces)) == ((), 3)
+
+
+def test_before_the_node_is_read_the_rows_stay() -> None:
+    """An observation that does not know the lost ports keeps those of the annotation."""
+    assert annotate(seen(*PAIR), [], KEYS, ALREADY).lost == ALREADY.lost
+
+
+def test_the_annotation_has_room_for_those_that_are_there_first() -> None:
+    """Lost rows are left out before others, and counted."""
+    large = LastNeighbor("x" * 1000)
+    rows = [LabeledInterface(f"a{number}", A, neighbor=large) for number in range(20)]
+    gone = tuple(LostInterface(row, NOW) for row in rows[10:])
+    found = fitted(labeled(*rows[:10], gone=gone))
+    assert len(found.interfaces) == 10
+    assert 0 < len(found.lost) < 10
+    assert found.dropped == 10 - len(found.lost)
+    assert 15 * 1024 < len(render(found)) <= 16 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"schema":1,"lost":7}', "lost is not a list"),
+        ('{"schema":1,"lost":[7]}', "lacks the interface"),
+    ],
+)
+def test_malformed_rows(text: str, fault: str) -> None:
+    """They are a problem, and no exception."""
+    found, problem = parse(text, KEYS.annotation)
+    assert found is None
+    assert problem
+    assert fault in problem.text
+
+
+@pytest.mark.parametrize(
+    "since", ["7", '"\\ud800"', '"0001-01-01T00:00:00+14:00"', '"yesterday"', "null", "[]"]
+)
+def test_a_lost_row_without_a_time(since: str) -> None:
+    """The row stays, is still lost, and its time is unknown; a malformed one is a problem."""
+    row = f'{{"interface":"ibp3","pci":"{C}","port_guid":"{GUID_C}","since":{since}}}'
+    found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
+    assert found
+    assert found.lost == (LostInterface(THREE[2]._replace(counted_gbps=None), None),)
+    assert (problem is None) == (since == "null")
+    assert problem is None or "since of lost ibp3" in problem.text
+    assert "since" not in render(found)
+    before = replace(found, interfaces=TWO)
+    (still,) = lost(before, seen(*PAIR))
+    assert still == GONE._replace(since=None)
+    (absent,) = absent_ports(seen(*PAIR, lost=(still,)))
+    assert absent.reason == "gone from the bus, missing since an unknown time"
+
+
+def test_a_malformed_fact_is_dropped() -> None:
+    """The row stays."""
+    row = '{"interface":"ibp3","pci":"0000:5e:00.0","port_guid":"X","since":"2027-01-15T08:00:00Z"}'
+    found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
+    assert found
+    assert found.lost == (LostInterface(LabeledInterface("ibp3", C), NOW),)
+    assert problem
+    assert "port_guid of lost ibp3" in problem.text

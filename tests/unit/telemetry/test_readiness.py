@@ -1,0 +1,226 @@
+"""Readiness, and the refused keys behind it: the Node says what was observed, or it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.events.event import Event
+from tests.support import nodes
+from tests.support.gpus import GPU
+from tests.support.gpus import answer as gpus
+from tests.support.kernel_tree import BUS, HOME, hca
+from tests.support.running import EPOCH, Api, World
+from tests.support.smps import exchanges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.support.kernel_tree import Entries
+
+    Trouble = Callable[[Mapping[str, Any]], dict[str, Any] | None]
+
+B = "0000:19:00.0"
+IB = hca("ibp0", "0000:18:00.0") | hca("ibp1", B)
+G = "0000:41:00.0"
+GPU_TREE: Entries = {
+    f"{BUS}/{G}": f"../../../devices/pci0000:00/{G}",
+    f"{HOME}/{G}/class": b"0x030200\n",
+    f"{HOME}/{G}/vendor": b"0x10de\n",
+}
+STATE = f"{HOME}/{B}/infiniband/ibp1/ports/1/state"
+P = "backend.coreweave.cloud"
+SPEED, FLAVOR = f"{P}/speed.current", f"{P}/flavor"
+HUP = Event("signal", "SIGHUP")
+READY = (True, "ok\n")
+MINUTE = 60.0
+
+
+def refusing(*keys: str) -> Api:
+    """Return an API server that refuses changes of these labels, naming them."""
+    api = Api()
+    refuse(api, *keys)
+    return api
+
+
+def refuse(api: Api, *keys: str) -> None:
+    """Refuse changes of these labels from now on."""
+
+    def trouble(request: Mapping[str, Any]) -> dict[str, Any] | None:
+        labels = request.get("body", {}).get("metadata", {}).get("labels", api.labels)
+        named = [key for key in keys if labels.get(key) != api.labels.get(key)]
+        if not named:
+            return None
+        return {"status": 403, "message": f"not {', '.join(named)}", "causes": []}
+
+    api.trouble = trouble
+
+
+def refuse_all(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Refuse every change without naming a key."""
+    if request["operation"] == "get":
+        return None
+    return {"status": 403, "message": "bwagent changes nothing here", "causes": []}
+
+
+def leaf(address: tuple[str, int]) -> dict[str, Any]:
+    """Return the SMP answer of a port with a switch at its far end."""
+    about = {"device": address[0], "port": address[1]}
+    return {**about, "exchanges": exchanges(), "error": None, "text": None}
+
+
+def answer(status: int) -> Trouble:
+    """Answer each request with this status."""
+    return lambda _request: {"status": status, "message": "no", "causes": []}
+
+
+def said(world: World, *words: str) -> list[str]:
+    """Return the log lines with all of these words, without their time."""
+    lines = [line.partition(" ")[2] for line in world.lines]
+    return [line for line in lines if all(word in line for word in words)]
+
+
+def link_down(world: World) -> None:
+    """Take the link of ibp1 down, and let the agent look."""
+    world.at(0, HUP, do=lambda: world.write(STATE, b"1: DOWN\n"))
+
+
+def test_an_agent_with_a_refused_key_is_not_ready() -> None:
+    """The page names each key; the time of the last apply stays unknown."""
+    world = World(IB, api=refusing(SPEED, FLAVOR)).run(30)
+    ready, text = world.state.readiness()
+    assert not ready
+    assert text.splitlines() == ["keys refused by the API server: 2", FLAVOR, SPEED]
+    assert world.metrics.snapshot.applied_at is None
+    assert world.metrics.snapshot.keys_refused == 2
+
+
+def test_every_key_refused() -> None:
+    """A policy of other prefixes refuses them all, and the annotation, without naming any."""
+    world = World(IB, api=Api(trouble=refuse_all)).run(30)
+    ready, text = world.state.readiness()
+    assert (ready, text.splitlines()[0]) == (False, "keys refused by the API server: 4")
+    assert f"{P}/observed" in text
+    assert world.metrics.snapshot.keys_refused == 4
+
+
+def test_a_refused_retry_ends_nothing() -> None:
+    """Between two attempts, and after the second refusal, the key is still refused."""
+    world = World(IB, api=refusing(SPEED)).run(2 * MINUTE)
+    link_down(world)
+    world.run(30 * MINUTE)
+    assert len(said(world, "label refused", SPEED)) == 1
+    assert said(world, "refused", "info") == []
+    assert not world.state.readiness()[0]
+    assert world.metrics.snapshot.applied_at is None
+    assert world.metrics.snapshot.keys_refused == 1
+
+
+def test_a_failed_request_ends_no_refusal() -> None:
+    """The hourly retry of a refused key meets an API server that fails."""
+    world = World(IB, api=refusing(SPEED)).run(3 * MINUTE)
+    world.api.trouble = answer(503)
+    world.run(120 * MINUTE)
+    assert said(world, "no longer refused") == []
+    refuse(world.api, SPEED)
+    world.run(120 * MINUTE)
+    assert said(world, "no longer refused") == []
+    world.api.trouble = lambda _request: None
+    world.run(120 * MINUTE)
+    assert said(world, "no longer refused") == [f"info label no longer refused key={SPEED}"]
+    assert world.state.readiness() == READY
+
+
+def test_a_key_that_is_refused_with_its_family() -> None:
+    """A key that comes later is not sent, and has its line, too."""
+    world = World(IB, api=Api(trouble=refuse_all)).run(30)
+    world.smp = leaf
+    world.at(0, HUP)
+    world.run(20)
+    assert world.labels == {}
+    assert f"{P}/neighbors.current.ibp1.device" in world.state.readiness()[1]
+    assert said(world, "label refused", "neighbors.current.ibp1.device")
+
+
+def test_a_refusal_that_ends() -> None:
+    """The policy arrives: ready within a minute, with a time of the last apply."""
+    world = World(IB, api=refusing(SPEED)).run(30)
+    world.api.trouble = lambda _request: None
+    world.run(2 * MINUTE)
+    assert world.state.readiness() == READY
+    assert said(world, "no longer refused") == [f"info label no longer refused key={SPEED}"]
+    assert world.metrics.snapshot.keys_refused == 0
+    assert world.metrics.snapshot.applied_at is not None
+    assert world.metrics.snapshot.applied_at > EPOCH + 1000
+
+
+def test_a_key_that_is_refused_later() -> None:
+    """An agent that was ready is not any more; the last apply is the one before."""
+    world = World(IB).run(30)
+    assert world.state.readiness() == READY
+    before = world.metrics.snapshot.applied_at
+    refuse(world.api, SPEED)
+    link_down(world)
+    world.run(5 * MINUTE)
+    assert not world.state.readiness()[0]
+    assert world.metrics.snapshot.applied_at == before
+
+
+def test_an_unreachable_api_server() -> None:
+    """The agent stays ready while the Node says what it observes, and not with a change to tell."""
+    world = World(IB).run(30)
+    world.api.trouble = answer(503)
+    world.at(0, HUP)
+    world.run(5 * MINUTE)
+    assert world.state.readiness() == READY
+    link_down(world)
+    world.run(5 * MINUTE)
+    ready, text = world.state.readiness()
+    assert not ready
+    assert text.startswith("not applied: ")
+    world.api.trouble = lambda _request: None
+    world.run(10 * MINUTE)
+    assert world.state.readiness() == READY
+
+
+class SharedNode(Api):
+    """An API server whose Node has the accelerator label of another manager."""
+
+    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        super().__call__(request)
+        others = {"gfd": {nodes.ACCELERATOR_KEY: "b.2"}}
+        return {"status": 200, "node": nodes.node(self.labels, others, self.annotation)}
+
+
+def test_a_key_that_is_left_to_another_manager() -> None:
+    """The contract leaves it; the agent is ready, and the metric counts the key."""
+    world = World(IB, GPU_TREE, api=SharedNode())
+    world.nvml = lambda: gpus(GPU)
+    world.run(90)
+    assert said(world, "label left to its owner", nodes.ACCELERATOR_KEY)
+    assert world.state.readiness() == READY
+    assert world.metrics.snapshot.keys_left_alone == 1
+    assert world.metrics.snapshot.keys_refused == 0
+    assert world.metrics.snapshot.applied_at is not None
+
+
+def test_a_node_that_is_gone() -> None:
+    """Nothing says what was observed."""
+    world = World(IB).run(30)
+    world.api.trouble = answer(404)
+    world.at(0, HUP)
+    world.run(MINUTE)
+    assert not world.state.readiness()[0]
+
+
+def test_before_the_first_apply() -> None:
+    """The reason of a failure is on the page."""
+    world = World(IB, api=Api(trouble=answer(503))).run(30)
+    ready, text = world.state.readiness()
+    assert (ready, text.startswith("not applied: ")) == (False, True)
+
+
+def test_a_dry_run() -> None:
+    """It is ready with its plan; the time of the last apply is not known."""
+    world = World(IB, dry_run=True).run(30)
+    assert world.state.readiness() == READY
+    assert world.metrics.snapshot.applied_at is None

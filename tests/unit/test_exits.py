@@ -1,0 +1,61 @@
+"""The errors of commands: one line on stderr, in the format of the log."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from agent.exits import is_log_json
+from tests.support.snapshots import bwagent, complaint
+
+JSON = {"BWAGENT_RUN_LOG_FORMAT": "json"}
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "is_json"),
+    [
+        ("run --log-format json --nosuch", {}, True),
+        ("run --nosuch --log-format=json", {}, True),
+        ("run --log-format text --log-format json", {}, True),
+        ("run --nosuch", JSON, True),
+        ("run --log-format text", JSON, False),
+        ("run --log-format jsn", JSON, False),
+        ("run --log-format", {}, False),
+        ("run", {}, False),
+        ("probe", JSON, False),
+        ("", JSON, False),
+    ],
+)
+def test_the_format_is_known_beside_wrong_flags(
+    words: str, variables: dict[str, str], *, is_json: bool
+) -> None:
+    """The last flag counts, then the variable; no other command has a log."""
+    assert is_log_json(words.split(), variables) == is_json
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "named"),
+    [
+        (("--nosuch",), 2, "--nosuch"),
+        (("--hold", "a\nb"), 2, "--hold"),
+        (("--metrics-cert", "a"), 2, "--metrics-key"),
+        (("--metrics-cert", "/nosuch", "--metrics-key", "/nosuch"), 1, "/nosuch"),
+        (("--node-name", "n1", "--metrics-address", "192.0.2.1:1", "--kubeconfig", "/x"), 1, "/x"),
+    ],
+)
+def test_an_error_of_run_is_a_line_of_json(words: tuple[str, ...], code: int, named: str) -> None:
+    """Wrong flags, and an agent that cannot run; with time, level and msg as each line."""
+    finished = bwagent("run", "--log-format", "json", *words)
+    lines = finished.stderr.decode().splitlines()
+    error = json.loads(lines[-1])
+    assert finished.returncode == code
+    assert (error["level"], named in error["msg"]) == ("error", True)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", error["time"])
+    assert all("msg" in json.loads(line) for line in lines)
+
+
+def test_an_error_is_text_otherwise() -> None:
+    """One line that begins with the command."""
+    assert complaint(bwagent("run", "--nosuch"), 2).startswith("bwagent run: no such option")
