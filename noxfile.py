@@ -19,7 +19,7 @@ def install(session: nox.Session, *groups: str) -> None:
     session.install(
         "-q",
         "-e",
-        ".[pcap,zstd]",
+        ".[pcap,plan,zstd]",
         *(package for package in packages if not package.startswith("bwagent")),
     )
 
@@ -74,5 +74,6 @@ def benchmarks(session: nox.Session) -> None:
         "smp_round",
         "nvml_poll",
         "node_patch",
+        "plans",
     ]:
         session.run("python", "-m", f"benchmarks.{name}")

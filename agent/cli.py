@@ -30,6 +30,7 @@ from agent.options import (
     source_options,
     wait_options,
 )
+from agent.verify.options import short_help, verify_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -274,6 +275,30 @@ def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
         host = inputs.live(flags, inputs.wait_for(subject, flags))
     observation = inputs.observed(host, flags, target)
     show_explained(inputs.explained(subject, observation, flags, target, fault), output)
+
+
+@short_help
+@cli.command(
+    cls=CheckedCommand,
+    epilog=EXAMPLES.format(
+        "bwagent verify --plan cabling.csv",
+        "bwagent verify --replay node-17 --plan cabling.csv -o junit",
+    ),
+)
+@replay_option
+@verify_options
+@cluster_options
+@naming_options
+@device_options
+@wait_options
+def verify(**flags: Any) -> None:
+    """Compare the cables of this node with those that the site planned.
+
+    The plan is --plan, or the expected labels of the Node. Exit code 3: differences.
+    """
+    from agent.verify.command import run as compare
+
+    click.get_current_context().exit(compare(flags, _target))
 
 
 @cli.command(

@@ -2,7 +2,8 @@
 
 The error of `run` is a line of JSON if its log is.
 
-Exit codes: 0 done, 1 failed, 2 wrong flags or environment, 130 interrupted, 143 terminated.
+Exit codes: 0 done, 1 failed, 2 wrong flags or environment, 3 differences
+(`verify`), 130 interrupted, 143 terminated.
 
 SIGTERM is handled because the kernel gives process 1 of a container no default action. `run`
 replaces the handler by its own.

@@ -251,14 +251,14 @@ wait_options = options(
     ),
     click.option("--no-wait", **SWITCH, help="Do not receive LLDP frames."),
 )
-# A capture instead of this node: probe, explain.
+# A capture instead of this node: probe, explain, verify.
 replay_option = click.option(
     "--replay",
     metavar="SNAPSHOT",
     callback=check(not_empty),
     help="Read this capture (folder or tar) instead.",
 )
-# The API server: probe, run, cleanup, explain.
+# The API server: probe, run, cleanup, explain, verify.
 cluster_options = options(
     click.option(
         "--kubeconfig",

@@ -76,7 +76,10 @@ for net in sys/class/net/*/; do
 	for name in device master address operstate speed carrier_changes phys_port_name bonding_slave \
 		bonding/slaves bonding_slave/state bonding_slave/mii_status bonding_slave/perm_hwaddr; do copy "$net/$name"; done
 done
-for pci in sys/bus/pci/devices/*; do copy "$pci" "$pci/class" "$pci/vendor" "$pci/driver" "$pci"/infiniband/*; done
+for pci in sys/bus/pci/devices/*; do
+	copy "$pci" "$pci/class" "$pci/vendor" "$pci/driver" "$pci"/infiniband/*
+	for name in link_speed link_width; do copy "$pci/current_$name" "$pci/max_$name"; done
+done
 
 cd "$out"
 printf '{"errors": {%s}}\n' "$errors" >errors.json

@@ -24,6 +24,7 @@ from agent.snapshot.recorded import RecordedIo, recording
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Tree
 from agent.sources.observe import observe
+from agent.sources.pcie import read_paths
 from agent.sysfs.worker import DeviceReaders
 
 if TYPE_CHECKING:
@@ -162,7 +163,9 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     recorded_host, io = recording(host)
     recorder = Recorder(host.root, live)
     # New readers: those of the host may have facts already, and would not read them again.
-    observation = observe(replace(recorded_host, root=recorder, readers=DeviceReaders()), sources)
+    recorded_host = replace(recorded_host, root=recorder, readers=DeviceReaders())
+    observation = observe(recorded_host, sources)
+    read_paths(recorded_host, observation.ports)
     captured = live.copy()  # a blocked read may return later and still write to `live`
     captured.io = io
     captured.meta = _meta(host, observation)

@@ -24,6 +24,7 @@ _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NETDEV = re.compile(r"[^/:\s]+")
 _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.IGNORECASE)
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})")
+_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) GT/s(?: PCIe)?")
 _RTF_UP, _RTF_REJECT = 0x0001, 0x0200  # include/uapi/linux/route.h
 
 
@@ -102,8 +103,32 @@ def pci_address(path: str) -> str | None:
 
     `0000:18:00.0` of `../../devices/pci0000:16/0000:16:01.0/0000:18:00.0/infiniband/ibp0`.
     """
-    found = [part for part in path.split("/") if _PCI.fullmatch(part)]
+    found = pci_addresses(path)
     return found[-1] if found else None
+
+
+def pci_addresses(path: str) -> list[str]:
+    """Return all PCI addresses in a sysfs path: the bridges from the root port to the function."""
+    return [part for part in path.split("/") if _PCI.fullmatch(part)]
+
+
+def link_speed(text: str) -> float | None:
+    """Parse `current_link_speed` or `max_link_speed` in GT/s: 32.0 of `32.0 GT/s PCIe`.
+
+    None for `Unknown` (drivers/pci/pci.c, pci_speed_string), before Linux 5.7 `Unknown speed`.
+    """
+    if text.startswith("Unknown"):
+        return None
+    match = _SPEED.fullmatch(text)
+    if not match:
+        raise Malformed(f"{text[:64]!r} is not a speed in GT/s")
+    return float(match[1])
+
+
+def link_width(text: str) -> int | None:
+    """Parse `current_link_width` or `max_link_width`; None for 0 and 255, the unknown widths."""
+    value = number(text)
+    return value if 0 < value < 255 else None
 
 
 def uevent(text: str) -> dict[str, str]:

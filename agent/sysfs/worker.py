@@ -132,6 +132,10 @@ class DeviceReaders:
         """End the threads of a Host that is dropped."""
         self.close()
 
+    def fresh(self) -> DeviceReaders:
+        """Return readers with workers of the same kind, and no facts."""
+        return DeviceReaders(worker=self._worker)
+
     def refresh(self) -> None:
         """Mark all facts as old: the next `read` reads every device again."""
         with self._changed:

@@ -87,6 +87,17 @@ ALLOWED: dict[str, set[str]] = {
         *("output", "sources", "sysfs", "telemetry"),
     },
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
+    "verify": {
+        "exits",
+        "host",
+        "infiniband",
+        "inputs",
+        "kube",
+        "labels",
+        "options",
+        "output",
+        "sources",
+    },
 }
 # The modules that put the parts together.
 EDGE = {"cli", "inputs"}
@@ -117,6 +128,10 @@ THIRD_PARTY = {
     "telemetry.log",
     "telemetry.pages",
     "telemetry.server",
+    "verify.plans.xlsx",
+    "verify.command",
+    "verify.options",
+    "verify.plans.own",
 }
 
 

@@ -176,7 +176,7 @@ def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
     assert names == ["a", "b", "c", "dgx-01"]
 
 
-@pytest.mark.parametrize("command", ["probe", "run", "capture", "cleanup"])
+@pytest.mark.parametrize("command", ["probe", "run", "capture", "verify", "cleanup"])
 def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     """40 lines of 80 columns on any terminal."""
     finished = bwagent(command, "--help")

@@ -1,0 +1,107 @@
+"""One finding: its code, severity, ends, sentence, facts and stable ID."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from agent.verify.expected import Row
+
+ERROR, WARNING, UNKNOWN, INFO = "error", "warning", "unknown", "info"
+# In the order in which findings are listed: (severity, meaning).
+CODES = {
+    "miscabled": (ERROR, "another device at the far end"),
+    "wrong-port": (ERROR, "the right device, another port of it"),
+    "swapped": (ERROR, "two cables of this node, or a ring of several, changed places"),
+    "missing": (ERROR, "nobody at the far end"),
+    "missing-interface": (ERROR, "an interface of the plan is not on this node"),
+    "speed": (ERROR, "`speed.current` is below `speed.expected`"),
+    "unexpected": (WARNING, "a backend port has a neighbor, and the plan has no cable for it"),
+    "duplicate": (WARNING, "one switch port for two interfaces, in the plan or on the node"),
+    "slow": (WARNING, "a rate below the plan's, or below that of the same NICs of this node"),
+    "pcie": (WARNING, "a PCIe link of a NIC is slower or narrower than both of its ends permit"),
+    "unverifiable": (UNKNOWN, "a privilege, a source or a fact is missing"),
+}
+MAX_NAMES = 8  # in one sentence
+ID_LENGTH = 12  # hex digits
+
+Ends = tuple[str | None, str | None]  # device, port
+NO_END: Ends = (None, None)
+
+
+class Finding(NamedTuple):
+    """One difference between the expected and the observed half, or what cannot be compared."""
+
+    code: str  # of CODES
+    severity: str
+    interfaces: tuple[str, ...]
+    text: str  # one sentence that says what to do
+    expected: Ends
+    actual: Ends
+    facts: tuple[tuple[str, str], ...]  # (name, value); with the plan's other columns
+    id: str  # equal from run to run
+
+    @property
+    def interface(self) -> str | None:
+        """The first interface, if there is any."""
+        return self.interfaces[0] if self.interfaces else None
+
+
+class Draft:
+    """Makes the findings of one node."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def __call__(  # noqa: PLR0913 - most are keywords
+        self,
+        code: str,
+        interfaces: Sequence[str],
+        text: str,
+        *,
+        ends: tuple[Ends, Ends] = (NO_END, NO_END),
+        facts: Mapping[str, object] | None = None,
+        key: Iterable[object] = (),
+        severity: str | None = None,
+    ) -> Finding:
+        """Return a finding. Its ID is of node, code, interfaces, the expected end and `key`."""
+        parts = (self._node, code, *sorted(interfaces), *ends[0], *key)
+        identity = "\0".join(str(part or "").casefold() for part in parts)
+        known = {name: str(value) for name, value in (facts or {}).items() if value is not None}
+        return Finding(
+            code,
+            severity or CODES[code][0],
+            tuple(interfaces),
+            text,
+            *ends,
+            tuple(known.items()),
+            hashlib.sha256(identity.encode()).hexdigest()[:ID_LENGTH],
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names of a list, and the number of the others."""
+    shown = ", ".join(names[:MAX_NAMES])
+    return shown if len(names) <= MAX_NAMES else f"{shown} and {len(names) - MAX_NAMES} more"
+
+
+def facts_of(row: Row) -> dict[str, object]:
+    """Return where a row stands, the places of its ends, and its other columns."""
+    near, far = row.near, row.far
+    return {
+        "plan": row.place,
+        "rack": near.rack if near else None,
+        "unit": near.unit if near else None,
+        "far-rack": far.rack if far else None,
+        "far-unit": far.unit if far else None,
+        **row.fields,
+    }
+
+
+def order(finding: Finding) -> tuple[int, int]:
+    """Return the sort key: by severity, then by code."""
+    severities = [ERROR, WARNING, UNKNOWN, INFO]
+    return severities.index(finding.severity), list(CODES).index(finding.code)

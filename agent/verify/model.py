@@ -1,0 +1,64 @@
+"""The data model of a plan: cables between two ends, in any order.
+
+Invariants:
+- a text is that of the file, without white space at its ends; None is "not given", never "";
+- nothing here compares names: agent/verify/names.py does.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+
+
+class Place(NamedTuple):
+    """Where a fact stands, for messages: `plan.xlsx, sheet Links, row 17`."""
+
+    file: str
+    sheet: str | None = None
+    row: int | None = None  # counted from 1, the header included
+    column: str | None = None
+
+    def __str__(self) -> str:
+        parts = [self.file]
+        parts += [f"sheet {self.sheet}"] if self.sheet else []
+        parts += [f"row {self.row}"] if self.row else []
+        parts += [f"column {self.column}"] if self.column else []
+        return ", ".join(parts)
+
+
+class End(NamedTuple):
+    """One end of a cable: a port of a host or of a switch."""
+
+    node: str  # host name, Node name, switch name or GUID
+    interface: str  # RDMA device, netdev, PCI address, HCA number, rail; or the switch's port
+    port_name: str | None = None  # another name of the port
+    rack: str | None = None
+    unit: str | None = None
+
+
+class Cable(NamedTuple):
+    """One row of a plan."""
+
+    a: End
+    b: End
+    place: Place
+    rate_gbps: float | None = None
+    mark: str | None = None  # "ignore" or "link-state-only"
+    fields: Mapping[str, str] = NO_FIELDS  # all other columns, by their header
+
+
+class Plan(NamedTuple):
+    """What one file gives: its kind, its cables, and labels if it is a file of labels."""
+
+    file: str
+    kind: str  # "point-to-point", "labels", ...: the name that --plan-format takes
+    sheet: str | None
+    cables: tuple[Cable, ...]
+    labels: Mapping[str, str] = NO_FIELDS  # expected labels, key to value
+    notes: tuple[str, ...] = ()  # one line each: what was skipped, and why

@@ -1,0 +1,69 @@
+"""The flags of `bwagent verify`: the plan and the output."""
+
+from __future__ import annotations
+
+import click
+
+from agent.environment import SWITCH
+from agent.options import GLOB, check, options
+from agent.sources.table import OPTIONS
+
+# Options of shared groups that hardly concern the command.
+HIDDEN = {"accelerator_label", "openvswitch", "source", *(option.name for option in OPTIONS)}
+
+
+def short_help(command: click.Command) -> click.Command:
+    """Leave the options of HIDDEN out of --help."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name in HIDDEN:
+            parameter.hidden = True
+    return command
+
+
+def _tolerances(values: tuple[str, ...]) -> tuple[str, ...]:
+    from agent.verify.names import TOLERANCES
+
+    for value in values:
+        if value not in TOLERANCES:
+            raise click.BadParameter(f"{value[:64]!r} is none of {', '.join(TOLERANCES)}")
+    return values
+
+
+verify_options = options(
+    click.option(
+        "--plan",
+        type=click.Path(exists=True, dir_okay=False),
+        multiple=True,
+        metavar="FILE",
+        help="Cabling plan. Repeatable.",
+    ),
+    click.option("--plan-format", metavar="KIND", help="Its kind.  [default: recognized]"),
+    click.option("--from-node", **SWITCH, help="The Node's labels, beside --plan."),
+    click.option(
+        "--hca-map",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="CSV",
+        help="Columns port,hca-name: the plan's HCA numbers.",
+    ),
+    click.option("--ignore", **GLOB, help="Ignore these interfaces. Repeatable."),
+    click.option(
+        "--no-tolerance",
+        multiple=True,
+        metavar="NAME",
+        callback=check(_tolerances),
+        help="Compare names without it (docs/verify.md). Repeatable.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json", "junit", "csv"]),
+        default="table",
+        show_default=True,
+        metavar="FORMAT",
+        help="table, json, junit or csv.",
+    ),
+    click.option("--npd", **SWITCH, help="One line, for node-problem-detector."),
+    click.option(
+        "--write-plan", type=click.Choice(["csv", "labels"]), help="Print what is seen as a plan."
+    ),
+)

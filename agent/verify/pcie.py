@@ -1,0 +1,106 @@
+"""The finding `pcie`: a link of a NIC's PCIe path is slower or narrower than both ends permit.
+
+Every link from the root port to the NIC is compared with the lesser maximum of its two ends, never
+with the data sheet of the NIC. In the path the functions alternate: a root port or the downstream
+port of a switch, and below it an upstream port or the NIC; each such pair is one link, which both
+report alike (PCI Express Base Specification, 7.5.3.8).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.verify.finding import INFO, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from agent.sources.pcie import PcieFunction, PciePath
+    from agent.verify.finding import Draft, Finding
+    from agent.verify.seen import Port
+
+VIRTUAL = frozenset({0x1B36, 0x1AF4})  # vendors of virtual bridges: Red Hat (QEMU), virtio
+GUEST = "its root port is virtual: this is a guest"
+NO_ROOT_PORT = "it has no root port: this is a guest, or the NIC is part of the root complex"
+NOT_READ = "its PCIe link was not recorded, or could not be read"
+ODD = "the bridges above it are not a plain PCIe path"
+
+
+class Link(NamedTuple):
+    """One PCIe link: the port above, and the function below it."""
+
+    upper: PcieFunction
+    lower: PcieFunction
+
+
+def findings(
+    ports: Iterable[Port], paths: Mapping[str, PciePath], draft: Draft
+) -> Iterator[Finding]:
+    """Yield one finding for each slow link, and one for each reason why paths are not known."""
+    slow: dict[tuple[str, str], tuple[Link, list[str]]] = {}
+    unknown: dict[str, list[str]] = {}
+    for port in ports:
+        if not port.pci:
+            continue  # a software device
+        links, reason = _links(paths.get(port.pci, ()))
+        if reason:
+            unknown.setdefault(reason, []).append(port.interface)
+        for link in filter(_is_slow, links):
+            key = link.upper.address, link.lower.address
+            slow.setdefault(key, (link, []))[1].append(port.interface)
+    yield from (_finding(link, names, draft) for link, names in slow.values())
+    yield from (_unknown(reason, names, draft) for reason, names in unknown.items())
+
+
+def _links(path: PciePath) -> tuple[list[Link], str | None]:
+    """Return the links of a path, or why they are not known."""
+    if len(path) == 1:
+        return [], NO_ROOT_PORT
+    if any(function.vendor in VIRTUAL for function in path):
+        return [], GUEST
+    links = [Link(*pair) for pair in zip(path[::2], path[1::2], strict=False)]
+    if not all(map(_is_complete, links)):
+        return [], NOT_READ
+    if len(path) % 2 or not all(map(_is_one_link, links)):
+        return [], ODD
+    return links, None if links else NOT_READ
+
+
+def _is_complete(link: Link) -> bool:
+    return all(None not in function[2:] for function in link)
+
+
+def _is_one_link(link: Link) -> bool:
+    """Return True if both ends report the same speed and width."""
+    upper, lower = link
+    return (upper.speed, upper.width) == (lower.speed, lower.width)
+
+
+def _best(link: Link) -> tuple[float, int]:
+    """Return the speed and width that both ends permit."""
+    upper, lower = link
+    speeds, widths = (upper.max_speed, lower.max_speed), (upper.max_width, lower.max_width)
+    return min(filter(None, speeds)), min(filter(None, widths))
+
+
+def _is_slow(link: Link) -> bool:
+    speed, width = _best(link)
+    return (link.lower.speed or 0) < speed or (link.lower.width or 0) < width
+
+
+def _finding(link: Link, names: list[str], draft: Draft) -> Finding:
+    speed, width = _best(link)
+    upper, lower = link
+    now, best = f"{lower.speed} GT/s x{lower.width}", f"{speed} GT/s x{width}"
+    text = (
+        f"Reseat the card, riser or cable at {lower.address}, above {', '.join(names)}: "
+        f"its PCIe link to {upper.address} runs at {now} instead of {best}."
+    )
+    facts = {"upper": upper.address, "lower": lower.address, "current": now, "possible": best}
+    return draft("pcie", names, text, facts=facts, key=[upper.address, lower.address])
+
+
+def _unknown(reason: str, names: list[str], draft: Draft) -> Finding:
+    text = f"PCIe path of {listed(names)} not verified: {reason}."
+    found = draft("unverifiable", names, text, facts={"reason": reason}, key=["pcie", reason])
+    return found._replace(severity=INFO)

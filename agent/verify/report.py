@@ -1,0 +1,257 @@
+"""Print a result as table, JSON (schema 1, docs/verify.md), JUnit XML, CSV, or one line for NPD."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import agent
+from agent.output.ports import GAP, WIDTH
+from agent.text import visible
+from agent.verify import cables
+from agent.verify.finding import CODES, ERROR, INFO, UNKNOWN, WARNING
+from agent.verify.plans.own import rows_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from agent.verify.cables import Checked
+    from agent.verify.finding import Finding
+    from agent.verify.findings import Result
+
+    Json = dict[str, Any]
+
+SCHEMA = 1
+MAX_TEXT = 1000  # characters of one text
+NPD_WIDTH = 80  # characters that node-problem-detector keeps of a plugin's output by default
+OK, DIFFERENCES, UNVERIFIED = "ok", "differences", "unverified"
+EXIT = {OK: 0, UNVERIFIED: 1, DIFFERENCES: 3}
+NPD_EXIT = {OK: 0, DIFFERENCES: 1, UNVERIFIED: 2}
+TITLES = ["INTERFACE", "EXPECTED", "ACTUAL", "RESULT"]
+COLUMNS = (
+    "interface",
+    "expected device",
+    "expected port",
+    "actual device",
+    "actual port",
+    "issue",
+    "what to do",
+    "racks",
+    "id",
+)
+
+
+def outcome(result: Result) -> str:
+    """Return OK, DIFFERENCES, or UNVERIFIED if a cable of the plan could not be compared."""
+    severities = {finding.severity for finding in result.findings}
+    if severities & {ERROR, WARNING}:
+        return DIFFERENCES
+    return UNVERIFIED if UNKNOWN in severities else OK
+
+
+def verdict(result: Result) -> str:
+    """Return the first line: `gpu-017: 2 findings: 1 swapped, 1 slow; 6 of 8 cables as planned`."""
+    counts = Counter(one.code for one in result.findings if one.severity in {ERROR, WARNING})
+    total = counts.total()
+    listed = ", ".join(f"{counts[code]} {code}" for code in CODES if code in counts)
+    found = f"{total} finding{'s' * (total != 1)}: {listed}" if total else "no findings"
+    unknown = sum(one.severity == UNKNOWN for one in result.findings)
+    parts = [found, _planned(result), f"{unknown} unverifiable" if unknown else ""]
+    return f"{result.node}: {'; '.join(filter(None, parts))}"
+
+
+def _planned(result: Result) -> str:
+    if not result.planned:
+        return "no cables in the plan"
+    return f"{result.as_planned} of {result.planned} cables as planned"
+
+
+def document(result: Result, notes: Sequence[str] = ()) -> Json:
+    """Return the JSON document; data is never in keys."""
+    return {
+        "schema": SCHEMA,
+        "agent": agent.__version__,
+        "node": result.node,
+        "verdict": verdict(result),
+        "outcome": outcome(result),
+        "planned": result.planned,
+        "as_planned": result.as_planned,
+        "notes": list(notes),
+        "assumption": result.assumption,
+        "cables": [_cable(one) for one in result.cables],
+        "findings": [_finding(one) for one in result.findings],
+    }
+
+
+def _cable(one: Checked) -> Json:
+    return {
+        "interface": one.port.interface,
+        "plan": one.row.text,
+        "place": str(one.row.place),
+        "status": one.status,
+        "reason": one.reason,
+        "expected": _end(one.row.device, one.row.port),
+        "actual": _end(*_actual(one)),
+        "matched_by": {"device": one.device.by, "port": one.far_port.by},
+    }
+
+
+def _actual(one: Checked) -> tuple[str | None, str | None]:
+    return (one.far_end.device, one.far_end.port) if one.far_end else (None, None)
+
+
+def _end(device: str | None, port: str | None) -> Json:
+    return {"device": device, "port": port}
+
+
+def _finding(one: Finding) -> Json:
+    return {
+        "id": one.id,
+        "code": one.code,
+        "severity": one.severity,
+        "interface": one.interface,
+        "interfaces": list(one.interfaces),
+        "expected": _end(*one.expected),
+        "actual": _end(*one.actual),
+        "text": one.text,
+        "facts": [{"name": name, "value": value} for name, value in one.facts],
+    }
+
+
+def _json(result: Result, notes: Sequence[str]) -> str:
+    return json.dumps(document(result, notes), indent=2) + "\n"
+
+
+def _table(result: Result, notes: Sequence[str]) -> str:
+    by_severity = {
+        "Findings": {ERROR, WARNING},
+        "Not verified": {UNKNOWN},
+        "Remarks": {INFO},
+    }
+    sections = [
+        textwrap.wrap(visible(verdict(result), MAX_TEXT), WIDTH, subsequent_indent="  "),
+        _lines(result),
+        *(
+            _section(title, [_line(one) for one in result.findings if one.severity in severities])
+            for title, severities in by_severity.items()
+        ),
+        _section("Plan", [*notes, *filter(None, [result.assumption])]),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _line(one: Finding) -> str:
+    return f"{one.code}: {one.text}"
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    wrapper = textwrap.TextWrapper(
+        WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+    )
+    body = [wrapped for line in lines for wrapped in wrapper.wrap(visible(line, MAX_TEXT))]
+    return [title, *body] if body else []
+
+
+def _lines(result: Result) -> list[str]:
+    """Return a line for each cable."""
+    in_ring = {name for one in result.findings if one.code == "swapped" for name in one.interfaces}
+    rows = [[visible(cell, WIDTH) for cell in _cells(one, in_ring)] for one in result.cables]
+    if not rows:
+        return []
+    widths = _widths([TITLES, *rows])
+    return [GAP.join(map(_fit, row, widths)).rstrip() for row in (TITLES, *rows)]
+
+
+def _cells(one: Checked, in_ring: Collection[str]) -> list[str]:
+    expected = " ".join(filter(None, (one.row.device, one.row.port))) or "-"
+    actual = " ".join(filter(None, _actual(one))) or "-"
+    status = "swapped" if one.port.interface in in_ring else one.status
+    return [one.port.interface, expected, actual, status]
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while sum(widths) + len(GAP) * (len(widths) - 1) > WIDTH:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _fit(text: str, width: int) -> str:
+    """Pad or cut a cell; the cut is in the middle, since the names of a site differ at the end."""
+    if len(text) <= width:
+        return text.ljust(width)
+    tail = width // 2
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"
+
+
+def _csv(result: Result, _notes: Sequence[str]) -> str:
+    return rows_text([COLUMNS, *map(_columns, result.findings)])
+
+
+def _columns(one: Finding) -> list[str | None]:
+    facts = dict(one.facts)
+    racks = [facts.get(name) for name in ("rack", "far-rack")]
+    cells = [
+        " ".join(one.interfaces),
+        *one.expected,
+        *one.actual,
+        one.code,
+        one.text,
+        " to ".join(filter(None, racks)),
+        one.id,
+    ]
+    return [cell and visible(cell, MAX_TEXT) for cell in cells]
+
+
+def _junit(result: Result, _notes: Sequence[str]) -> str:
+    """Return a test suite: a case for each cable as planned, and for each finding."""
+    from xml.etree import ElementTree as ET
+
+    cases = list(_cases(result))
+    suite = ET.Element(
+        "testsuite",
+        name="bwagent verify",
+        hostname=visible(result.node, MAX_TEXT),
+        tests=str(len(cases)),
+        failures=str(sum(kind == "failure" for _, kind, _ in cases)),
+        skipped=str(sum(kind == "skipped" for _, kind, _ in cases)),
+        errors="0",
+    )
+    for name, kind, text in cases:
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=visible(result.node, MAX_TEXT),
+            name=visible(name, MAX_TEXT),
+        )
+        if kind:
+            ET.SubElement(case, kind, message=visible(text, MAX_TEXT))
+    ET.indent(suite)
+    text = ET.tostring(suite, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _cases(result: Result) -> Iterator[tuple[str, str | None, str]]:
+    """Yield (name, element or None, message)."""
+    for one in result.cables:
+        if one.status == cables.AS_PLANNED:
+            yield f"{one.port.interface} cable", None, ""
+    for finding in result.findings:
+        is_failure = finding.severity in {ERROR, WARNING}
+        name = f"{' '.join(finding.interfaces)} {finding.code} {finding.id}".strip()
+        yield name, "failure" if is_failure else "skipped", finding.text
+
+
+def npd_line(result: Result) -> str:
+    """Return the line for node-problem-detector."""
+    return visible(verdict(result), NPD_WIDTH)
+
+
+FORMATS: Mapping[str, Callable[[Result, Sequence[str]], str]] = {
+    "table": _table,
+    "json": _json,
+    "junit": _junit,
+    "csv": _csv,
+}

@@ -1,0 +1,146 @@
+"""The sentence of each finding: which cable, from where to where, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.labels import encode
+from agent.reasons import NeighborReason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.verify.cables import Checked
+    from agent.verify.expected import Row
+    from agent.verify.model import End
+
+# What a port without a link means for a technician (IBTA vol. 1, 14.2.5.6, PortPhysicalState).
+LINK = {
+    "Polling": "no light from the far end",
+    "PortConfigurationTraining": "it still negotiates with the far end",
+    "LinkErrorRecovery": "errors on the link, so a failing cable or transceiver",
+}
+NO_LINK = "no link"
+DISABLED = "Disabled"  # by the administrator of this node
+GONE = {
+    NeighborReason.EXPIRED: "the switch there stopped sending LLDP",
+    NeighborReason.SHUTDOWN: "the switch there has shut its port down",
+}
+
+
+def far(row: Row) -> str:
+    """Return the planned far end with its place: `leaf01 port 5 (rack B3, unit 40)`."""
+    return _end(row.device, row.port, row.far)
+
+
+def near(row: Row) -> str:
+    """Return the interface with the node's place."""
+    name = row.interface or row.text
+    named = f"{name} ({row.text})" if name != row.text else name
+    return named + _place(row.near)
+
+
+def actual(one: Checked) -> str:
+    """Return the far end that was seen; a switch of the plan has its place."""
+    if not one.far_end:
+        return "nothing"
+    place = one.row.far if one.device.equal else None
+    return _end(one.far_end.device, one.far_end.port, place)
+
+
+def _end(device: str | None, port: str | None, end: End | None) -> str:
+    parts = [device or "the switch", f"port {port}" if port else None]
+    return " ".join(filter(None, parts)) + _place(end)
+
+
+def _place(end: End | None) -> str:
+    if not end:
+        return ""
+    parts = [f"rack {end.rack}" if end.rack else "", f"unit {end.unit}" if end.unit else ""]
+    text = ", ".join(filter(None, parts))
+    return f" ({text})" if text else ""
+
+
+def miscabled(one: Checked, owner: str | None) -> str:
+    """A cable to another device."""
+    text = f"Move the cable of {near(one.row)} from {actual(one)} to {far(one.row)}"
+    return f"{text}; the plan gives its present port to {owner}." if owner else f"{text}."
+
+
+def wrong_port(one: Checked, owner: str | None) -> str:
+    """A cable to another port of the right device."""
+    seen = one.far_end.port if one.far_end else "?"
+    text = f"Move the cable of {near(one.row)} from port {seen} to {far(one.row)}"
+    return f"{text}; the plan gives port {seen} to {owner}." if owner else f"{text}."
+
+
+def swapped(ring: Sequence[Checked]) -> str:
+    """Two cables, or a ring of several, that changed places."""
+    names = [near(one.row) for one in ring]
+    ends = ", ".join(f"{one.port.interface} belongs to {far(one.row)}" for one in ring)
+    if len(ring) == 2:
+        return f"Exchange the cables of {names[0]} and {names[1]} at this node: {ends}."
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"The cables of {listed} changed places in a ring; plug each where it belongs: {ends}."
+
+
+def missing(one: Checked) -> str:
+    """Nobody at the far end."""
+    state = one.port.phys_state
+    if state == DISABLED and one.port.link_layer == "InfiniBand":
+        return f"Enable the port of {near(one.row)}, cabled to {far(one.row)}: it is {state} here."
+    if one.reason != NeighborReason.LINK_DOWN:
+        why = GONE.get(NeighborReason.of(one.reason or "") or NeighborReason.EXPIRED, "no neighbor")
+    elif one.port.link_layer == "Ethernet":
+        why = NO_LINK
+    else:
+        why = LINK.get(state or "", NO_LINK)
+        why = f"{state}, {why}" if state else why
+    return f"Check the cable of {near(one.row)} to {far(one.row)}: {why}."
+
+
+def unexpected(interface: str, device: str, port: str) -> str:
+    """A cable that the plan does not have."""
+    return (
+        f"The plan has no cable for {interface}, which is connected to {device} port {port}: "
+        "unplug it, or add it to the plan."
+    )
+
+
+def duplicate_in_plan(device: str, port: str, users: Sequence[str]) -> str:
+    """One switch port for several interfaces."""
+    listed = " and ".join(users)
+    return f"Correct the plan: it gives {device} port {port} to {listed}."
+
+
+def duplicate_seen(device: str, port: str, interfaces: Sequence[str]) -> str:
+    """Several interfaces that see one switch port."""
+    return (
+        f"{' and '.join(interfaces)} all see {device} port {port}: "
+        "look for a device between them and the switch that forwards LLDP."
+    )
+
+
+def slow(interface: str, rate: float, wanted: float, than: str, to: str) -> str:
+    """A rate below the plan's, or that of the peers."""
+    return (
+        f"Reseat or replace the cable of {interface} to {to}: it runs at {encode.gbps(rate)} "
+        f"instead of {encode.gbps(wanted)} ({than})."
+    )
+
+
+def speed(current: str, expected: str, ports: Sequence[str]) -> str:
+    """A sum of rates below the expected one."""
+    listed = f": {', '.join(ports)} make the difference" if ports else ""
+    return f"Repair the ports that do not count; the node has {current} of {expected}{listed}."
+
+
+def missing_interface(row: Row, pci: str | None, *, on_bus: bool | None) -> str:
+    """An interface that is not there."""
+    if pci and on_bus:
+        why = f"its PCI function {pci} is on the bus, so load or repair its driver"
+    elif pci and on_bus is False:
+        why = f"its PCI function {pci} is not on the bus, so reseat or replace the NIC"
+    else:
+        why = "look for its NIC on the PCI bus"
+    return f"{row.text} of the plan, to {far(row)}, is not on this node: {why}."

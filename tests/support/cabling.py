@@ -1,0 +1,90 @@
+"""Nodes with backend ports and cables, for tests of `verify`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.verify.expected import Expected, from_plans
+from agent.verify.model import Cable, End, Place, Plan
+from agent.verify.names import SeenDevice, SeenPort
+from agent.verify.seen import FarEnd, Port, SeenNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+NODE = "gpu-017"
+Ends = tuple[str, str]  # device, port
+
+
+def lldp(device: str, port: str) -> FarEnd:
+    """The far end of an Ethernet port."""
+    mac = "00:1c:73:aa:bb:cc"
+    return FarEnd(device, port, port, SeenDevice(device, (device,), macs=(mac,)), SeenPort((port,)))
+
+
+def smp(
+    device: str,
+    port: int,
+    guid: str = "fc6a1c0300aabb00",
+    *,
+    named: bool = True,
+    twin: bool | None = None,
+) -> FarEnd:
+    """The far end of an InfiniBand port."""
+    seen = SeenDevice(device, (device,) if named else (), (guid,))
+    return FarEnd(
+        device, str(port), None, seen, SeenPort((str(port),), infiniband=True, twin_port=twin)
+    )
+
+
+def port(interface: str, far_end: FarEnd | None, number: int = 0, **facts: Any) -> Port:
+    """An ACTIVE backend port at 400 Gb/s."""
+    facts = {
+        "device": interface,
+        "netdev": f"eth{number}",
+        "pci": f"0000:{0x10 + number:02x}:00.0",
+        "state": "ACTIVE",
+        "phys_state": "LinkUp",
+        "rate_gbps": 400.0,
+        "link_layer": "Ethernet",
+        "far_ends": (far_end,) if far_end else (),
+        **facts,
+    }
+    return Port(interface, **facts)
+
+
+def node(ends: Iterable[Ends | None], **facts: Any) -> SeenNode:
+    """The node with ports mlx5_0, mlx5_1 and so on at these far ends."""
+    ports = [
+        port(f"mlx5_{number}", lldp(*end) if end else None, number)
+        for number, end in enumerate(ends)
+    ]
+    return SeenNode(NODE, {one.interface: one for one in ports}, **facts)
+
+
+def changed(seen: SeenNode, interface: str, **facts: Any) -> SeenNode:
+    """The node with other facts of one port."""
+    one = seen.ports[interface]._replace(**facts)
+    return seen._replace(ports={**seen.ports, interface: one})
+
+
+def rails(count: int = 8) -> list[Ends]:
+    """One leaf for each port."""
+    return [(f"leaf{number:02}", "swp5") for number in range(count)]
+
+
+def plan(
+    ends: Mapping[str, Ends] | Iterable[Ends], *others: Cable, names: Iterable[str] = (NODE,)
+) -> Expected:
+    """The expected half of the node: its interfaces and far ends; `others` are further cables."""
+    if not hasattr(ends, "items"):
+        ends = {f"mlx5_{number}": end for number, end in enumerate(ends)}
+    cables = [cable(name, *end, row=row) for row, (name, end) in enumerate(ends.items(), 2)]
+    return from_plans([Plan("plan.csv", "own", None, (*cables, *others))], list(names))
+
+
+def cable(interface: str, device: str, port: str, *, row: int = 99, **facts: Any) -> Cable:
+    """A cable of the node, or of `node`."""
+    near = End(facts.pop("node", NODE), interface, None, *facts.pop("near", (None, None)))
+    far = End(device, port, None, *facts.pop("far", (None, None)))
+    return Cable(near, far, Place("plan.csv", None, row), **facts)

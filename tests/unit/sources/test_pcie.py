@@ -1,0 +1,134 @@
+"""The PCIe path of a NIC, and the finding `pcie`."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.errors import Malformed
+from agent.host import Host
+from agent.snapshot.capture import record, write
+from agent.snapshot.replay import replay
+from agent.snapshot.tree import MemoryStore, Tree
+from agent.sources.observe import observe
+from agent.sources.pcie import PcieFunction, functions_on_bus, read_paths
+from agent.sysfs import parse as kernel
+from agent.sysfs.worker import DeviceReaders, InlineWorker
+from agent.verify.finding import Draft
+from agent.verify.pcie import findings
+from tests.support.cabling import port
+from tests.support.kernel_tree import HOME, card
+from tests.support.snapshots import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.sources.pcie import PciePath
+
+BDF = "0000:18:00.0"
+LINK = {
+    "vendor": b"0x15b3\n",
+    "current_link_speed": b"16.0 GT/s PCIe\n",
+    "max_link_speed": b"32.0 GT/s PCIe\n",
+    "current_link_width": b"8\n",
+    "max_link_width": b"16\n",
+}
+NIC = PcieFunction(BDF, 0x15B3, 32.0, 32.0, 16, 16)
+ROOT = PcieFunction("0000:00:01.0", 0x8086, 32.0, 32.0, 16, 16)
+
+
+def texts(*path: PcieFunction) -> list[str]:
+    """Return the code and severity of the findings of one path."""
+    one = port("mlx5_0", None, pci=BDF)
+    found = findings([one], {BDF: path}, Draft("n"))
+    return [f"{finding.code} {finding.severity}" for finding in found]
+
+
+def read(changes: dict[str, bytes], errors: dict[str, int] | None = None) -> PciePath:
+    """Read the path of a NIC right below a host bridge."""
+    entries = card("mlx5_0", BDF) | {f"{HOME}/{BDF}/{key}": data for key, data in changes.items()}
+    readers = DeviceReaders(worker=InlineWorker)
+    host = Host(Tree(MemoryStore(entries), errors or {}), lambda: 0.0, readers=readers)
+    assert BDF in functions_on_bus(host)
+    [path] = read_paths(host, observe(host).ports).values()
+    return path
+
+
+def test_attributes() -> None:
+    """Each file is a field; what the kernel does not know, or cannot read, is None."""
+    assert read(LINK) == (PcieFunction(BDF, 0x15B3, 16.0, 32.0, 8, 16),)
+    unknown = {"current_link_speed": b"Unknown speed\n", "current_link_width": b"0\n"}
+    assert read(LINK | unknown) == (PcieFunction(BDF, 0x15B3, None, 32.0, None, 16),)
+    assert read({}) == (PcieFunction(BDF),)
+    errors = {f"{HOME}/{BDF}/current_link_speed": errno.EINVAL}
+    assert read(LINK, errors)[0].speed is None
+
+
+def test_a_blocked_device_has_no_path() -> None:
+    """Its read does not return."""
+    errors = {f"{HOME}/{BDF}/current_link_speed": errno.ETIMEDOUT}
+    assert read(LINK, errors) == ()
+
+
+@pytest.mark.parametrize("text", ["fast", "32.0", "GT/s", "1e3 GT/s"])
+def test_malformed_speeds(text: str) -> None:
+    """Anything but the kernel's notation."""
+    with pytest.raises(Malformed):
+        kernel.link_speed(text)
+
+
+def test_paths_of_a_machine() -> None:
+    """From the root port over a switch to the NIC."""
+    host = replay(str(FIXTURES / "pcie-downtrained"))
+    paths = read_paths(host, observe(host).ports)
+    addresses = [function.address for function in paths["0000:19:00.0"]]
+    assert addresses == ["0000:15:01.0", "0000:16:00.0", "0000:17:01.0", "0000:19:00.0"]
+
+
+def test_a_capture_has_the_links(tmp_path: Path) -> None:
+    """A capture of a replayed machine replays with the same paths."""
+    host = replay(str(FIXTURES / "pcie-downtrained"))
+    captured, observation = record(host)
+    write(captured, str(tmp_path / "copy"))
+    copy = replay(str(tmp_path / "copy"))
+    found = read_paths(copy, observe(copy).ports)
+    assert found == read_paths(host, observation.ports)
+    assert all(function.max_speed for path in found.values() for function in path)
+
+
+def test_what_both_ends_permit_is_enough() -> None:
+    """A NIC in an older or narrower slot is as fast as it can be."""
+    assert texts(ROOT, NIC) == []
+    old = ROOT._replace(max_speed=16.0, speed=16.0)
+    assert texts(old, NIC._replace(speed=16.0)) == []
+    narrow = ROOT._replace(max_width=8, width=8)
+    assert texts(narrow, NIC._replace(width=8)) == []
+
+
+@pytest.mark.parametrize(("speed", "width"), [(16.0, 16), (32.0, 8), (2.5, 1)])
+def test_a_slow_link(speed: float, width: int) -> None:
+    """Slower or narrower."""
+    ends = [end._replace(speed=speed, width=width) for end in (ROOT, NIC)]
+    assert texts(*ends) == ["pcie warning"]
+
+
+UNKNOWN = ["unverifiable info"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        (),
+        (NIC,),
+        (ROOT._replace(vendor=0x1B36, speed=2.5, width=1), NIC._replace(speed=2.5, width=1)),
+        (ROOT._replace(vendor=0x1AF4, speed=2.5, width=1), NIC._replace(speed=2.5, width=1)),
+        (ROOT, NIC._replace(speed=None)),
+        (ROOT, NIC._replace(speed=16.0)),  # its ends disagree: they are not one link
+        (ROOT, ROOT, NIC),
+    ],
+)
+def test_what_is_not_known_is_no_finding(path: PciePath) -> None:
+    """A guest, an old capture, a path of another form."""
+    assert texts(*path) == UNKNOWN

@@ -1,0 +1,224 @@
+"""`bwagent verify` over the machine folders: its outputs, its exit codes, its errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+
+from agent.cli import cli
+from agent.labels.table import Naming
+from agent.snapshot.replay import replay
+from agent.sources.observe import observe
+from agent.verify.expected import from_labels, from_plans
+from agent.verify.finding import CODES
+from agent.verify.findings import Result, verify
+from agent.verify.plans.own import read_csv, read_labels
+from agent.verify.plans.source import Source
+from agent.verify.report import FORMATS
+from agent.verify.seen import seen_node
+from agent.verify.write import written
+from tests.support.machines import MACHINES
+from tests.support.snapshots import FIXTURES, bwagent, complaint
+
+if TYPE_CHECKING:
+    from tests.support.snapshots import Finished
+
+GOLDEN = Path(__file__).parent / "golden"
+PLANS = sorted(path for path in GOLDEN.iterdir() if path.suffix in {".csv", ".yaml", ".json"})
+H200 = FIXTURES / "h200-roce"
+every_plan = pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+
+
+def compare(plan: Path, *words: str, **options: Any) -> Finished:
+    """Run the command over the machine that the plan is named after."""
+    machine = str(FIXTURES / plan.stem)
+    return bwagent("verify", "--replay", machine, "--plan", plan.name, *words,
+                   cwd=plan.parent, **options)  # fmt: skip
+
+
+@every_plan
+def test_table(plan: Path, update_golden: bool) -> None:
+    """The table of each plan is the one that was worked out for it, and fits 80 columns."""
+    golden = plan.with_suffix(".txt")
+    printed = compare(plan).stdout.decode()
+    if update_golden:
+        golden.write_text(printed)
+    assert printed == golden.read_text()
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+@every_plan
+def test_json_follows_its_schema(plan: Path, repository: Path) -> None:
+    """docs/verify.schema.json; the code of every finding is documented."""
+    schema = json.loads((repository / "docs/verify.schema.json").read_text())
+    found = json.loads(compare(plan, "-o", "json").stdout)
+    jsonschema.validate(found, schema, cls=jsonschema.Draft202012Validator)
+    assert {one["code"] for one in found["findings"]} <= CODES.keys()
+    first, _, _ = compare(plan).stdout.decode().partition("\n\n")
+    assert found["verdict"] == first.replace("\n ", "")
+
+
+@every_plan
+def test_junit_and_csv_have_every_finding(plan: Path) -> None:
+    """By its ID."""
+    ids = {one["id"] for one in json.loads(compare(plan, "-o", "json").stdout)["findings"]}
+    suite = ET.fromstring(compare(plan, "-o", "junit").stdout)  # noqa: S314 - our own
+    failed = [case for case in suite if len(case)]
+    assert {case.get("name", "").rpartition(" ")[2] for case in failed} == ids
+    rows = list(csv.DictReader(io.StringIO(compare(plan, "-o", "csv").stdout.decode())))
+    assert {row["id"] for row in rows} == ids
+
+
+def test_the_table_of_codes(repository: Path) -> None:
+    """docs/verify.md has every code with its severity and meaning."""
+    text = (repository / "docs/verify.md").read_text()
+    for code, (severity, meaning) in CODES.items():
+        assert f"| `{code}` | {severity} | {meaning} |" in text
+
+
+def test_the_table_of_tolerances(repository: Path) -> None:
+    """docs/verify.md has every tolerance."""
+    from agent.verify.names import TOLERANCES
+
+    text = (repository / "docs/verify.md").read_text()
+    assert all(f"| `{name}` | {meaning} |" in text for name, meaning in TOLERANCES.items())
+
+
+def read_back(text: str, kind: str, machine: Path) -> Result:
+    """Compare a machine with a plan that was written from it."""
+    observation = observe(replay(str(machine)))
+    node = seen_node(observation, observation.node or "n")
+    source = Source("plan", text.encode())
+    if kind == "labels":
+        [plan] = read_labels(source)
+        return verify(from_labels(plan.labels, Naming(), "plan"), node)
+    return verify(from_plans(read_csv(source), [node.name]), node)
+
+
+@pytest.mark.parametrize("kind", ["csv", "labels"])
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
+def test_a_written_plan_reads_back_equal(machine: Path, kind: str) -> None:
+    """What is seen is as planned by the plan that was written from it."""
+    observation = observe(replay(str(machine)))
+    node = seen_node(observation, observation.node or "n")
+    text, notes = written(node, Naming(), kind)
+    planned = sum(bool(port.far_ends) for port in node.ports.values())
+    assert len(notes) == len(node.ports) - planned
+    if not planned:
+        return
+    result = read_back(text, kind, machine)
+    assert result.as_planned == planned
+    assert {one.code for one in result.findings} <= {"slow", "duplicate"}
+
+
+def written_plan(folder: Path, change: tuple[str, str] = ("", "")) -> Path:
+    """Write the plan of H200, with a change."""
+    text = bwagent("verify", "--replay", str(H200), "--write-plan", "csv").stdout.decode()
+    path = folder / f"{H200.name}.csv"
+    path.write_text(text.replace(*change) if change[0] else text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "npd"),
+    [
+        (("", ""), 0, 0),
+        (("leaf-su1-r1,", "leaf-su1-r9,"), 3, 1),
+        (("leaf-su1-r1,swp1s0,swp1s0", "leaf-su1-r1,Ethernet1,Ethernet1"), 1, 2),
+    ],
+)
+def test_exit_codes(tmp_path: Path, change: tuple[str, str], code: int, npd: int) -> None:
+    """0 as planned, 3 differences, 1 a cable that cannot be compared; others for --npd."""
+    plan = written_plan(tmp_path, change)
+    assert compare(plan).returncode == code
+    line = compare(plan, "--npd")
+    assert (line.returncode, line.stdout.count(b"\n"), line.stderr) == (npd, 1, b"")
+    assert len(line.stdout.decode()) <= 81
+
+
+def test_npd_says_why_it_does_not_know(tmp_path: Path) -> None:
+    """No plan, an unreadable one, no RDMA device: unknown, in one line."""
+    bad = tmp_path / "plan.csv"
+    bad.write_text("nothing\n")
+    for words in (
+        ("--replay", str(H200)),
+        ("--replay", str(H200), "--plan", str(bad)),
+        ("--replay", str(FIXTURES / "driver-reloading"), "--plan", str(written_plan(tmp_path))),
+    ):
+        done = bwagent("verify", "--npd", *words)
+        assert (done.returncode, done.stdout.count(b"\n")) == (2, 1)
+
+
+def test_nothing_to_compare_with() -> None:
+    """A replay never asks a Node by itself."""
+    assert "--plan" in complaint(bwagent("verify", "--replay", str(H200)), 2)
+
+
+def test_a_plan_of_other_nodes(tmp_path: Path) -> None:
+    """One line that names the node and the file."""
+    plan = written_plan(tmp_path, ("h200-roce-12", "h200-roce-120"))
+    line = complaint(compare(plan))
+    assert "h200-roce-12" in line
+    assert "0 rows" in line
+
+
+def test_ignore_and_tolerances(tmp_path: Path) -> None:
+    """Both from the command line; an unknown tolerance is a usage error."""
+    wrong = written_plan(tmp_path, ("leaf-su1-r1,", "leaf-su1-r9,"))
+    assert compare(wrong, "--ignore", "rocep26s0").returncode == 0
+    upper = written_plan(tmp_path, ("leaf-su1-r", "LEAF-SU1-R"))
+    assert compare(upper).returncode == 0
+    assert compare(upper, "--no-tolerance", "case").returncode == 3
+    assert "--no-tolerance" in complaint(compare(upper, "--no-tolerance", "luck"), 2)
+
+
+def test_hca_map(tmp_path: Path) -> None:
+    """The numbers of the site; a bad file is one line."""
+    plan = written_plan(tmp_path)
+    text = plan.read_text()
+    mapping = ["port,hca-name"]
+    for number, row in enumerate(text.splitlines()[1:]):
+        interface = row.split(",")[1]
+        text = text.replace(interface, f"HCA {(number + 3) % 8}")
+        mapping.append(f"HCA {(number + 3) % 8},{interface}")
+    plan.write_text(text)
+    assert b"numbering unknown, give --hca-map" in compare(plan).stdout.replace(b"\n    ", b" ")
+    path = tmp_path / "map.csv"
+    path.write_text("\n".join(mapping))
+    assert compare(plan, "--hca-map", str(path)).returncode == 0
+    for bad, named in (("a,b\n", "row 1"), ("port,hca-name\nHCA 1\n", "row 2"),
+                       ("port,hca-name\n1,a\n1,b\n", "row 3")):  # fmt: skip
+        path.write_text(bad)
+        assert named in complaint(compare(plan, "--hca-map", str(path)))
+
+
+def test_cells_are_no_formulas(tmp_path: Path) -> None:
+    """A name that begins as a formula does not reach a spreadsheet as one."""
+    plan = written_plan(tmp_path, ("leaf-su1-r1,", '"=HYPERLINK(""x"")",'))
+    printed = compare(plan, "-o", "csv").stdout.decode()
+    cells = [cell for row in csv.reader(io.StringIO(printed)) for cell in row]
+    assert '\'=HYPERLINK("x")' in cells
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+
+
+def test_hostile_names_are_printable(tmp_path: Path) -> None:
+    """Control characters of a plan reach no terminal and no XML."""
+    plan = written_plan(tmp_path, ("leaf-su1-r1,", "leaf\x1b[2J\x00,".replace("\x00", "")))
+    for output in FORMATS:
+        printed = compare(plan, "-o", output).stdout
+        assert b"\x1b" not in printed
+        if output == "junit":
+            ET.fromstring(printed)  # noqa: S314 - our own
+
+
+def test_every_option_is_known() -> None:
+    """Those of --help, and the hidden ones."""
+    names = {parameter.name for parameter in cli.commands["verify"].params}
+    assert {"plan", "plan_format", "from_node", "hca_map", "ignore", "npd", "write_plan"} <= names

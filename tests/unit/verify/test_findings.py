@@ -1,0 +1,426 @@
+"""The findings of one node: each code, what is one finding, and what is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import Malformed
+from agent.labels import encode
+from agent.labels.table import Naming
+from agent.verify.expected import Expected, from_labels, from_plans, merged
+from agent.verify.findings import Options, verify
+from agent.verify.model import Plan
+from tests.support.cabling import NODE, cable, changed, lldp, node, plan, port, rails, smp
+
+if TYPE_CHECKING:
+    import random
+
+    from agent.verify.findings import Result
+
+P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
+
+
+def codes(result: Result) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the code and the interfaces of each finding."""
+    return [(one.code, one.interfaces) for one in result.findings]
+
+
+def labels(expected: dict[str, str], prefix: str = P) -> Expected:
+    """Return the expected half in labels of these names."""
+    return from_labels({f"{prefix}/{key}": value for key, value in expected.items()}, Naming(), "n")
+
+
+def test_a_node_as_planned() -> None:
+    """No finding, and every cable is counted."""
+    result = verify(plan(rails()), node(rails()))
+    assert (result.findings, result.as_planned, result.planned) == ((), 8, 8)
+
+
+@given(st.permutations(range(6)), st.randoms())
+def test_permutations_are_rings(order: list[int], shuffle: random.Random) -> None:
+    """Every ring of cables is one finding, whatever the order of the rows."""
+    ends = rails(6)
+    seen = node(ends[position] for position in order)
+    result = verify(plan(ends), seen)
+    moved = {f"mlx5_{number}" for number in range(6) if order[number] != number}
+    assert {one.code for one in result.findings} <= {"swapped"}
+    assert sorted(name for one in result.findings for name in one.interfaces) == sorted(moved)
+    rows = list(plan(ends).rows)
+    shuffle.shuffle(rows)
+    again = verify(plan(ends)._replace(rows=tuple(rows)), seen)
+    assert {one.id for one in again.findings} == {one.id for one in result.findings}
+    assert [one.text for one in again.findings] == [one.text for one in result.findings] or moved
+
+
+def test_two_swapped_cables_are_one_sentence() -> None:
+    """It names both cables, where each belongs, and the places that the plan has."""
+    ends = rails(2)
+    expected = plan(
+        {},
+        cable("mlx5_0", *ends[0], near=("A1", "20"), far=("B3", "40")),
+        cable("mlx5_1", *ends[1], near=("A1", "20"), far=("B3", "41")),
+    )
+    [found] = verify(expected, node(reversed(ends))).findings
+    assert found.text == (
+        "Exchange the cables of mlx5_0 (rack A1, unit 20) and mlx5_1 (rack A1, unit 20) at this "
+        "node: mlx5_0 belongs to leaf00 port swp5 (rack B3, unit 40), mlx5_1 belongs to leaf01 "
+        "port swp5 (rack B3, unit 41)."
+    )
+
+
+def test_a_swap_by_labels_without_ports() -> None:
+    """Distinct leaves are enough; two cables on one leaf are not told apart."""
+    devices = {key: value for key, value in expected_labels().items() if key.endswith("device")}
+    ends = rails()
+    result = verify(labels(devices), node([ends[1], ends[0], *ends[2:]]))
+    assert codes(result) == [("swapped", ("mlx5_0", "mlx5_1"))]
+    shared = {**devices, "neighbors.expected.mlx5_2.device": "leaf01"}
+    result = verify(labels(shared), node([ends[1], ends[0], *ends[2:]]))
+    assert "swapped" not in {one.code for one in result.findings}
+
+
+def test_another_device_and_another_port() -> None:
+    """One moved to another leaf, one to another port of its leaf."""
+    seen = [("leaf09", "swp5"), ("leaf01", "swp6"), *rails()[2:]]
+    result = verify(plan(rails()), node(seen))
+    assert codes(result) == [("miscabled", ("mlx5_0",)), ("wrong-port", ("mlx5_1",))]
+    assert [one.text for one in result.findings] == [
+        "Move the cable of mlx5_0 from leaf09 port swp5 to leaf00 port swp5.",
+        "Move the cable of mlx5_1 from port swp6 to leaf01 port swp5.",
+    ]
+    assert result.as_planned == 6
+
+
+def test_the_owner_of_a_taken_port_is_named() -> None:
+    """The plan gives the port to another node: the technician finds the other half of the swap."""
+    other = cable("mlx5_0", "leaf00", "swp6", node="gpu-018")
+    [found] = verify(plan(rails(2), other), node([("leaf00", "swp6"), rails()[1]])).findings
+    assert found.text.endswith("; the plan gives port swp6 to gpu-018 mlx5_0.")
+
+
+def test_an_id_stays() -> None:
+    """It does not depend on what is at the far end now, nor on the other rows."""
+    first = verify(plan(rails()), node([("leaf09", "swp5"), *rails()[1:]])).findings[0]
+    again = verify(plan(rails(3)), node([("leaf07", "swp1"), *rails(3)[1:]])).findings[0]
+    assert first.id == again.id
+    assert first.id != verify(plan(rails()), node([rails()[0], ("x", "y")])).findings[0].id
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        (
+            {"phys_state": "Polling", "link_layer": "InfiniBand"},
+            "Check the cable of mlx5_1 to leaf01 port swp5: Polling, no light from the far end.",
+        ),
+        ({}, "Check the cable of mlx5_1 to leaf01 port swp5: no link."),
+    ],
+)
+def test_nobody_at_the_far_end(facts: dict[str, str], text: str) -> None:
+    """The state of the port says what a technician looks for."""
+    seen = changed(node(rails()), "mlx5_1", state="DOWN", far_ends=(), rate_gbps=0.0, **facts)
+    [found] = verify(plan(rails()), seen).findings
+    assert (found.code, found.text) == ("missing", text)
+
+
+def test_down_by_design_is_no_finding() -> None:
+    """A port without a row and without a link."""
+    seen = changed(node(rails()), "mlx5_7", state="DOWN", far_ends=(), rate_gbps=0.0)
+    assert verify(plan(rails(7)), seen).findings == ()
+
+
+@pytest.mark.parametrize(
+    "reason", ["silent", "not-permitted", "no-answer", "no-netdev", "not-heard-of"]
+)
+def test_what_is_not_known_is_unverifiable(reason: str) -> None:
+    """A port with a link whose far end is not known, once for all ports of a reason."""
+    seen = changed(node(rails()), "mlx5_1", far_ends=(), missing=reason)
+    seen = changed(seen, "mlx5_2", far_ends=(), missing=reason)
+    result = verify(plan(rails()), seen)
+    assert codes(result) == [("unverifiable", ("mlx5_1", "mlx5_2"))]
+    assert result.as_planned == 6
+
+
+def test_a_cable_without_a_row_is_unexpected() -> None:
+    """It has a neighbor."""
+    result = verify(plan(rails(7)), node(rails()))
+    assert codes(result) == [("unexpected", ("mlx5_7",))]
+
+
+def test_a_switch_port_for_two() -> None:
+    """In the plan, of this node or with another; a wrong cable there is not reported, too."""
+    ends = [("leaf00", "swp5"), ("leaf00", "swp5"), *rails()[2:]]
+    result = verify(plan(ends), node(rails()))
+    assert codes(result) == [("duplicate", ("mlx5_0", "mlx5_1"))]
+    other = cable("mlx5_3", *rails()[1], node="gpu-018")
+    [found] = verify(plan(rails(), other), node(rails())).findings
+    assert found.text == (
+        "Correct the plan: it gives leaf01 port swp5 to mlx5_1 and gpu-018 mlx5_3."
+    )
+
+
+def test_a_switch_port_seen_by_two() -> None:
+    """LLDP was forwarded by something in between."""
+    result = verify(plan(rails(2)), node([rails()[0], rails()[0]]))
+    assert ("duplicate", ("mlx5_0", "mlx5_1")) in codes(result)
+
+
+def test_rates() -> None:
+    """Below the plan's, else below the peers'."""
+    rated = plan({}, *(cable(f"mlx5_{n}", *rails()[n], rate_gbps=400.0) for n in range(8)))
+    slow = changed(node(rails()), "mlx5_3", rate_gbps=200.0)
+    for expected in (rated, plan(rails())):
+        [found] = verify(expected, slow).findings
+        assert (found.code, found.interfaces) == ("slow", ("mlx5_3",))
+        assert "it runs at 200G instead of 400G" in found.text
+
+
+def test_rates_of_cables_are_no_rates_of_ports() -> None:
+    """A twin-port cable of 800G has two ports of 400G: nothing is slow."""
+    rated = plan({}, *(cable(f"mlx5_{n}", *rails()[n], rate_gbps=800.0) for n in range(8)))
+    result = verify(rated, node(rails()))
+    assert [one.code for one in result.findings] == ["unverifiable"]
+
+
+def test_speed_names_the_ports_that_do_not_count() -> None:
+    """The label and its sum."""
+    seen = changed(node(rails()), "mlx5_3", state="DOWN", rate_gbps=0.0)
+    [found] = verify(labels({"speed.expected": "3200G"}), seen).findings
+    assert (found.code, found.interfaces) == ("speed", ("mlx5_3",))
+    assert "2800G of 3200G: mlx5_3 (0G)" in found.text
+    assert verify(labels({"speed.expected": "2800G"}), seen).findings == ()
+    unread = changed(seen, "mlx5_4", rate_gbps=None)
+    assert [one.code for one in verify(labels({"speed.expected": "3200G"}), unread).findings] == [
+        "unverifiable"
+    ]
+
+
+def expected_labels(**changes: str) -> dict[str, str]:
+    """Return the expected labels of eight ports."""
+    found: dict[str, str] = {}
+    for number, (device, far_port) in enumerate(rails()):
+        name = f"neighbors.expected.mlx5_{number}"
+        found |= {f"{name}.device": device, f"{name}.port-id": far_port}
+    return {**found, **changes}
+
+
+@pytest.mark.parametrize("prefix", [P, IB])
+def test_labels_of_both_families(prefix: str) -> None:
+    """Any part may be missing."""
+    assert verify(labels(expected_labels(), prefix), node(rails())).findings == ()
+    devices = {key: value for key, value in expected_labels().items() if key.endswith("device")}
+    assert verify(labels(devices), node(rails())).as_planned == 8
+
+
+def test_a_missing_interface() -> None:
+    """Its PCI function is on the bus, is not, or its address is not known."""
+    expected = labels(expected_labels())
+    seen = node(rails()[:7])
+    for on_bus, word in (
+        ({"0000:17:00.0"}, "load or repair its driver"),
+        ({"0000:01:00.0"}, "reseat or replace the NIC"),
+    ):
+        options = Options(addresses={"mlx5_7": "0000:17:00.0"}, on_bus=frozenset(on_bus))
+        [found] = verify(expected, seen, options).findings
+        assert (found.code, found.interfaces) == ("missing-interface", ("mlx5_7",))
+        assert word in found.text
+    assert "look for its NIC" in verify(expected, seen).findings[0].text
+    assert codes(verify(plan(rails()), seen)) == [("missing-interface", ("mlx5_7",))]
+
+
+def test_a_device_that_cannot_be_read_is_not_missing() -> None:
+    """Nothing is known of it."""
+    result = verify(plan(rails()), node(rails()[:7], unread=frozenset({"mlx5_7"})))
+    assert codes(result) == [("unverifiable", ("mlx5_7",))]
+
+
+def test_management_ports_of_the_plan_are_a_remark() -> None:
+    """Rows for ports that are no backend, or that this node does not know."""
+    rows = {
+        **{f"mlx5_{n}": end for n, end in enumerate(rails())},
+        "BMC": ("oob1", "7"),
+        "mlx5_bond_0": ("fe1", "1"),
+    }
+    result = verify(plan(rows), node(rails(), others=frozenset({"mlx5_bond_0"})))
+    assert {(one.code, one.severity) for one in result.findings} == {("unverifiable", "info")}
+    assert result.as_planned == 8
+
+
+def test_joined_labels() -> None:
+    """The older leaves.expected and ports.expected."""
+    leaves = "_".join(device for device, _ in rails())
+    expected = labels({"leaves.expected": leaves, "ports.expected": "_".join(["swp5"] * 8)}, IB)
+    assert verify(expected, node(rails())).findings == ()
+    wrong = node([("leaf09", "swp5"), *rails()[1:]])
+    assert [one.code for one in verify(expected, wrong).findings] == ["miscabled"]
+    unknown = changed(node(rails()), "mlx5_0", far_ends=(), missing="silent")
+    assert {one.code for one in verify(expected, unknown).findings} == {"unverifiable"}
+    long = [(f"leaf-with-a-long-name-{number}", "swp5") for number in range(8)]
+    hashed = encode.value("_".join(device for device, _ in long))
+    assert verify(labels({"leaves.expected": hashed}, IB), node(long)).findings == ()
+
+
+@pytest.mark.parametrize("base", [0, 1])
+@pytest.mark.parametrize("form", ["HCA {}", "rail{}", "{}", "hca-{}", "HCA {}/1"])
+def test_numbers_count_in_pci_order(base: int, form: str) -> None:
+    """From the base that the plan shows; the assumption is said."""
+    rows = {form.format(number + base): end for number, end in enumerate(rails())}
+    result = verify(plan(rows), node(rails()))
+    assert (result.findings, result.as_planned) == ((), 8)
+    assert f"{base} is mlx5_0" in (result.assumption or "")
+
+
+def test_numbers_that_do_not_fit_are_one_finding() -> None:
+    """More than half of the cables would be wrong: the numbers are, not the cables."""
+    rows = {f"HCA {number}": rails()[(number + 2) % 8] for number in range(8)}
+    [found] = verify(plan(rows), node(rails())).findings
+    assert (found.code, "numbering unknown, give --hca-map" in found.text) == ("unverifiable", True)
+    mapped = {f"HCA {number}": f"mlx5_{(number + 2) % 8}" for number in range(8)}
+    assert verify(plan(rows), node(rails()), Options(hca_map=mapped)).as_planned == 8
+
+
+def test_numbers_of_an_incomplete_node_are_not_counted() -> None:
+    """A NIC is missing, so the order has a gap somewhere."""
+    rows = {f"HCA {number}": end for number, end in enumerate(rails())}
+    for seen in (node(rails()[1:]), node(rails(), unread=frozenset({"mlx5_9"}))):
+        [found] = verify(plan(rows), seen).findings
+        assert found.code == "unverifiable"
+
+
+@pytest.mark.parametrize(
+    "text", ["eth0", "0000:10:00.0", "10:00.0", "mlx5_0/P1", "mlx5_0/1", "MLX5_0"]
+)
+def test_names_of_an_interface(text: str) -> None:
+    """Netdev, PCI address, RDMA device and its port."""
+    assert verify(plan({text: rails()[0]}), node(rails(1))).as_planned == 1
+
+
+@pytest.mark.parametrize("name", ["gpu-017.dc1.example.com", "GPU-017"])
+def test_names_of_the_node(name: str) -> None:
+    """By host name, FQDN, Node name; another node's rows are not this one's."""
+    rows = (cable("mlx5_0", *rails()[0], node=name),)
+    assert len(plan({}, *rows).rows) == 1
+    assert plan({}, cable("mlx5_0", "a", "1", node="gpu-0170")).rows == ()
+
+
+def test_other_names_are_no_wrong_cables() -> None:
+    """The plan has names that the fabric does not know at all: one finding."""
+    other = [(f"R1-U{number}-LEAF", "swp5") for number in range(8)]
+    [found] = verify(plan(other), node(rails())).findings
+    assert (found.code, "name switches differently" in found.text) == ("unverifiable", True)
+
+
+def test_a_whole_node_in_another_place_is_miscabled() -> None:
+    """All its leaves are others, but of the plan's names."""
+    moved = [(f"leaf{number:02}", "swp5") for number in range(8, 16)]
+    assert {one.code for one in verify(plan(rails()), node(moved)).findings} == {"miscabled"}
+
+
+def test_a_tolerance_for_two_rows_is_refused() -> None:
+    """The short name would be equal to both."""
+    ends = {"mlx5_0": ("leaf.a.com", "swp5"), "mlx5_1": ("leaf.b.com", "swp5")}
+    result = verify(plan(ends), node([("leaf", "swp5"), ("leaf", "swp6")]))
+    assert "both name its port" in result.findings[-1].text
+    assert result.as_planned == 0
+
+
+def test_tolerances_can_be_switched_off() -> None:
+    """The names are different then."""
+    ends = [(device.upper(), far_port) for device, far_port in rails()]
+    assert verify(plan(ends), node(rails())).cables[0].device.by == "case"
+    result = verify(plan(ends), node(rails()), Options(off=frozenset({"case"})))
+    assert result.as_planned == 0
+
+
+def test_a_switch_without_a_name() -> None:
+    """Its GUID is all that is known: the plan's name may be right."""
+    seen = {f"mlx5_{n}": port(f"mlx5_{n}", smp("fc6a1c0300aabb00", n, named=False), n)
+            for n in range(1, 3)}  # fmt: skip
+    result = verify(plan({"mlx5_1": ("L1", "1")}), node([])._replace(ports=seen))
+    assert ("unverifiable", ("mlx5_1",)) in codes(result)
+
+
+@pytest.mark.parametrize(
+    ("seen", "twin", "code"),
+    [
+        ((5, 8), True, "unverifiable"),  # the ports of cages 3 and 4
+        ((5, 9), True, "wrong-port"),
+        ((5, 8), None, "wrong-port"),
+    ],
+)
+def test_numbers_of_cages(seen: tuple[int, int], twin: bool | None, code: str) -> None:
+    """The plan has cages 3 and 4 of twin-port switches, whose ports have numbers of their own."""
+    ports = {f"mlx5_{n}": port(f"mlx5_{n}", smp(f"L{n}", seen[n], twin=twin), n) for n in range(2)}
+    expected = plan({"mlx5_0": ("L0", "3"), "mlx5_1": ("L1", "4")})
+    result = verify(expected, node([])._replace(ports=ports))
+    assert {one.code for one in result.findings} == {code}
+
+
+def test_marks_and_ignore() -> None:
+    """`ignore` compares nothing; `link-state-only` a link."""
+    wrong = node([("leaf09", "swp9"), *rails()[1:]])
+    for mark in ("ignore", "link-state-only"):
+        rows = (cable("mlx5_0", *rails()[0], mark=mark),)
+        assert (
+            verify(plan({f"mlx5_{n}": rails()[n] for n in range(1, 8)}, *rows), wrong).findings
+            == ()
+        )
+    down = changed(wrong, "mlx5_0", state="DOWN", far_ends=())
+    only = plan({}, cable("mlx5_0", "", "", mark="link-state-only"))
+    assert ("missing", ("mlx5_0",)) in codes(verify(only, down))
+    for glob in ("mlx5_0", "eth0", "0000:10:*"):
+        assert verify(plan(rails()), wrong, Options(ignore=(glob, "mlx5_0"))).findings == ()
+
+
+def test_another_of_several_neighbors_may_be_the_planned_one() -> None:
+    """A port that sees two devices is not miscabled because the other was selected."""
+    seen = changed(node(rails(1)), "mlx5_0", far_ends=(lldp("bmc", "1"), lldp(*rails()[0])))
+    assert verify(plan(rails(1)), seen).as_planned == 1
+
+
+@given(st.lists(st.booleans(), min_size=8, max_size=8))
+def test_ends_may_have_any_order(turned: list[bool]) -> None:
+    """The host is either end of a cable."""
+    cables = [cable(f"mlx5_{number}", *end) for number, end in enumerate(rails())]
+    mixed = [one._replace(a=one.b, b=one.a) if turn else one
+             for one, turn in zip(cables, turned, strict=True)]  # fmt: skip
+    expected = from_plans([Plan("plan.csv", "own", None, tuple(mixed))], [NODE])
+    assert expected.rows == from_plans([Plan("plan.csv", "own", None, tuple(cables))], [NODE]).rows
+
+
+def test_two_plans_may_name_an_interface_differently() -> None:
+    """The netdev in one, the RDMA device in the other: the cable is counted once."""
+    both = merged([plan({"eth0": rails()[0]}), labels(expected_labels())])
+    assert verify(both, node(rails())).planned == 8
+
+
+def test_a_mapped_number_is_not_counted_in_pci_order() -> None:
+    """The file says mlx5_9, which is not there; the first device in PCI order is another."""
+    result = verify(
+        plan({"HCA 0": rails()[0]}), node(rails()), Options(hca_map={"HCA 0": "mlx5_9"})
+    )
+    assert ("missing-interface", ("HCA 0",)) in codes(result)
+
+
+def test_contradictions_name_both_places() -> None:
+    """Two files, two prefixes, one cable with both ends here."""
+    one = plan({"mlx5_0": ("leaf00", "swp5")})
+    other = plan({"mlx5_0": ("leaf00", "swp6")})
+    with pytest.raises(
+        Malformed, match=r"plan.csv, row 2: mlx5_0 is connected to leaf00 swp6, but"
+    ):
+        merged([one, other])
+    with pytest.raises(Malformed, match="under two prefixes"):
+        from_labels({f"{P}/speed.expected": "1G", f"{IB}/speed.expected": "2G"}, Naming(), "n")
+    by_label = labels({"neighbors.expected.mlx5_0.device": "leaf00",
+                       "neighbors.expected.mlx5_0.port-id": "swp7"})  # fmt: skip
+    with pytest.raises(Malformed, match="leaf00 swp7, but to leaf00 swp5"):
+        verify(merged([plan({"eth0": ("leaf00", "swp5")}), by_label]), node(rails(1)))
+    with pytest.raises(Malformed, match=r"gpu-017\.b\.com may be this node, and so may"):
+        plan({}, *(cable("mlx5_0", "a", "1", node=f"gpu-017.{name}.com") for name in "ab"))
+    with pytest.raises(Malformed, match="both ends are this node"):
+        from_plans([Plan("f", "own", None, (cable("mlx5_0", NODE, "mlx5_1"),))], [NODE])
