@@ -36,10 +36,9 @@ def clean_up(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None
 
     Raises Rejected if anything remains.
     """
-    since = time.time()
     plans = _plans(kube, node, naming)
     shown = _relevant(plans)
-    _print_plans(shown, since)
+    _print_plans(shown, time.time())
     _print_elsewhere(plans, naming, is_empty=not shown)
     again = list[str]()
     if not yes and (due := [plan for plan in shown if plan.due]):
@@ -47,7 +46,7 @@ def clean_up(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None
         before, shown = shown, _relevant(_plans(kube, node, naming))
         again = cleanup.labeled_between(before, shown)  # while the question waited
     faults, failed = _carry_out(kube, [plan for plan in shown if plan.due], cleanup.remove_owned)
-    found = _remains(kube, node, [one for one in shown if one.node not in failed], since)
+    found = _remains(kube, node, [one for one in shown if one.node not in failed])
     _fail([*faults, *found.keys, *_running({*again, *found.labeled_again})])
 
 
@@ -81,12 +80,12 @@ def _print_elsewhere(plans: Sequence[Plan], naming: Naming, *, is_empty: bool) -
         print_lines(cleanup.of_elsewhere(elsewhere))
 
 
-def _remains(kube: Kube, node: str | None, plans: Sequence[Plan], since: float) -> cleanup.Remains:
+def _remains(kube: Kube, node: str | None, plans: Sequence[Plan]) -> cleanup.Remains:
     """Read the Nodes again, and return what could not be removed."""
     if not plans:
         return cleanup.Remains()
     try:
-        return cleanup.remains(plans, cleanup.nodes(kube, node), since)
+        return cleanup.remains(plans, cleanup.nodes(kube, node))
     except Unavailable as error:
         return cleanup.Remains((f"what remains could not be read: {error}",))
 

@@ -30,7 +30,7 @@ from agent.options import (
     source_options,
     wait_options,
 )
-from agent.verify.options import short_help, verify_options
+from agent.verify.options import plan_options, short_help, verify_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,6 +157,7 @@ def _publish(
 )
 @click.option("--dry-run", **SWITCH, help="Change nothing; log what would be applied.")
 @run_options
+@plan_options
 @cluster_options
 @naming_options
 @former_options

@@ -294,7 +294,7 @@ naming_options = options(
         show_default=True,
         metavar="DOMAIN",
         callback=check(_prefix_or_empty),
-        help="Empty: no such labels.",
+        help="Empty: none.",
     ),
     click.option(
         "--accelerator-label",
@@ -324,6 +324,7 @@ run_options = options(
     _time("--resync", 1.0, DEFAULTS.resync, "Refresh the Node this often."),
     _time("--gpu-interval", 1.0, 60.0, "Query the GPUs this often."),
     _time("--port-interval", 0.1, 2.0, "Read IB port states this often."),
+    _time("--verdict-delay", 0.0, 60.0, "Report a finding that lasts."),
     click.option(
         "--metrics-address",
         default="127.0.0.1:9477",

@@ -1,4 +1,7 @@
-"""Reasons: why a port has no neighbor, a node no accelerator label, a label no confirmation."""
+"""Reasons: why a port has no neighbor, a node no accelerator label, a label no confirmation.
+
+The words of a verdict stand here, too.
+"""
 
 from __future__ import annotations
 
@@ -93,3 +96,13 @@ class HoldReason(Reason):
     INCOMPLETE = "incomplete", "the state or rate of a backend port could not be read"
     LAST_COUNT = "last-count", "it contains what ports that cannot be read counted last"
     NO_DOMAIN = "no-domain", "the NVLink domain is not known now"
+
+
+class Verdict(StrEnum):
+    """The verdict on the cables of a node (docs/verify.md)."""
+
+    NO_PLAN = "no-plan"
+    PENDING = "pending"
+    PASS = "pass"  # noqa: S105 - no password
+    UNVERIFIED = "unverified"
+    FAIL = "fail"

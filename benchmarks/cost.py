@@ -79,7 +79,7 @@ def distinct(pid: int) -> int:
     """Return the resident KiB of the process and of its descendants; a page of a file that several
     of them map counts once (proc(5): smaps).
     """
-    anonymous, files = 0, {}
+    anonymous, files = 0, dict[tuple[str, ...], int]()
     for one in family(pid):
         with suppress(OSError):
             for mapping, size in mappings(one):

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from agent.verify import names
+from agent.verify import cables, names
 from agent.verify.expected import from_plans
 from agent.verify.findings import verify
 from agent.verify.model import Cable, End, Place, Plan
@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
 PORTS = 64
 CABLES = 100_000
-INNER = names._ethernet, names._infiniband, names._parts  # noqa: SLF001 - the caches
+CACHES = [
+    one
+    for module in (names, cables)
+    for one in vars(module).values()
+    if hasattr(one, "cache_clear")
+]
 LIMIT = 50.0  # us a port
 ENDS = [(f"leaf{number:02}.dc1.example.com", f"Ethernet{number}/1") for number in range(PORTS)]
 PLANNED = [(f"LEAF{number:02}", f"Eth{number}/1") for number in range(PORTS)]
@@ -34,7 +39,7 @@ PLANNED = [(f"LEAF{number:02}", f"Eth{number}/1") for number in range(PORTS)]
 
 def cold() -> None:
     """Clear the caches of compared names."""
-    for cached in (names.same_name, names.label_value, *INNER):
+    for cached in CACHES:
         cached.cache_clear()
 
 

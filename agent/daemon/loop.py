@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agent.daemon.background import BackgroundTask
 from agent.daemon.watched import Watched
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
     from agent.daemon.clock import AwakeClock
     from agent.daemon.observer import Cycle, Observer
+    from agent.daemon.plan_file import PlanFile
     from agent.daemon.pollers import Poller
     from agent.daemon.schedule import Schedule, Step
-    from agent.daemon.watched import PortStates
+    from agent.daemon.verification import Verification
+    from agent.daemon.watched import Event, Monitors, PortStates
     from agent.kube.annotation import Annotation
     from agent.kube.errors import Failure
     from agent.kube.managed_fields import Node
@@ -44,29 +46,6 @@ if TYPE_CHECKING:
 
 HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees the loop turn
 SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for the results of the pollers
-
-
-class Event(Protocol):
-    """An event (agent/events/event.py)."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-
-
-class Monitors(Protocol):
-    """The sources of events (agent/events/monitor.py)."""
-
-    @property
-    def unavailable(self) -> dict[str, str]:
-        """The monitors that could not be opened, with the error of the last attempt."""
-
-    def wait(self, timeout: float) -> Iterable[Event]:
-        """Return the events so far, or wait up to `timeout` seconds for the first."""
-
-    def watch(self, netdevs: Iterable[str]) -> None:
-        """Report these netdevs from now on, and no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +61,10 @@ class Components:
     reconciler: Reconciler
     schedule: Schedule
     reporter: Reporter
+    verification: Verification
     background: Callable[[], BackgroundTask[Result]] = BackgroundTask
     reap: Callable[[], object] = lambda: None  # reaps orphans (agent/daemon/reaper.py)
+    plan: PlanFile | None = None  # of `run --plan`; no label depends on it
 
 
 class Loop:
@@ -93,7 +74,8 @@ class Loop:
         self._parts = components
         self._clock, self._schedule = components.clock, components.schedule
         self._monitors, self._inbox = components.monitors, components.inbox
-        self._reporter, self._pollers = components.reporter, components.pollers
+        self._reporter, self._plan = components.reporter, components.plan
+        self._pollers = (*components.pollers, *filter(None, [components.plan]))
         self._request: BackgroundTask[Result] = components.background()
         self._is_stopped = False
         self._has_new_results = False  # of pollers, not observed yet
@@ -153,8 +135,9 @@ class Loop:
     def _waits(self, now: float) -> list[float]:
         """Return the seconds until each of the other parts has something to do."""
         polls = [poller.next_due() - now for poller in self._pollers]
+        verdict = self._parts.verification.next_due() - now
         inbox = self._inbox.pause() or HEARTBEAT_INTERVAL
-        return [*polls, inbox, self._reporter.pause()]
+        return [*polls, verdict, inbox, self._reporter.pause()]
 
     def _is_settled(self) -> bool:
         """Return True if an apply need not wait for the first results of the pollers.
@@ -174,7 +157,7 @@ class Loop:
         return -math.inf if self._node_read_at is None else self._node_read_at + SETTLE_TIMEOUT
 
     def _is_polling(self, now: float) -> bool:
-        return any(one.task.busy or one.next_due() <= now for one in self._pollers)
+        return any(one.task.busy or one.next_due() <= now for one in self._parts.pollers)
 
     def _observe(self, *, refresh: bool) -> None:
         """Run an observation cycle and set the Node's desired state by it."""
@@ -189,16 +172,16 @@ class Loop:
         self._report(cycle)
 
     def _run_cycle(self, *, refresh: bool) -> Cycle:
-        """Run an observation cycle between the pollers' `begin_cycle` and `observed`."""
+        """Run an observation cycle between the pollers' `begin_cycle` and `observed`; compare."""
         for poller in self._pollers:
             poller.begin_cycle()
         cycle = self._parts.observer.observe(refresh=refresh)
         for poller in self._pollers:
             poller.observed(cycle.observation)
-        return cycle
+        return self._parts.verification.observed(cycle, self._clock(), refresh=refresh)
 
     def _report(self, cycle: Cycle) -> None:
-        took = {poller.source: poller.task.took for poller in self._pollers}
+        took = {poller.source: poller.task.took for poller in self._parts.pollers}
         unavailable = self._monitors.unavailable
         self._reporter.observed(cycle, took, unavailable, self._inbox.dropped)
 
@@ -278,9 +261,12 @@ class Loop:
             self._ended(result, now)
 
     def _collect_polls(self, now: float) -> None:
-        collected = [poller.collect(now) for poller in self._pollers]
-        if any(collected):
+        collected = [poller for poller in self._pollers if poller.collect(now)]
+        if self._plan in collected:
+            self._reporter.plan_read(self._plan)
+        if collected:
             self._has_new_results = True
+        if any(collected) or now >= self._parts.verification.next_due():
             self._schedule.results(now)
 
     def _ended(self, result: Result | Exception, now: float) -> None:
@@ -294,6 +280,8 @@ class Loop:
         """Handle the result of a request: a failure, the Node as first read, or an apply."""
         self._reporter.reconciled(result, self._applying)
         self._node = result if result.node is not None else None
+        if result.node is not None and self._parts.verification.answered(result.node):
+            self._schedule.results(now)
         if result.failure:
             self._refused(result.failure)
         elif self._node_read_at is None:
@@ -322,6 +310,7 @@ class Loop:
         found, problem = annotation_of(state_of(node), keys)
         annotation = without_future(found, self._reporter.wall())
         self._parts.observer.seed(owned_labels(node, keys), annotation)
+        self._parts.verification.seed(annotation)
         self._reporter.node_read(annotation, problem)
         return annotation
 

@@ -22,6 +22,7 @@ from agent.daemon.observer import Observer
 from agent.daemon.pollers import pollers
 from agent.daemon.reaper import is_init, reap
 from agent.daemon.schedule import Schedule
+from agent.daemon.verification import Verification
 from agent.errors import Unavailable
 from agent.events.monitor import Monitors
 from agent.events.notifier import Notifier
@@ -46,10 +47,12 @@ from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.server import Server
 from agent.telemetry.status import Status
+from agent.telemetry.verdict import VerdictReporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from agent.daemon.plan_file import PlanFile
     from agent.daemon.schedule import Settings
     from agent.events.monitor import Monitor
     from agent.host import Host
@@ -80,10 +83,12 @@ class Configuration:
     context: str | None
     gpu_interval: float  # seconds
     port_interval: float  # seconds
+    verdict_delay: float  # seconds
     metrics_address: tuple[str, int] | None
     metrics_cert: str | None  # with `metrics_key`: serve over TLS
     metrics_key: str | None
     metrics_client_ca: str | None
+    plan: tuple[str, ...]  # files
     openvswitch: bool
     dry_run: bool
     verbose: bool
@@ -167,6 +172,7 @@ def _io(configuration: Configuration) -> _Io:
 def _components(configuration: Configuration, io: _Io, reporter: Reporter) -> Components:
     options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
     host, polled = pollers(_host(configuration, io), options, io.background)
+    plan = _plan(configuration, host, io)
     return Components(
         clock=io.clock,
         monitors=io.monitors,
@@ -177,9 +183,31 @@ def _components(configuration: Configuration, io: _Io, reporter: Reporter) -> Co
         reconciler=_reconciler(configuration),
         schedule=Schedule(configuration.settings, io.clock(), random.SystemRandom().random),
         reporter=reporter,
+        verification=_verification(configuration, host, reporter, plan),
         background=io.background,
         reap=partial(reap, known_pids),
+        plan=plan,
     )
+
+
+def _plan(configuration: Configuration, host: Host, io: _Io) -> PlanFile | None:
+    if not configuration.plan:
+        return None
+    from agent.daemon.plan_file import plan_file
+
+    names = dict.fromkeys(filter(None, (configuration.node, host.name and host.name.lower())))
+    return plan_file(configuration.plan, configuration.naming, tuple(names), io.background())
+
+
+def _verification(
+    configuration: Configuration, host: Host, reporter: Reporter, plan: PlanFile | None
+) -> Verification:
+    node = configuration.node
+    verdict = VerdictReporter(reporter.log, reporter.metrics, reporter.state, node)
+    naming, delay = configuration.naming, configuration.verdict_delay
+    if plan is None:
+        return Verification(host, node, naming, verdict, delay)
+    return Verification(host, node, naming, verdict, delay, plan.expected, plan.also_planned)
 
 
 def _lldp(configuration: Configuration, clock: AwakeClock, notify: Callable[[], None]) -> _Lldp:

@@ -10,8 +10,24 @@ if TYPE_CHECKING:
     from agent.model import Observation, PortRole
 
 
-class LinkMonitors(Protocol):
-    """The monitors of netdevs (agent/events/monitor.py)."""
+class Event(Protocol):
+    """An event (agent/events/event.py)."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+
+
+class Monitors(Protocol):
+    """The sources of events (agent/events/monitor.py)."""
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The monitors that could not be opened, with the error of the last attempt."""
+
+    def wait(self, timeout: float) -> Iterable[Event]:
+        """Return the events so far, or wait up to `timeout` seconds for the first."""
 
     def watch(self, netdevs: Iterable[str]) -> None:
         """Report these netdevs from now on, and no others."""
@@ -34,7 +50,7 @@ class Watched:
     return is an event.
     """
 
-    def __init__(self, monitors: LinkMonitors, port_states: PortStates) -> None:
+    def __init__(self, monitors: Monitors, port_states: PortStates) -> None:
         self._monitors, self._port_states = monitors, port_states
         self._netdevs: frozenset[str] = frozenset()
 

@@ -82,7 +82,19 @@ def kube(payload: dict[str, Any]) -> dict[str, Any]:
     return handle(payload)
 
 
-VERBS: dict[str, Verb] = {"smp": smp, "nvml": nvml, "kube": kube}
+def plan(payload: dict[str, Any]) -> dict[str, Any]:
+    """Read plan files of bwagent's own kinds for one node.
+
+    In: {"files": [path, ...], "names": of the node, "prefixes": of labels, P and IB, "ends":
+    [[device, port], ...], the far ends that the node sees}.
+    Out: {"expected"}, which agent.verify.expected_json loads, or {"error": one line}.
+    """
+    from agent.verify.plans.one_node import read_limited
+
+    return read_limited(payload)
+
+
+VERBS: dict[str, Verb] = {"smp": smp, "nvml": nvml, "kube": kube, "plan": plan}
 PRELOADED = {"nvml": ("agent.nvml.library",)}  # imported by a fork server, by verb
 
 

@@ -2,27 +2,29 @@
 
     {"schema": 1, "agent": "0.1.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
      "interfaces": [{"interface": "ibp0", "pci": "0000:18:00.0", ...}, ...],
-     "lost": [{"interface": "ibp3", ..., "since": "2026-11-20T13:30:00Z"}], "dropped": 2}
+     "lost": [{"interface": "ibp3", ..., "since": "2026-11-20T13:30:00Z"}],
+     "verdict": {"boot_id": "...", "findings": [...]}, "dropped": 2}
 
 `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
 switched off. agent/kube/interfaces.py has the rows of `interfaces`, and of `lost` those that left
-the bus, if there are any; `dropped` is the number of rows for which the annotation has no room. The
-PCI addresses tell an interface that was renamed by a reboot from one that is gone. Anyone with
-access to the Node can edit the annotation, so a malformed one is a problem to report and never an
-exception. A malformed `time`, `since`, `boot_id` or `agent` is unknown.
+the bus, if there are any; agent/kube/remembered.py has `verdict`, if there is one. `dropped` is the
+number of rows for which the annotation has no room. The PCI addresses tell an interface that was
+renamed by a reboot from one that is gone. Anyone with access to the Node can edit the annotation,
+so a malformed one is a problem to report and never an exception. A malformed `time`, `since`,
+`boot_id`, `agent` or `verdict` is unknown.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Malformed
-from agent.kube import interfaces
+from agent.kube import interfaces, remembered
+from agent.kube.facts import is_word, optional, parse_time, parse_word, past
 from agent.kube.interfaces import LostInterface
 from agent.labels.counts import LastCount, Published
 from agent.model import Failed, Problem
@@ -30,10 +32,11 @@ from agent.sources.table import NAMES
 from agent.text import utc, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from agent.kube.interfaces import Identity, Interfaces, Lost
     from agent.kube.managed_fields import Keys, State
+    from agent.kube.remembered import Remembered
     from agent.model import Observation
 
     Json = dict[str, Any]
@@ -41,16 +44,11 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 RESYNC = 3600.0  # seconds, the greatest age of the annotation
-MAX_SKEW = 300.0  # seconds by which two clocks may differ
 MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512  # of an annotation that is parsed
 MAX_LOST = 64  # lost interfaces that are read and kept; no node has more ports
 MAX_PROBLEM = 200  # characters
-
-Fact = TypeVar("Fact", str, int)
-
-_WORD = re.compile(r"[!-~]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,7 @@ class Annotation:
     agent: str = agent.__version__
     dropped: int = 0  # rows for which there was no room
     lost: Lost = ()
+    verdict: Remembered | None = None  # of `run`
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -76,7 +75,8 @@ class Annotation:
         A neighbor changes together with labels, or is written with the next hourly request.
         """
         lost = [one.identity for one in self.lost]
-        return self.boot_id, self.dropped, *lost, *(row[:-1] for row in self.interfaces)
+        verdict = self.verdict.facts if self.verdict else None
+        return self.boot_id, self.dropped, verdict, *lost, *(row[:-1] for row in self.interfaces)
 
 
 _NEVER = Annotation(None, None)  # no observation yet
@@ -87,7 +87,7 @@ def annotate(
 ) -> Annotation:
     """Return the annotation for these labels, of any size.
 
-    Time, boot ID and the facts of interfaces that cannot be read now come from `previous`.
+    Time, boot ID, verdict and the facts of interfaces that cannot be read now come from `previous`.
     """
     previous = previous or _NEVER
     known = {keys.interface(key) for key in labels} | {*observation.unbound}
@@ -95,7 +95,8 @@ def annotate(
     lost = interfaces.lost_rows(observation, previous.interfaces, previous.lost)
     gone = {one.identity for one in lost}
     time, boot_id = _last_full(observation, previous)
-    return Annotation(time, boot_id, tuple(row for row in rows if row[:3] not in gone), lost=lost)
+    kept = tuple(row for row in rows if row[:3] not in gone)
+    return Annotation(time, boot_id, kept, lost=lost, verdict=previous.verdict)
 
 
 def fitted(annotation: Annotation) -> Annotation:
@@ -141,7 +142,7 @@ def _last_full(observation: Observation, previous: Annotation) -> tuple[int | No
     time, boot_id = previous.time, previous.boot_id
     if _is_full(observation):
         time, boot_id = int(observation.time), observation.boot_id
-    return time, boot_id if _WORD.fullmatch(boot_id or "") else None
+    return time, boot_id if is_word(boot_id) else None
 
 
 def _is_full(observation: Observation) -> bool:
@@ -167,6 +168,7 @@ def _document(annotation: Annotation) -> Json:
         "time": None if annotation.time is None else utc(annotation.time),
         "interfaces": [interfaces.document(row) for row in annotation.interfaces],
         **({"lost": [*map(_lost_document, annotation.lost)]} if annotation.lost else {}),
+        **({"verdict": remembered.document(annotation.verdict)} if annotation.verdict else {}),
         **({"dropped": annotation.dropped} if annotation.dropped else {}),
     }
 
@@ -203,12 +205,9 @@ def without_future(annotation: Annotation | None, now: float) -> Annotation | No
     """
     if annotation is None:
         return None
-    lost = tuple(one._replace(since=_past(one.since, now)) for one in annotation.lost)
-    return replace(annotation, time=_past(annotation.time, now), lost=lost)
-
-
-def _past(time: int | None, now: float) -> int | None:
-    return None if time is None or time > now + MAX_SKEW else time
+    lost = tuple(one._replace(since=past(one.since, now)) for one in annotation.lost)
+    verdict = annotation.verdict and annotation.verdict.without_future(now)
+    return replace(annotation, time=past(annotation.time, now), lost=lost, verdict=verdict)
 
 
 def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
@@ -245,13 +244,15 @@ def _problem(key: str, text: str) -> Problem:
 def _parse(text: str) -> tuple[Annotation, list[str]]:
     """Return the annotation, and the facts that were dropped."""
     document = _parse_document(text)
-    time, untimely = _optional(document, "time", _parse_time)
-    boot_id, unknown = _optional(document, "boot_id", _parse_word)
-    version, unnamed = _optional(document, "agent", _parse_word)
+    time, untimely = optional(document, "time", parse_time)
+    boot_id, unknown = optional(document, "boot_id", parse_word)
+    version, unnamed = optional(document, "agent", parse_word)
     rows, faults = _parse_interfaces(document.get("interfaces"))
     lost, more = _parse_lost(document.get("lost"))
-    found = Annotation(time, boot_id, rows, version or "", _count(document, "dropped"), lost)
-    return found, [*untimely, *unknown, *unnamed, *faults, *more]
+    verdict, undone = remembered.parse(document.get("verdict"))
+    dropped = _count(document, "dropped")
+    found = Annotation(time, boot_id, rows, version or "", dropped, lost, verdict)
+    return found, [*untimely, *unknown, *unnamed, *faults, *more, *undone]
 
 
 def _parse_document(text: str) -> Json:
@@ -294,7 +295,7 @@ def _parse_lost(rows: object) -> tuple[Lost, list[str]]:
     found: dict[Identity, LostInterface] = {}
     for one in rows[:MAX_LOST]:
         row, dropped = interfaces.parse(one)
-        since, untimely = _optional(one, "since", _parse_time)
+        since, untimely = optional(one, "since", parse_time)
         found[row[:3]] = LostInterface(row, since)
         faults += [f"{name} of lost {row.interface}" for name in (*dropped, *untimely)]
     return tuple(found.values()), faults
@@ -304,33 +305,3 @@ def _count(document: Json, name: str) -> int:
     """Return a number of interfaces; 0 if there is none or it is malformed."""
     value = document.get(name)
     return value if isinstance(value, int) and 0 <= value <= MAX_LENGTH else 0
-
-
-def _optional(
-    document: Json, name: str, parse_fact: Callable[[str], Fact]
-) -> tuple[Fact | None, list[str]]:
-    """Return a fact, None if it is unknown, and its name if it is malformed."""
-    value = document.get(name)
-    if value is None:
-        return None, []
-    try:
-        if isinstance(value, str):
-            return parse_fact(value), []
-    except (ValueError, OverflowError):
-        pass
-    return None, [name]
-
-
-def _parse_word(text: str) -> str:
-    if not _WORD.fullmatch(text):
-        raise ValueError(text)
-    return text
-
-
-def _parse_time(text: str) -> int:
-    from datetime import UTC, datetime
-
-    time = datetime.fromisoformat(text)
-    seconds = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
-    utc(seconds)  # ValueError for a time that has no year in UTC
-    return seconds

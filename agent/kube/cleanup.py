@@ -5,8 +5,8 @@ Invariants:
   removes what managedFields list for manager `bwagent`. A field that another manager has too stays,
   and so do fields outside the label table.
 - What remains is read from the Nodes afterwards, so it is what is there, not what was planned.
-- Keys of other managers (`--foreign`) are removed by their names, and only with the values that
-  were shown.
+- Keys of other managers (`--foreign`) are removed by their names, and only with the values and the
+  managers that were shown: an agent, or another labeler, may have taken one over since.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Unavailable
-from agent.kube.annotation import parse
 from agent.kube.apply import apply, exchange, get_node, list_nodes
 from agent.kube.commands import fault_of
 from agent.kube.diff import done
 from agent.kube.errors import Failure, failure_of
 from agent.kube.foreign import kubectl_removal, managers_text, removal_patch, unpublished
 from agent.kube.former import MAX_AGE, cleanup_command
-from agent.kube.managed_fields import IB, Field, P, labels_of, prefix_of, state_of
+from agent.kube.managed_fields import IB, LABEL, Field, P, prefix_of, state_of
 from agent.kube.plan import forgetting, removal
 from agent.kube.sweep import Step
 
@@ -34,8 +33,10 @@ if TYPE_CHECKING:
     from agent.kube.transport import Kube
 
 MAX_KEYS = 5  # named in one line
-MAX_PATCH = 4000  # labels; the API server takes 10,000 operations, of which each label needs two
-CHANGED = "its labels have changed since they were read; repeat the command"
+MAX_PATCH = 4000  # labels; the API server takes 10,000 operations
+MAX_READS = 4  # of a Node that others change all the time
+CHANGED = "its labels or their managers have changed since they were shown; repeat the command"
+CONTENDED = "others change it all the time; repeat the command"
 
 
 class Removal(NamedTuple):
@@ -125,13 +126,14 @@ def remove_owned(kube: Kube, plan: Plan) -> Step:
 def remove_foreign(kube: Kube, one: Removal) -> Step:
     """Remove the labels of other managers, by requests of up to MAX_PATCH labels.
 
-    If one of a request's labels has changed, all of them stay.
+    If one of a request's labels has changed, or has other managers, all of them stay.
     """
     keys = sorted(one.labels)
     for start in range(0, len(keys), MAX_PATCH):
         labels = {key: one.labels[key] for key in keys[start : start + MAX_PATCH]}
         if failure := _patch(kube, one, labels):
-            return Step(f"Node {one.node}: {start} of {_labels_text(keys)} removed", *failure)
+            removed = f"Node {one.node}: {start} of {_labels_text(keys)} removed"
+            return Step(removed, failure.text, failure.kind)
     return Step(f"Node {one.node}: {_labels_text(keys)} removed")
 
 
@@ -139,35 +141,61 @@ def _labels_text(keys: Sequence[str]) -> str:
     return f"{len(keys)} label{'s' * (len(keys) != 1)}"
 
 
-def _patch(kube: Kube, one: Removal, labels: Mapping[str, str]) -> tuple[str, str] | None:
-    """Remove these labels; return the fault and its kind."""
-    patch = removal_patch(one.uid, labels)
-    answer = exchange(kube, {"operation": "patch", "node": one.node, "body": patch})
-    if answer.accepted:
-        return None
-    failure = failure_of(answer, one.node)
-    has_changed = answer.status == 422 and _has_changed(kube, one.node, labels)
-    return f"Node {one.node}: {CHANGED}" if has_changed else failure.text, failure.kind
+def _patch(kube: Kube, one: Removal, labels: Mapping[str, str]) -> Failure | None:
+    """Remove these labels; a refused request is repeated if the Node has changed meanwhile."""
+    fault, version = None, None
+    for _ in range(MAX_READS):
+        state = _as_shown(kube, one, labels)
+        if isinstance(state, Failure):
+            return state
+        if state.version == version:
+            return fault
+        refusal, version = _try(kube, state, labels), state.version
+        if refusal is None or refusal.kind != "refused":
+            return refusal
+        fault = refusal
+    return Failure("conflict", f"Node {one.node}: {CONTENDED}")
 
 
-def _has_changed(kube: Kube, name: str, labels: Mapping[str, str]) -> bool:
-    """Return True if a label has another value now: the API server does not tell why it refuses."""
-    node = get_node(kube, name)
+def _as_shown(kube: Kube, one: Removal, labels: Mapping[str, str]) -> State | Failure:
+    """Read the Node again; a Failure if these labels are not as they were shown."""
+    node = get_node(kube, one.node)
     if isinstance(node, Failure):
-        return False
-    return not labels.items() <= labels_of(state_of(node).fields).items()
+        return node
+    state = state_of(node)
+    is_as_shown = _is_as_shown(one, labels, state)
+    return state if is_as_shown else Failure("conflict", f"Node {one.node}: {CHANGED}")
+
+
+def _is_as_shown(one: Removal, labels: Mapping[str, str], state: State) -> bool:
+    """Return True if these labels have the same values and managers on the same Node."""
+    fields = {Field(LABEL, key): value for key, value in labels.items()}
+    return (
+        state.uid == one.uid
+        and fields.items() <= state.fields.items()
+        and not fields.keys() & state.managed
+        and all(state.others.get(field, ()) == one.managers[field.key] for field in fields)
+    )
+
+
+def _try(kube: Kube, state: State, labels: Iterable[str]) -> Failure | None:
+    """Remove labels from this version of the Node."""
+    patch = removal_patch(state, labels)
+    answer = exchange(kube, {"operation": "patch", "node": state.name, "body": patch})
+    return None if answer.accepted else failure_of(answer, state.name)
 
 
 def recently_labeled(plans: Iterable[Plan], now: float) -> list[str]:
-    """Return the Nodes whose annotation is younger than MAX_AGE, so that an agent may run there."""
-    return [plan.node for plan in plans if abs(now - _annotated_at(plan)) < MAX_AGE]
+    """Return the Nodes that manager `bwagent` has changed within MAX_AGE; an agent may run there.
 
-
-def _annotated_at(plan: Plan) -> float:
-    """Return the time of the annotation, in seconds since the epoch; 0 if it is unknown."""
-    field = plan.keys.annotation_field
-    annotation, _ = parse(plan.managed.get(field), field.key)
-    return annotation.time or 0.0 if annotation else 0.0
+    It writes at least the time of its annotation anew, every hour. `now` is in seconds since the
+    epoch, and may differ from the API server's clock by as much.
+    """
+    return [
+        plan.node
+        for plan in plans
+        if plan.written is not None and abs(now - plan.written) < MAX_AGE
+    ]
 
 
 def elsewhere(plans: Iterable[Plan]) -> dict[str, list[str]]:
@@ -209,22 +237,16 @@ def labeled_between(before: Iterable[Plan], after: Iterable[Plan]) -> list[str]:
     return [plan.node for plan in after if plan.managed.items() - known.get(plan.uid, set())]
 
 
-def remains(plans: Sequence[Plan], after: Iterable[Node], since: float) -> Remains:
+def remains(plans: Sequence[Plan], after: Iterable[Node]) -> Remains:
     """Compare the Nodes with the plans that were carried out for them.
 
-    `since` is the time at which the cleanup began, in seconds since the epoch.
+    A Node that has owned fields again was labeled by an agent since.
     """
     planned = {plan.uid: plan for plan in plans}
     states = [(planned[state.uid], state) for state in map(state_of, after) if state.uid in planned]
     lines = (_remaining(plan, state) for plan, state in states)
-    again = [state.name for plan, state in states if _is_labeled_again(plan, state, since)]
+    again = [state.name for plan, state in states if plan.keys.in_table(state.managed_values())]
     return Remains(tuple(filter(None, lines)), tuple(again))
-
-
-def _is_labeled_again(plan: Plan, state: State, since: float) -> bool:
-    """Return True if an agent has written to the Node since the cleanup began."""
-    is_newer = 0 < _annotated_at(plan) - since < MAX_AGE
-    return is_newer or bool(plan.keys.in_table(state.managed_values()))
 
 
 def _remaining(plan: Plan, state: State) -> str:

@@ -151,7 +151,7 @@ def _metadata_of(node: Json) -> Json:
 
 def _entry(entry: Json) -> Json:
     fields = {"f:metadata": part(part(entry, "fieldsV1"), "f:metadata")}
-    return {**_only(entry, "manager", "operation", "subresource"), "fieldsV1": fields}
+    return {**_only(entry, "manager", "operation", "subresource", "time"), "fieldsV1": fields}
 
 
 def _only(value: Json, *names: str) -> Json:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agent.kube.managed_fields import ANNOTATION, IB, LABEL, P
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from agent.kube.managed_fields import Field, FieldSet, Keys, State
 
@@ -36,13 +36,11 @@ def ownerless(state: State, keys: Keys) -> set[Field]:
     return {field for field in fields if {*state.others.get(field, ())} <= {BEFORE_FIRST_APPLY}}
 
 
-def removal_patch(uid: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the JSON patch (RFC 6902) that removes labels if they have these values still."""
-    patch = [_operation("test", "uid", uid)]
-    for key, value in sorted(labels.items()):
-        patch.append(_operation("test", f"{LABEL}/{_escaped(key)}", value))
-        patch.append(_operation("remove", f"{LABEL}/{_escaped(key)}"))
-    return patch
+def removal_patch(state: State, keys: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the JSON patch (RFC 6902) that removes labels from this very version of the Node."""
+    tests = [_operation("test", "uid", state.uid)]
+    tests.append(_operation("test", "resourceVersion", state.version))
+    return [*tests, *(_operation("remove", f"{LABEL}/{_escaped(key)}") for key in sorted(keys))]
 
 
 def _operation(verb: str, path: str, value: str | None = None) -> dict[str, Any]:

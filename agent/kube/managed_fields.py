@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agent.errors import Malformed
 from agent.kube import MANAGER
 from agent.kube.decode import objects, part
+from agent.kube.facts import optional, parse_time
 from agent.labels.table import LABELS
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ class State:
     fields: Fields  # every label and annotation
     managed: frozenset[Field]  # fields of manager `bwagent`, operation Apply
     others: Mapping[Field, tuple[str, ...]]  # field to its other managers
+    written: float | None  # when manager `bwagent` last changed one, seconds since the epoch
 
     def managed_values(self) -> dict[Field, str]:
         """Return the fields of manager `bwagent` that the Node carries, with their values."""
@@ -178,12 +180,14 @@ class _Entry(NamedTuple):
 
     manager: str
     operation: object
+    subresource: object  # `status`, say; managers of the same name are two
     fields: set[Field]
+    time: float | None  # of the last change of a field, by the API server's clock
 
     @property
     def is_agent(self) -> bool:
         """True for the agent's own entry."""
-        return self.manager == MANAGER and self.operation == "Apply"
+        return (self.manager, self.operation) == (MANAGER, "Apply") and not self.subresource
 
 
 def state_of(node: Node) -> State:
@@ -192,9 +196,11 @@ def state_of(node: Node) -> State:
     name, uid = _identity(metadata)
     fields = _values(metadata, LABEL) | _values(metadata, ANNOTATION)
     entries = _entries(metadata)
-    managed = {field for entry in entries if entry.is_agent for field in entry.fields}
+    own = [entry for entry in entries if entry.is_agent]
+    managed = frozenset(field for entry in own for field in entry.fields)
+    written = max((entry.time for entry in own if entry.time is not None), default=None)
     version = str(metadata.get("resourceVersion") or "")
-    return State(name, uid, version, fields, frozenset(managed), _others(entries))
+    return State(name, uid, version, fields, managed, _others(entries), written)
 
 
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:
@@ -218,15 +224,16 @@ def _values(metadata: Json, kind: str) -> dict[Field, str]:
 
 
 def _entries(metadata: Json) -> list[_Entry]:
-    """Return the entries of managedFields, without those of a subresource: `status` owns none."""
-    entries = objects(metadata.get("managedFields"))
-    return [_entry(entry) for entry in entries if not entry.get("subresource")]
+    """Return the entries of managedFields; those of `status` may have labels, as a kubelet's."""
+    return [_entry(entry) for entry in objects(metadata.get("managedFields"))]
 
 
 def _entry(entry: Json) -> _Entry:
     metadata = part(part(entry, "fieldsV1"), "f:metadata")
     fields = _listed(metadata, LABEL) | _listed(metadata, ANNOTATION)
-    return _Entry(str(entry.get("manager") or "unnamed"), entry.get("operation"), fields)
+    manager = str(entry.get("manager") or "unnamed")
+    operation, subresource = entry.get("operation"), entry.get("subresource")
+    return _Entry(manager, operation, subresource, fields, optional(entry, "time", parse_time)[0])
 
 
 def _listed(metadata: Json, kind: str) -> set[Field]:
@@ -236,9 +243,10 @@ def _listed(metadata: Json, kind: str) -> set[Field]:
 
 
 def _others(entries: Iterable[_Entry]) -> dict[Field, tuple[str, ...]]:
-    """Return the managers of each field other than the agent."""
+    """Return the managers of each field other than the agent, each once, whatever its entries."""
     others: dict[Field, tuple[str, ...]] = {}
     for entry in entries:
-        if not entry.is_agent:
-            others |= {field: (*others.get(field, ()), entry.manager) for field in entry.fields}
+        for field in () if entry.is_agent else entry.fields:
+            before = others.get(field, ())
+            others[field] = before if entry.manager in before else (*before, entry.manager)
     return others

@@ -91,6 +91,7 @@ class Plan:
     desired: Desired | None = None  # None: nothing, all owned fields are removed
     forgotten: tuple[LostInterface, ...] = ()  # that the annotation has, or had, as lost
     only_forgets: bool = False  # every other field stays as it is
+    written: float | None = None  # of a removal: when `bwagent` last changed a field (State)
 
     @property
     def outside(self) -> FieldSet:
@@ -201,7 +202,8 @@ def removal(node: Node, keys: Keys) -> Plan:
     todo = plan_fields(state, {}, frozenset(), keys)
     lost = tuple(_foreign_field(field, {}, state) for field in sorted(ownerless(state, keys)))
     due = todo.managed != todo.wanted
-    return replace(todo, left_alone=todo.left_alone + lost, foreign=(), due=due)
+    left_alone = todo.left_alone + lost
+    return replace(todo, left_alone=left_alone, foreign=(), due=due, written=state.written)
 
 
 def replan(node: Node, outdated: Plan) -> Plan:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.labels.render import keys_for, subject_of
-from agent.labels.table import Naming
+from agent.labels.table import LABELS, Naming
 from agent.labels.values import link_layers, links
 from agent.model import Failed
 from agent.output.absent import absent_ports
@@ -39,6 +39,8 @@ MIN_LIKENESS = 0.6  # of a key that is named as a near one, see difflib
 MAX_KEY = 317  # characters of a valid key: prefix, slash, name
 MAX_SHOWN = 64  # characters of an unknown key in its error
 MAX_ERROR = 140  # characters of that error, unless its nearest key is longer
+NO_INFINIBAND = "flavor is not infiniband"
+NO_PORT_NAME = "no port name in the neighbor's frame"
 FAMILIES = (  # rows that an empty flag turns off: their field of Naming
     ("ib_prefix", "--ib-label-prefix"),
     ("accelerator", "--accelerator-label"),
@@ -103,7 +105,7 @@ def explained(
         "node": observation.node,
         "boot_id": observation.boot_id,
         "key": key,
-        "meaning": row.value,
+        "meaning": _meaning(row),
         "absent_when": row.absent,
         "state": _state(key, rendered),
         "value": value,
@@ -114,6 +116,11 @@ def explained(
         "problems": _problems(subject, evidence, observation, rendered),
         "on_node": on_node,
     }
+
+
+def _meaning(row: Label) -> str:
+    """Return the text of the first row with these values; a later one may say "the same"."""
+    return next(one.value for one in LABELS if one.values is row.values)
 
 
 def _state(key: str, rendered: Rendered) -> str:
@@ -144,27 +151,37 @@ def _evidence(one: Evidence) -> Json:
 
 def _absence(row: Label, interface: str | None, observation: Observation) -> str:
     """Return the reason why there is no label."""
-    if isinstance(observation.rdma, Failed):
+    if row.key != "ACC" and isinstance(observation.rdma, Failed):
         return observation.rdma.reason
-    if interface and (reason := _of_interface(interface, observation)):
+    layers = link_layers(observation)
+    lacks_infiniband = row.key.startswith("IB/") and "InfiniBand" not in layers
+    is_roce = lacks_infiniband and bool(layers)
+    if interface and not is_roce and (reason := _of_interface(interface, observation)):
         return reason
+    if lacks_infiniband:
+        return SWITCHED_OFF if "rdma" in observation.off else NO_INFINIBAND
     if _is_switched_off(row, interface, observation):
         return SWITCHED_OFF
-    if row.key == "ACC":
-        return observation.accelerator.text or observation.accelerator.reason or row.absent
-    return row.absent
+    return _of_row(row, observation)
 
 
 def _is_switched_off(row: Label, interface: str | None, observation: Observation) -> bool:
-    """Return True if a source of the label is left out; a RoCE node has no labels of the IB family.
+    """Return True if a source of the label is left out.
 
     That is what the label's values say, which would hold a published one.
     """
-    if row.key.startswith("IB/") and "InfiniBand" not in link_layers(observation):
-        return "rdma" in observation.off
     values = row.values(observation)
     covering = (one for one in values if interface is None or one.covers(interface))
     return any(one.hold is HoldReason.SOURCE_OFF for one in covering)
+
+
+def _of_row(row: Label, observation: Observation) -> str:
+    """Return the reason why a row has no value though its sources were read."""
+    if row.key == "ACC":
+        return observation.accelerator.text or observation.accelerator.reason or row.absent
+    if row.key.endswith(".port-name") and "InfiniBand" not in link_layers(observation):
+        return NO_PORT_NAME
+    return row.absent
 
 
 def _of_interface(interface: str, observation: Observation) -> str | None:

@@ -21,7 +21,7 @@ from agent.reasons import NeighborReason
 from agent.sysfs.reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from agent.host import Host
     from agent.lldp.neighbors import Sender
@@ -100,11 +100,19 @@ def _consumes_lldp(flags: dict[str, bool]) -> bool:
     return flags.get("disable-fw-lldp") is False or flags.get("fw-lldp-agent") is True
 
 
-def _neighbors(senders: Iterable[Sender], now: float) -> tuple[Neighbor, ...]:
-    return tuple(_neighbor(sender, now) for sender in senders)
+def _neighbors(senders: Collection[Sender], now: float) -> tuple[Neighbor, ...]:
+    """Return the neighbors; a present one supersedes those of before the link came up."""
+    present = [one for one in senders if one.confirmed and now <= one.expires_at]
+    link_ups = max((one.link_ups for one in present), default=None)
+    return tuple(_neighbor(one, now, superseded=_is_former(one, now, link_ups)) for one in senders)
 
 
-def _neighbor(sender: Sender, now: float) -> Neighbor:
+def _is_former(sender: Sender, now: float, link_ups: int | None) -> bool:
+    """Return True if a sender is kept for its grace only; None: no other is present."""
+    return link_ups is not None and (sender.link_ups < link_ups or now > sender.expires_at)
+
+
+def _neighbor(sender: Sender, now: float, *, superseded: bool) -> Neighbor:
     facts = sender.effective
     return Neighbor(
         device=facts.system_name or facts.chassis_id,
@@ -112,6 +120,7 @@ def _neighbor(sender: Sender, now: float) -> Neighbor:
         port_name=_port_name(facts),
         facts=facts,
         age=round(max(now - sender.received_at, 0.0), 1),
+        superseded=superseded,
     )
 
 

@@ -12,23 +12,33 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from agent.errors import Unavailable
 from agent.model import Netdev
 from agent.sysfs import parse as kernel
-from agent.sysfs.reader import UNSET
+from agent.sysfs.reader import UNSET, Reader
 
 if TYPE_CHECKING:
+    from agent.host import Host
     from agent.sources.routes import Routed
-    from agent.sysfs.reader import Reader
 
     ByPort = dict[int, str | None]  # by port number
     Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
 
+SOURCE = "netdev"
 NET = "sys/class/net"
 PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
 # The phys_port_name of a VF, SF or PF representor; that of an uplink is "p0"
 # (Documentation/networking/devlink/devlink-port.rst, net/devlink/port.c).
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+|hpf)?", re.ASCII)
+
+
+def netdev_names(host: Host) -> frozenset[str]:
+    """Return the netdevs of the node; empty if they cannot be read."""
+    try:
+        return frozenset(Reader(host.root, SOURCE).names(NET) or ())
+    except Unavailable:
+        return frozenset()
 
 
 def port_netdevs(

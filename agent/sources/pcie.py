@@ -1,7 +1,7 @@
 """The PCIe path of a NIC: link speed and width of each function from the root port to the NIC.
 
-Read by `capture` and `verify` only, each device by a thread of its own: the attributes are reads of
-the configuration space.
+Read by `capture` and for `verify` only, each device by a thread of its own: the attributes are
+reads of the configuration space.
 
 Files: Documentation/ABI/testing/sysfs-bus-pci, {current,max}_link_{speed,width}.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.model import PortRole
     from agent.sysfs.reader import Root
+    from agent.sysfs.worker import DeviceReaders
 
 SOURCE = "pcie"
 PCI, DEVICES = "sys/bus/pci/devices", "sys/devices"
@@ -40,15 +41,22 @@ class PcieFunction(NamedTuple):
 PciePath = tuple[PcieFunction, ...]  # the root port first, the NIC last; empty: not known
 
 
-def read_paths(host: Host, ports: Iterable[PortRole]) -> dict[str, PciePath]:
-    """Return the path of each backend NIC by its PCI address; none of a device that blocks."""
+def read_paths(
+    host: Host, ports: Iterable[PortRole], readers: DeviceReaders | None = None
+) -> dict[str, PciePath]:
+    """Return the path of each backend NIC by its PCI address; none of a device that blocks.
+
+    Who reads again passes `readers`, in which a device that blocks keeps its one thread; those of
+    all others end.
+    """
     addresses = {role.device.name: role.device.pci for role in ports if role.backend}
     jobs = {name: partial(_read_path, host.root, pci) for name, pci in addresses.items() if pci}
-    readers = host.readers.fresh()
+    readers = readers or host.readers.fresh()
+    readers.refresh()
     try:
         paths = readers.read(jobs, host.deadline)
     finally:
-        readers.close()
+        readers.keep(())
     return {pci: paths.get(name, ()) for name, pci in addresses.items() if pci}
 
 

@@ -162,9 +162,7 @@ SOURCES = (
         metrics=_nvml_metrics,
         poller=_nvml_poller,
         queries=Queries(nvml_queries.by_helper, nvml_queries.by_fork_server),
-        options=(
-            FileOption("--nvml-library", "Load NVML from this file.  [default: libnvidia-ml.so.1]"),
-        ),
+        options=(FileOption("--nvml-library", "NVML library.  [default: libnvidia-ml.so.1]"),),
         hints=nvml_hints.hints,
         conflicts=nvml_hints.conflicts,
     ),

@@ -8,7 +8,9 @@ Invariants:
 - Files that cannot be used at the start end the command with one line. Later ones are reported in
   `fault`, and the certificates in use stay.
 - A Secret is replaced file by file or by a symbolic link: the state of all files is compared before
-  each connection, and taken before they are read, so a change meanwhile causes another read.
+  each connection, and taken before they are read, so a change meanwhile causes another read. Files
+  that cannot be used are read again for each connection: what mends them may be no change of theirs
+  (permissions of a folder, descriptors).
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Certificates:
     def context(self) -> ssl.SSLContext:
         """Return the context for a new connection."""
         state = _state(self._files)
-        if state != self._state:
+        if state != self._state or self.fault:
             self._state = state
             self._read()
         return self._context
@@ -72,7 +74,10 @@ class Certificates:
 
 
 def _state(files: Files) -> State:
-    """Return device, inode and time of each file, which tell two versions apart; None: no file."""
+    """Return device, inode and time of each file, which tell two versions apart; None: no file.
+
+    The time is that of the inode: a copy may keep the time of the contents, chmod leaves it.
+    """
     return tuple(_version(path) if path else None for path in files)
 
 
@@ -81,7 +86,7 @@ def _version(path: str) -> tuple[int, int, int] | None:
         found = Path(path).stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _context(files: Files) -> ssl.SSLContext:
@@ -147,6 +152,8 @@ def _ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
     except ssl.SSLError as error:
         raise Malformed(f"{client_ca}: {_words(error, 'certificate')}") from error
     context.verify_mode = ssl.CERT_OPTIONAL
+    context.options |= ssl.OP_NO_TICKET  # a resumed session would outlive the client's certificate
+    context.num_tickets = 0
 
 
 def _words(error: ssl.SSLError, what: str) -> str:

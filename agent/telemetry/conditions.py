@@ -85,6 +85,12 @@ def of_server(server: MetricsServer | None) -> list[Condition]:
     return [one for one in found if one]
 
 
+def of_plan(fault: str | None) -> list[Condition]:
+    """Return the condition of plan files that are not in use as they are now."""
+    found = _of_flag("--plan", "plan", "read", fault or "")
+    return [found] if found else []
+
+
 def _of_flag(flag: str, subject: str, state: str, reason: str) -> Condition | None:
     fields = (("flag", flag), ("reason", reason))
     return Condition(f"{subject} not {state}", f"{subject} {state}", fields) if reason else None

@@ -44,8 +44,9 @@ _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9/._:@%+-]*")
 class Log:
     """A logger with fields: `log.info("label refused", key=key, status=422)`.
 
-    The value of the first field is the subject of the line, by which lines are limited; a line
-    without fields has its message as subject. A field with the value None is left out.
+    The value of the field `id`, else of the first one, is the subject of the line, by which lines
+    are limited; a line without fields has its message as subject. A field with the value None is
+    left out.
 
     `write` takes the bytes of one line and returns False if it could not write them at once;
     `clock` is monotonic, `wall` in seconds since the epoch.
@@ -84,7 +85,7 @@ class Log:
 
     def _log(self, level: int, message: str, fields: Mapping[str, Value]) -> None:
         given = {name: value for name, value in fields.items() if value is not None}
-        subject = str(next(iter(given.values()), message))
+        subject = str(given.get("id") or next(iter(given.values()), message))
         self._logger.log(level, message, extra={"fields": given, "subject": subject})
 
 

@@ -47,6 +47,11 @@ class Snapshot:
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
     applied_at: float | None = None
     frames_dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
+    # Of an expected half.
+    findings: tuple[tuple[str, str], ...] = ()  # reported: (code, first interface)
+    plan_rows: int | None = None
+    verified_at: float | None = None
+    plan_problem: int | None = None  # 1: a file of --plan is not in use; None: without --plan
 
     def flaps_of_backend(self) -> Iterable[tuple[str, int]]:
         """Return the flaps of each backend port."""
@@ -118,6 +123,16 @@ class Metrics:
     def frames_dropped(self, dropped: Mapping[str, int]) -> None:
         """Record the frames dropped since the start, by reason."""
         self.snapshot = replace(self.snapshot, frames_dropped=dict(dropped))
+
+    def verified(
+        self, findings: tuple[tuple[str, str], ...], rows: int | None, at: float | None
+    ) -> None:
+        """Record the reported findings, the planned cables, and the time of the comparison."""
+        self.snapshot = replace(self.snapshot, findings=findings, plan_rows=rows, verified_at=at)
+
+    def plan_read(self, *, problem: bool) -> None:
+        """Record whether the files of --plan, as they are now, are in use."""
+        self.snapshot = replace(self.snapshot, plan_problem=int(problem))
 
     def _reads(self, observation: Observation, durations: Mapping[str, float]) -> dict[str, Any]:
         """Return `durations` and `succeeded_at` with the sources that were read now."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Response = tuple[str, Headers, bytes]  # status line, headers, body
 
 PLAIN = ("Content-Type", "text/plain; charset=utf-8")
+JSON = ("Content-Type", "application/json")
 CERTIFIED = "bwagent.client_certified"  # in the environment: the client has shown a certificate
 
 
@@ -36,8 +37,11 @@ class Pages:
         # Compression would add a third to the CPU time of a scrape (benchmarks/metrics_cost.py).
         self._exposition = make_wsgi_app(registry, disable_compression=True)
         self._rendering = threading.Lock()
-        self._asks_clients = asks_clients  # for a certificate, before they get /metrics
+        self._asks_clients = asks_clients  # for a certificate, before they get /metrics or /verdict
+        self._status = status
         self._probes = {"/healthz": status.health, "/readyz": status.readiness}
+        # Pages with names of switches.
+        self._guarded = {"/metrics": self._metrics, "/verdict": self._verdict}
 
     def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
         """Answer GET, and HEAD with the same headers."""
@@ -49,16 +53,20 @@ class Pages:
         path = environ["PATH_INFO"]
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             return "405 Method Not Allowed", [PLAIN, ("Allow", "GET, HEAD")], b"GET or HEAD\n"
-        if path == "/metrics":
-            return self._permitted_metrics({**environ, "REQUEST_METHOD": "GET"})
+        if path in self._guarded:
+            return self._permitted(self._guarded[path], environ)
         if path in self._probes:
             return _probe(*self._probes[path]())
-        return "404 Not Found", [PLAIN], b"/metrics, /healthz or /readyz\n"
+        return "404 Not Found", [PLAIN], b"/metrics, /verdict, /healthz or /readyz\n"
 
-    def _permitted_metrics(self, environ: Environ) -> Response:
+    def _permitted(self, page: Callable[[Environ], Response], environ: Environ) -> Response:
         if self._asks_clients and not environ.get(CERTIFIED):
             return "403 Forbidden", [PLAIN], b"a client certificate is needed\n"
-        return self._metrics(environ)
+        return page({**environ, "REQUEST_METHOD": "GET"})
+
+    def _verdict(self, _environ: Environ) -> Response:
+        status, body = self._status.verdict
+        return status, [JSON], body
 
     def _metrics(self, environ: Environ) -> Response:
         """Render the registry in the format that the client accepts."""

@@ -4,7 +4,7 @@ A subject has a token bucket: MAX_BURST lines at once, then one line every LINE_
 the lines in between the last is kept and passed on when the bucket has a token, with the number of
 suppressed ones in the field `skipped`: the log ends with the current state of every subject.
 
-The subject of a record is the value of its first field (agent/telemetry/log.py).
+The subject of a record is one of its fields (agent/telemetry/log.py).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ NOT_SENT = "not sent, since other keys of its prefix were refused"
 
 
 class Status(Protocol):
-    """Health and readiness (agent/telemetry/status.py)."""
+    """Health, readiness and verdict (agent/telemetry/status.py)."""
 
     def heartbeat(self) -> None:
         """Record an iteration of the loop."""
@@ -35,6 +35,9 @@ class Status(Protocol):
 
     def mark_unready(self, reason: str) -> None:
         """Record that it does not; `reason` is shown on the page."""
+
+    def set_verdict(self, status: str, body: bytes) -> None:
+        """Replace the page /verdict."""
 
 
 class Refusals:

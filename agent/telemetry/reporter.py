@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent import __version__
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from agent.daemon.observer import Cycle
+    from agent.daemon.plan_file import PlanFile
     from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys
     from agent.kube.plan import Plan
@@ -58,6 +60,8 @@ class Reporter:
     _refusals: Refusals = field(default_factory=Refusals)
     _server: MetricsServer | None = None
     _of_server: list[Condition] = field(default_factory=list)
+    _of_plan: list[Condition] = field(default_factory=list)
+    _planned: tuple[object, ...] = ()  # what the plan says of this node
     _observed: list[Condition] = field(default_factory=list)
     _applied: list[Condition] = field(default_factory=list)  # of the last request
     _dry_run: DryRun = field(default_factory=DryRun)
@@ -120,6 +124,17 @@ class Reporter:
         self._log_conditions()
         self._cycle = cycle
         self._verify()
+
+    def plan_read(self, plan: PlanFile) -> None:
+        """Report plan files that are in use since now, or the reason why they are not."""
+        self._of_plan = conditions.of_plan(plan.problem)
+        self.metrics.plan_read(problem=plan.problem is not None)
+        self._log_conditions()
+        expected = plan.expected()
+        if expected and not plan.problem and expected.stated != self._planned:
+            self._planned = expected.stated
+            rows, note = len(expected.rows), "; ".join(expected.notes) or None
+            self.log.info("plan in use", files=plan.files, rows=rows, note=note)
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Report LLDP frames of known neighbors, which cause no observation."""
@@ -228,4 +243,5 @@ class Reporter:
         return reason_of(key, cycle.observation, self.keys, self._applied_observation)
 
     def _log_conditions(self) -> None:
-        self._conditions.update([*self._of_server, *self._observed, *self._applied])
+        present = (self._of_server, self._of_plan, self._observed, self._applied)
+        self._conditions.update(chain.from_iterable(present))

@@ -1,4 +1,4 @@
-"""HTTP server for /metrics, /healthz and /readyz on one address.
+"""HTTP server for /metrics, /verdict, /healthz and /readyz on one address.
 
 prometheus_client renders /metrics and brings the threading WSGI server. This module adds limits,
 since clients may be slow, hostile or many:

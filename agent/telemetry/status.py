@@ -1,4 +1,4 @@
-"""Health and readiness of the agent, for /healthz and /readyz.
+"""Health and readiness of the agent, and its verdict: for /healthz, /readyz and /verdict.
 
 The loop writes and the server's threads read; each write is one assignment.
 """
@@ -24,6 +24,7 @@ class Status:
         self._alive_timeout = alive_timeout
         self._beat_at = clock()
         self._unready = "no observation applied yet"  # "": ready
+        self.verdict = "404 Not Found", b'{"verdict": "pending"}\n'  # status line, JSON
 
     def heartbeat(self) -> None:
         """Record an iteration of the loop; due every `alive_timeout` seconds."""
@@ -36,6 +37,10 @@ class Status:
     def mark_unready(self, reason: str) -> None:
         """Record that it does not, for a reason of one or more lines."""
         self._unready = reason
+
+    def set_verdict(self, status: str, body: bytes) -> None:
+        """Replace the page /verdict (agent/telemetry/verdict.py)."""
+        self.verdict = status, body
 
     def health(self) -> tuple[bool, str]:
         """Return True while the loop iterates, and a line for people."""

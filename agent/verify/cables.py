@@ -6,33 +6,37 @@ not suffice: a difference of names, of numbering, or in the plan itself is no wr
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.reasons import NeighborReason
+from agent.verify.finding import NO_END
 from agent.verify.interfaces import shape
+from agent.verify.model import IGNORE, LINK_STATE_ONLY
 from agent.verify.names import (
     EXACT,
     INCOMPARABLE,
     Match,
     compare_device,
-    compare_port,
     guid,
     label_value,
     mac,
     same_name,
+    unpadded,
 )
+from agent.verify.port_names import compare_port
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from agent.verify.expected import Row
+    from agent.verify.finding import Ends
     from agent.verify.seen import FarEnd, Port
 
     Off = frozenset[str]
 
 AS_PLANNED, UNVERIFIABLE, IGNORED = "as-planned", "unverifiable", "ignored"
 MISCABLED, WRONG_PORT, MISSING = "miscabled", "wrong-port", "missing"
-LINK_STATE_ONLY = "link-state-only"
 EQUAL = Match(equal=True, by=EXACT)
 # The reasons that prove that nobody is at the far end.
 GONE = frozenset({NeighborReason.LINK_DOWN, NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
@@ -58,6 +62,16 @@ class Checked(NamedTuple):
         return self._replace(status=UNVERIFIABLE, reason=reason)
 
     @property
+    def expected(self) -> Ends:
+        """Device and port of the plan."""
+        return self.row.device, self.row.port
+
+    @property
+    def actual(self) -> Ends:
+        """Device and port of the far end that was compared."""
+        return (self.far_end.device, self.far_end.port) if self.far_end else NO_END
+
+    @property
     def is_wrong(self) -> bool:
         """True if the cable leads elsewhere."""
         return self.status in {MISCABLED, WRONG_PORT}
@@ -65,15 +79,22 @@ class Checked(NamedTuple):
 
 def check(row: Row, port: Port, off: Off = frozenset()) -> Checked:
     """Compare one row with its port."""
-    if row.mark == IGNORED.removesuffix("d"):
+    if row.mark == IGNORE:
         return Checked(row, port, IGNORED)
     if port.is_down:
         return Checked(row, port, MISSING, NeighborReason.LINK_DOWN)
     if row.mark == LINK_STATE_ONLY or not (row.device or row.ports):
         return _of_link_state(row, port)
-    if not port.far_ends:
-        reason = port.missing or NeighborReason.NOT_RECORDED
-        return Checked(row, port, MISSING if reason in GONE else UNVERIFIABLE, reason)
+    return _of_far_ends(row, port, off) if port.far_ends else _without_neighbor(row, port)
+
+
+def _without_neighbor(row: Row, port: Port) -> Checked:
+    reason = port.missing or NeighborReason.NOT_RECORDED
+    return Checked(row, port, MISSING if reason in GONE else UNVERIFIABLE, reason)
+
+
+def _of_far_ends(row: Row, port: Port, off: Off) -> Checked:
+    """Compare a row with each neighbor; return the first that is as planned, if there is one."""
     results = [_compared(row, port, far_end, off) for far_end in port.far_ends]
     return next((one for one in results if one.status == AS_PLANNED), results[0])
 
@@ -123,13 +144,19 @@ def check_all(
 def _without_other_names(results: list[Checked], devices: Iterable[str], off: Off) -> list[Checked]:
     """Withdraw all results if no switch is known, and their names are of another form."""
     compared = [one for one in results if one.device.equal is not None and one.far_end]
-    if len(compared) < 2 or any(one.device.equal for one in compared):
+    if not compared or any(one.device.equal for one in compared):
         return results
     seen = {one.far_end.device for one in compared if one.far_end}
     known = {*devices, *(one.row.device for one in compared if one.row.device)}
-    if _shapes(seen) & _shapes(known) or _any_equal(seen, known, off):
+    if any_like(seen, known, off):
         return results
     return [one.unverifiable(OTHER_NAMES) if one.is_wrong else one for one in results]
+
+
+def any_like(seen: Iterable[str], known: Collection[str], off: Off = frozenset()) -> bool:
+    """Return True if a name that is seen has the form of a known one, or is equal to it."""
+    seen = list(seen)
+    return bool(_shapes(seen) & _shapes(known)) or _any_equal(seen, known, off)
 
 
 def _shapes(names: Iterable[str]) -> set[str]:
@@ -156,10 +183,12 @@ def _without_numbering(results: list[Checked], numbered: Collection[str]) -> lis
 def _without_cages(results: list[Checked]) -> list[Checked]:
     """Withdraw wrong ports of twin-port switches if the plan numbers their cages.
 
-    It does if each of its numbers is that of the cage of the port that is seen.
+    It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
+    cage 1, and tells nothing.
     """
     by_number = [one for one in results if one.row.device and _has_plain_number(one)]
-    if not by_number or not all(map(_is_cage, by_number)):
+    telling = [one for one in by_number if one.status == WRONG_PORT or not _is_cage(one)]
+    if 2 * sum(map(_is_cage, telling)) <= len(telling):
         return results
     plain = {one.port.interface for one in by_number}
     return [
@@ -195,11 +224,12 @@ class _Index:
         return [one for key in keys for one in self._by_key.get(key, ())]
 
 
+@lru_cache(8192)
 def _key(device: str) -> str | None:
     """Return a text that is the same for all names that may be equal; None for an address."""
     if guid(device) or mac(device) or device.startswith(COMPOSED):
         return None
-    return label_value(device).casefold().partition(".")[0]
+    return unpadded(label_value(device).casefold().partition(".")[0])
 
 
 def _without_ambiguous(results: list[Checked], off: Off) -> list[Checked]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +16,6 @@ from agent.sources.table import NEIGHBOR_SOURCES
 from agent.verify import report
 from agent.verify.expected import Expected, from_labels, from_plans, merged
 from agent.verify.findings import Options, verify
-from agent.verify.model import Place
 from agent.verify.seen import seen_node
 
 if TYPE_CHECKING:
@@ -33,11 +31,12 @@ if TYPE_CHECKING:
     ReadNode = Callable[[Flags], Target]
 
 NO_PLAN = "nothing to compare with: give --plan FILE or --from-node"
-HCA_MAP = ("port", "hca-name")  # columns
+# The flags that --write-plan, which compares nothing, does not take.
+OF_COMPARISON = ("plan", "from_node", "hca_map", "ignore", "npd")
 
 
 class Halves(NamedTuple):
-    """What is compared, and the lines that say where the expected half is from."""
+    """The two halves, and lines with the origin of the expected one."""
 
     host: Host
     observation: Observation
@@ -62,6 +61,8 @@ def run(flags: Flags, read_node: ReadNode) -> int:
 
 
 def _run(flags: Flags, read_node: ReadNode) -> int:
+    if flags["split"]:
+        return _split(flags)
     if flags["write_plan"]:
         return _write_plan(flags)
     halves = _halves(flags, read_node)
@@ -69,22 +70,53 @@ def _run(flags: Flags, read_node: ReadNode) -> int:
     if flags["npd"]:
         print_line(report.npd_line(result))
         return report.NPD_EXIT[report.outcome(result)]
-    sys.stdout.write(report.FORMATS[flags["output"]](result, halves.notes))
-    sys.stdout.flush()
+    _printed(report.FORMATS[flags["output"]](result, halves.notes))
     return report.EXIT[report.outcome(result)]
+
+
+def _printed(text: str) -> int:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
 
 
 def _write_plan(flags: Flags) -> int:
     from agent.verify.write import written
 
+    _refuse_comparison(flags)
     host = _host(flags)
-    observation = _observed(host, flags, None)
-    node = seen_node(observation, _names(flags, host)[0])
+    node = seen_node(_observed(host, flags, None), _names(flags, host)[0])
     text, notes = written(node, inputs.naming(flags), flags["write_plan"])
+    if not text:
+        raise Unavailable(f"nothing to write: no backend port of {node.name} has a neighbor")
     for note in notes:
         print_line(note, err=True)
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    return _printed(text)
+
+
+def _refuse_comparison(flags: Flags) -> None:
+    """Raise click.UsageError for a flag of the comparison, which --write-plan would ignore."""
+    if given := [name for name in OF_COMPARISON if flags[name]]:
+        other = given[0].replace("_", "-")
+        raise click.UsageError(f"--write-plan prints what is seen: leave out --{other}")
+
+
+def _split(flags: Flags) -> int:
+    """Write the plan files as parts that a ConfigMap holds; this node is not looked at."""
+    from agent.verify.split import split, write
+
+    if flags["write_plan"] != "csv" or not flags["plan"]:
+        raise click.UsageError("--split needs --plan FILE and --write-plan csv")
+    plans = [plan for path in flags["plan"] for plan in _read_plan(path, flags)]
+    parts, notes = split(plans)
+    write(parts, flags["split"])
+    for plan in plans:
+        notes += _notes(plan)
+    for note in notes:
+        print_line(note, err=True)
+    for part in parts:
+        path = os.path.join(flags["split"], part.name)  # noqa: PTH118 - pathlib drops a ./
+        print_line(f"{path}: {part.rows} rows of {part.nodes} nodes, {part.size} bytes")
     return 0
 
 
@@ -112,7 +144,7 @@ def _has_cluster(flags: Flags) -> bool:
     """Return True if a kubeconfig or a Pod's account is there."""
     given = flags["kubeconfig"] or flags["context"] or os.environ.get("KUBERNETES_SERVICE_HOST")
     config = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")  # noqa: PTH111
-    return bool(given) or os.path.exists(config)
+    return bool(given) or any(map(os.path.exists, config.split(os.pathsep)))
 
 
 def _read_plan(path: str, flags: Flags) -> list[Plan]:
@@ -160,7 +192,7 @@ def _expected(
             else from_plans([plan], names, off)
         )
         parts.append(part)
-        notes += [_note(plan, part, names[0]), *(f"{plan.file}: {note}" for note in plan.notes)]
+        notes += [_note(plan, part, names[0]), *_notes(plan)]
     if target:
         source = f"Node {target.node['metadata']['name']}"
         parts.append(from_labels(_labels(target), naming, source))
@@ -171,9 +203,15 @@ def _expected(
     return expected, tuple(notes)
 
 
+def _notes(plan: Plan) -> list[str]:
+    """Return the notes of a plan, each with its file."""
+    return [note if note.startswith(plan.file) else f"{plan.file}: {note}" for note in plan.notes]
+
+
 def _note(plan: Plan, part: Expected, node: str) -> str:
     sheet = f", sheet {plan.sheet}" if plan.sheet else ""
-    return f"{plan.file}: {plan.kind}{sheet}, {len(part.rows)} rows for {node}"
+    count = len(part.rows)
+    return f"{plan.file}: {plan.kind}{sheet}, {count} row{'s' * (count != 1)} for {node}"
 
 
 def _labels(target: Target) -> Mapping[str, str]:
@@ -183,41 +221,18 @@ def _labels(target: Target) -> Mapping[str, str]:
 
 
 def _compared(halves: Halves, flags: Flags) -> Result:
+    from agent.sources.netdev import netdev_names
     from agent.sources.pcie import functions_on_bus, read_paths
+    from agent.verify.hca_map import read_map
 
     options = Options(
         frozenset(flags["no_tolerance"]),
         flags["ignore"],
-        _hca_map(flags["hca_map"]),
+        read_map(flags["hca_map"]) if flags["hca_map"] else {},
         halves.target.interfaces() if halves.target else {},
         functions_on_bus(halves.host),
+        netdev_names(halves.host),
     )
     node = seen_node(halves.observation, halves.names[0])
     paths = read_paths(halves.host, halves.observation.ports)
     return verify(halves.expected, node, options, paths)
-
-
-def _hca_map(path: str | None) -> dict[str, str]:
-    """Read the file of --hca-map: interface of the plan to interface of this node."""
-    if path is None:
-        return {}
-    from agent.verify.plans.source import load
-
-    rows = list(csv.reader(load(path).text.splitlines()))
-    header = [cell.strip().lower() for cell in rows[0]]
-    if any(name not in header for name in HCA_MAP):
-        raise Malformed(f"{Place(path, None, 1)}: the columns are not {','.join(HCA_MAP)}")
-    port, name = (header.index(column) for column in HCA_MAP)
-    found: dict[str, str] = {}
-    for number, row in enumerate(rows[1:], 2):
-        if any(cell.strip() for cell in row):
-            _add(found, [cell.strip() for cell in row], (port, name), Place(path, None, number))
-    return found
-
-
-def _add(found: dict[str, str], row: Sequence[str], columns: tuple[int, int], place: Place) -> None:
-    port, name = (row[column] if column < len(row) else "" for column in columns)
-    if not port or not name:
-        raise Malformed(f"{place}: an empty cell")
-    if found.setdefault(port, name) != name:
-        raise Malformed(f"{place}: {port} is {name}, but {found[port]} above")

@@ -1,7 +1,8 @@
 """The expected half: one row for each cable of this node, from labels or from cabling plans.
 
 Invariants:
-- Nothing is guessed: rows that contradict each other raise Malformed with both places.
+- Nothing is guessed: rows of one interface that contradict each other raise Malformed with both
+  places. Rows of a name that is none, such as a bond of the front end, may be of several cables.
 - Rows of other nodes are dropped, but for the ports that they take (`taken`).
 """
 
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.errors import Malformed
 from agent.labels import encode
 from agent.model import natural
-from agent.verify.model import NO_FIELDS, Place
-from agent.verify.names import same_name
+from agent.verify.model import IGNORE, NO_FIELDS, Place
+from agent.verify.names import SeenDevice, compare_device, guid, mac, same_name
+from agent.verify.port_names import SeenPort, compare_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,6 +60,9 @@ class Row(NamedTuple):
         return self.device, self.port_id, self.port_name
 
 
+FarPort = tuple[str, str]  # device and port, as a plan or a neighbor names them
+
+
 class Expected(NamedTuple):
     """The expected half of one node."""
 
@@ -65,11 +70,22 @@ class Expected(NamedTuple):
     speed: str | None = None  # speed.expected
     leaves: str | None = None  # IB/leaves.expected: the devices joined with "_"
     ports: str | None = None  # IB/ports.expected: the port IDs joined with "_"
-    # the far ends that the plans give to other nodes: (device, port) to "node interface"
-    taken: Mapping[tuple[str, str], str] = NO_FIELDS  # type: ignore[assignment]
+    # `end_key` of the far ends that the plans give to other nodes, to "node interface"
+    taken: Mapping[FarPort, str] = NO_FIELDS  # type: ignore[assignment]
     devices: frozenset[str] = frozenset()  # all far devices of the plans, of any node
     interfaces: tuple[str, ...] = ()  # all host interfaces of the plans, of any node
     notes: tuple[str, ...] = ()
+
+    @property
+    def far_ports(self) -> frozenset[FarPort]:
+        """The far ends of the rows, by each name of their ports."""
+        named = (row for row in self.rows if row.device)
+        return frozenset((row.device or "", port) for row in named for port in row.ports)
+
+    @property
+    def stated(self) -> tuple[object, ...]:
+        """What is said of this node, and nothing of the rest of the plan."""
+        return self.rows, self.speed, self.leaves, self.ports, self.notes
 
     @property
     def is_empty(self) -> bool:
@@ -96,51 +112,74 @@ def _add(found: dict[str, str], name: str, value: str, source: str) -> None:
 
 
 def _label_rows(labels: Mapping[str, str], source: str) -> tuple[Row, ...]:
+    """Return a row for each interface of `neighbors.expected.{if}.{part}`."""
     parts: dict[str, dict[str, str]] = {}
     for name, value in labels.items():
         part = next((one for one in PARTS if name.endswith(one)), None)
         if part and name.startswith(NEIGHBOR):
             interface = name.removeprefix(NEIGHBOR).removesuffix(part)
             parts.setdefault(interface, {})[part] = value
-    return tuple(
-        Row(
-            interface,
-            Place(source, column=f"{NEIGHBOR}{interface}"),
-            values.get(".device"),
-            values.get(".port-id"),
-            values.get(".port-name"),
-            is_label=True,
-        )
-        for interface, values in sorted(parts.items(), key=lambda item: natural(item[0]))
-    )
+    return tuple(_label_row(one, parts[one], source) for one in sorted(parts, key=natural))
+
+
+def _label_row(interface: str, values: Mapping[str, str], source: str) -> Row:
+    place = Place(source, column=f"{NEIGHBOR}{interface}")
+    device, port_id, port_name = map(values.get, PARTS)
+    return Row(interface, place, device, port_id, port_name, is_label=True)
 
 
 def from_plans(plans: Iterable[Plan], names: Sequence[str], off: Off = frozenset()) -> Expected:
     """Return the rows of the node with these names, and the ports of all others."""
+    return from_cables((cable for plan in plans for cable in plan.cables), names, off)
+
+
+def from_cables(cables: Iterable[Cable], names: Sequence[str], off: Off = frozenset()) -> Expected:
+    """Return the same of cables, which are read once."""
     rows: list[Row] = []
-    taken: dict[tuple[str, str], str] = {}
-    devices: set[str] = set()
-    interfaces: dict[str, None] = {}
+    others = _Others()
     is_here = _Memory(names, off)
-    for cable in (cable for plan in plans for cable in plan.cables):
+    for cable in cables:
         near, far = _oriented(cable, is_here)
-        if near is None:
-            for one, other in ((cable.a, cable.b), (cable.b, cable.a)):
-                taken[one.node, one.interface] = f"{other.node} {other.interface}"
-                devices.add(one.node)
-                interfaces[one.interface] = None
-        elif far:
+        if near and far:
             is_here.require_one(near.node, cable.place)
             rows.append(_row(cable, near, far))
-            devices.add(far.node)
-            interfaces[near.interface] = None
+        else:
+            others.add(cable)
+    devices = {row.device for row in rows if row.device}
+    interfaces = dict.fromkeys(row.text for row in rows) | others.interfaces
     return Expected(
-        _unique(rows), taken=taken, devices=frozenset(devices), interfaces=tuple(interfaces)
+        distinct(rows),
+        taken=others.taken,
+        devices=frozenset(devices | others.devices),
+        interfaces=tuple(interfaces),
     )
 
 
+class _Others:
+    """The cables of other nodes: the far ends that they take, and their names."""
+
+    def __init__(self) -> None:
+        self.taken: dict[FarPort, str] = {}
+        self.devices: set[str] = set()
+        self.interfaces: dict[str, None] = {}
+
+    def add(self, cable: Cable) -> None:
+        """Add the two ends of a cable."""
+        for one, other in ((cable.a, cable.b), (cable.b, cable.a)):
+            if cable.mark != IGNORE:
+                key = end_key(one.node, one.interface)
+                self.taken[key] = f"{other.node} {other.interface}"
+            self.devices.add(one.node)
+            self.interfaces[one.interface] = None
+
+
+def end_key(device: str, port: str) -> FarPort:
+    """Return the key of a far end; spellings that differ in case are one."""
+    return device.casefold(), port.casefold()
+
+
 class _Memory(dict[str, bool]):
-    """Whether a host of the plan is this node, by its name; compared once for each name."""
+    """True for the names of this node in a plan; each name is compared once."""
 
     def __init__(self, names: Sequence[str], off: Off) -> None:
         super().__init__()
@@ -189,29 +228,82 @@ def _row(cable: Cable, near: End, far: End) -> Row:
     )
 
 
-def _unique(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Drop repeated rows; raises Malformed if two give one interface different far ends."""
-    found: dict[str, Row] = {}
+def distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Combine the rows of one text that may be of one cable."""
+    found: dict[str, list[Row]] = {}
     for row in rows:
-        first = found.setdefault(row.text, row)
-        if first.far_end != row.far_end:
-            raise contradiction(first, row)
+        same = found.setdefault(row.text, [])
+        place = next((place for place, one in enumerate(same) if not _differ(one, row)), len(same))
+        same[place:] = [_combined(same[place], row) if same[place:] else row, *same[place + 1 :]]
+    return tuple(row for same in found.values() for row in same)
+
+
+def one_each(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Combine the rows of one interface; raises Malformed if they contradict each other."""
+    found: dict[str | None, Row] = {}
+    for row in rows:
+        first = found.get(row.interface)
+        if first and _differ(first, row):
+            raise _contradiction(first, row)
+        found[row.interface] = _combined(first, row) if first else row
     return tuple(found.values())
 
 
-def contradiction(one: Row, other: Row) -> Malformed:
-    """Return the error for two rows of one interface with different far ends."""
-    ends = [" ".join(filter(None, (row.device, row.port))) for row in (one, other)]
+def _combined(one: Row, other: Row) -> Row:
+    """Return a row with the parts of both: labels may have the device, a plan port and rate."""
+    return one._replace(
+        device=one.device or other.device,
+        port_id=one.port_id or other.port_id,
+        port_name=one.port_name or other.port_name,
+        near=one.near or other.near,
+        far=one.far or other.far,
+        rate_gbps=one.rate_gbps or other.rate_gbps,
+        mark=one.mark or other.mark,
+        fields={**other.fields, **one.fields},
+    )
+
+
+def _differ(one: Row, other: Row) -> bool:
+    """Return True if two rows cannot be of one cable: by device, port or rate."""
+    rates = {one.rate_gbps, other.rate_gbps} - {None}
+    return len(rates) > 1 or _differ_in_device(one, other) or _differ_in_port(one, other)
+
+
+def _differ_in_device(one: Row, other: Row) -> bool:
+    """Return True for two names, or two addresses; an address and a name may be one switch."""
+    if not one.device or not other.device:
+        return False
+    addresses = [guid(text) or mac(text) for text in (one.device, other.device)]
+    if None in addresses:
+        seen = SeenDevice(other.device, (other.device,))
+        return addresses == [None, None] and not compare_device(one.device, seen).equal
+    return addresses[0] != addresses[1]
+
+
+def _differ_in_port(one: Row, other: Row) -> bool:
+    if not one.ports or not other.ports:
+        return False
+    return compare_port(one.ports, SeenPort(other.ports)).equal is False
+
+
+def _contradiction(one: Row, other: Row) -> Malformed:
+    """Return the error for two rows of one interface with different far ends or rates."""
+    ends = [_far_text(row) for row in (one, other)]
     return Malformed(
         f"{other.place}: {other.text} is connected to {ends[1]}, but to {ends[0]} by {one.place}"
     )
+
+
+def _far_text(row: Row) -> str:
+    rate = encode.gbps(row.rate_gbps) if row.rate_gbps else None
+    return " ".join(filter(None, (row.device, row.port, rate and f"at {rate}")))
 
 
 def merged(parts: Sequence[Expected]) -> Expected:
     """Combine the expected halves of several files and of the Node."""
     rows = [row for part in parts for row in part.rows]
     return Expected(
-        _unique(rows),
+        distinct(rows),
         _one("speed", parts),
         _one("leaves", parts),
         _one("ports", parts),
@@ -228,8 +320,3 @@ def _one(name: str, parts: Sequence[Expected]) -> str | None:
     if len(values) > 1:
         raise Malformed(f"{name}.expected is given twice: {' and '.join(sorted(values))}")
     return next(iter(values), None)
-
-
-def of_seen(texts: Sequence[str]) -> str:
-    """Return the label value of joined texts, as `leaves.expected` has it."""
-    return encode.value("_".join(texts))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agent.verify.expected import Row
+
+    Json = dict[str, Any]
 
 ERROR, WARNING, UNKNOWN, INFO = "error", "warning", "unknown", "info"
 # In the order in which findings are listed: (severity, meaning).
@@ -27,7 +29,10 @@ CODES = {
 }
 MAX_NAMES = 8  # in one sentence
 ID_LENGTH = 12  # hex digits
+NOT_VERIFIED = "not-verified"  # fact of an `unverifiable` without interfaces: the code in question
 
+T = TypeVar("T")
+K = TypeVar("K")
 Ends = tuple[str | None, str | None]  # device, port
 NO_END: Ends = (None, None)
 
@@ -64,11 +69,15 @@ class Draft:
         *,
         ends: tuple[Ends, Ends] = (NO_END, NO_END),
         facts: Mapping[str, object] | None = None,
-        key: Iterable[object] = (),
+        key: Sequence[object] = (),
         severity: str | None = None,
     ) -> Finding:
-        """Return a finding. Its ID is of node, code, interfaces, the expected end and `key`."""
-        parts = (self._node, code, *sorted(interfaces), *ends[0], *key)
+        """Return a finding.
+
+        Its ID is of node, code, expected end, and `key` or else the interfaces: a `key` is the one
+        cause of a finding whose interfaces come and go.
+        """
+        parts = (self._node, code, *ends[0], *(key or sorted(interfaces)))
         identity = "\0".join(str(part or "").casefold() for part in parts)
         known = {name: str(value) for name, value in (facts or {}).items() if value is not None}
         return Finding(
@@ -78,8 +87,16 @@ class Draft:
             text,
             *ends,
             tuple(known.items()),
-            hashlib.sha256(identity.encode()).hexdigest()[:ID_LENGTH],
+            hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:ID_LENGTH],
         )
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items by key, in their order."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def listed(names: Sequence[str]) -> str:
@@ -92,13 +109,33 @@ def facts_of(row: Row) -> dict[str, object]:
     """Return where a row stands, the places of its ends, and its other columns."""
     near, far = row.near, row.far
     return {
+        **row.fields,
         "plan": row.place,
         "rack": near.rack if near else None,
         "unit": near.unit if near else None,
         "far-rack": far.rack if far else None,
         "far-unit": far.unit if far else None,
-        **row.fields,
     }
+
+
+def finding_document(one: Finding) -> Json:
+    """Return the JSON object of a finding; data is never in keys."""
+    return {
+        "id": one.id,
+        "code": one.code,
+        "severity": one.severity,
+        "interface": one.interface,
+        "interfaces": list(one.interfaces),
+        "expected": end_document(*one.expected),
+        "actual": end_document(*one.actual),
+        "text": one.text,
+        "facts": [{"name": name, "value": value} for name, value in one.facts],
+    }
+
+
+def end_document(device: str | None, port: str | None) -> Json:
+    """Return the JSON object of one end of a cable."""
+    return {"device": device, "port": port}
 
 
 def order(finding: Finding) -> tuple[int, int]:

@@ -1,14 +1,16 @@
 """The interface of this node that a plan names: by name, netdev, PCI address or number.
 
 A number (`HCA 1`, `rail5`, `3`) is looked up in --hca-map; without that file it counts the backend
-devices in PCI order. That order is an assumption, which is printed, and is not made where a device
-is missing.
+devices in PCI order. That order is an assumption, which is printed, and is made only where the plan
+numbers as many devices as the node has.
 """
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, NamedTuple
+
+from agent.sources.interfaces import is_of_device
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,12 +23,27 @@ NOT_BACKEND = "not a backend port"
 EXCLUDED = "excluded by --exclude-device"
 UNREAD = "its device could not be read"
 ABSENT = "not on this node"
-UNKNOWN = "names no interface of this node"
+UNKNOWN = "names no interface of this node (--hca-map may say which)"
 NUMBERING = "numbering unknown, give --hca-map"
+SEVERAL = "names several ports of this node, give the port or its netdev"
+NO_RDMA = "a network device here without an RDMA device"
+NOT_BACKEND_NOW = "expected by its labels, but no backend port now"
+PERHAPS_UNREAD = "perhaps a device that is excluded or could not be read"
 
-_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
 _NUMBER = re.compile(r"((?:hca|rail|nic)[ _#.-]*)?(\d{1,2})(?: ?/ ?(?:p|port)? ?1)?", re.IGNORECASE)
 _PORT = re.compile(r"(.+?)(?:/p?|:| port | p)(\d{1,2})", re.IGNORECASE)
+
+
+class Lookup(NamedTuple):
+    """Where names are looked up, beside the ports of the node."""
+
+    hca_map: Mapping[str, str] = {}
+    on_bus: Collection[str] = ()  # PCI functions; empty: not read
+    netdevs: Collection[str] = ()  # all of the node; empty: not read
+
+
+NOWHERE = Lookup()
 
 
 class Resolved(NamedTuple):
@@ -39,58 +56,63 @@ class Resolved(NamedTuple):
 
 
 def resolve(
-    rows: Iterable[Row], node: SeenNode, hca_map: Mapping[str, str], of_plan: Collection[str] = ()
+    rows: Iterable[Row], node: SeenNode, lookup: Lookup = NOWHERE, of_plan: Collection[str] = ()
 ) -> Resolved:
     """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
     rows = list(rows)
     names = _names(node.ports.values())
-    order = _Order([] if hca_map else rows, node, of_plan)
-    found = {row.text: _interface(row.text, names, hca_map) for row in rows}
-    numbered = {row.text: order.interface(row.text) for row in rows if not found[row.text]}
-    whole = [row._replace(interface=found[row.text] or numbered.get(row.text)) for row in rows]
-    shapes = {shape(row.text) for row in whole if row.interface}
-    is_complete = not node.unread and not any(_is_lent(port) for port in node.ports.values())
+    named = {row.text: _named(row.text, names, lookup) for row in rows}
+    order = _Order([] if lookup.hca_map else rows, node, of_plan)
+    numbered = {text: order.interface(text) for text, found in named.items() if not found}
+    one = {text: found[0] for text, found in named.items() if len(found) == 1} | numbered
+    found = tuple(row._replace(interface=one[row.text]) for row in rows if one.get(row.text))
+    reason = _Reasons(node, lookup, found)
+    without = [row for row in rows if not one.get(row.text)]
     used = frozenset(filter(None, numbered.values()))
     return Resolved(
-        tuple(row for row in whole if row.interface),
-        tuple(
-            (row, ABSENT if row.text in hca_map else _reason(row, node, shapes, is_complete))
-            for row in whole
-            if not row.interface
-        ),
+        found,
+        tuple((row, SEVERAL if named[row.text] else reason(row)) for row in without),
         order.assumption if used else None,
         used,
     )
 
 
-def _names(ports: Iterable[Port]) -> dict[str, str]:
-    """Return the interface of every name of a port; a name of several ports is left out."""
-    found: dict[str, str | None] = {}
+def _names(ports: Iterable[Port]) -> dict[str, tuple[str, ...]]:
+    """Return the interfaces of every name of a port."""
+    found: dict[str, tuple[str, ...]] = {}
     for port in ports:
         device, number = port.device, port.number
         names = (port.interface, port.netdev, port.pci, device)
         for name in {*names, f"{device}/{number}", f"{device}-{number}"}:
             if name:
                 key = name.lower()
-                found[key] = None if key in found else port.interface
-    return {name: one for name, one in found.items() if one}
+                found[key] = tuple(dict.fromkeys((*found.get(key, ()), port.interface)))
+    return found
 
 
-def _interface(text: str, names: Mapping[str, str], hca_map: Mapping[str, str]) -> str | None:
-    """Return the interface that a text names by itself, or by --hca-map."""
-    mapped = hca_map.get(text, text)
-    return next((names[form] for form in _forms(mapped) if form in names), None)
+def _named(text: str, names: Mapping[str, tuple[str, ...]], lookup: Lookup) -> tuple[str, ...]:
+    """Return the interfaces that a text names by itself, or by --hca-map."""
+    mapped = lookup.hca_map.get(map_key(text), text)
+    return next((names[form] for form in _forms(mapped) if form in names), ())
+
+
+def map_key(text: str) -> str:
+    """Return a text of the plan as --hca-map looks it up: without case and white space."""
+    return "".join(text.casefold().split())
+
+
+def address(text: str) -> str | None:
+    """Return a PCI address as the kernel writes it, `0000:3b:00.0`; None for other text."""
+    found = _PCI.fullmatch(text.strip())
+    return f"{int(found[1] or '0', 16):04x}:{found[2].lower()}" if found else None
 
 
 def _forms(text: str) -> list[str]:
     """Return the spellings under which an interface is looked up."""
     plain = text.strip().lower()
-    forms = [plain]
-    if found := _PCI.fullmatch(plain):
-        forms.append(f"{(found[1] or '0000')[-4:]}:{found[2]}")
-    if found := _PORT.fullmatch(plain):
-        forms.append(f"{found[1]}/{int(found[2])}")
-    return forms
+    port = _PORT.fullmatch(plain)
+    forms = [plain, address(plain), f"{port[1]}/{int(port[2])}" if port else None]
+    return [form for form in forms if form]
 
 
 def shape(text: str) -> str:
@@ -103,25 +125,47 @@ def _is_lent(port: Port) -> bool:
     return port.link_layer == "Ethernet" and port.netdev is None
 
 
-def _reason(row: Row, node: SeenNode, shapes: Collection[str], is_complete: bool) -> str:
-    """Return why a row has no interface.
+class _Reasons:
+    """Tells why a row has no interface."""
 
-    A name counts as that of a missing interface where labels or a PCI address give it, or where
-    rows of the same form name others; anything else may be a management port.
-    """
-    forms = {*_forms(row.text), row.text}
-    device = row.text.partition("/")[0]
-    if {*forms, device} & node.others:
-        return NOT_BACKEND
-    if device in node.excluded:
-        return EXCLUDED
-    if device in node.unread:
-        return UNREAD
-    if _NUMBER.fullmatch(row.text):
-        return NUMBERING
-    is_pci = bool(_PCI.fullmatch(row.text.lower()))
-    is_like_others = is_complete and shape(row.text) in shapes
-    return ABSENT if row.is_label or is_pci or is_like_others else UNKNOWN
+    def __init__(self, node: SeenNode, lookup: Lookup, found: Iterable[Row]) -> None:
+        self._node, self._lookup = node, lookup
+        self._shapes = {shape(row.text) for row in found}
+        has_lent = any(map(_is_lent, node.ports.values()))
+        self._is_complete = not (node.unread or node.excluded or has_lent)
+
+    def __call__(self, row: Row) -> str:
+        """Return the reason, one of those above."""
+        mapped = self._lookup.hca_map.get(map_key(row.text))
+        row = row._replace(text=mapped or row.text)
+        if reason := self._of_device(row):
+            return reason
+        if pci := address(row.text):
+            return self._of_address(pci)
+        if mapped or row.is_label:
+            return ABSENT
+        return NUMBERING if _NUMBER.fullmatch(row.text) else self._of_name(row.text)
+
+    def _of_device(self, row: Row) -> str | None:
+        """Return the reason of a row that names a device which is no backend, or is not read."""
+        node, device = self._node, row.text.partition("/")[0]
+        if {*_forms(row.text), row.text, device} & node.others:
+            return NOT_BACKEND_NOW if row.is_label else NOT_BACKEND
+        if any(is_of_device(device, one) for one in node.excluded):
+            return EXCLUDED
+        return UNREAD if any(is_of_device(device, one) for one in node.unread) else None
+
+    def _of_address(self, pci: str) -> str:
+        is_gone = self._lookup.on_bus and pci not in self._lookup.on_bus
+        return ABSENT if is_gone or self._is_complete else PERHAPS_UNREAD
+
+    def _of_name(self, text: str) -> str:
+        """Return the reason of any other name: missing if others of its form are there."""
+        if shape(text) not in self._shapes:
+            return UNKNOWN
+        if text in self._lookup.netdevs:
+            return NO_RDMA
+        return ABSENT if self._is_complete else UNKNOWN
 
 
 class _Order:
@@ -129,10 +173,8 @@ class _Order:
 
     def __init__(self, rows: Sequence[Row], node: SeenNode, of_plan: Collection[str]) -> None:
         own = {number for row in rows if (number := _number(row.text)) is not None}
-        all_hosts = {_number(text) for text in of_plan if _has_word(text)} - {None}
         self._interfaces = [] if node.unread else _in_pci_order(node.ports.values())
-        self._base = _base(own, own | {one for one in all_hosts if one is not None},
-                           len(self._interfaces))  # fmt: skip
+        self._base = _base(own, own.union(numbers(of_plan)), len(self._interfaces))
 
     @property
     def assumption(self) -> str:
@@ -156,18 +198,17 @@ def _number(text: str) -> int | None:
     return int(found[2]) if found else None
 
 
-def _has_word(text: str) -> bool:
-    """Return True for a number that names an HCA, not perhaps the port of a switch."""
-    found = _NUMBER.fullmatch(text.strip())
-    return bool(found and found[1])
+def numbers(texts: Iterable[str]) -> dict[int, str]:
+    """Return the numbers that name HCAs, not perhaps ports of a switch, each with a text."""
+    matches = ((_NUMBER.fullmatch(text.strip()), text) for text in texts)
+    return {int(found[2]): text for found, text in matches if found and found[1]}
 
 
 def _base(own: Collection[int], of_plan: Collection[int], count: int) -> int | None:
-    """Return 0 or 1, the number of the first device; None if the plan does not show it."""
-    if not own:
-        return None
-    base = 0 if 0 in of_plan else 1 if max(of_plan) == count else None
-    return base if base is not None and max(own) - base < count else None
+    """Return 0 or 1, the number of the first device; None if the numbers are not one for each."""
+    base = 0 if 0 in of_plan else 1
+    has_all = own and count in {max(own) - base + 1, max(of_plan) - base + 1}
+    return base if has_all and max(own) - base < count else None
 
 
 def _in_pci_order(ports: Iterable[Port]) -> list[str]:

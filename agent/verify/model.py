@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+IGNORE, LINK_STATE_ONLY = "ignore", "link-state-only"  # marks of a cable
 NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 

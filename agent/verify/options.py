@@ -1,15 +1,15 @@
-"""The flags of `bwagent verify`: the plan and the output."""
+"""The flags of `bwagent verify`, and those of `bwagent run` for plans."""
 
 from __future__ import annotations
 
 import click
 
 from agent.environment import SWITCH
-from agent.options import GLOB, check, options
+from agent.options import GLOB, check, not_empty, options
 from agent.sources.table import OPTIONS
 
-# Options of shared groups that hardly concern the command.
-HIDDEN = {"accelerator_label", "openvswitch", "source", *(option.name for option in OPTIONS)}
+# Options for all commands that change nothing here (docs/verify.md).
+HIDDEN = {"accelerator_label", *(option.name for option in OPTIONS)}
 
 
 def short_help(command: click.Command) -> click.Command:
@@ -29,6 +29,20 @@ def _tolerances(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _files(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(not_empty(value) or "" for value in values)
+
+
+# The expected half, besides that of the Node: run. A ConfigMap may come later than the agent.
+plan_options = options(
+    click.option(
+        "--plan",
+        multiple=True,
+        metavar="FILE",
+        callback=check(_files),
+        help="Cabling plan, own CSV or labels. Repeatable.",
+    ),
+)
 verify_options = options(
     click.option(
         "--plan",
@@ -51,7 +65,7 @@ verify_options = options(
         multiple=True,
         metavar="NAME",
         callback=check(_tolerances),
-        help="Compare names without it (docs/verify.md). Repeatable.",
+        help="Compare names without it. Repeatable.",
     ),
     click.option(
         "-o",
@@ -65,5 +79,11 @@ verify_options = options(
     click.option("--npd", **SWITCH, help="One line, for node-problem-detector."),
     click.option(
         "--write-plan", type=click.Choice(["csv", "labels"]), help="Print what is seen as a plan."
+    ),
+    click.option(
+        "--split",
+        metavar="DIR",
+        callback=check(not_empty),
+        help="With --plan, --write-plan csv: write parts of it.",
     ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.verify.finding import INFO, listed
+from agent.verify.finding import INFO, grouped, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 VIRTUAL = frozenset({0x1B36, 0x1AF4})  # vendors of virtual bridges: Red Hat (QEMU), virtio
 GUEST = "its root port is virtual: this is a guest"
 NO_ROOT_PORT = "it has no root port: this is a guest, or the NIC is part of the root complex"
-NOT_READ = "its PCIe link was not recorded, or could not be read"
-ODD = "the bridges above it are not a plain PCIe path"
+NOT_READ = "a link in it was not recorded, or could not be read"
+ODD = "the bridges above it are no plain PCIe path"
 
 
 class Link(NamedTuple):
@@ -36,34 +36,30 @@ class Link(NamedTuple):
 def findings(
     ports: Iterable[Port], paths: Mapping[str, PciePath], draft: Draft
 ) -> Iterator[Finding]:
-    """Yield one finding for each slow link, and one for each reason why paths are not known."""
-    slow: dict[tuple[str, str], tuple[Link, list[str]]] = {}
-    unknown: dict[str, list[str]] = {}
-    for port in ports:
-        if not port.pci:
-            continue  # a software device
-        links, reason = _links(paths.get(port.pci, ()))
+    """Yield one finding for each slow link, and one for each reason why paths are not known.
+
+    A software device has none.
+    """
+    read = {port.interface: _links(paths.get(port.pci, ())) for port in ports if port.pci}
+    slow = [(link, name) for name, (links, _) in read.items() for link in links if _is_slow(link)]
+    for same in grouped(slow, lambda one: (one[0].upper.address, one[0].lower.address)).values():
+        yield _finding(same[0][0], [name for _, name in same], draft)
+    for reason, names in grouped(read, lambda name: read[name][1]).items():
         if reason:
-            unknown.setdefault(reason, []).append(port.interface)
-        for link in filter(_is_slow, links):
-            key = link.upper.address, link.lower.address
-            slow.setdefault(key, (link, []))[1].append(port.interface)
-    yield from (_finding(link, names, draft) for link, names in slow.values())
-    yield from (_unknown(reason, names, draft) for reason, names in unknown.items())
+            yield _unknown(reason, names, draft)
 
 
 def _links(path: PciePath) -> tuple[list[Link], str | None]:
-    """Return the links of a path, or why they are not known."""
+    """Return the known links of a path, and why others are not known."""
     if len(path) == 1:
         return [], NO_ROOT_PORT
     if any(function.vendor in VIRTUAL for function in path):
         return [], GUEST
     links = [Link(*pair) for pair in zip(path[::2], path[1::2], strict=False)]
-    if not all(map(_is_complete, links)):
-        return [], NOT_READ
-    if len(path) % 2 or not all(map(_is_one_link, links)):
+    known = list(filter(_is_complete, links))
+    if len(path) % 2 or not all(map(_is_one_link, known)):
         return [], ODD
-    return links, None if links else NOT_READ
+    return known, None if known and known == links else NOT_READ
 
 
 def _is_complete(link: Link) -> bool:

@@ -1,120 +1,203 @@
-"""The findings `slow` and `speed`: rates below the plan's, below the peers', and their sum."""
+"""The findings `slow` and `speed`: rates below the plan's, below the peers', and their sum.
+
+A rate that the kernel may not know (`is_suspect`) proves nothing, and neither does a plan with the
+rates of cables: two ports of 400G may share one of 800G.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
 from agent.verify import words
+from agent.verify.finding import INFO, NOT_VERIFIED, grouped, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from agent.verify.expected import Row
+    from agent.verify.cables import Checked
     from agent.verify.finding import Draft, Finding
     from agent.verify.seen import Port
 
-Planned = tuple["Port", "Row"]
+    ByInterface = Mapping[str, Checked]
+
+OLD_KERNEL = "the kernel may not know the speed of this HCA"
+OF_CABLES = "no port has its planned rate, so these may be the rates of cables"
+NO_KIND = "the kernel does not tell the kind of these NICs, which may be two"
+PLAN, PEERS = "the plan's rate", "as its peers do"
 
 
-def slow(ports: Sequence[Port], rows: Mapping[str, Row], draft: Draft) -> Iterator[Finding]:
+class Low(NamedTuple):
+    """A port below the rate that it should have."""
+
+    port: Port
+    rate: float  # Gb/s
+    wanted: float
+    than: str  # PLAN or PEERS
+
+    @property
+    def doubt(self) -> str | None:
+        """The reason to doubt that the port is slow; None for none."""
+        if self.port.is_suspect:
+            return OLD_KERNEL
+        return NO_KIND if self.than == PEERS and self.port.kind == (None, None) else None
+
+
+def slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[Finding]:
     """Yield a finding for each port that is slower than its plan or its peers."""
     active = [port for port in ports if port.rate_gbps]
-    planned = [(port, row) for port in active if (row := rows.get(port.interface))]
-    below = [one for one in planned if _is_below(*one)]
-    doubt = _doubt(below, planned)
-    if doubt:
-        yield _doubtful(below, doubt, draft)
-    else:
-        yield from (_below_plan(port, row, draft) for port, row in below)
-    known = {port.interface for port, row in planned if row.rate_gbps and not doubt}
-    yield from _below_peers(active, known, rows, draft)
+    planned = _planned(active, cables)
+    if _are_of_cables(active, planned):
+        yield _unverifiable(
+            [low for low in _low(active, planned) if low.than == PLAN], OF_CABLES, draft
+        )
+        planned = {}
+    found = list(_low(active, planned))
+    for doubt in (OLD_KERNEL, NO_KIND):
+        if doubtful := [low for low in found if low.doubt == doubt]:
+            yield _unverifiable(doubtful, doubt, draft)
+    yield from (_slow(low, cables, draft) for low in found if not low.doubt)
 
 
-def _is_below(port: Port, row: Row) -> bool:
-    return bool(row.rate_gbps and port.rate_gbps and port.rate_gbps < row.rate_gbps)
+def _planned(active: Iterable[Port], cables: ByInterface) -> dict[str, float]:
+    """Return the planned rates by interface."""
+    names = [port.interface for port in active if port.interface in cables]
+    rates = {name: cables[name].row.rate_gbps for name in names}
+    return {name: rate for name, rate in rates.items() if rate}
 
 
-def _doubt(below: Sequence[Planned], planned: Sequence[Planned]) -> str | None:
-    """Return why the rates of the plan cannot be compared; None if they can."""
-    if any(port.is_suspect for port, _ in below):
-        return "the kernel may not know the speed of this HCA"
-    rated = [one for one in planned if one[1].rate_gbps]
-    factors = {(port.rate_gbps or 0) / (row.rate_gbps or 1) for port, row in below}
-    if len(rated) > 1 and len(below) == len(rated) and len(factors) == 1:
-        return "every port is below its planned rate by one factor: are these the rates of cables?"
-    return None
+def _are_of_cables(active: Iterable[Port], planned: Mapping[str, float]) -> bool:
+    """Return True if no port has its planned rate, and most have one part of it."""
+    parts = [
+        (port.rate_gbps or 0) / planned[port.interface]
+        for port in active
+        if port.interface in planned and not port.is_suspect
+    ]
+    usual = Counter(parts).most_common(1)
+    return len(parts) > 1 and max(parts) < 1 and 2 * usual[0][1] > len(parts)
 
 
-def _doubtful(below: Sequence[Planned], doubt: str, draft: Draft) -> Finding:
-    interfaces = [port.interface for port, _ in below]
-    port, row = below[0]
-    text = (
-        f"Rates not verified: {interfaces[0]} runs at {encode.gbps(port.rate_gbps or 0)}, "
-        f"the plan says {encode.gbps(row.rate_gbps or 0)}; {doubt}."
-    )
-    return draft("unverifiable", interfaces, text, key=["rate"])
-
-
-def _below_plan(port: Port, row: Row, draft: Draft) -> Finding:
-    rate, wanted = port.rate_gbps or 0, row.rate_gbps or 0
-    text = words.slow(port.interface, rate, wanted, "the plan's rate", words.far(row))
-    return _slow(port, text, rate, wanted, draft)
-
-
-def _below_peers(
-    active: Iterable[Port], known: Iterable[str], rows: Mapping[str, Row], draft: Draft
-) -> Iterator[Finding]:
-    """Yield the ports below the rate of more than half of the NICs of their kind."""
-    by_kind: dict[object, list[Port]] = {}
+def _low(active: Sequence[Port], planned: Mapping[str, float]) -> Iterator[Low]:
+    """Yield the ports below their planned rate, or without one below that of their peers."""
+    usual = _usual(active)
     for port in active:
-        by_kind.setdefault(port.kind, []).append(port)
-    for peers in by_kind.values():
-        usual, count = Counter(port.rate_gbps for port in peers).most_common(1)[0]
-        for port in peers:
-            is_slow = port.rate_gbps and usual and port.rate_gbps < usual
-            if is_slow and 2 * count > len(peers) and port.interface not in known:
-                yield _below_peer(port, usual or 0, rows.get(port.interface), draft)
+        wanted = planned.get(port.interface)
+        than = PLAN if wanted else PEERS
+        wanted = wanted or usual.get(port.kind, 0)
+        if port.rate_gbps and port.rate_gbps < wanted:
+            yield Low(port, port.rate_gbps, wanted, than)
 
 
-def _below_peer(port: Port, usual: float, row: Row | None, draft: Draft) -> Finding:
-    rate = port.rate_gbps or 0
-    seen = port.far_ends[0].device if port.far_ends else "the switch"
-    to = words.far(row) if row else seen
-    text = words.slow(port.interface, rate, usual, "as its peers do", to)
-    return _slow(port, text, rate, usual, draft)
+def _usual(active: Iterable[Port]) -> dict[object, float]:
+    """Return the rate of more than half of the NICs of each kind."""
+    found: dict[object, float] = {}
+    for kind, peers in grouped(active, lambda port: port.kind).items():
+        rate, count = Counter(port.rate_gbps or 0 for port in peers).most_common(1)[0]
+        if 2 * count > len(peers):
+            found[kind] = rate
+    return found
 
 
-def _slow(port: Port, text: str, rate: float, wanted: float, draft: Draft) -> Finding:
-    facts = {"rate-gbps": f"{rate:g}", "expected-gbps": f"{wanted:g}", "pci": port.pci}
+def _unverifiable(low: Sequence[Low], doubt: str, draft: Draft) -> Finding:
+    names = [one.port.interface for one in low]
+    first = low[0]
+    text = (
+        f"Rates of {listed(names)} not verified: {names[0]} runs at {encode.gbps(first.rate)} "
+        f"instead of {encode.gbps(first.wanted)} ({first.than}); {doubt}."
+    )
+    severity = INFO if doubt == NO_KIND else None
+    facts, key = {"reason": doubt}, ["rate", doubt]
+    return draft("unverifiable", names, text, facts=facts, key=key, severity=severity)
+
+
+def _slow(low: Low, cables: ByInterface, draft: Draft) -> Finding:
+    port = low.port
+    to = words.present(port, cables.get(port.interface))
+    text = words.slow(port.interface, low.rate, low.wanted, low.than, to)
+    facts = {"rate-gbps": f"{low.rate:g}", "expected-gbps": f"{low.wanted:g}", "pci": port.pci}
     return draft("slow", [port.interface], text, facts=facts)
 
 
-def speed(ports: Sequence[Port], expected: str, draft: Draft, *, complete: bool) -> Finding | None:
-    """Compare the sum of the rates with `speed.expected`; None if it is not below.
+class Sum(NamedTuple):
+    """The parts of `speed.current`."""
 
-    `complete`: every RDMA device was read.
-    """
+    ports: Sequence[Port]
+    absent: Sequence[str] = ()  # interfaces of the plan that are not on this node
+    ignored: Collection[str] = ()  # interfaces that are to be left out
+    is_complete: bool = True  # every RDMA device was read
+
+    @property
+    def gbps(self) -> float:
+        """The sum."""
+        return sum(port.rate_gbps or 0 for port in self.ports)
+
+    @property
+    def most(self) -> float:
+        """The sum if every rate that is not known is that of the best NIC of its kind."""
+        if self._is_partial:
+            return inf
+        best = _best(port for port in self.ports if not port.is_suspect)
+        return sum(
+            best.get(port.kind, inf) if port.is_suspect else port.rate_gbps or 0
+            for port in self.ports
+        )
+
+    @property
+    def with_ignored(self) -> float:
+        """The sum if every port to ignore had the rate of the best NIC of its kind."""
+        best = _best(self.ports)
+        return sum(
+            best[port.kind] if port.interface in self.ignored else port.rate_gbps or 0
+            for port in self.ports
+        )
+
+    @property
+    def doubt(self) -> str:
+        """The reason why it may be more."""
+        return "not every port could be read" if self._is_partial else OLD_KERNEL
+
+    @property
+    def _is_partial(self) -> bool:
+        return not self.is_complete or any(port.rate_gbps is None for port in self.ports)
+
+    def low(self) -> dict[str, str]:
+        """Return the interfaces that account for a difference, each with its rate in words."""
+        best = _best(self.ports)
+        low = {
+            port.interface: encode.gbps(port.rate_gbps or 0)
+            for port in self.ports
+            if port.interface not in self.ignored
+            and (not port.rate_gbps or port.rate_gbps < best[port.kind])
+        }
+        return low | dict.fromkeys(self.absent, "not on this node")
+
+
+def _best(ports: Iterable[Port]) -> dict[object, float]:
+    """Return the highest rate of each kind of NIC."""
+    by_kind = grouped(ports, lambda port: port.kind)
+    return {kind: max(port.rate_gbps or 0 for port in peers) for kind, peers in by_kind.items()}
+
+
+def speed(sums: Sum, expected: str, draft: Draft) -> Iterator[Finding]:
+    """Yield the finding of a sum below `speed.expected`."""
     wanted = gbps(expected)
-    rates = [port.rate_gbps for port in ports]
     if wanted is None:
         text = f"Correct speed.expected: {expected!r} is no rate such as 3200G."
-        return draft("unverifiable", [], text, key=["speed"])
-    total = sum(filter(None, rates))
-    if total >= wanted:
-        return None
-    if not complete or None in rates:
-        text = (
-            f"Speed not verified: not every port could be read; {encode.gbps(total)} of {expected}."
-        )
-        return draft("unverifiable", [], text, key=["speed"])
-    usual = max(filter(None, rates), default=wanted / max(len(ports), 1))
-    low = [port for port in ports if (port.rate_gbps or 0) < usual]
-    names = [f"{port.interface} ({encode.gbps(port.rate_gbps or 0)})" for port in low]
-    facts = {"current": encode.gbps(total), "expected": expected}
-    text = words.speed(encode.gbps(total), expected, names)
-    return draft("speed", [port.interface for port in low], text, facts=facts, key=["speed"])
+        yield draft("unverifiable", [], text, facts={NOT_VERIFIED: "speed"}, key=["speed"])
+    elif sums.with_ignored < wanted <= sums.most:
+        text = f"Speed not verified: {encode.gbps(sums.gbps)} of {expected}; {sums.doubt}."
+        yield draft("unverifiable", [], text, facts={NOT_VERIFIED: "speed"}, key=["speed"])
+    elif sums.with_ignored < wanted:
+        yield _below(sums, expected, draft)
+
+
+def _below(sums: Sum, expected: str, draft: Draft) -> Finding:
+    low, current = sums.low(), encode.gbps(sums.gbps)
+    facts = {"current": current, "expected": expected}
+    text = words.speed(current, expected, [f"{name} ({why})" for name, why in low.items()])
+    return draft("speed", list(low), text, facts=facts, key=["speed"])
 
 
 def gbps(text: str) -> float | None:

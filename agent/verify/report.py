@@ -11,7 +11,15 @@ import agent
 from agent.output.ports import GAP, WIDTH
 from agent.text import visible
 from agent.verify import cables
-from agent.verify.finding import CODES, ERROR, INFO, UNKNOWN, WARNING
+from agent.verify.finding import (
+    CODES,
+    ERROR,
+    INFO,
+    UNKNOWN,
+    WARNING,
+    end_document,
+    finding_document,
+)
 from agent.verify.plans.own import rows_text
 
 if TYPE_CHECKING:
@@ -24,11 +32,13 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 SCHEMA = 1
-MAX_TEXT = 1000  # characters of one text
+MAX_TEXT = 4000  # characters of one text: a ring of 32 cables with their places
 NPD_WIDTH = 80  # characters that node-problem-detector keeps of a plugin's output by default
 OK, DIFFERENCES, UNVERIFIED = "ok", "differences", "unverified"
 EXIT = {OK: 0, UNVERIFIED: 1, DIFFERENCES: 3}
 NPD_EXIT = {OK: 0, DIFFERENCES: 1, UNVERIFIED: 2}
+ELEMENTS = {ERROR: "failure", WARNING: "failure", UNKNOWN: "error", INFO: "skipped"}  # JUnit
+JUNIT_COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 TITLES = ["INTERFACE", "EXPECTED", "ACTUAL", "RESULT"]
 COLUMNS = (
     "interface",
@@ -81,7 +91,7 @@ def document(result: Result, notes: Sequence[str] = ()) -> Json:
         "notes": list(notes),
         "assumption": result.assumption,
         "cables": [_cable(one) for one in result.cables],
-        "findings": [_finding(one) for one in result.findings],
+        "findings": [finding_document(one) for one in result.findings],
     }
 
 
@@ -92,31 +102,9 @@ def _cable(one: Checked) -> Json:
         "place": str(one.row.place),
         "status": one.status,
         "reason": one.reason,
-        "expected": _end(one.row.device, one.row.port),
-        "actual": _end(*_actual(one)),
+        "expected": end_document(*one.expected),
+        "actual": end_document(*one.actual),
         "matched_by": {"device": one.device.by, "port": one.far_port.by},
-    }
-
-
-def _actual(one: Checked) -> tuple[str | None, str | None]:
-    return (one.far_end.device, one.far_end.port) if one.far_end else (None, None)
-
-
-def _end(device: str | None, port: str | None) -> Json:
-    return {"device": device, "port": port}
-
-
-def _finding(one: Finding) -> Json:
-    return {
-        "id": one.id,
-        "code": one.code,
-        "severity": one.severity,
-        "interface": one.interface,
-        "interfaces": list(one.interfaces),
-        "expected": _end(*one.expected),
-        "actual": _end(*one.actual),
-        "text": one.text,
-        "facts": [{"name": name, "value": value} for name, value in one.facts],
     }
 
 
@@ -165,8 +153,8 @@ def _lines(result: Result) -> list[str]:
 
 
 def _cells(one: Checked, in_ring: Collection[str]) -> list[str]:
-    expected = " ".join(filter(None, (one.row.device, one.row.port))) or "-"
-    actual = " ".join(filter(None, _actual(one))) or "-"
+    expected = " ".join(filter(None, one.expected)) or "-"
+    actual = " ".join(filter(None, one.actual)) or "-"
     status = "swapped" if one.port.interface in in_ring else one.status
     return [one.port.interface, expected, actual, status]
 
@@ -210,27 +198,20 @@ def _junit(result: Result, _notes: Sequence[str]) -> str:
     from xml.etree import ElementTree as ET
 
     cases = list(_cases(result))
-    suite = ET.Element(
-        "testsuite",
-        name="bwagent verify",
-        hostname=visible(result.node, MAX_TEXT),
-        tests=str(len(cases)),
-        failures=str(sum(kind == "failure" for _, kind, _ in cases)),
-        skipped=str(sum(kind == "skipped" for _, kind, _ in cases)),
-        errors="0",
-    )
+    node = visible(result.node, MAX_TEXT)
+    suite = ET.Element("testsuite", _suite(node, [kind for _, kind, _ in cases]))
     for name, kind, text in cases:
-        case = ET.SubElement(
-            suite,
-            "testcase",
-            classname=visible(result.node, MAX_TEXT),
-            name=visible(name, MAX_TEXT),
-        )
+        case = ET.SubElement(suite, "testcase", classname=node, name=visible(name, MAX_TEXT))
         if kind:
             ET.SubElement(case, kind, message=visible(text, MAX_TEXT))
     ET.indent(suite)
-    text = ET.tostring(suite, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suite, encoding="unicode")}\n'
+
+
+def _suite(node: str, kinds: Sequence[str | None]) -> dict[str, str]:
+    """Return the attributes of a test suite of cases with these elements."""
+    counts = {name: str(kinds.count(kind)) for name, kind in JUNIT_COUNTS.items()}
+    return {"name": "bwagent verify", "hostname": node, "tests": str(len(kinds)), **counts}
 
 
 def _cases(result: Result) -> Iterator[tuple[str, str | None, str]]:
@@ -239,9 +220,8 @@ def _cases(result: Result) -> Iterator[tuple[str, str | None, str]]:
         if one.status == cables.AS_PLANNED:
             yield f"{one.port.interface} cable", None, ""
     for finding in result.findings:
-        is_failure = finding.severity in {ERROR, WARNING}
         name = f"{' '.join(finding.interfaces)} {finding.code} {finding.id}".strip()
-        yield name, "failure" if is_failure else "skipped", finding.text
+        yield name, ELEMENTS[finding.severity], finding.text
 
 
 def npd_line(result: Result) -> str:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels.values import failed_devices, links
 from agent.model import IbNeighbor, LldpNeighbor, Seen
-from agent.verify.names import SeenDevice, SeenPort, twin_port
+from agent.verify.names import SeenDevice
+from agent.verify.port_names import SeenPort, twin_port
 
 if TYPE_CHECKING:
     from agent.model import Link, Neighbor, Observation, PortRole
@@ -54,7 +55,7 @@ class Port(NamedTuple):
 
 
 class SeenNode(NamedTuple):
-    """What is known of the node."""
+    """The observed half of one node."""
 
     name: str
     ports: dict[str, Port]  # by interface, in the order of the observation
@@ -104,10 +105,15 @@ def _port(role: PortRole, link: Link | None) -> Port:
         rate_gbps=role.counted_gbps,
         is_suspect=is_suspect(role),
         kind=(role.device.hca_type, role.device.board_id),
-        far_ends=tuple(map(far_end, link.neighbors)) if link else (),
+        far_ends=_far_ends(link) if link else (),
         missing=link.missing if link else None,
         link_layer=role.port.link_layer,
     )
+
+
+def _far_ends(link: Link) -> tuple[FarEnd, ...]:
+    """Return the neighbors without the one that a cable led to before it was moved."""
+    return tuple(far_end(one) for one in link.neighbors if not one.superseded)
 
 
 def far_end(neighbor: Neighbor) -> FarEnd:

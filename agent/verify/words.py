@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from agent.labels import encode
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from agent.verify.cables import Checked
     from agent.verify.expected import Row
     from agent.verify.model import End
+    from agent.verify.seen import Port
 
 # What a port without a link means for a technician (IBTA vol. 1, 14.2.5.6, PortPhysicalState).
 LINK = {
@@ -21,23 +23,30 @@ LINK = {
     "LinkErrorRecovery": "errors on the link, so a failing cable or transceiver",
 }
 NO_LINK = "no link"
+_HASH = re.compile("x[0-9a-f]{1,16}")  # of a name that is longer than a label value
 DISABLED = "Disabled"  # by the administrator of this node
 GONE = {
-    NeighborReason.EXPIRED: "the switch there stopped sending LLDP",
-    NeighborReason.SHUTDOWN: "the switch there has shut its port down",
+    NeighborReason.EXPIRED: "the link is up, but no LLDP frame came for the time that it promised",
+    NeighborReason.SHUTDOWN: "the link is up, but LLDP ended there (TTL 0)",
 }
 
 
 def far(row: Row) -> str:
     """Return the planned far end with its place: `leaf01 port 5 (rack B3, unit 40)`."""
-    return _end(row.device, row.port, row.far)
+    is_hash = row.is_label and row.device and _HASH.fullmatch(row.device)
+    name = f"the switch whose name has the hash {row.device}" if is_hash else row.device
+    return _end(name, row.port, row.far)
 
 
 def near(row: Row) -> str:
     """Return the interface with the node's place."""
+    return _name(row) + _place(row.near)
+
+
+def _name(row: Row) -> str:
+    """Return the interface, and its name in the plan if that is another."""
     name = row.interface or row.text
-    named = f"{name} ({row.text})" if name != row.text else name
-    return named + _place(row.near)
+    return f"{name} ({row.text})" if name != row.text else name
 
 
 def actual(one: Checked) -> str:
@@ -46,6 +55,15 @@ def actual(one: Checked) -> str:
         return "nothing"
     place = one.row.far if one.device.equal else None
     return _end(one.far_end.device, one.far_end.port, place)
+
+
+def present(port: Port, one: Checked | None) -> str:
+    """Return the far end that a cable has now, else the planned one."""
+    if one and one.far_end:
+        return actual(one)
+    if port.far_ends:
+        return _end(port.far_ends[0].device, port.far_ends[0].port, None)
+    return far(one.row) if one else "the switch"
 
 
 def _end(device: str | None, port: str | None, end: End | None) -> str:
@@ -70,18 +88,21 @@ def miscabled(one: Checked, owner: str | None) -> str:
 def wrong_port(one: Checked, owner: str | None) -> str:
     """A cable to another port of the right device."""
     seen = one.far_end.port if one.far_end else "?"
-    text = f"Move the cable of {near(one.row)} from port {seen} to {far(one.row)}"
+    device = one.row.device or (one.far_end.device if one.far_end else None)
+    to = far(one.row._replace(device=device))
+    text = f"Move the cable of {near(one.row)} from port {seen} to {to}"
     return f"{text}; the plan gives port {seen} to {owner}." if owner else f"{text}."
 
 
 def swapped(ring: Sequence[Checked]) -> str:
-    """Two cables, or a ring of several, that changed places."""
-    names = [near(one.row) for one in ring]
+    """Two cables, or a ring of several, that changed places: each is where the next belongs."""
+    names = [_name(one.row) for one in ring]
+    here = f"at this node{_place(ring[0].row.near)}"
     ends = ", ".join(f"{one.port.interface} belongs to {far(one.row)}" for one in ring)
     if len(ring) == 2:
-        return f"Exchange the cables of {names[0]} and {names[1]} at this node: {ends}."
-    listed = f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"The cables of {listed} changed places in a ring; plug each where it belongs: {ends}."
+        return f"Exchange the cables of {names[0]} and {names[1]} {here}: {ends}."
+    moves = [f"from {old} to {new}" for old, new in zip(names, names[1:] + names[:1], strict=True)]
+    return f"Move the cables {here} {', '.join(moves)}: {ends}."
 
 
 def missing(one: Checked) -> str:
@@ -89,13 +110,15 @@ def missing(one: Checked) -> str:
     state = one.port.phys_state
     if state == DISABLED and one.port.link_layer == "InfiniBand":
         return f"Enable the port of {near(one.row)}, cabled to {far(one.row)}: it is {state} here."
-    if one.reason != NeighborReason.LINK_DOWN:
-        why = GONE.get(NeighborReason.of(one.reason or "") or NeighborReason.EXPIRED, "no neighbor")
-    elif one.port.link_layer == "Ethernet":
-        why = NO_LINK
-    else:
-        why = LINK.get(state or "", NO_LINK)
-        why = f"{state}, {why}" if state else why
+    if why := GONE.get(NeighborReason.of(one.reason or "") or NeighborReason.LINK_DOWN):
+        return (
+            f"Check LLDP of {far(one.row)}, and that {near(one.row)} is still cabled to it: {why}."
+        )
+    if one.port.link_layer == "Ethernet":
+        is_up = f", and that {one.port.netdev} is up here" if one.port.netdev else ""
+        return f"Check the cable of {near(one.row)} to {far(one.row)}{is_up}: {NO_LINK}."
+    why = LINK.get(state or "", NO_LINK)
+    why = f"{state}, {why}" if state else why
     return f"Check the cable of {near(one.row)} to {far(one.row)}: {why}."
 
 
@@ -113,12 +136,16 @@ def duplicate_in_plan(device: str, port: str, users: Sequence[str]) -> str:
     return f"Correct the plan: it gives {device} port {port} to {listed}."
 
 
-def duplicate_seen(device: str, port: str, interfaces: Sequence[str]) -> str:
+def duplicate_seen(
+    device: str | None, port: str | None, interfaces: Sequence[str], link_layer: str | None
+) -> str:
     """Several interfaces that see one switch port."""
-    return (
-        f"{' and '.join(interfaces)} all see {device} port {port}: "
-        "look for a device between them and the switch that forwards LLDP."
+    cause = (
+        "exclude all but one if they are functions of one NIC that share its cable"
+        if link_layer == "InfiniBand"
+        else "look for a device between them and the switch that forwards LLDP"
     )
+    return f"{' and '.join(interfaces)} see the same port, {device} port {port}: {cause}."
 
 
 def slow(interface: str, rate: float, wanted: float, than: str, to: str) -> str:

@@ -18,7 +18,7 @@ FORMATS = ("csv", "labels")
 
 
 def written(node: SeenNode, naming: Naming, kind: str) -> tuple[str, list[str]]:
-    """Return the plan as text, and a note for each port that it lacks."""
+    """Return the plan as text, empty for a node without any, and a note for each port it lacks."""
     notes = [
         f"{port.interface}: left out, no neighbor seen"
         for port in node.ports.values()
@@ -30,7 +30,7 @@ def written(node: SeenNode, naming: Naming, kind: str) -> tuple[str, list[str]]:
 def _csv(node: SeenNode) -> str:
     ends = [(port.interface, port.far_ends[0]) for port in node.ports.values() if port.far_ends]
     rows = [(node.name, name, end.device, end.port_id, end.port_name) for name, end in ends]
-    return rows_text([COLUMNS, *rows])
+    return rows_text([COLUMNS, *rows]) if rows else ""
 
 
 def _labels(node: SeenNode, naming: Naming) -> str:
@@ -52,5 +52,5 @@ def _expected(node: SeenNode, naming: Naming) -> Iterator[tuple[str, str]]:
                 if (value := encode.value(text)) and not encode.key_fault(key):
                     yield key, value
     rates = [port.rate_gbps for port in node.ports.values()]
-    if None not in rates:
+    if rates and None not in rates:
         yield f"{naming.prefix}/speed.expected", encode.gbps(sum(filter(None, rates)))

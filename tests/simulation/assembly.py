@@ -17,6 +17,7 @@ from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.schedule import Schedule, Settings
+from agent.daemon.verification import Verification
 from agent.host import Host
 from agent.infiniband.poller import SmpPoller
 from agent.infiniband.switch_names import TRIES, SwitchNames
@@ -34,6 +35,7 @@ from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
+from agent.telemetry.verdict import VerdictReporter
 from tests.simulation import fabric
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Variant:
     confirm: int = 2
     hold: float = 600.0
     gpu_interval: float = 60.0
+    verdict_delay: float = 60.0
     request: Callable[[World, Mapping[str, Any]], Mapping[str, Any]] = lambda _world, request: (
         request
     )
@@ -98,6 +101,8 @@ def assemble(world: World, life: int) -> Loop:
         return EPOCH + world.time + world.suspended + world.wall_offset
 
     log = Log(write=helpers.log, clock=clock, wall=wall)
+    reporter = Reporter(log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock)
+    verdict = VerdictReporter(log, reporter.metrics, world.served, "n1")
     chance = random.Random(life).random  # noqa: S311 - a simulation
     return Loop(
         Components(
@@ -109,9 +114,8 @@ def assemble(world: World, life: int) -> Loop:
             observer=Observer(host, table, Naming(), (), variant.hold, wall),
             reconciler=Reconciler(helpers.kube, "n1", keys),
             schedule=Schedule(variant.settings, clock(), chance),
-            reporter=Reporter(
-                log, world.metrics(), world.served, keys, "n1", variant.hold, wall, clock
-            ),
+            reporter=reporter,
+            verification=Verification(host, "n1", Naming(), verdict, variant.verdict_delay),
             background=lambda: BackgroundTask(_attempts(world), world.notify),
         )
     )
@@ -199,10 +203,11 @@ class Scraped(Metrics):
 
 
 class Served:
-    """The state of the HTTP server: readiness."""
+    """The state of the HTTP server: readiness, and the page /verdict, which `judge` gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, judge: Callable[[str, bytes], None] = lambda _status, _body: None) -> None:
         self.is_ready = False
+        self.set_verdict = judge
 
     def heartbeat(self) -> None:
         """Ignore a heartbeat."""

@@ -81,6 +81,10 @@ def _says_more(write: Write) -> bool:
 
     def said(fields: Mapping[Key, str]) -> dict[str, Any] | None:
         text = fields.get(("annotations", ANNOTATION))
-        return None if text is None else json.loads(text) | {"time": None}
+        if text is None:
+            return None
+        document: dict[str, Any] = json.loads(text) | {"time": None}
+        verdict = document.get("verdict") or {}
+        return document | {"verdict": {name: verdict.get(name) for name in ("boot_id", "findings")}}
 
     return said(write.before) != said(write.after)

@@ -32,6 +32,7 @@ INDEPENDENT = (
     "node",
     "apiserver",
     "sysfs",
+    "verdicts",
 )
 
 

@@ -4,6 +4,7 @@ and the right one is not.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from functools import partial
@@ -17,8 +18,9 @@ from tests.simulation import api_faults, hardware, process, sensors, switches
 from tests.simulation.apiserver import MANAGER
 from tests.simulation.assembly import Variant
 from tests.simulation.names import P
-from tests.simulation.node import UNBOUND
+from tests.simulation.node import UNBOUND, Gpus, Node
 from tests.simulation.scenario import run
+from tests.simulation.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -226,6 +228,9 @@ MUTANTS = {
         (switches.description_lost, hardware.cable_moved, hardware.cable_moved),
         "neighbor.* wrong, standing",
     ),
+    "a verdict is never given": Mutant(
+        Variant(verdict_delay=FOREVER), (hardware.link_flap,), "the verdict is pending"
+    ),
     "GPUs are asked once an hour": Mutant(
         Variant(gpu_interval=3600.0), (hardware.fabric_state,) * 2, "accelerator"
     ),
@@ -245,6 +250,29 @@ def test_a_mutant_is_caught(name: str) -> None:
             assert not right.violations, right.told()
             return
     pytest.fail(f"{name}: not caught in {SEEDS} seeds")
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "severities"),
+    [
+        ("200 OK", "pass", ["warning", "error"]),
+        ("200 OK", "unverified", ["error"]),
+        ("503 Service Unavailable", "fail", ["warning"]),
+        ("200 OK", "fail", ["error"]),
+        ("503 Service Unavailable", "pass", []),
+    ],
+)
+def test_a_wrong_page_is_caught(status: str, verdict: str, severities: list[str]) -> None:
+    """A verdict that its findings, or its status, contradict."""
+    faults: list[str] = []
+    verdicts = Verdicts(Node([], Gpus(0)), lambda _now, text: faults.append(text))
+    verdicts.page(0.0, "404 Not Found", b'{"verdict": "pending"}')
+    verdicts.page(0.0, "200 OK", b'{"verdict": "pass", "findings": []}')
+    assert not faults
+    findings = [{"id": "0f", "severity": severity} for severity in severities]
+    page = {"verdict": verdict, "findings": findings}
+    verdicts.page(0.0, status, json.dumps(page).encode())
+    assert len(faults) == 1
 
 
 def test_the_stand_in_speaks_of_our_manager() -> None:

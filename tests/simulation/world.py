@@ -26,6 +26,7 @@ from tests.simulation.neighbors import Said
 from tests.simulation.node import HERE
 from tests.simulation.oracle import ASKED_ABOUT, BLIND, PROMPT, Oracle
 from tests.simulation.sysfs import Sysfs
+from tests.simulation.verdicts import Verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 QUIET, AN_HOUR = 1600.0, 5200.0  # seconds: a hold and the longest retry; one hourly request more
 METRICS_EVERY = 8  # seeds: rendering takes a third of the run time
+EXPECTED_EVERY = 2  # seeds: the Node has expected labels
 
 
 class Killed(Exception):  # noqa: N818 - it is no error
@@ -85,7 +87,10 @@ class World:
         self.frames: list[tuple[str, bytes]] = []
         self.watched: set[str] = set()
         self.deafness: dict[str, str] = {}
-        self.served = Served()
+        self.verdicts = Verdicts(node, self.judge.fault)
+        if seed % EXPECTED_EVERY == 0:
+            self.api.update("site", self.verdicts.expected)
+        self.served = Served(lambda *page: self.verdicts.page(self.time, *page))
         self.clock = AwakeClock(lambda: self.time + self.suspended)
         self.oracle.note(0.0, PROMPT)
 
@@ -196,6 +201,8 @@ class World:
     def finish(self) -> None:
         """End the scenario."""
         self.judge.finish(self.time)
+        self.verdicts.finish(self.time, self.api.fields)
+        self.judge.counts[f"verdict {self.verdicts.word}"] += 1
         raise Finished
 
     # The agent.

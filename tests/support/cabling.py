@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.verify.expected import Expected, from_plans
 from agent.verify.model import Cable, End, Place, Plan
-from agent.verify.names import SeenDevice, SeenPort
+from agent.verify.names import SeenDevice
+from agent.verify.port_names import SeenPort
 from agent.verify.seen import FarEnd, Port, SeenNode
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def port(interface: str, far_end: FarEnd | None, number: int = 0, **facts: Any) 
         "state": "ACTIVE",
         "phys_state": "LinkUp",
         "rate_gbps": 400.0,
+        "kind": ("MT4129", "MT_0000000838"),
         "link_layer": "Ethernet",
         "far_ends": (far_end,) if far_end else (),
         **facts,

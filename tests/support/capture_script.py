@@ -8,19 +8,25 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.host import Host
 from agent.snapshot.capture import record, write
+from agent.snapshot.replay import replay
+from agent.sources.observe import observe
+from agent.sources.pcie import functions_on_bus, read_paths
 from agent.sysfs.reader import LiveRoot
 from tests.support import snapshots
+
+if TYPE_CHECKING:
+    from agent.sources.pcie import PciePath
 
 FIXTURES = Path(__file__).parents[2] / "sysfs_fixtures"
 SCRIPT = FIXTURES / "capture.sh"
 SHELLS = {"dash": ["dash"], "busybox": ["busybox", "sh"]}
 HOMES = {"DEV": "sys/class/infiniband/", "IF": "sys/class/net/", "BDF": "sys/bus/pci/devices/"}
 _NAME = re.compile(r"\b(DEV|IF|BDF|NAME|N)\b|(?<=_)NAME")
-_BRACES = re.compile(r"(.*)\{(.*)\}(.*)")
+_BRACES = re.compile(r"(.*?)\{(.*?)\}(.*)")
 
 
 def missing(shell: str) -> str | None:
@@ -45,6 +51,12 @@ def run(
 def said(snapshot: Path) -> dict[str, Any]:
     """Return the report on a snapshot, without what differs between any two captures."""
     return snapshots.report(str(snapshot)) | {"node": None}
+
+
+def pcie(snapshot: Path) -> tuple[frozenset[str], dict[str, PciePath]]:
+    """Return the functions on the bus of a snapshot, and the PCIe paths of its backend NICs."""
+    host = replay(str(snapshot))
+    return functions_on_bus(host), read_paths(host, observe(host).ports)
 
 
 def capture(tree: Path, folder: Path) -> Path:
@@ -98,7 +110,8 @@ def _expanded(word: str) -> list[str]:
     braces = _BRACES.fullmatch(word)
     if not braces:
         return [word]
-    return [braces[1] + name + braces[3] for name in braces[2].split(",")]
+    rests = _expanded(braces[3])
+    return [braces[1] + name + rest for name in braces[2].split(",") for rest in rests]
 
 
 def _pattern(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.schedule import Schedule, Settings
+from agent.daemon.verification import Verification
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.host import Host
@@ -31,15 +33,19 @@ from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.status import Status
+from agent.telemetry.verdict import VerdictReporter
 from tests.support import nodes
 from tests.support.kernel_tree import NET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from agent.daemon.plan_file import PlanFile
+    from agent.verify.expected import Expected
     from tests.support.kernel_tree import Entries
 
 EPOCH = 1_800_000_000.0  # the wall clock at the start
+DELAY = 60.0  # seconds, of the verdict
 BOOT: Entries = {"proc/sys/kernel/random/boot_id": b"5f0492e8\n", f"{NET}/lo": None}
 
 
@@ -130,6 +136,8 @@ class World:
         self,
         sources: tuple[str, ...] = (),
         dry_run: bool = False,  # noqa: FBT002
+        plan: PlanFile | None = None,
+        rows: Callable[[], Expected | None] | None = None,  # of plan files; those of `plan`
         **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
@@ -148,6 +156,10 @@ class World:
         self.reporter = voice = Reporter(
             log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
         )
+        verdict = VerdictReporter(log, self.metrics, self.state, "n1")
+        verification = Verification(host, "n1", Naming(), verdict, DELAY, rows)
+        if plan:
+            verification.plan, verification.ask_owners = plan.expected, plan.also_planned
         return Loop(
             Components(
                 clock, self, _Ports(self), ears, (gpus, smps),
@@ -155,7 +167,8 @@ class World:
                 Reconciler(self.api, "n1", keys, dry_run),
                 Schedule(settings, clock(), random.Random(1).random),  # noqa: S311 - a simulation
                 voice,
-                lambda: BackgroundTask(self._request, self._notify), self._reap,
+                verification,
+                lambda: BackgroundTask(self._request, self._notify), self._reap, plan,
             )
         )  # fmt: skip
 
@@ -199,6 +212,12 @@ class World:
         return {
             key.removeprefix(f"{nodes.PREFIX}/"): value for key, value in self.api.labels.items()
         }
+
+    @property
+    def verdict(self) -> tuple[str, dict[str, Any]]:
+        """The status and the document of /verdict."""
+        status, body = self.state.verdict
+        return status[:3], json.loads(body)
 
     @property
     def told(self) -> str:

@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "reasons": set(),
     "text": set(),
     "sysfs": set(),
-    "helper": {"infiniband", "kube", "nvml"},
+    "helper": {"infiniband", "kube", "nvml", "verify"},
     "lldp": {"sysfs"},
     "infiniband": set(),
     "nvml": set(),
@@ -84,10 +84,11 @@ ALLOWED: dict[str, set[str]] = {
     "telemetry": {"kube", "labels", "output", "sources"},
     "daemon": {
         *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
-        *("output", "sources", "sysfs", "telemetry"),
+        *("output", "sources", "sysfs", "telemetry", "verify"),
     },
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
     "verify": {
+        "environment",
         "exits",
         "host",
         "infiniband",
@@ -128,10 +129,11 @@ THIRD_PARTY = {
     "telemetry.log",
     "telemetry.pages",
     "telemetry.server",
+    "verify.plans.worksheet",
     "verify.plans.xlsx",
     "verify.command",
     "verify.options",
-    "verify.plans.own",
+    "verify.plans.label_file",
 }
 
 

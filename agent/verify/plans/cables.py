@@ -17,7 +17,7 @@ from agent.text import visible
 from agent.verify.model import Cable, Place, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     Port = tuple[str, str]  # node, interface
 
@@ -87,9 +87,16 @@ class Cables:
         place = self._place
         return Plan(place.file, kind, place.sheet, tuple(self._cables), notes=tuple(lines))
 
+    def whole(self, kind: str, notes: Iterable[str] = ()) -> Plan:
+        """Return the plan of a file of one sheet; raises Malformed if it has no cables."""
+        plan = self.plan(kind, notes)
+        if not plan.cables:
+            raise Malformed(f"{plan.file}: {': '.join(['no cables', *plan.notes])}")
+        return plan
+
     def _append(self, cable: Cable) -> None:
         if len(self._cables) >= MAX_CABLES:
-            raise Malformed(f"{cable.place}: more than {MAX_CABLES} cables")
+            raise too_many(cable)
         self._cables.append(cable)
 
     def _repeated(self, first: Cable, cable: Cable) -> None:
@@ -119,6 +126,19 @@ def _row(cable: Cable) -> str:
 def _skips(reason: str, places: list[Place]) -> str:
     rows = f"{len(places)} row{'s' if len(places) > 1 else ''} skipped"
     return f"{rows}, {reason} (the first: {places[0]})"
+
+
+def bounded(cables: Iterable[Cable]) -> Iterator[Cable]:
+    """Yield the cables; raises Malformed for more than MAX_CABLES."""
+    for count, cable in enumerate(cables):
+        if count >= MAX_CABLES:
+            raise too_many(cable)
+        yield cable
+
+
+def too_many(cable: Cable) -> Malformed:
+    """Return the error for the first cable too many."""
+    return Malformed(f"{cable.place}: more than {MAX_CABLES} cables")
 
 
 def by_node(plans: Iterable[Plan]) -> dict[str, list[Cable]]:

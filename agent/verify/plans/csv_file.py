@@ -15,16 +15,15 @@ if TYPE_CHECKING:
     from agent.verify.plans.source import Source
 
 SEPARATORS = (",", ";", "\t", "|")
-HEAD = 64 << 10  # characters in which a header is looked for
 
 
 def separator(source: Source) -> str | None:
     """Return the separator by which a header is found in the first rows, None if there is none."""
-    head = io.StringIO(source.text[:HEAD], newline="").readlines()
-    return next(
-        (one for one in SEPARATORS if has_header(_table(source, csv.reader(head, delimiter=one)))),
-        None,
+    head = io.StringIO(source.head, newline="").readlines()
+    tables = (
+        (one, _table(source, enumerate(csv.reader(head, delimiter=one), 1))) for one in SEPARATORS
     )
+    return next((one for one, table in tables if has_header(table)), None)
 
 
 def table(source: Source) -> Table:
@@ -32,7 +31,7 @@ def table(source: Source) -> Table:
     return _table(source, _Rows(source, separator(source) or ","))
 
 
-def _table(source: Source, rows: Iterable[list[str]]) -> Table:
+def _table(source: Source, rows: Iterable[tuple[int, list[str]]]) -> Table:
     return Table(source.place, rows, strict=True)
 
 
@@ -43,13 +42,14 @@ class _Rows:
         self._source = source
         self._delimiter = delimiter
 
-    def __iter__(self) -> Iterator[list[str]]:
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         lines = io.StringIO(self._source.text, newline="")
-        row = 1
+        row = 0
         try:
-            for cells in csv.reader(lines, delimiter=self._delimiter, strict=True):
-                yield cells
-                row += 1
+            for row, cells in enumerate(
+                csv.reader(lines, delimiter=self._delimiter, strict=True), 1
+            ):
+                yield row, cells
         except csv.Error as error:
-            place = self._source.place._replace(row=row)
+            place = self._source.place._replace(row=row + 1)
             raise Malformed(f"{place}: no CSV: {error}") from error

@@ -65,16 +65,14 @@ class Node(NamedTuple):
 
 def recognizes(source: Source) -> bool:
     """Return True if the text begins with a graph."""
-    return _START.match(source.text[:65536]) is not None
+    return _START.match(source.head) is not None
 
 
 def read(source: Source) -> list[Plan]:
     """Return the plan of a graph."""
     parser = _Parser(source)
     parser.graph()
-    if not parser.cables:
-        raise Malformed(f"{source.file}: no edges")
-    return [parser.cables.plan(KIND, source.notes)]
+    return [parser.cables.whole(KIND, source.notes)]
 
 
 def _tokens(text: str, place: Place) -> Iterator[Token]:
@@ -127,7 +125,8 @@ class _Parser:
         self._advance()
         self._row, self._counted = 1, 0  # line number of the offset `_counted`
         self._graph: dict[str, str] = {}  # attributes of the graph
-        self._edges: list[tuple[Node, Node, dict[str, str], int]] = []
+        self._edge: Mapping[str, str] = NO_FIELDS  # attributes of the edges that follow
+        self._edges: list[tuple[Node, Node, Mapping[str, str], int]] = []
 
     def graph(self) -> None:
         """Parse the whole file."""
@@ -146,6 +145,7 @@ class _Parser:
     def _group(self, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise self._error(f"more than {MAX_DEPTH} subgraphs in each other")
+        outside = self._edge
         self._take("{")
         while self._next != "}":
             if self._next in {";", ","}:
@@ -157,6 +157,7 @@ class _Parser:
             else:
                 self._statement(depth)
         self._take("}")
+        self._edge = outside
 
     def _statement(self, depth: int) -> None:
         at = self._ahead[2]
@@ -169,16 +170,20 @@ class _Parser:
             self._take("=")
             self._graph[first] = self._take("text")
         elif first.lower() in _KEYWORDS and self._next == "[":
-            attributes = self._attributes()
-            if first.lower() == "graph":
-                self._graph |= attributes
+            self._default(first.lower(), self._attributes())
         else:
             self._node_or_edge(first, self._line(at))
+
+    def _default(self, keyword: str, attributes: dict[str, str]) -> None:
+        if keyword == "graph":
+            self._graph |= attributes
+        elif keyword == "edge":
+            self._edge = {**self._edge, **attributes}
 
     def _simple_edge(self) -> None:
         row = self._line(self._ahead[2])
         a, port, b, far = self._take("simple").split("\0")
-        self._edges.append((Node(a, port), Node(b, far), {}, row))
+        self._edges.append((Node(a, port), Node(b, far), self._edge, row))
 
     def _node_or_edge(self, first: str, row: int) -> None:
         a = self._node(first)
@@ -189,7 +194,7 @@ class _Parser:
         b = self._node(self._take("text"))
         if self._next in {"--", "->"}:
             raise self._error("a chain of edges")
-        self._edges.append((a, b, self._attributes(), row))
+        self._edges.append((a, b, {**self._edge, **self._attributes()}, row))
 
     def _node(self, name: str) -> Node:
         if self._next != ":":
@@ -240,7 +245,7 @@ class _Parser:
         self._counted = at
         return self._row
 
-    def _cable(self, a: Node, b: Node, attributes: dict[str, str], row: int) -> Cable:
+    def _cable(self, a: Node, b: Node, attributes: Mapping[str, str], row: int) -> Cable:
         place = self._place._replace(row=row)
         lldp = self._lldp(attributes)
         fields = {k: v for k, v in attributes.items() if k not in {"mark", "LLDP"}} | lldp

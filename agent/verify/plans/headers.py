@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.errors import Malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from agent.verify.model import Place
 
+    Ends = tuple[dict[str, int], dict[str, int]]
     Field = tuple[int, str]  # side 0 or 1, and a name of FIELDS
 
 MAX_HEADER_ROW = 10
+MAX_COLUMNS = 1024
 FIELDS = ("node", "interface", "port_name", "rack", "unit", "type")
 REQUIRED = tuple((side, name) for side in (0, 1) for name in ("node", "interface"))
 SIDES = (
@@ -96,7 +98,12 @@ FORMS: tuple[tuple[str, dict[str, Field]], ...] = (
 
 
 def header(row: Sequence[str], place: Place) -> Header | None:
-    """Return the header that a row is; None if it is none, Malformed if it is ambiguous."""
+    """Return the header that a row is, None if it is none.
+
+    Raises Malformed for an ambiguous header, and for a row of more than MAX_COLUMNS.
+    """
+    if len(row) > MAX_COLUMNS:
+        raise Malformed(f"{place}: more than {MAX_COLUMNS} columns")
     keys = [key(cell) for cell in row]
     for kind, table in FORMS:
         fields = [table.get(name) for name in keys]
@@ -110,7 +117,7 @@ def missing(row: Sequence[str]) -> str | None:
     """Return the columns that a row lacks to be a header, if it has some of them."""
     found = {field for _, table in FORMS for field in (table.get(key(cell)) for cell in row)}
     absent = [field for field in REQUIRED if field not in found]
-    if len(absent) > len(REQUIRED) // 2:
+    if not absent or len(absent) > len(REQUIRED) // 2:
         return None
     side, name = absent[0]
     noun = "node" if name == "node" else "port"
@@ -123,17 +130,21 @@ def _doubled(keys: list[str], row: Sequence[str], place: Place) -> list[Field | 
     if min(plain.count("node"), plain.count("interface")) < 2:
         return None
     at = {name: [i for i, p in enumerate(plain) if p == name] for name in FIELDS}
-    for columns in at.values():
+    pairs = {name: columns for name, columns in at.items() if len(columns) > 1}
+    _require_halves(pairs.values(), row, place)
+    field_at = {
+        column: (side, name) for name, pair in pairs.items() for side, column in enumerate(pair)
+    }
+    return [field_at.get(column) for column in range(len(keys))]
+
+
+def _require_halves(pairs: Collection[list[int]], row: Sequence[str], place: Place) -> None:
+    """Raise Malformed unless the left columns of all pairs are left of the right ones."""
+    for columns in pairs:
         if len(columns) > 2:
             raise Malformed(f"{place}: {len(columns)} columns {row[columns[2]]!r}, not one an end")
-    pairs = {name: columns for name, columns in at.items() if len(columns) == 2}
-    if max(left for left, _ in pairs.values()) > min(right for _, right in pairs.values()):
+    if max(left for left, _ in pairs) > min(right for _, right in pairs):
         raise Malformed(f"{place}: the columns of the two ends are not side by side")
-    fields: list[Field | None] = [None] * len(keys)
-    for name, columns in pairs.items():
-        for side, column in enumerate(columns):
-            fields[column] = (side, name)
-    return fields
 
 
 def _header(
@@ -143,23 +154,26 @@ def _header(
     fields: list[Field | None],
     place: Place,
 ) -> Header:
-    ends: tuple[dict[str, int], dict[str, int]] = (
-        dict.fromkeys(FIELDS, -1),
-        dict.fromkeys(FIELDS, -1),
-    )
     names = _unique(row)
-    for column, field in enumerate(fields):
-        if field is None:
-            continue
-        side, name = field
-        if (other := ends[side][name]) >= 0:
-            raise Malformed(f"{place}: columns {names[other]!r} and {names[column]!r} are the same")
-        ends[side][name] = column
+    ends = _ends(fields, names, place)
     rate = next((i for i, name in enumerate(keys) if name in RATES and not fields[i]), -1)
-    mark = next((i for i, name in enumerate(keys) if name == "mark"), -1)
+    mark = keys.index("mark") if "mark" in keys else -1
     used = {c for e in ends for name, c in e.items() if name != "type"} | {rate, mark}
     others = tuple(i for i in range(len(row)) if i not in used)
     return Header(kind, names, ends, rate, mark, others)
+
+
+def _ends(fields: list[Field | None], names: Sequence[str], place: Place) -> Ends:
+    """Return the columns of both ends; raises Malformed for two columns of one field."""
+    ends = dict.fromkeys(FIELDS, -1), dict.fromkeys(FIELDS, -1)
+    for column, field in enumerate(fields):
+        if field:
+            side, name = field
+            if (other := ends[side][name]) >= 0:
+                pair = f"{names[other]!r} and {names[column]!r}"
+                raise Malformed(f"{place}: columns {pair} are the same")
+            ends[side][name] = column
+    return ends
 
 
 def _unique(row: Sequence[str]) -> tuple[str, ...]:

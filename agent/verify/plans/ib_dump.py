@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _NODE = re.compile(
     r'(?P<type>Switch|Ca|Rt)\s+\d+\s+"[SHR]-(?P<guid>[0-9a-f]{16})"[^#]*# "(?P<text>.*)".*'
 )
+_NODES = ("Switch", "Ca", "Rt")
 _PORT = re.compile(
     r"\[(?P<port>\d{1,3})\](?:\[[^]]*\])?(?:\([0-9a-f]+\))?\s*"
     r'"(?P<type>[SHR])-(?P<guid>[0-9a-f]{16})"\[(?P<far>\d{1,3})\](?:\[[^]]*\])?(?:\([0-9a-f]+\))?'
@@ -52,13 +53,13 @@ _UP = re.compile(r"(?P<width>\d+)X\s+(?P<speed>[\d.]+) Gbps.*/\s*LinkUp")
 
 def is_ibnetdiscover(source: Source) -> bool:
     """Return True for a topology of ibnetdiscover."""
-    head = source.text[: 64 << 10]
+    head = source.head
     return any(_NODE.fullmatch(line) for line in head.splitlines())
 
 
 def is_iblinkinfo(source: Source) -> bool:
     """Return True for the links of iblinkinfo."""
-    return "]  ==(" in (head := source.text[: 64 << 10]) or "] ==(" in head
+    return "]  ==(" in source.head or "] ==(" in source.head
 
 
 def read_ibnetdiscover(source: Source) -> list[Plan]:
@@ -74,25 +75,27 @@ def read_iblinkinfo(source: Source) -> list[Plan]:
 def _read(source: Source, kind: str, add: Callable[[Source, Cables], None]) -> list[Plan]:
     cables = Cables(source.place, mirrored=True)
     add(source, cables)
-    if not cables:
-        raise Malformed(f"{source.file}: no cables")
-    return [cables.plan(kind, source.notes)]
+    return [cables.whole(kind, source.notes)]
 
 
 def _discovered(source: Source, cables: Cables) -> None:
     node: tuple[str, str, str] | None = None
     for row, line in source.lines():
-        place = Place(source.file, None, row)
         if port := line.startswith("[") and _PORT.fullmatch(line):
-            if node is None:
-                raise Malformed(f"{place}: a port before the first node")
-            number, kind, guid, far, text, speed = port.groups()
-            a, b = _end(*node, number), _end(kind, text, guid, far)
-            cables.add(Cable(a, b, place, rate(speed or "")))
-        elif found := _NODE.fullmatch(line):
+            cables.add(_discovered_cable(node, port, Place(source.file, None, row)))
+        elif found := line.startswith(_NODES) and _NODE.fullmatch(line):
             node = (found["type"], found["text"], found["guid"])
         elif not _IGNORED.match(line):
-            raise _unknown(place, line)
+            raise _unknown(source.place._replace(row=row), line)
+
+
+def _discovered_cable(
+    node: tuple[str, str, str] | None, port: re.Match[str], place: Place
+) -> Cable:
+    if node is None:
+        raise Malformed(f"{place}: a port before the first node")
+    number, kind, guid, far, text, speed = port.groups()
+    return Cable(_end(*node, number), _end(kind, text, guid, far), place, rate(speed or ""))
 
 
 def _end(kind: str, text: str, guid: str, port: str) -> End:

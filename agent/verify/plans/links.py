@@ -38,16 +38,17 @@ def read(source: Source) -> list[Plan]:
     hosts = _hosts(source.json)
     cables = Cables(source.place)
     for number, link in enumerate(links, 1):
-        place = Place(source.file, None, number)
-        if not isinstance(link, list) or len(link) != 2:
-            raise Malformed(f"{place}: no pair of ends")
-        if any(isinstance(end, str) for end in link):
-            cables.skip("without a far end", place)
-        else:
-            cables.add(_cable(link, place, hosts))
-    if not cables:
-        raise Malformed(f"{source.file}: no cables")
-    return [cables.plan(KIND, source.notes)]
+        _add(cables, link, Place(source.file, None, number), hosts)
+    return [cables.whole(KIND, source.notes)]
+
+
+def _add(cables: Cables, link: Any, place: Place, hosts: frozenset[str]) -> None:
+    if not isinstance(link, list) or len(link) != 2:
+        raise Malformed(f"{place}: no pair of ends")
+    if any(isinstance(end, str) for end in link):
+        cables.skip("without a far end", place)
+    else:
+        cables.add(_cable(link, place, hosts))
 
 
 def _content(document: Any) -> dict[str, Any]:
@@ -64,18 +65,17 @@ def _hosts(document: Any) -> frozenset[str]:
     """Return the nodes whose role or function is that of a host."""
     nodes = _content(document).get("nodes")
     if isinstance(nodes, list):
-        nodes = {node.get("name"): node for node in nodes if isinstance(node, dict)}
-    if not isinstance(nodes, dict):
-        return frozenset()
-    return frozenset(
-        name
-        for name, node in nodes.items()
-        if isinstance(name, str) and isinstance(node, dict) and _role(node) in HOSTS
-    )
+        named = [(node.get("name"), node) for node in nodes if isinstance(node, dict)]
+    else:
+        named = [*nodes.items()] if isinstance(nodes, dict) else []
+    return frozenset(name for name, node in named if isinstance(name, str) and _is_host(node))
 
 
-def _role(node: dict[str, Any]) -> str:
-    return str(node.get("role") or node.get("function") or "").lower()
+def _is_host(node: Any) -> bool:
+    """Return True for a node whose role or function is that of a host."""
+    if not isinstance(node, dict):
+        return False
+    return str(node.get("role") or node.get("function") or "").lower() in HOSTS
 
 
 def _cable(link: list[Any], place: Place, hosts: frozenset[str]) -> Cable:

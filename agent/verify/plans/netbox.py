@@ -28,10 +28,10 @@ def recognizes(source: Source) -> bool:
     """Return True for JSON with a cable of either form."""
     if not source.looks_like_json:
         return False
-    cables = _cables(source.json)
-    return (
-        bool(cables) and isinstance(cables[0], dict) and bool({_NEW[0], _OLD[0]} & set(cables[0]))
-    )
+    first = next(iter(_cables(source.json)), None)
+    if first is None:
+        return isinstance(source.json, dict) and {"count", "results"} <= source.json.keys()
+    return isinstance(first, dict) and bool({_NEW[0], _OLD[0]} & first.keys())
 
 
 def read(source: Source) -> list[Plan]:
@@ -44,18 +44,19 @@ def read(source: Source) -> list[Plan]:
     source.forget()
     number = 0
     while entries:  # consumed: a large answer takes several times its size as objects
-        entry, number = entries.pop(), number + 1
-        place = Place(source.file, None, number)
-        if not isinstance(entry, dict):
-            raise Malformed(f"{place}: no cable: {type(entry).__name__}")
-        sides = _sides(entry, place)
-        if reason := _other(sides):
-            cables.skip(reason, place)
-        else:
-            cables.add(_cable(entry, sides, place))
-    if not cables:
-        raise Malformed(f"{source.file}: no cables between interfaces")
-    return [cables.plan(KIND, source.notes)]
+        number += 1
+        _add(cables, entries.pop(), Place(source.file, None, number))
+    return [cables.whole(KIND, source.notes)]
+
+
+def _add(cables: Cables, entry: Any, place: Place) -> None:
+    if not isinstance(entry, dict):
+        raise Malformed(f"{place}: no cable: {type(entry).__name__}")
+    sides = _sides(entry, place)
+    if reason := _other(sides):
+        cables.skip(reason, place)
+    else:
+        cables.add(_cable(entry, sides, place))
 
 
 def _cables(document: Any) -> list[Any]:
@@ -64,10 +65,14 @@ def _cables(document: Any) -> list[Any]:
 
 
 def _check_whole(source: Source) -> None:
-    page = source.json
-    if isinstance(page, dict) and (page.get("next") or page.get("previous")):
+    page, found = source.json, len(_cables(source.json))
+    if not isinstance(page, dict):
+        return
+    count = page.get("count")
+    is_cut = isinstance(count, int) and count > found
+    if is_cut or page.get("next") or page.get("previous"):
         raise Malformed(
-            f"{source.file}: one page of several ({len(_cables(page))} of {page.get('count')} "
+            f"{source.file}: one page of several ({found} of {count} "
             "cables): ask for all with ?limit=0, or join the results"
         )
 
@@ -75,17 +80,21 @@ def _check_whole(source: Source) -> None:
 def _sides(entry: dict[str, Any], place: Place) -> list[list[Any]]:
     """Return the ends of each side as terminations of the newer form."""
     if _NEW[0] not in entry:
-        return [
-            [{"object_type": entry.get(f"{old}_type"), "object": entry[old]}]
-            if entry.get(old)
-            else []
-            for old in _OLD
-        ]
-    sides = [entry.get(new) for new in _NEW]
-    for side, new in zip(sides, _NEW, strict=True):
-        if not isinstance(side, list) or not all(isinstance(end, dict) for end in side):
-            raise Malformed(f"{place}, column {new}: no list of terminations")
-    return [side or [] for side in sides]
+        return [_older(entry, old) for old in _OLD]
+    for name in _NEW:
+        if not _are_terminations(entry.get(name)):
+            raise Malformed(f"{place}, column {name}: no list of terminations")
+    return [entry[name] for name in _NEW]
+
+
+def _older(entry: dict[str, Any], side: str) -> list[Any]:
+    """Return the termination of a side as NetBox before 3.3 has it."""
+    end = entry.get(side)
+    return [{"object_type": entry.get(f"{side}_type"), "object": end}] if end else []
+
+
+def _are_terminations(side: Any) -> bool:
+    return isinstance(side, list) and all(isinstance(end, dict) for end in side)
 
 
 def _other(sides: list[list[Any]]) -> str | None:
@@ -107,29 +116,37 @@ def _cable(entry: dict[str, Any], sides: list[list[Any]], place: Place) -> Cable
 
 
 def _end(value: Any, place: Place, column: str) -> End:
-    device = value.get("device") if isinstance(value, dict) else None
-    node = device.get("name") if isinstance(device, dict) else None
-    interface = value.get("name") if device else None
-    if not isinstance(node, str) or not isinstance(interface, str):
+    node, interface = _name(_member(value, "device")), _name(value)
+    if not node or not interface:
         raise Malformed(f"{place}, column {column}: no names of device and interface")
-    end = End(node.strip(), interface.strip())
-    if not all(end[:2]):
-        raise Malformed(f"{place}, column {column}: an empty name of device or interface")
-    return end
+    return End(node, interface)
+
+
+def _name(value: Any) -> str:
+    """Return the name of an object; "" without one."""
+    name = _member(value, "name")
+    return name.strip() if isinstance(name, str) else ""
+
+
+def _member(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
 
 
 def _mark(entry: dict[str, Any], place: Place) -> str | None:
     """Return the mark of a cable: its custom field `mark`."""
-    custom = entry.get("custom_fields")
-    mark = custom.get("mark") if isinstance(custom, dict) else None
+    mark = _member(entry.get("custom_fields"), "mark")
     return mark_of(mark, place) if isinstance(mark, str) else None
 
 
 def _fields(entry: dict[str, Any]) -> dict[str, str]:
     """Return the plain values of a cable, and the `value` of choices: `status` is `connected`."""
-    found = {}
-    for key, value in entry.items():
-        plain = value.get("value") if isinstance(value, dict) else value
-        if isinstance(plain, (str, int, float)) and not isinstance(plain, bool) and plain != "":
-            found[key] = str(plain)
-    return {key: text for key, text in found.items() if not key.startswith("termination_")}
+    return {
+        key: str(plain)
+        for key, value in entry.items()
+        if _is_plain(plain := value.get("value") if isinstance(value, dict) else value)
+        and not key.startswith("termination_")
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != ""

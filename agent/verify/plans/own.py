@@ -10,11 +10,15 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.text import visible
 from agent.verify.model import Cable, End, Place, Plan
+from agent.verify.plans import label_file
+from agent.verify.plans.cables import bounded, mark_of, quoted
+from agent.verify.plans.cells import ERRORS, date_fault, fault
+from agent.verify.plans.headers import MAX_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,51 +29,36 @@ COLUMNS = ("node", "interface", "device", "port-id", "port-name")
 REQUIRED = ("node", "interface", "device")
 KNOWN = {*COLUMNS, "rate", "mark", "rack", "unit", "far-rack", "far-unit"}
 MAX_SHOWN = 200  # characters of a header in a message
-MARKS = ("ignore", "link-state-only")
 SEPARATORS = ",;\t"
 EXPECTED = re.compile(
     r"(?:[a-z0-9.-]+/)?(?:neighbors\.expected\..+|(?:speed|leaves|ports)\.expected)"
 )
 _LABEL = re.compile(
-    r"""(?:^|[{,])[ \t{"']*[a-z0-9.-]+/(?:neighbors\.expected\.|\w+\.expected)""", re.MULTILINE
+    r"""(?:^|[{,])[ \t{"']{0,64}[a-z0-9.-]{1,253}/(?:neighbors\.expected\.|\w{5,6}\.expected)""",
+    re.MULTILINE,
 )
-_RATE = re.compile(r"(\d{1,5}(?:\.\d)?) ?(?:G|Gb/?s?|Gbps)?", re.IGNORECASE)
+_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?(?:G|Gb/?s?|Gbps)?", re.IGNORECASE)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet program evaluates such a cell
 
 
 def is_labels(source: Source) -> bool:
     """Return True for text with a line of an expected label."""
-    return bool(_LABEL.search(source.text))
+    return bool(_LABEL.search(source.text, 0, label_file.MAX_SIZE))
 
 
 def read_labels(source: Source) -> list[Plan]:
-    """Read expected labels; other labels are left out."""
-    import yaml
-
-    try:
-        content = source.json if source.looks_like_json else yaml.safe_load(source.text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = Place(source.file, None, mark.line + 1 if mark else None)
-        raise Malformed(
-            f"{place}: no YAML: {getattr(error, 'problem', None) or 'malformed'}"
-        ) from None
-    labels = _labels_in(content)
-    found = {key: value for key, value in labels.items() if EXPECTED.fullmatch(str(key))}
+    """Read expected labels; other labels, and those with an empty value, are left out."""
+    found: dict[str, str] = {}
+    for key, value, place in label_file.labels_in(source):
+        if EXPECTED.fullmatch(key) and value != "":
+            if value is None or fault(value):
+                raise Malformed(f"{place}, key {quoted(key)}: the value is no text of a label")
+            if key in found:
+                raise Malformed(f"{place}, key {quoted(key)}: given twice")
+            found[key] = value
     if not found:
         raise Malformed(f"{source.file}: no expected label, such as .../speed.expected")
-    wrong = next((key for key, value in found.items() if not isinstance(value, str | int)), None)
-    if wrong:
-        raise Malformed(f"{source.file}, key {wrong}: the value is no text")
-    texts = {key: str(value) for key, value in found.items()}
-    return [Plan(source.file, "labels", None, (), texts, source.notes)]
-
-
-def _labels_in(content: Any) -> Mapping[Any, Any]:
-    """Return the labels of a mapping, or of a Node's manifest."""
-    if isinstance(content, dict) and isinstance(content.get("metadata"), dict):
-        content = content["metadata"].get("labels")
-    return content if isinstance(content, dict) else {}
+    return [Plan(source.file, "labels", None, (), found, source.notes)]
 
 
 def is_own(source: Source) -> bool:
@@ -79,39 +68,63 @@ def is_own(source: Source) -> bool:
 
 def _separator(source: Source) -> str | None:
     """Return the separator by which the first row has the required columns; None without one."""
-    first = next((line for line in source.text.splitlines() if line.strip()), "")
+    first = next((line for line in source.head.splitlines() if line.strip()), "")
     for one in SEPARATORS:
-        columns = {_column(cell) for cell in next(csv.reader([first], delimiter=one))}
+        columns = {column(cell) for cell in next(csv.reader([first], delimiter=one))}
         if columns.issuperset(REQUIRED) and columns & {"port-id", "port-name"}:
             return one
     return None
 
 
-def _column(cell: str) -> str:
+def column(cell: str) -> str:
+    """Return the name of a column by its title."""
     return cell.strip().lower().replace("_", "-").replace(" ", "-")
 
 
 def read_csv(source: Source) -> list[Plan]:
     """Read our own CSV."""
+    cables = tuple(bounded(cables_of(source)))
+    return [Plan(source.file, "own", None, cables, notes=source.notes)]
+
+
+def cables_of(source: Source) -> Iterator[Cable]:
+    """Yield the cables of our own CSV; raises Malformed at the first wrong row."""
+    rows = _rows(source)
+    _, header = next(rows, (1, []))
+    columns = [column(cell) for cell in header]
+    titles = [cell.strip() for cell in header]
+    _require_columns(source, columns)
+    number = None
+    for number, row in rows:
+        _require_whole(Place(source.file, None, number), row, columns)
+        yield _cable(source, number, columns, titles, row)
+    if number is None:
+        raise Malformed(f"{source.file}: no row below the header")
+
+
+def _rows(source: Source) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that are not blank, with their numbers."""
     lines = io.StringIO(source.text, newline="")
     reader = csv.reader(lines, delimiter=_separator(source) or ",", strict=True)
     try:
-        rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                yield reader.line_num, row
     except csv.Error as error:
         place = Place(source.file, None, reader.line_num)
         raise Malformed(f"{place}: no CSV: {error}") from None
-    header, *body = rows or [(1, [])]
-    columns = [_column(cell) for cell in header[1]]
-    titles = [cell.strip() for cell in header[1]]
-    _require_columns(source, columns)
-    cables = [_cable(source, number, columns, titles, row) for number, row in body]
-    if not cables:
-        raise Malformed(f"{source.file}: no row below the header")
-    return [Plan(source.file, "own", None, tuple(cables), notes=source.notes)]
+
+
+def _require_whole(place: Place, row: list[str], columns: list[str]) -> None:
+    """Raise Malformed for a row that was cut, or has a cell too many."""
+    if len(row) < len(columns) or any(cell.strip() for cell in row[len(columns) :]):
+        raise Malformed(f"{place}: {len(row)} cells, and the header has {len(columns)}")
 
 
 def _require_columns(source: Source, columns: list[str]) -> None:
     place, shown = Place(source.file, None, 1), visible(", ".join(columns), MAX_SHOWN)
+    if len(columns) > MAX_COLUMNS:
+        raise Malformed(f"{place}: more than {MAX_COLUMNS} columns")
     for name in REQUIRED:
         if name not in columns:
             raise Malformed(f"{place}: no column {name}; there are {shown}")
@@ -125,20 +138,36 @@ def _cable(
 ) -> Cable:
     cells = {name: unquoted(cell.strip()) for name, cell in zip(columns, row, strict=False)}
     place = Place(source.file, None, number)
-    for name in ("node", "interface"):
-        if not cells.get(name):
-            raise Malformed(f"{place._replace(column=name)}: empty")
-    port_id, port_name = cells.get("port-id"), cells.get("port-name")
-    near = End(cells["node"], cells["interface"], None, *_place(cells, ""))
-    far = End(
-        cells["device"], port_id or port_name or "", port_name or None, *_place(cells, "far-")
-    )
+    _require_names(cells, place)
+    near, far = _ends(cells)
+    if near[:2] == far[:2]:
+        raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
     others = {
         title: cells[name]
         for name, title in zip(columns, titles, strict=True)
         if name not in KNOWN and cells.get(name)
     }
     return Cable(near, far, place, _rate(cells, place), _mark(cells, place), others)
+
+
+def _ends(cells: Mapping[str, str]) -> tuple[End, End]:
+    port_id, port_name = cells.get("port-id"), cells.get("port-name")
+    port = port_id or port_name or ""
+    near = End(cells["node"], cells["interface"], None, *_place(cells, ""))
+    return near, End(cells["device"], port, port_name or None, *_place(cells, "far-"))
+
+
+def _require_names(cells: Mapping[str, str], place: Place) -> None:
+    """Raise Malformed for a name that is missing, or that a spreadsheet program has replaced."""
+    for name in ("node", "interface"):
+        if not cells.get(name):
+            raise Malformed(f"{place._replace(column=name)}: empty")
+    for name in COLUMNS:
+        text = cells.get(name, "")
+        is_port = name not in {"node", "device"}
+        reason = text if text in ERRORS else date_fault(text) if is_port else None
+        if reason:
+            raise Malformed(f"{place._replace(column=name)}: {reason}")
 
 
 def _place(cells: Mapping[str, str], prefix: str) -> Iterator[str | None]:
@@ -156,11 +185,7 @@ def _rate(cells: Mapping[str, str], place: Place) -> float | None:
 
 
 def _mark(cells: Mapping[str, str], place: Place) -> str | None:
-    text = cells.get("mark") or None
-    if text and text not in MARKS:
-        where = place._replace(column="mark")
-        raise Malformed(f"{where}: {text[:64]!r} is none of {', '.join(MARKS)}")
-    return text
+    return mark_of(cells.get("mark"), place._replace(column="mark"))
 
 
 def rows_text(rows: Iterable[Iterable[str | None]]) -> str:

@@ -7,7 +7,6 @@ Invariant: a node with two places has none, and neither has a sheet with two col
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from agent.verify.plans.headers import MAX_HEADER_ROW, WORDS, key
@@ -26,9 +25,11 @@ COLUMNS = ("node", "rack", "unit")
 def places(table: Table) -> dict[str, Location]:
     """Return the places of a sheet of nodes by the node's name; none for any other sheet."""
     rows = iter(table.rows)
-    for row in islice(rows, MAX_HEADER_ROW):
+    for number, row in rows:
+        if number > MAX_HEADER_ROW:
+            break
         if columns := _columns(row):
-            return _read(rows, columns)
+            return _read((cells for _, cells in rows), columns)
     return {}
 
 
@@ -50,12 +51,16 @@ def _columns(row: Sequence[str]) -> dict[str, int] | None:
 def _read(rows: Iterable[Sequence[str]], columns: dict[str, int]) -> dict[str, Location]:
     found: dict[str, Location] = {}
     for row in rows:
-        cells = {name: row[i].strip() if i < len(row) else "" for name, i in columns.items()}
-        location = cells["rack"] or None, cells.get("unit") or None
-        known = found.setdefault(cells["node"].lower(), location)
-        if known != location:
-            found[cells["node"].lower()] = None, None
+        node, location = _location(row, columns)
+        if found.setdefault(node, location) != location:
+            found[node] = None, None
     return found
+
+
+def _location(row: Sequence[str], columns: dict[str, int]) -> tuple[str, Location]:
+    """Return the node of a row in lower case, and its place."""
+    cells = {name: row[i].strip() if i < len(row) else "" for name, i in columns.items()}
+    return cells["node"].lower(), (cells["rack"] or None, cells.get("unit") or None)
 
 
 def _end(end: End, found: dict[str, Location]) -> End:

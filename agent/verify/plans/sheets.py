@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
 from agent.verify.model import NO_FIELDS, Cable, End, Place
-from agent.verify.plans.cables import Cables, mark_of, quoted
+from agent.verify.plans.cables import Cables, mark_of
+from agent.verify.plans.cells import are_plain, date_fault, fault
 from agent.verify.plans.headers import MAX_HEADER_ROW, Header, header, key, letters, missing
 from agent.verify.plans.ports import described_end
 from agent.verify.plans.rates import megabits, rate
@@ -26,25 +27,16 @@ if TYPE_CHECKING:
 
     from agent.verify.model import Plan
 
-MAX_COLUMNS = 128
 EXPECTED = "A-Node Name, A-Port, Z-Node Name, Z-Port"
-# A spreadsheet program takes the split port 1/2 for the second of January, 1:2 for a time. 1/2/26
-# is a date, too, but also a port of a chassis.
-_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-DATE = re.compile(
-    rf"\d{{4}}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d)?|\d\d:\d\d:\d\d"
-    rf"|\d{{1,2}}[./]\d{{1,2}}[./](?:19|20)\d\d|\d{{1,2}}[-. ]{{1,2}}{_MONTH}|{_MONTH}[- ]\d\d"
-)
-_ERRORS = frozenset({"#N/A", "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"})
 _NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
 _INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
 
 
 class Table(NamedTuple):
-    """The rows of one sheet, as text; a row may be shorter than others."""
+    """The rows of one sheet, as text; a row may be shorter than others, and empty ones missing."""
 
     place: Place  # the sheet
-    rows: Iterable[Sequence[str]]
+    rows: Iterable[tuple[int, Sequence[str]]]  # number and cells
     strict: bool  # a row longer than the header is Malformed: a separator within a cell
 
 
@@ -73,24 +65,24 @@ def has_header(table: Table) -> bool:
 def without_header(table: Table) -> Malformed:
     """Return the error for a sheet without a header; it names the row that is nearest to one."""
     for row, cells in _numbered(table):
+        if row > MAX_HEADER_ROW:
+            break
         if reason := missing(cells):
             return Malformed(f"{table.place._replace(row=row)}: {reason}")
-        if row >= MAX_HEADER_ROW:
-            break
     return Malformed(f"{table.place}: no header such as {EXPECTED} in the first 10 rows")
 
 
 def _numbered(table: Table) -> Iterator[tuple[int, list[str]]]:
-    for row, cells in enumerate(table.rows, 1):
+    for row, cells in table.rows:
         yield row, [cell.strip() for cell in cells]
 
 
 def _find_header(rows: Iterator[tuple[int, list[str]]], place: Place) -> tuple[Header, int] | None:
     for row, cells in rows:
+        if row > MAX_HEADER_ROW:
+            return None
         if found := header(cells, place._replace(row=row)):
             return found, row
-        if row >= MAX_HEADER_ROW:
-            return None
     return None
 
 
@@ -125,7 +117,11 @@ class _Reader:
             self._incomplete(row, names)
         elif names[0].lower() == self._title:
             self._second_header(row, cells)
-        elif reason := self._no_interface(cells):
+        else:
+            self._whole(row, cells, names)
+
+    def _whole(self, row: int, cells: list[str], names: list[str]) -> None:
+        if reason := self._no_interface(cells):
             self.cables.skip(reason, self._at(row))
         else:
             self._check(row, names)
@@ -173,21 +169,13 @@ class _Reader:
         return None
 
     def _check(self, row: int, names: list[str]) -> None:
-        """Raise Malformed for names that a spreadsheet program has replaced."""
-        odd = not _ERRORS.isdisjoint(names) or "\n" in "".join(names)
-        for index, name in enumerate(names if odd else ()):
-            if name in _ERRORS:
-                raise Malformed(f"{self._at(row, self._name(index))}: {name}")
-            if "\n" in name:
-                raise Malformed(
-                    f"{self._at(row, self._name(index))}: a line break in {quoted(name)}"
-                )
-        for index in (1, 3):
-            if DATE.fullmatch(names[index]):
-                raise Malformed(
-                    f"{self._at(row, self._name(index))}: the date {quoted(names[index])}: "
-                    "a port such as 1/2 needs a column formatted as text"
-                )
+        """Raise Malformed for names that nobody typed."""
+        checked = () if are_plain(names) else enumerate(names)
+        faults = [(index, fault(name)) for index, name in checked]
+        faults += [(index, date_fault(names[index])) for index in (1, 3)]
+        for index, reason in faults:
+            if reason:
+                raise Malformed(f"{self._at(row, self._name(index))}: {reason}")
 
     def _name(self, index: int) -> str:
         side, port = divmod(index, 2)
@@ -199,15 +187,21 @@ class _Reader:
         speed = cells[columns.rate] if columns.rate >= 0 else ""
         rate_gbps = self._rate(speed) if speed else None
         mark = mark_of(cells[columns.mark], place) if columns.mark >= 0 else None
-        fields = {columns.names[i]: cells[i] for i in columns.others if cells[i]}
-        fields |= _surplus(cells, self._width)
+        fields = self._fields(cells)
         if speed and rate_gbps is None:
             fields[columns.names[columns.rate]] = speed
         self._check_types(row, cells)
-        a, b = (_end(cells, side) for side in columns.ends)
-        if self._described:
-            a, b = (_described(end) for end in (a, b))
+        a, b = self._ends(cells)
         return Cable(a, b, place, rate_gbps, mark, fields or NO_FIELDS)
+
+    def _fields(self, cells: list[str]) -> dict[str, str]:
+        names = self._columns.names
+        found = {names[i]: cells[i] for i in self._columns.others if cells[i]}
+        return found | _surplus(cells, self._width) if len(cells) > self._width else found
+
+    def _ends(self, cells: list[str]) -> list[End]:
+        ends = [_end(cells, side) for side in self._columns.ends]
+        return [_described(end) for end in ends] if self._described else ends
 
     def _check_types(self, row: int, cells: list[str]) -> None:
         a, b = (side["type"] for side in self._columns.ends)
@@ -235,6 +229,4 @@ def _described(end: End) -> End:
 
 def _surplus(cells: list[str], width: int) -> dict[str, str]:
     """Return the cells to the right of the header, of a workbook."""
-    if len(cells) <= width:
-        return {}
     return {f"column {letters(i)}": cells[i] for i in range(width, len(cells)) if cells[i]}

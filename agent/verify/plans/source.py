@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from agent.verify.model import Place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+HEAD = 64 << 10  # characters from which a kind is recognized
 MAX_LINE = 2_000  # characters, of the formats that are read by lines
 MAX_SIZE = 64 << 20  # bytes; 100,000 cables of a spreadsheet are 3 to 20 MB as CSV
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks: the "Unicode text" of spreadsheet programs
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # alone or in a pair
 _GZIP = b"\x1f\x8b"
 
 
@@ -40,9 +43,17 @@ class Source:
     @cached_property
     def text(self) -> str:
         """The text: UTF-8, UTF-16 with a byte order mark, else Latin-1 with a note."""
-        if "\0" in (text := self._decoded()):
+        text = self._decoded().removeprefix("\ufeff")
+        if "\0" in text:
             raise Malformed(f"{self.file}: neither text nor an XLSX workbook")
-        return text.removeprefix("\ufeff")
+        if not text or text.isspace():
+            raise Malformed(f"{self.file}: empty file")
+        return text
+
+    @property
+    def head(self) -> str:
+        """The characters from which a kind is recognized."""
+        return self.text[:HEAD]
 
     def _decoded(self) -> str:
         encoding = "utf-16" if self.data.startswith(_UTF16) else "utf-8"
@@ -61,16 +72,17 @@ class Source:
     def json(self) -> Any:
         """The JSON document; raises Malformed if the text is none."""
         try:
-            return json.loads(self.text)
+            return _encodable(json.loads(self.text), self.text)
         except json.JSONDecodeError as error:
             place = Place(self.file, None, error.lineno, str(error.colno))
             raise Malformed(f"{place}: no JSON: {error.msg}") from error
-        except (RecursionError, ValueError) as error:  # nesting; integers of 4,300 digits
+        except (RecursionError, ValueError) as error:  # nesting; 4,300 digits; half of a character
             raise Malformed(f"{self.file}: no JSON: {error}") from error
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield the lines with their numbers; raises Malformed for one that is too long."""
-        for row, line in enumerate(self.text.splitlines(), 1):
+        text = self.text.replace("\r\n", "\n").replace("\r", "\n")
+        for row, line in enumerate(text.split("\n"), 1):  # not at U+2028, as splitlines does
             if len(line) > MAX_LINE:
                 raise Malformed(f"{self.place._replace(row=row)}: more than {MAX_LINE} characters")
             yield row, line
@@ -79,6 +91,13 @@ class Source:
         """Drop the text and the document, of which the caller has what it needs."""
         self.__dict__.pop("text", None)
         self.__dict__.pop("json", None)
+
+
+def _encodable(document: Any, text: str) -> Any:
+    """Return the document; raises UnicodeEncodeError for a text with half of a character."""
+    if _SURROGATE.search(text):
+        json.dumps(document, ensure_ascii=False).encode()
+    return document
 
 
 def load(path: str) -> Source:

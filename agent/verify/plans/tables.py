@@ -11,6 +11,8 @@ from agent.verify.plans.cables import quoted
 from agent.verify.plans.places import placed, places
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from agent.verify.model import Plan
     from agent.verify.plans.places import Location
     from agent.verify.plans.source import Source
@@ -37,14 +39,20 @@ def _plans(source: Source) -> list[Plan]:
     plans = [plan for _, plan in found if plan and plan.cables]
     if not plans:
         raise _without_cables(source, found, notes)
-    located: dict[str, Location] = {}
-    for table in (table for table, plan in found if plan is None):
+    located = _located([table for table, plan in found if plan is None], notes)
+    first, *others = (placed(plan, located) for plan in plans)
+    return [first._replace(notes=(*notes, *first.notes)), *others]
+
+
+def _located(tables: Iterable[sheets.Table], notes: list[str]) -> dict[str, Location]:
+    """Return the places of the sheets of nodes, and note what each sheet is."""
+    found: dict[str, Location] = {}
+    for table in tables:
         of_sheet = places(table)
-        located |= of_sheet
+        found |= of_sheet
         what = "gives the racks of nodes" if of_sheet else "has no header of cables: skipped"
         notes.append(f"sheet {quoted(table.place.sheet)} {what}")
-    plans = [placed(plan, located) for plan in plans]
-    return [plans[0]._replace(notes=(*notes, *plans[0].notes)), *plans[1:]]
+    return found
 
 
 def _without_cables(

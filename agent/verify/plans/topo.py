@@ -14,13 +14,13 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
-from agent.verify.model import Cable
+from agent.verify.model import Cable, Place
 from agent.verify.plans.cables import Cables, quoted
 from agent.verify.plans.ports import panel_end
 from agent.verify.plans.rates import LANES, lanes
 
 if TYPE_CHECKING:
-    from agent.verify.model import Place, Plan
+    from agent.verify.model import Plan
     from agent.verify.plans.source import Source
 
 KIND = "topo"
@@ -34,7 +34,7 @@ _SPEED = re.compile(r"(\d{1,3}(?:\.\d)?)G?")
 
 def recognizes(source: Source) -> bool:
     """Return True if the first lines are a system and one of its cables."""
-    lines = [line for line in source.text[:8192].splitlines() if _content(line)][:2]
+    lines = [line for line in source.head.splitlines() if _content(line)][:2]
     return len(lines) == 2 and bool(
         _SYSTEM.fullmatch(_content(lines[0])) and _CABLE.fullmatch(_content(lines[1]))
     )
@@ -47,16 +47,17 @@ def read(source: Source) -> list[Plan]:
     for row, line in source.lines():
         text = _content(line)
         if match := _CABLE.fullmatch(text):
-            place = source.place._replace(row=row)
-            cables.add(_cable(match, system, place))
+            cables.add(_cable(match, system, Place(source.file, None, row)))
         elif text:
-            system = _SYSTEM.fullmatch(text)
-            if not system or "->" in text:
-                place = source.place._replace(row=row)
-                raise Malformed(f"{place}: neither a system nor a cable: {quoted(text)}")
-    if not cables:
-        raise Malformed(f"{source.file}: no cables")
-    return [cables.plan(KIND, source.notes)]
+            system = _system(text, Place(source.file, None, row))
+    return [cables.whole(KIND, source.notes)]
+
+
+def _system(text: str, place: Place) -> re.Match[str]:
+    system = _SYSTEM.fullmatch(text)
+    if not system or "->" in text:
+        raise Malformed(f"{place}: neither a system nor a cable: {quoted(text)}")
+    return system
 
 
 def _content(line: str) -> str:

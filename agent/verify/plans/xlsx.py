@@ -1,4 +1,4 @@
-"""XLSX workbooks (ECMA-376) through openpyxl, in its read-only mode: the rows of each sheet.
+"""XLSX workbooks (ECMA-376) through openpyxl, in its read-only mode: their sheets.
 
 openpyxl is an optional extra (`bwagent[plan]`): only a plan in a workbook needs it, and the image
 does without. A formula counts by the value that was saved with it.
@@ -19,18 +19,19 @@ from xml.parsers import expat
 
 from agent.errors import Malformed, Unavailable
 from agent.verify.plans.cables import quoted
-from agent.verify.plans.sheets import MAX_COLUMNS, Table
+from agent.verify.plans.sheets import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agent.verify.model import Place
     from agent.verify.plans.source import Source
 
 ZIP = b"PK\x03\x04"
 OLE = b"\xd0\xcf\x11\xe0"  # an .xls workbook, or an encrypted .xlsx
 MAX_EXPANDED = 256 << 20  # bytes of all members
 MAX_MEMBERS = 2_000
-MAX_ROWS = 1_048_576  # of one sheet: Excel's own limit
+STYLES, MAX_STYLES = "xl/styles.xml", 8 << 20  # bytes; openpyxl makes an object of each style
 CONTENT_TYPES = "[Content_Types].xml"  # which part is the workbook
 _PROLOG = 64 << 10  # bytes in which the first element of a part begins
 # What openpyxl, zipfile and ElementTree raise for bytes that are no workbook.
@@ -77,6 +78,10 @@ def _check(source: Source) -> None:
                 f"{source.file}: expands to {size >> 20} MiB in {len(members)} parts; "
                 f"the limits are {MAX_EXPANDED >> 20} MiB and {MAX_MEMBERS} parts"
             )
+        if any(one.filename == STYLES and one.file_size > MAX_STYLES for one in members):
+            raise Malformed(
+                f"{source.file}: styles of more than {MAX_STYLES >> 20} MiB: save as CSV"
+            )
         if CONTENT_TYPES not in archive.namelist():
             raise Malformed(f"{source.file}: a zip file, but no XLSX workbook")
         for member in members:
@@ -119,30 +124,26 @@ def _open(data: bytes) -> Any:
 
 def _table(source: Source, sheet: Any) -> Table:
     place = source.place._replace(sheet=sheet.title)
-    return Table(place, _Rows(source.file, sheet), strict=False)
+    return Table(place, _Rows(place, sheet), strict=False)
 
 
 class _Rows:
     """The rows of a sheet, read anew by each iteration."""
 
-    def __init__(self, file: str, sheet: Any) -> None:
-        self._file = file
+    def __init__(self, place: Place, sheet: Any) -> None:
+        self._place = place
         self._sheet = sheet
 
-    def __iter__(self) -> Iterator[list[str]]:
-        self._sheet.reset_dimensions()  # those in the file may be wrong, and rows are padded
-        row = 1
-        try:
-            for cells in self._cells():
-                yield [_text(cell) for cell in cells[:MAX_COLUMNS]]
-                row += 1
-        except _ERRORS as error:
-            place = f"{self._file}, sheet {self._sheet.title}, row {row}"
-            raise Malformed(f"{place}: no XLSX workbook: {_reason(error)}") from error
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        from agent.verify.plans import worksheet
 
-    def _cells(self) -> Iterator[tuple[Any, ...]]:
-        rows: Iterator[tuple[Any, ...]] = self._sheet.iter_rows(max_row=MAX_ROWS, values_only=True)
-        return rows
+        row = 0
+        try:
+            for row, cells in worksheet.rows(self._sheet):
+                yield row, [_text(cell) for cell in cells]
+        except _ERRORS as error:
+            place = self._place._replace(row=row + 1)
+            raise Malformed(f"{place}: no XLSX workbook: {_reason(error)}") from error
 
 
 def _text(value: Any) -> str:

@@ -6,6 +6,7 @@ namespace in which their metrics are scraped.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -100,6 +101,7 @@ class Agent:
         self.log = folder / f"{time.monotonic_ns()}.log"
         served = f"{address}:{free_ports(1)[0]}"
         self._fetch, self._url = fetch or get, f"http://{served}/metrics"
+        self._verdict_url = f"http://{served}/verdict"
         own = ["--node-name", node, "--sysfs-root", str(self.sys), "--metrics-address", served]
         access = ["--kubeconfig", str(cluster.kubeconfig(token))]
         with self.log.open("wb") as log:
@@ -157,6 +159,16 @@ class Agent:
     def metrics(self) -> Scrape:
         """Scrape /metrics."""
         return Scrape(self._fetch(self._url))
+
+    def verdict(self) -> tuple[int, dict[str, Any]]:
+        """Return status and document of /verdict; 0 before the server answers."""
+        try:
+            with urllib.request.urlopen(self._verdict_url, timeout=LIMIT) as reply:  # noqa: S310 - our own server
+                return reply.status, json.load(reply)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except urllib.error.URLError:
+            return 0, {}
 
     def helpers(self, verb: str) -> list[int]:
         """Return the PIDs of its helpers of this kind."""

@@ -85,9 +85,7 @@ class Worker:
         self._overlay(overlay, more)
         prefix = f"{settings(overlay)['BWAGENT_LABEL_PREFIX']}/"
         for node in (NODE, self.mighty.node):
-            nothing = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
-            path = f"/api/v1/nodes/{node}?fieldManager={MANAGER}"
-            self.cluster.request("PATCH", path, nothing, kind=APPLY)
+            clear(self.cluster, node)
         self._apply()
         self.until(f"the policy allows {prefix}", lambda: in_force(self.mighty, prefix))
         return prefix
@@ -213,10 +211,19 @@ def _machine(devices: Path) -> Object:
     return {**about, "spec": {"minReadySeconds": 1, "template": {"spec": spec}}}
 
 
+def clear(cluster: Cluster, node: str) -> None:
+    """Remove what manager `bwagent` has on a Node."""
+    nothing = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+    cluster.request("PATCH", f"/api/v1/nodes/{node}?fieldManager={MANAGER}", nothing, kind=APPLY)
+
+
 def in_force(mighty: Agent, prefix: str) -> bool:
     """True if the policy lets an agent change a label below this prefix, and no other one."""
     good, bad = ({"labels": {key: os.urandom(4).hex()}} for key in (f"{prefix}flavor", "foreign"))
-    return mighty.apply(good).status == 200 and denied(mighty.apply(bad))
+    is_permitted, refusal = mighty.apply(good).status == 200, mighty.apply(bad)
+    if refusal.status == 200:  # no policy is in force, and a later one would not let it go
+        clear(mighty.cluster, mighty.node)
+    return is_permitted and denied(refusal)
 
 
 def lay_devices(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import resource
 import shutil
@@ -20,10 +21,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from agent.errors import Malformed, Unavailable
+from agent.reasons import Verdict
 from agent.telemetry.address import parse_address
 from agent.telemetry.certificates import Certificates, Files
+from agent.telemetry.log import Log
+from agent.telemetry.metrics import Metrics
 from agent.telemetry.server import MAX_CONNECTIONS, Server
 from agent.telemetry.status import Status
+from agent.telemetry.verdict import Current, VerdictReporter
 from tests.support import switch
 from tests.support.real_parts import require
 
@@ -191,6 +196,31 @@ def test_ready_is_an_applied_observation(start: Start, status: Status) -> None:
     assert ask(server, "/readyz")[0] == 503
     assert ask(server, "/readyz")[1].splitlines()[1:] == ["x.example/flavor"]
     assert ask(server, "/healthz") == (200, "ok\n")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [
+        (Verdict.NO_PLAN, 404),
+        (Verdict.PENDING, 404),
+        (Verdict.PASS, 200),
+        (Verdict.UNVERIFIED, 200),
+        (Verdict.FAIL, 503),
+    ],
+)
+def test_verdict(start: Start, status: Status, verdict: Verdict, code: int) -> None:
+    """Each verdict has its status; the body is one JSON document, which HEAD leaves out."""
+    reporter = VerdictReporter(Log(write=lambda _: True), Metrics(), status, "gpu-017")
+    server = start()
+    assert ask(server, "/verdict") == (404, '{"verdict": "pending"}\n')
+    reporter.current(Current(verdict, {"findings": [{"code": "swapped"}]}))
+    response, body = request(server, "/verdict")
+    assert (response.status, response.headers["Content-Type"]) == (code, "application/json")
+    document = {"verdict": str(verdict), "node": "gpu-017", "findings": [{"code": "swapped"}]}
+    assert json.loads(body) == document
+    head, nothing = request(server, "/verdict", "HEAD")
+    assert (head.status, head.headers["Content-Length"], nothing) == (code, str(len(body)), b"")
+    assert ask(server, "/verdict", "POST")[0] == 405
 
 
 @pytest.mark.parametrize(
@@ -431,16 +461,16 @@ def test_an_address_that_is_not_there_yet(
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make ca.pem and, signed by it, server.pem and client.pem with their keys; a stranger's, and a
-    locked key.
+    """Make ca.pem and, signed by it, server.pem, client.pem and expired.pem with their keys; a
+    stranger's, and a locked key.
     """
     require(None if shutil.which("openssl") else "openssl is missing")
     folder = tmp_path_factory.mktemp("certificates")
     ec = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     ca = ("-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
 
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", "req", *words], cwd=folder, check=True, capture_output=True)
+    def openssl(*words: str, command: str = "req") -> None:
+        subprocess.run(["openssl", command, *words], cwd=folder, check=True, capture_output=True)
 
     openssl(*ec, *ca)
     for name in ("server", "client"):
@@ -448,6 +478,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         use = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE")
         files = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
         openssl(*ec, *leaf, *use, *files)
+    openssl(*ec, "-keyout", "expired.key", "-out", "expired.csr", "-subj", "/CN=expired")
+    signed = ("-req", "-in", "expired.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
+    openssl(*signed, "-days", "-1", "-out", "expired.pem", command="x509")
     openssl(*ec, "-x509", "-keyout", "stranger.key", "-out", "stranger.pem", "-subj", "/CN=ca")
     locked = ("-newkey", "rsa:2048", "-passout", "pass:secret", "-x509", "-subj", "/CN=server")
     openssl(*locked, "-keyout", "locked.key", "-out", "locked.pem")
@@ -488,13 +521,16 @@ def test_tls(start: Start, gauge: Gauge, certificates: Path) -> None:
 def test_client_certificates(
     start: Start, status: Status, gauge: Gauge, certificates: Path
 ) -> None:
-    """/metrics needs one, the pages of a kubelet's probes do not."""
+    """/metrics and /verdict need one, the pages of a kubelet's probes do not."""
     status.mark_ready()
+    status.set_verdict("200 OK", b"{}\n")
     server = start(certificates=Certificates(files(certificates, client_ca=True)))
     certified = tls_client(certificates, certified=True)
     assert tls_get(server, certified) == (200, gauge.exposed())
     anonymous = tls_client(certificates, certified=False)
-    assert tls_get(server, anonymous) == (403, "a client certificate is needed\n")
+    assert tls_get(server, certified, "/verdict") == (200, "{}\n")
+    for path in ("/metrics", "/verdict"):
+        assert tls_get(server, anonymous, path) == (403, "a client certificate is needed\n")
     for path in ("/healthz", "/readyz"):
         assert tls_get(server, anonymous, path) == (200, "ok\n")
 
@@ -506,6 +542,48 @@ def test_a_client_certificate_of_another_ca(start: Start, certificates: Path) ->
     stranger.load_cert_chain(certificates / "stranger.pem", certificates / "stranger.key")
     with pytest.raises(OSError, match=r"UNKNOWN_CA|unknown ca|reset|EOF|closed"):
         tls_get(server, stranger, "/healthz")
+
+
+def test_an_expired_client_certificate(start: Start, certificates: Path) -> None:
+    """It ends the handshake, too."""
+    server = start(certificates=Certificates(files(certificates, client_ca=True)))
+    late = tls_client(certificates, certified=False)
+    late.load_cert_chain(certificates / "expired.pem", certificates / "expired.key")
+    with pytest.raises(OSError, match=r"EXPIRED|expired|reset|EOF|closed"):
+        tls_get(server, late)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_is_not_resumed(
+    start: Start, certificates: Path, version: ssl.TLSVersion
+) -> None:
+    """A resumed one would outlive the client's certificate, which is verified only at its start."""
+    server = start(certificates=Certificates(files(certificates, client_ca=True)))
+    client = tls_client(certificates, certified=True)
+    client.minimum_version = client.maximum_version = version
+    session = None
+    for _ in range(3):
+        with (
+            dial(server) as sock,
+            client.wrap_socket(sock, server_hostname="127.0.0.1", session=session) as tls,
+        ):
+            tls.sendall(GET)
+            assert rest(tls).endswith(b"\nup 1.0\n")
+            assert not tls.session_reused
+            session = tls.session
+
+
+def test_an_expired_certificate_is_served(start: Start, status: Status, certificates: Path) -> None:
+    """A client that verifies it refuses it; the probes of a kubelet, which does not, go on."""
+    status.mark_ready()
+    late = Files(str(certificates / "expired.pem"), str(certificates / "expired.key"))
+    server = start(certificates=Certificates(late))
+    client = tls_client(certificates, certified=False)
+    client.check_hostname = False  # the certificate has no address
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
+        tls_get(server, client)
+    client.verify_mode = ssl.CERT_NONE
+    assert tls_get(server, client, "/readyz") == (200, "ok\n")
 
 
 def peer(server: Server, certificates: Path) -> str:
@@ -563,6 +641,41 @@ def test_a_reload_that_fails(start: Start, certificates: Path, tmp_path: Path) -
     (tmp_path / "tls.pem").unlink()
     assert peer(server, certificates) == "client"
     assert "No such file" in server.certificate_fault
+
+
+def test_files_that_are_written_in_place(start: Start, certificates: Path, tmp_path: Path) -> None:
+    """A new version with the inode and the time of the one before, as `rsync --inplace -t` may
+    write it, is read.
+    """
+    for suffix in ("pem", "key"):
+        shutil.copy(certificates / f"server.{suffix}", tmp_path / f"tls.{suffix}")
+    paths = Files(str(tmp_path / "tls.pem"), str(tmp_path / "tls.key"))
+    server = start(certificates=Certificates(paths))
+    assert peer(server, certificates) == "server"
+    for suffix in ("pem", "key"):
+        path = tmp_path / f"tls.{suffix}"
+        before = path.stat()
+        path.write_bytes((certificates / f"client.{suffix}").read_bytes())
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert peer(server, certificates) == "client"
+
+
+def test_a_reload_without_descriptors(certificates: Path, tmp_path: Path) -> None:
+    """It is repeated: the files do not change when there are descriptors again."""
+    secret(tmp_path, certificates, "server", "..1")
+    paths = Files(str(tmp_path / "..data/tls.pem"), str(tmp_path / "..data/tls.key"))
+    found = Certificates(paths)
+    before = found.context()
+    secret(tmp_path, certificates, "client", "..2")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        assert found.context() is before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "Too many open files" in found.fault
+    assert found.context() is not before
+    assert found.fault == ""
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,8 @@ def test_cables_that_change_places(rack: Rack) -> None:
         "LEAF1 port swp0 (rack B3)"
     )
     assert texts["missing"] == (
-        "Check the cable of mlx5_4 (eth4) to LEAF2 port swp4 (rack B3): no link."
+        "Check the cable of mlx5_4 (eth4) to LEAF2 port swp4 (rack B3), and that eth4 is up here: "
+        "no link."
     )
     ids = {one["id"] for one in found}
     assert {one["id"] for one in rack.findings() if one["severity"] == "error"} == ids

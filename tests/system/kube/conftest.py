@@ -9,8 +9,10 @@ import pytest
 from tests.support import switch
 from tests.support.kube.agents import Agent, an_agent, install
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.controllers import eventually
 from tests.support.kube.programs import missing
 from tests.support.kube.rack import Rack, cabled
+from tests.support.kube.readiness import a_reporter, denied, install_gate
 from tests.support.kube.worker import Worker
 from tests.support.kube.worker import missing as no_worker
 from tests.support.kube.worker import worker as a_worker
@@ -33,6 +35,16 @@ def installed(cluster: Cluster) -> Cluster:
     """The API server with the manifests in it."""
     install(cluster, "sysfs")
     return cluster
+
+
+@pytest.fixture(scope="session")
+def gated(installed: Cluster) -> Cluster:
+    """The API server with the agent's manifests and the gate of examples/cabling-readiness."""
+    install_gate(installed)
+    reporter, ready = a_reporter(installed), {"type": "Ready", "status": "True"}
+    body = {"metadata": {"name": reporter.node}, "status": {"conditions": [ready]}}
+    eventually(installed, "a policy", lambda: denied(reporter.put(body, "?dryRun=All")))
+    return installed
 
 
 @pytest.fixture(scope="package")

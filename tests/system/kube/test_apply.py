@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from agent.kube.session import Outcome
@@ -215,9 +216,10 @@ def test_no_such_node(applier: Applier) -> None:
     assert found.text == 'Node nowhere: not found: nodes "nowhere" not found'
 
 
-def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
+@contextmanager
+def provider_keys_refused(cluster: Cluster, node: str, message: str) -> Iterator[None]:
     """Add a policy for one Node against changes of labels below a provider's domain, as a managed
-    service may have.
+    service may have. At the end policy and Node go: other tests clean all Nodes up.
     """
     labels, before = "object.metadata.?labels.orValue({})", "oldObject.metadata.?labels.orValue({})"
     ours = "key.contains('.coreweave.cloud/')"
@@ -249,6 +251,9 @@ def refuse_provider_keys(cluster: Cluster, node: str, message: str) -> None:
         probe["metadata"]["labels"] = {f"probe.coreweave.cloud/{time.monotonic_ns()}": "x"}
         assert time.monotonic() < deadline
         time.sleep(0.2)
+    yield
+    for path in (f"{base}ybindings/{node}", f"{base}ies/{node}", f"/api/v1/nodes/{node}"):
+        assert cluster.request("DELETE", path).status == 200
 
 
 @pytest.mark.parametrize(
@@ -259,16 +264,16 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
     before stays.
     """
     applier.apply({FLAVOR: "roce", LEAF: "L1"})
-    refuse_provider_keys(applier.cluster, applier.node, message)
-    outcome = applier.apply(ALL)
-    assert outcome.failure is None
-    assert outcome.applied == {ACC: "a.1"}
-    labels = applier.labels()
-    assert (labels[FLAVOR], labels[LEAF], labels[ACC]) == ("roce", "L1", "a.1")
-    assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
-    assert all(message in refusal.text for refusal in outcome.refused)
-    again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
-    assert (again.due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
+    with provider_keys_refused(applier.cluster, applier.node, message):
+        outcome = applier.apply(ALL)
+        assert outcome.failure is None
+        assert outcome.applied == {ACC: "a.1"}
+        labels = applier.labels()
+        assert (labels[FLAVOR], labels[LEAF], labels[ACC]) == ("roce", "L1", "a.1")
+        assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
+        assert all(message in refusal.text for refusal in outcome.refused)
+        again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
+        assert (again.due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
 
 
 def test_a_rotated_token(

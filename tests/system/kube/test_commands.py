@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,8 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from agent.kube.transport import Reply, Request
 
 FAT = 300  # Nodes
 PREFIX = "backend.coreweave.cloud"
@@ -221,6 +224,85 @@ def test_a_foreign_label_that_changes_meanwhile(cluster: Cluster) -> None:
         assert step.fault == f"Node cmd-changes: {CHANGED}"
 
 
+def set_by(cluster: Cluster, node: str, key: str, **by: str) -> None:
+    """Set a label to `a` as a field manager, by `kubectl label` or otherwise."""
+    words = [f"--{flag.replace('_', '-')}={value}" for flag, value in by.items()]
+    labeled = {"metadata": {"name": node, "labels": {key: "a"}}}
+    if "subresource" in by:
+        patch = f"--patch={json.dumps(labeled)}"
+        cluster.kubectl("patch", "node", node, "--type=merge", patch, *words)
+    else:
+        document = json.dumps({"apiVersion": "v1", "kind": "Node", **labeled})
+        cluster.kubectl("apply", "--server-side", "--filename=-", *words, stdin=document)
+
+
+@pytest.mark.parametrize("twice", [True, False], ids=["applied too", "through the status"])
+def test_one_manager_with_two_entries_in_managed_fields(cluster: Cluster, *, twice: bool) -> None:
+    """`kubectl label` and `kubectl apply` as one manager, and a label that was set through the
+    subresource `status`, as a kubelet does: the manager is named once, and alone has the key.
+    """
+    node = f"cmd-entries-{twice}".lower()
+    cluster.node(node, labels={"site.example/rack": "1"})
+    if twice:
+        cluster.kubectl("label", "--field-manager=old", "node", node, f"{STALE}=a")
+        set_by(cluster, node, STALE, field_manager="old")
+    else:
+        set_by(cluster, node, STALE, field_manager="old", subresource="status")
+    done = clean(cluster, node, "--foreign", "--manager", "old")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"- {STALE}=a, held by old" in done.stdout.splitlines()
+    assert STALE not in labels(cluster, node)
+
+
+@pytest.mark.parametrize("manager", ["bwagent", "another"])
+def test_a_foreign_label_that_gets_an_owner_meanwhile(cluster: Cluster, manager: str) -> None:
+    """The agent, or another manager, applies it while the question waits: it stays."""
+    node = f"cmd-owner-{manager}"
+    cluster.node(node, labels={"site.example/rack": "1"})
+    cluster.kubectl("label", "--field-manager=old", "node", node, f"{STALE}=a")
+    take = partial(set_by, cluster, node, STALE, field_manager=manager)
+    status, said = answered(cluster, node, take, "--foreign", "--manager", "old")
+    assert (status, said.splitlines()[-1]) == (1, f"bwagent: Node {node}: {CHANGED}")
+    assert labels(cluster, node)[STALE] == "a"
+
+
+@pytest.mark.parametrize("taken", [True, False], ids=["taken over", "another change"])
+def test_a_change_just_before_the_removal(cluster: Cluster, *, taken: bool) -> None:
+    """The request is for the version of the Node that was read last, and repeated for a newer one
+    if the label is as it was shown.
+    """
+    node = f"cmd-just-{taken}".lower()
+    cluster.node(node, labels={"site.example/rack": "1", STALE: "a"})
+    change = {"key": STALE, "field_manager": "bwagent"} if taken else {"key": "a/b"}
+    changes = [partial(set_by, cluster, node, **change)]
+    with connected(str(cluster.kubeconfig()), None) as kube:
+
+        def late(request: Request) -> Reply:
+            if request["operation"] == "patch" and changes:
+                changes.pop()()
+            return kube(request)
+
+        [found] = foreign_removals(nodes(kube, node), keys_of(Naming()), None)
+        step = remove_foreign(late, found)
+    assert not changes
+    assert step.fault == (f"Node {node}: {CHANGED}" if taken else None)
+    assert (STALE in labels(cluster, node)) is taken
+
+
+def test_a_node_that_is_recreated_meanwhile(cluster: Cluster) -> None:
+    """Nothing is removed from the new Node, though it has the same labels."""
+    shown = {"site.example/rack": "1", STALE: "a"}
+    cluster.node("cmd-again-new", labels=shown)
+
+    def recreate() -> None:
+        cluster.request("DELETE", path_of("cmd-again-new"))
+        cluster.node("cmd-again-new", labels=shown)
+
+    status, said = answered(cluster, "cmd-again-new", recreate, "--foreign")
+    assert (status, said.splitlines()[-1]) == (1, f"bwagent: Node cmd-again-new: {CHANGED}")
+    assert labels(cluster, "cmd-again-new") == shown
+
+
 def test_cleanup_of_all_nodes_with_another_prefix(cluster: Cluster, probe: tuple[str, ...]) -> None:
     """It is named, with the command that removes it, and that command does."""
     cluster.node("cmd-prefix")
@@ -255,13 +337,16 @@ def down(agent: Agent) -> None:
     agent.speaks("0G")
 
 
-def answered(cluster: Cluster, node: str, meanwhile: Callable[[], None]) -> tuple[int, str]:
+def answered(
+    cluster: Cluster, node: str, meanwhile: Callable[[], None], *more: str
+) -> tuple[int, str]:
     """Clean a Node up, and say yes after `meanwhile`; return exit code and output."""
-    command = [sys.executable, "-m", "agent.cli", "cleanup", "--node-name", node]
+    command = [sys.executable, "-m", "agent.cli", "cleanup", "--node-name", node, *more]
     command += ["--kubeconfig", str(cluster.kubeconfig())]
     ours, theirs = pty.openpty()
     pipe, both = subprocess.PIPE, subprocess.STDOUT
-    with subprocess.Popen(command, stdin=theirs, stdout=pipe, stderr=both, text=True) as process:
+    # Unbuffered: communicate() does not return what readline() has read ahead.
+    with subprocess.Popen(command, 0, stdin=theirs, stdout=pipe, stderr=both) as process:
         try:
             assert process.stdout
             said = process.stdout.readline()  # it has read the Node
@@ -272,7 +357,7 @@ def answered(cluster: Cluster, node: str, meanwhile: Callable[[], None]) -> tupl
             process.kill()
     os.close(ours)
     os.close(theirs)
-    return process.returncode, said + rest
+    return process.returncode, (said + rest).decode()
 
 
 def carriers(cluster: Cluster) -> list[str]:

@@ -34,7 +34,8 @@ def two(worker: Worker) -> Iterator[Worker]:
     image = pod("sysfs")["spec"]["containers"][0]["image"]
     with Machine(worker.cluster, SECOND, image, GPU):
         worker.roll_out("sysfs")
-        worker.until("both agents are ready", lambda: ready(worker) == 2)
+        # An agent that is not available yet is replaced whatever maxUnavailable says.
+        worker.until("both agents are available", lambda: available(worker) == 2)
         yield worker
         worker.remove()
     worker.cluster.request("DELETE", f"/api/v1/nodes/{SECOND}")
@@ -49,6 +50,11 @@ def status(worker: Worker) -> Object:
 def ready(worker: Worker) -> int:
     """Return the number of ready agents."""
     return int(status(worker).get("numberReady", 0))
+
+
+def available(worker: Worker) -> int:
+    """Return the number of agents that have been ready for minReadySeconds."""
+    return int(status(worker).get("numberAvailable", 0))
 
 
 def updated(worker: Worker) -> list[Object]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,16 @@ import pytest
 
 from agent.cleanup import clean_up, clean_up_foreign
 from agent.errors import Rejected, Unavailable
-from agent.kube.cleanup import CHANGED, MAX_KEYS, MAX_PATCH, foreign_removals, nodes, removals
+from agent.kube.cleanup import (
+    CHANGED,
+    CONTENDED,
+    MAX_KEYS,
+    MAX_PATCH,
+    MAX_READS,
+    foreign_removals,
+    nodes,
+    removals,
+)
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.kube.plan import removal
 from agent.labels.table import Naming
@@ -26,7 +36,6 @@ if TYPE_CHECKING:
 
 EXPECTED = f"{PREFIX}/speed.expected"
 FAILED = {"status": 403, "message": "no"}
-SOON = replace(ANNOTATED, time=int(time.time()) + 600)
 
 
 class Api:
@@ -134,12 +143,16 @@ def test_many_keys_are_counted() -> None:
 
 
 def test_an_agent_that_still_runs() -> None:
-    """The Node was labeled again, or its annotation is newer than the cleanup."""
+    """The Node was labeled again."""
     again = node({FLAVOR: "roce"})
     [line] = cleaned(node({FLAVOR: "roce"}), again)
     assert line.startswith("labeled again during this cleanup: n1; an agent still runs there")
-    [line] = cleaned(node({FLAVOR: "roce"}, observed=SOON), node(observed=None))
-    assert line.startswith("labeled again during this cleanup: n1")
+
+
+def test_an_annotation_from_the_future() -> None:
+    """The Node's clock was ahead; nothing was labeled again."""
+    ahead = replace(ANNOTATED, time=int(datetime.now(UTC).timestamp()) + 3600)
+    assert cleaned(node({FLAVOR: "roce"}, observed=ahead), node(observed=None)) == []
 
 
 def test_an_agent_that_writes_while_the_question_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,15 +170,31 @@ def test_an_agent_that_writes_while_the_question_waits(monkeypatch: pytest.Monke
             clean_up(kube, "n1", Naming(), yes=False)
 
 
-def test_a_young_annotation_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    """Before anything is removed."""
-    cleaned(node({FLAVOR: "roce"}, observed=SOON), node(observed=None))
+@pytest.mark.parametrize(
+    ("written", "is_young"),
+    [
+        (timedelta(hours=-1), True),
+        (timedelta(hours=1), True),
+        (timedelta(hours=-3), False),
+        (timedelta(days=3), False),
+        ("yesterday", False),
+        ("0001-01-01T00:00:00", False),
+        (None, False),
+    ],
+)
+def test_a_node_that_was_changed_lately_is_a_warning(
+    capsys: pytest.CaptureFixture[str], written: timedelta | str | None, *, is_young: bool
+) -> None:
+    """Before anything is removed; the time of managedFields counts, whatever the annotation has."""
+    before = node({FLAVOR: "roce"}, observed=replace(ANNOTATED, time=None))
+    if isinstance(written, timedelta):
+        written = (datetime.now(UTC) + written).isoformat()
+    before["metadata"]["managedFields"][0]["time"] = written
+    assert cleaned(before, node(observed=None)) == []
     out = capsys.readouterr().out
-    assert out.index("An agent labeled n1 within the last two hours") < out.index("changed")
-    for other in (1, None, int(time.time()) + 10**6):
-        before = node({FLAVOR: "roce"}, observed=replace(ANNOTATED, time=other))
-        assert cleaned(before, node(observed=None)) == []
-        assert "two hours" not in capsys.readouterr().out
+    warned, changed = (out.find(words) for words in ("labeled n1 within the last", "1 label ch"))
+    assert warned < changed
+    assert (warned >= 0) is is_young
 
 
 def test_other_prefixes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,7 +282,8 @@ def test_foreign_labels_are_removed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By one request for these labels with these values, and nothing of the agent's own."""
-    api = Api([node({FLAVOR: "roce"}, OTHERS)], [])
+    labeled = [node({FLAVOR: "roce"}, OTHERS)]
+    api = Api(labeled, labeled)
     assert asked(api, monkeypatch, {True: None}) == "Remove these labels of others from 1 Node?"
     assert capsys.readouterr().out.splitlines()[-1] == "Node n1: 3 labels removed"
     removed = [one["path"] for one in api.requests[-1]["body"] if one["op"] == "remove"]
@@ -271,9 +301,10 @@ def test_no_foreign_labels(capsys: pytest.CaptureFixture[str]) -> None:
 def test_thousands_of_foreign_labels(capsys: pytest.CaptureFixture[str]) -> None:
     """An inflated Node takes several requests, each below the API server's limit."""
     many = {f"{PREFIX}/neighbors.current.x{n}.device": "a" for n in range(MAX_PATCH + 1)}
-    api = Api([node({}, {"thief": many})], [])
+    inflated = [node({}, {"thief": many})]
+    api = Api(inflated, inflated)
     clean_up_foreign(api, "n1", Naming(), None, yes=True)
-    assert [len(one["body"]) for one in api.requests[1:]] == [2 * MAX_PATCH + 1, 3]
+    assert [len(one["body"]) for one in api.requests[2::2]] == [MAX_PATCH + 2, 3]
     assert capsys.readouterr().out.endswith(f"Node n1: {MAX_PATCH + 1} labels removed\n")
 
 
@@ -285,7 +316,7 @@ REFUSED = {"status": 422, "message": "no"}
     [
         (REFUSED, node({}, {}), f"Node n1: {CHANGED}"),
         (REFUSED, node({}, OTHERS), "Node n1: the API server refused the request: no"),
-        (FAILED, node({}, {}), "Node n1: not permitted: no"),
+        (FAILED, node({}, OTHERS), "Node n1: not permitted: no"),
     ],
 )
 def test_foreign_labels_that_cannot_be_removed(
@@ -297,3 +328,19 @@ def test_foreign_labels_that_cannot_be_removed(
     with pytest.raises(Rejected) as error:
         clean_up_foreign(api, "n1", Naming(), None, yes=True)
     assert str(error.value) == text
+
+
+def test_foreign_labels_of_a_node_that_changes_all_the_time() -> None:
+    """The removal is tried for some versions of the Node, then the error says so."""
+
+    def kube(request: Request) -> Reply:
+        if request["operation"] == "patch":
+            return REFUSED
+        found = node({}, OTHERS)
+        found["metadata"]["resourceVersion"] = str(next(versions))
+        return {"status": 200, "node": found}
+
+    versions = count()
+    with pytest.raises(Rejected, match=f"^Node n1: {CONTENDED}$"):
+        clean_up_foreign(kube, "n1", Naming(), None, yes=True)
+    assert next(versions) == 1 + MAX_READS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from dataclasses import replace
 from typing import Any
@@ -10,13 +11,14 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.host import Host
+from agent.inputs import observed
 from agent.kube.commands import Target, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.labels.render import Rendered
 from agent.labels.table import Naming
 from agent.model import HeldCount, RdmaDevice, Seen
 from tests.support.api_server import replies
-from tests.support.kernel_tree import Kernel
+from tests.support.kernel_tree import CLASS, NET, Kernel, card, host
 from tests.support.nodes import ANNOTATED, BOOT, FLAVOR, KEYS, PREFIX, SPEED, node
 from tests.support.observations import observation
 
@@ -58,6 +60,16 @@ def test_what_an_hca_that_fails_counted_last() -> None:
     lasting = a_target(node({SPEED: "800G"})).completed(HOST, seen)
     assert lasting.held_counts == ()
     assert "their sum is 400G" in lasting.problems[0].text
+
+
+def test_probe_takes_the_count_of_an_hca_that_fails_from_the_annotation() -> None:
+    """It is read of the Node, and the sum has it."""
+    boot = {"proc/sys/kernel/random/boot_id": BOOT.encode()}
+    failing = {f"{CLASS}/ibp0/node_type": errno.EIO}
+    tree = card("ibp0", "0000:18:00.0") | card("ibp1", "0000:19:00.0") | boot
+    root = Kernel({f"{NET}/lo": None}, tree, errors=failing)
+    seen = observed(host(root), {"source": ("rdma",)}, a_target(node({SPEED: "400G"})))
+    assert seen.held_counts == (HeldCount("ibp0", 400.0),)
 
 
 @pytest.mark.parametrize(("age", "due"), [(60, False), (3700, True), (-60, True)])

@@ -50,20 +50,21 @@ def test_any_response(status: int, head: dict[str, str], data: bytes) -> None:
 
 
 def test_a_node() -> None:
-    """Of a Node only its name, labels, annotations and their managers are kept."""
+    """Of a Node only its name, labels, annotations and their managers with their times are kept."""
     whole: dict[str, Any] = node({FLAVOR: "roce"}) | {
         "spec": {"podCIDR": "x"},
         "status": {"images": [1] * 9},
     }
     whole["metadata"]["creationTimestamp"] = "x"
     whole["metadata"]["managedFields"].append(
-        {"manager": "kubelet", "fieldsV1": {"f:status": {"f:images": {}}}}
+        {"manager": "kubelet", "time": "t", "fieldsV1": {"f:status": {"f:images": {}}}}
     )
     found = read_node(200, {}, json.dumps(whole).encode())["node"]
     assert found.keys() == {"metadata"}
     assert found["metadata"].keys() == {"name", "uid", "labels", "annotations", "managedFields"}
     assert found["metadata"]["managedFields"][-1] == {
         "manager": "kubelet",
+        "time": "t",
         "fieldsV1": {"f:metadata": {}},
     }
 

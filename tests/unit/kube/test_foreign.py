@@ -84,13 +84,14 @@ def test_fields_without_an_owner() -> None:
     assert ownerless(state_of(node({FLAVOR: "roce"}, {"nfd": {SPEED: "1G"}})), KEYS) == set()
 
 
-def test_the_patch_is_for_the_values_that_were_shown() -> None:
+def test_the_patch_is_for_one_version() -> None:
     """Of the very Node; a slash in a key is escaped."""
-    path = f"/metadata/labels/{PREFIX}~1flavor"
-    assert removal_patch("u-1", {FLAVOR: "roce"}) == [
+    found = node({}, {"nfd": {FLAVOR: "roce"}})
+    found["metadata"]["resourceVersion"] = "7"
+    assert removal_patch(state_of(found), [FLAVOR]) == [
         {"op": "test", "path": "/metadata/uid", "value": "u-1"},
-        {"op": "test", "path": path, "value": "roce"},
-        {"op": "remove", "path": path},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "remove", "path": f"/metadata/labels/{PREFIX}~1flavor"},
     ]
 
 

@@ -137,6 +137,21 @@ def test_the_other_managers_of_a_field() -> None:
     assert Field(LABEL, FLAVOR) in state.managed
 
 
+def test_the_entries_of_a_subresource_and_of_one_manager() -> None:
+    """A manager may have several: it is named once. One of `status` has its labels, too."""
+    found = node({FLAVOR: "roce"}, {"nfd": {SPEED: "1G"}})
+    status = {"subresource": "status"}
+    found["metadata"]["managedFields"] += [
+        entry("nfd", "Apply", {SPEED: "1G"}),
+        {**entry("kubelet", "Update", {SPEED: "1G"}), **status},
+        {**entry("bwagent", "Apply", {FLAVOR: "roce"}), **status},
+    ]
+    assert state_of(found).others == {
+        Field(LABEL, SPEED): ("nfd", "kubelet"),
+        Field(LABEL, FLAVOR): ("bwagent",),
+    }
+
+
 @pytest.mark.parametrize("path", ["fieldsV1", "f:metadata", "f:labels"])
 @pytest.mark.parametrize("odd", [None, [], "x", 7, {"f:metadata": None}, {"x": {}, "f:": {}}])
 def test_malformed_managed_fields(path: str, odd: object) -> None:

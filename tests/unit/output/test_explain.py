@@ -170,6 +170,43 @@ def test_a_source_that_is_switched_off(machine: str, source: str, key: str, reas
     assert (found["state"], found["reason"][: len(reason)]) == ("absent", reason)
 
 
+@pytest.mark.parametrize("key", ["speed.current", "leaves.current", "ports.current"])
+def test_the_infiniband_family_of_a_roce_node(key: str) -> None:
+    """The flavor is the reason, though neighbors are known; a port without one is no other case."""
+    found = document(f"{NAMING.ib_prefix}/{key}", of_machine("bond-roce"))
+    assert found["reason"] == "flavor is not infiniband"
+    silent = f"{NAMING.ib_prefix}/neighbors.current.mlx5_1.device"
+    assert document(silent, of_machine("odd-neighbors"))["reason"] == "flavor is not infiniband"
+
+
+def test_a_class_that_is_not_there_is_no_reason_of_the_gpus() -> None:
+    """The accelerator label is not read from it."""
+    seen = of_machine("driver-reloading")
+    found = document(NAMING.accelerator, seen)
+    assert found["reason"] == "the snapshot has no answer of NVML"
+    assert document(SPEED, seen)["reason"].startswith("/sys/class/infiniband is not there")
+
+
+def test_the_meaning_stands_alone() -> None:
+    """A row of the IB family says "the same" in the table; here there is no other row."""
+    seen = of_machine("half-failed")
+    theirs = document(f"{NAMING.ib_prefix}/speed.current", seen)
+    assert theirs["meaning"] == document(SPEED, seen)["meaning"]
+
+
+def test_a_switch_that_tells_no_port_name() -> None:
+    """The fabric of a RoCE node has port names; this frame has none."""
+    seen = of_machine("bnxt-re")
+    assert isinstance(seen.lldp, Seen)
+    links = tuple(
+        link._replace(neighbors=tuple(one._replace(port_name=None) for one in link.neighbors))
+        for link in seen.lldp.value
+    )
+    key = f"{NAMING.prefix}/neighbors.current.bnxt_re0.port-name"
+    found = document(key, replace(seen, lldp=Seen(links)))
+    assert found["reason"] == "no port name in the neighbor's frame"
+
+
 def test_a_lost_port() -> None:
     """It has a reason, and is part of the evidence for the speed."""
     lost = LostPort("ibp3", "0000:5e:00.0", None, 1_800_000_000)
@@ -178,6 +215,9 @@ def test_a_lost_port() -> None:
     assert "gone from the bus" in document(LEAF.replace("ibp0", "ibp3"), seen)["reason"]
     found = facts(document(SPEED, seen))
     assert found["/sys/bus/pci/devices/0000:5e:00.0 pci"] == "gone"
+    alone = observation(lost=(lost,))
+    of_family = f"{NAMING.ib_prefix}/neighbors.current.ibp3.device"
+    assert "gone from the bus" in document(of_family, alone)["reason"]
 
 
 def test_what_holds_a_label() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import capture_script, snapshots
-from tests.support.capture_script import SHELLS, capture, missing, said
+from tests.support.capture_script import SHELLS, capture, missing, pcie, said
 from tests.support.machines import MACHINES
 from tests.support.real_parts import require
 
@@ -50,7 +50,9 @@ def test_its_captures_replay_as_those_of_bwagent(machine: Path, tmp_path: Path, 
     tree = kernel_like(machine, tmp_path / "tree")
     done = capture_script.run(shell, tmp_path / "copy", tree)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert said(tmp_path / "copy") == said(capture(tree, tmp_path / "captured"))
+    captured = capture(tree, tmp_path / "captured")
+    assert said(tmp_path / "copy") == said(captured)
+    assert pcie(tmp_path / "copy") == pcie(captured)
     copied, listed = capture_script.files(tmp_path / "copy"), capture_script.matching(tree)
     assert copied <= listed
     left_out = {path for path in listed - copied if not path.endswith(("/vpd", "/link_downed"))}

@@ -161,6 +161,46 @@ def test_several_neighbors_are_kept_in_order() -> None:
     assert [one.port_id for one in node.link(ETH0).neighbors] == ["swp1", "bmc"]
 
 
+def superseded(link: Link) -> list[tuple[str, bool]]:
+    """Return the neighbors by Port ID, and whether they are superseded."""
+    return sorted((one.port_id, one.superseded) for one in link.neighbors)
+
+
+def test_a_cable_that_is_moved() -> None:
+    """Once the new neighbor is confirmed, the former one, kept for its TTL, is superseded."""
+    node = Node(table=NeighborTable(grace=30, confirm=2))
+    other = ethernet(identity(b"\x04" + MAC, b"\x05swp9") + END, source="020000000009")
+    for _ in range(2):
+        node.send("eth0", switch())
+    node.link(ETH0)
+    node.now += 1
+    node.link(role(of=netdev("eth0", "down")))
+    node.now += 1
+    node.send("eth0", other)
+    assert superseded(node.link(ETH0)) == [("swp1", False), ("swp9", False)]
+    node.now += 1
+    node.send("eth0", other)
+    assert superseded(node.link(ETH0)) == [("swp1", True), ("swp9", False)]
+
+
+def test_two_neighbors_of_one_port() -> None:
+    """Neither is superseded while both send; one that has expired is, and a lone one never."""
+    node = Node(table=NeighborTable(grace=300, confirm=2))
+    other = ethernet(identity(b"\x04" + MAC, b"\x05bmc") + END, source="020000000009")
+    for _ in range(2):
+        node.send("eth0", switch(ttl=20))
+        node.send("eth0", other)
+    assert superseded(node.link(ETH0)) == [("bmc", False), ("swp1", False)]
+    node.now += 21
+    node.send("eth0", other)
+    assert superseded(node.link(ETH0)) == [("bmc", False), ("swp1", True)]
+    alone = Node(table=NeighborTable(grace=300, confirm=2))
+    alone.send("eth0", switch(ttl=20))
+    alone.link(ETH0)
+    alone.now += 21
+    assert superseded(alone.link(ETH0)) == [("swp1", False)]
+
+
 # Every reason, and whether the labels published before stay.
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,9 +25,11 @@ from tests.support.kernel_tree import HOME, card
 from tests.support.snapshots import FIXTURES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agent.sources.pcie import PciePath
+    from tests.support.kernel_tree import Entries
 
 BDF = "0000:18:00.0"
 LINK = {
@@ -132,3 +136,51 @@ UNKNOWN = ["unverifiable info"]
 def test_what_is_not_known_is_no_finding(path: PciePath) -> None:
     """A guest, an old capture, a path of another form."""
     assert texts(*path) == UNKNOWN
+
+
+class Stuck:
+    """A tree in which the speed of a link cannot be read until `end` is set."""
+
+    def __init__(self, entries: Entries) -> None:
+        self._tree, self.end = Tree(MemoryStore(entries), {}), threading.Event()
+
+    def read(self, path: str, limit: int) -> bytes:
+        if path.endswith("current_link_speed"):
+            self.end.wait(30)
+        return self._tree.read(path, limit)
+
+    def names(self, path: str) -> list[str]:
+        return self._tree.names(path)
+
+    def link(self, path: str) -> str:
+        return self._tree.link(path)
+
+
+def threads() -> int:
+    """Return the number of threads of devices."""
+    return sum(one.name.startswith("device ") for one in threading.enumerate())
+
+
+def wait_until(is_done: Callable[[], bool]) -> None:
+    """Wait for a thread."""
+    deadline = time.monotonic() + 10
+    while not is_done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_device_that_blocks_keeps_one_thread() -> None:
+    """However often its path is read; without it no thread stays."""
+    entries = card("mlx5_0", BDF) | {f"{HOME}/{BDF}/{key}": data for key, data in LINK.items()}
+    good = Host(Tree(MemoryStore(entries), {}), lambda: 0.0)
+    ports = observe(good).ports
+    before = threads()
+    root = Stuck(entries)
+    stuck = Host(root, lambda: 0.0, deadline=0.01)
+    readers = stuck.readers.fresh()
+    for _ in range(5):
+        assert read_paths(stuck, ports, readers) == {BDF: ()}
+    assert threads() == before + 1
+    root.end.set()
+    wait_until(lambda: len(read_paths(stuck, ports, readers)[BDF]) == 1)
+    wait_until(lambda: threads() == before)

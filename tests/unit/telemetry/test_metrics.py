@@ -180,6 +180,21 @@ def test_a_metric_without_samples_is_not_exposed() -> None:
     assert "bwagent_last_applied_timestamp_seconds" not in text(Metrics())
 
 
+def test_reported_findings() -> None:
+    """One series for code and interface; none without an expected half."""
+    metrics = fed(observation([ib("ibp0", 1)]))
+    names = ("bwagent_findings", "bwagent_plan_rows", "bwagent_verified_timestamp_seconds")
+    assert not any(name in text(metrics) for name in names)
+    metrics.verified((("duplicate", "ibp0"), ("duplicate", "ibp0"), ("speed", "")), 8, 60.0)
+    assert [of(metrics, name) for name in names] == [
+        {("duplicate", "ibp0"): 1, ("speed", ""): 1},
+        {(): 8},
+        {(): 60.0},
+    ]
+    metrics.verified((), None, None)
+    assert not any(name in text(metrics) for name in names)
+
+
 def test_metrics_can_be_selected() -> None:
     """`/metrics?name[]=` restricts the registry to some names, of the process too."""
     names = {"bwagent_ports", "process_open_fds"}
@@ -542,6 +557,8 @@ def test_promtool_has_no_complaint() -> None:
     metrics.applied(1.0)
     metrics.planned([])
     metrics.frames_dropped({"own": 1})
+    metrics.verified((("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0")), 8, 1.0)
+    metrics.plan_read(problem=True)
     exposed = text(metrics)
     assert {name for name, _ in series(exposed)} == NAMES
     done = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -71,6 +72,9 @@ def test_junit_and_csv_have_every_finding(plan: Path) -> None:
     ids = {one["id"] for one in json.loads(compare(plan, "-o", "json").stdout)["findings"]}
     suite = ET.fromstring(compare(plan, "-o", "junit").stdout)  # noqa: S314 - our own
     failed = [case for case in suite if len(case)]
+    counts = Counter(element.tag for case in suite for element in case)
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        assert suite.get(attribute) == str(counts[tag])
     assert {case.get("name", "").rpartition(" ")[2] for case in failed} == ids
     rows = list(csv.DictReader(io.StringIO(compare(plan, "-o", "csv").stdout.decode())))
     assert {row["id"] for row in rows} == ids
@@ -115,7 +119,7 @@ def test_a_written_plan_reads_back_equal(machine: Path, kind: str) -> None:
         return
     result = read_back(text, kind, machine)
     assert result.as_planned == planned
-    assert {one.code for one in result.findings} <= {"slow", "duplicate"}
+    assert {one.code for one in result.findings} <= {"slow", "duplicate", "unverifiable"}
 
 
 def written_plan(folder: Path, change: tuple[str, str] = ("", "")) -> Path:
@@ -193,8 +197,11 @@ def test_hca_map(tmp_path: Path) -> None:
     path = tmp_path / "map.csv"
     path.write_text("\n".join(mapping))
     assert compare(plan, "--hca-map", str(path)).returncode == 0
+    path.write_text("\n".join(mapping).replace(",", ";").replace("HCA ", "hca"))
+    assert compare(plan, "--hca-map", str(path)).returncode == 0
     for bad, named in (("a,b\n", "row 1"), ("port,hca-name\nHCA 1\n", "row 2"),
-                       ("port,hca-name\n1,a\n1,b\n", "row 3")):  # fmt: skip
+                       ("port,hca-name\n1,a\n1,b\n", "row 3"), ("\ufeff", "empty file"),
+                       ("port,hca-name\n" + "x" * 200_000, "no CSV")):  # fmt: skip
         path.write_text(bad)
         assert named in complaint(compare(plan, "--hca-map", str(path)))
 
@@ -222,3 +229,30 @@ def test_every_option_is_known() -> None:
     """Those of --help, and the hidden ones."""
     names = {parameter.name for parameter in cli.commands["verify"].params}
     assert {"plan", "plan_format", "from_node", "hca_map", "ignore", "npd", "write_plan"} <= names
+
+
+def test_help_has_every_flag_that_counts() -> None:
+    """Those of the sources, too; it leaves out what changes nothing here."""
+    text = bwagent("verify", "--help").stdout.decode()
+    assert {"--source", "--openvswitch"} <= {*text.split()}
+    assert "--nvml-library" not in text
+
+
+def test_written_plans_are_not_compared(tmp_path: Path) -> None:
+    """A flag that would be ignored is an error, and so is a plan without a row."""
+    plan = str(written_plan(tmp_path))
+    assert bwagent("verify", "--replay", str(H200), "--write-plan", "csv").stderr == b""
+    for words in (("--plan", plan), ("--npd",), ("--ignore", "x")):
+        done = bwagent("verify", "--replay", str(H200), "--write-plan", "csv", *words)
+        assert (done.returncode, words[0] in (done.stderr + done.stdout).decode()) == (2, True)
+    for machine, kind in (("cpu-node", "labels"), ("azure-ndv5-vm", "csv")):
+        done = bwagent("verify", "--replay", str(FIXTURES / machine), "--write-plan", kind)
+        assert "nothing to write" in complaint(done)
+
+
+def test_a_list_of_kubeconfigs(tmp_path: Path) -> None:
+    """KUBECONFIG may name several files; the one that is there makes the Node the default."""
+    config = tmp_path / "config"
+    config.write_text("{}")
+    env = {"KUBECONFIG": f"{tmp_path / 'none'}:{config}"}
+    assert "nothing to compare with" not in complaint(bwagent("verify", "--no-wait", env=env))

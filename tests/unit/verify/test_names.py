@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.labels import encode
-from agent.verify.names import (
-    TOLERANCES,
-    SeenDevice,
-    SeenPort,
-    compare_device,
-    compare_port,
-    same_name,
-    twin_port,
-)
+from agent.verify.names import TOLERANCES, SeenDevice, compare_device, same_name
+from agent.verify.port_names import SeenPort, compare_port, twin_port
 
 LONG = "leaf-" + "x" * 70
 SWITCH = SeenDevice(
@@ -38,6 +31,11 @@ DEVICES = [
     ("Leaf01", leaf("leaf01"), "case"),
     ("leaf01", leaf("leaf01.dc1.example.com"), "fqdn"),
     ("LEAF01.dc1.example.com", leaf("leaf01"), "fqdn+case"),
+    ("L90.1.3.dc1.example.com", SWITCH, "fqdn"),
+    ("L90.1.3", leaf("l90.1.3.example.com"), "fqdn+case"),
+    ("leaf1", leaf("leaf01"), "padding"),
+    ("su1-leaf007", leaf("SU01-leaf7"), "padding+case"),
+    ("leaf01.example.com", leaf("leaf1"), "padding+fqdn"),
     ("leaf-1", leaf("leaf 1"), "label"),
     ("leaf 1", leaf("leaf-1"), "label"),
     ("Leaf-1", leaf("leaf 1"), "label+case"),
@@ -65,7 +63,8 @@ def test_equal_devices(expected: str, seen: SeenDevice, by: str) -> None:
     ("expected", "seen"),
     [
         ("leaf01", leaf("leaf010")),
-        ("leaf1", leaf("leaf01")),
+        ("leaf1", leaf("leaf10")),
+        ("leaf0", leaf("leaf")),
         ("L90", SWITCH),  # "1.3" is no domain
         ("leaf01.dc1.example.com", leaf("leaf01.dc2.example.com")),
         ("0000000000000001", SWITCH),
@@ -116,6 +115,8 @@ PORTS = [
     ("1/5", ethernet("Ethernet1/5"), "number"),
     ("1/2", ethernet("swp1s1"), "split"),
     ("Ethernet32", ethernet("etp5a", "Ethernet32"), "exact"),
+    ("etp5a", ethernet("ETP5A"), "case"),
+    ("5a", ethernet("etp5a"), "number"),
     ("001c.73aa.bbcc", ethernet("00:1c:73:aa:bb:cc"), "mac"),
     ("5", infiniband(5), "exact"),
     ("P5", infiniband(5), "number"),
@@ -144,6 +145,8 @@ def test_equal_ports(expected: str, seen: SeenPort, by: str) -> None:
         ("swp5", ethernet("swp50")),
         ("5", ethernet("swp50")),
         ("1/2", ethernet("swp1s2")),
+        ("etp5a", ethernet("etp5b")),
+        ("etp5a", ethernet("etp15a")),
         ("1/2", ethernet("Ethernet1/3")),
         ("5", infiniband(50)),
         ("3/1", infiniband(3, twin=True)),
@@ -159,6 +162,8 @@ def test_different_ports(expected: str, seen: SeenPort) -> None:
     ("expected", "seen"),
     [
         ("Ethernet32", ethernet("etp5a")),
+        ("etp5", ethernet("etp5a")),
+        ("5/1", ethernet("etp5a")),
         ("32", ethernet("Ethernet32")),  # SONiC numbers lanes, not ports
         ("5", ethernet("517", "et-0/0/5")),  # an ifIndex
         ("swp1", ethernet("swp1s0")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from agent.errors import Malformed
 from agent.verify.expected import Expected, from_plans
 from agent.verify.model import NO_FIELDS
+from agent.verify.plans.cells import ERRORS, date_fault
 from agent.verify.plans.own import COLUMNS, is_labels, is_own, read_csv, read_labels, rows_text
 from agent.verify.plans.source import Source
 
@@ -18,6 +20,7 @@ P = "backend.coreweave.cloud"
 LABELS = {f"{P}/speed.expected": "3200G", f"{P}/neighbors.expected.ibp0.device": "L90.1.3"}
 HEADER = "node,interface,device,port-id,port-name"
 CELL = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Z"]), min_size=1, max_size=9)
+CELL = CELL.filter(lambda text: text not in ERRORS and not date_fault(text))
 
 
 def source(text: str | bytes) -> Source:
@@ -54,7 +57,19 @@ def test_labels(text: str) -> None:
         ("a: b\n", "no expected label"),
         (f"{P}/speed.expected: [1]\n", "no text"),
         ("[]", "no expected label"),
+        (f"{P}/speed.expected: 1G\na: {'[' * 9999}\n", "nested too deeply"),
+        (f"{P}/speed.expected: ''\n", "no expected label"),
         (f'{{"{P}/speed.expected": ', "no JSON"),
+        (f"{P}/speed.expected: 1G\n{P}/speed.expected: 2G\n", "row 2, key .*: given twice"),
+        (f'{{"{P}/speed.expected": "1G", "{P}/speed.expected": "1G"}}', "key .*: given twice"),
+        (f"{P}/speed.expected:\n", "row 1, key .*: the value is no text"),
+        (f'{{"{P}/speed.expected": true}}', "no text"),
+        (f"{P}/speed.expected: " + "[" * 5000, "nested too deeply"),
+        (f"{P}/speed.expected: |\n  a\n  b\n", "no text of a label"),
+        (f"{P}/speed.expected: {'x' * 256}\n", "no text of a label"),
+        (f"{P}/speed.expected: *a\n", "row 1: no YAML: found undefined alias"),
+        (f"a: &a {{{P}/speed.expected: 1G}}\nb: {{<<: *a}}\n", "no expected label"),
+        (f"{P}/speed.expected: 1G\n" + "#" * (1 << 20), "labels of more than 1 MiB"),
     ],
 )
 def test_malformed_labels(text: str, named: str) -> None:
@@ -62,6 +77,58 @@ def test_malformed_labels(text: str, named: str) -> None:
     with pytest.raises(Malformed, match=named) as caught:
         read_labels(source(text))
     assert str(caught.value).startswith("plan.csv")
+
+
+@pytest.mark.parametrize("text", ["3_4", "1:2", "010", "0x1f", "1e3", "no", "2026-01-02", "4.0"])
+def test_labels_are_texts(text: str) -> None:
+    """No value is taken for a number, a time or a truth value, as YAML 1.1 does."""
+    [plan] = read_labels(source(f"{P}/ports.expected: {text}\n"))
+    assert plan.labels == {f"{P}/ports.expected": text}
+
+
+@pytest.mark.parametrize("text", ["5", "5.50", "1e3"])
+def test_numbers_of_json_are_texts(text: str) -> None:
+    """A number is the text as it stands."""
+    [plan] = read_labels(source(f'{{"{P}/ports.expected": {text}}}'))
+    assert plan.labels == {f"{P}/ports.expected": text}
+
+
+@pytest.mark.parametrize("text", ["{", " ", "{ ", "a", "a.", ",a", "\n ", '\t"', "a/"])
+def test_recognition_costs_no_time(text: str) -> None:
+    """No pattern tries a long text again at each of its characters."""
+    one = source("x" + text * (1 << 20))
+    start = time.process_time()
+    assert not is_labels(one)
+    assert time.process_time() - start < 5
+
+
+def test_a_long_first_line_is_no_header() -> None:
+    """The field of a row is not bounded where a kind is recognized."""
+    assert not is_own(source("[" + "1" * (1 << 20)))
+
+
+def test_a_value_is_its_text() -> None:
+    """As it stands in the file: no octal or sexagesimal number, no date, no truth."""
+    values = {
+        "a": "0123",
+        "b": "1:30",
+        "c": "1.10",
+        "d": "true",
+        "e": "2001-13-45",
+        "f": "9" * 200,
+    }
+    labels = {f"{P}/neighbors.expected.{name}.port-id": value for name, value in values.items()}
+    text = "".join(f"{key}: {value}\n" for key, value in labels.items())
+    [plan] = read_labels(source(text))
+    assert plan.labels == labels
+
+
+def test_anchors_do_not_multiply() -> None:
+    """Merge keys would make 9 ** 12 entries of half a kilobyte."""
+    lines = [f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 13)]
+    text = "\n".join(["a0: &a0 {x: 1}", *lines, f"{P}/speed.expected: 1G"])
+    [plan] = read_labels(source(text))
+    assert plan.labels == {f"{P}/speed.expected": "1G"}
 
 
 def test_other_columns_are_carried() -> None:
@@ -90,6 +157,13 @@ def test_other_columns_are_carried() -> None:
         (f"{HEADER},rate\ng,mlx5_0,leaf,1,,fast\n", "row 2, column rate"),
         (f"{HEADER},mark\ng,mlx5_0,leaf,1,,no\n", "row 2, column mark"),
         (f'{HEADER}\ng,"mlx5_0\n', "row"),
+        (f"{HEADER}\ng,mlx5_0,leaf,2-Jan,\n", "row 2, column port-id: the date '2-Jan'"),
+        (f"{HEADER}\ng,mlx5_0,#REF!,1,\n", "row 2, column device: #REF!"),
+        (f"{HEADER}{',' * 2000}\n", "row 1: more than 1024 columns"),
+        (f"{HEADER}\ng,1,g,1,\n", "row 2: both ends are 'g 1'"),
+        (f"{HEADER}\ng,mlx5_0,leaf,1,\ng,mlx5_1", "row 3: 2 cells, and the header has 5"),
+        (f"{HEADER}\ng,mlx5_0,leaf,1,\ng,mlx5_1,leaf,1/", "row 3: 4 cells"),
+        (f"{HEADER}\ng,mlx5_0,leaf,1,2,\ng,mlx5_1,leaf,1,2,3", "row 3: 6 cells"),
     ],
 )
 def test_malformed_csv(text: str, named: str) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import time
 import zipfile
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from openpyxl import Workbook, load_workbook
 
 from agent.errors import Malformed, Unavailable
-from agent.verify.plans import source, xlsx
+from agent.verify.plans import source, worksheet, xlsx
 from agent.verify.plans.reader import KINDS, read_plan, read_source
 from agent.verify.plans.source import Source
 from tests.support import plans
@@ -73,6 +74,21 @@ def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
             f'{HEADER}\n"gpu\n17",1,leaf,1\n',
             "plan.csv, row 2, column A-Node Name: a line break in 'gpu\\n17'",
         ),
+        (
+            f"{HEADER}\ngpu,HCA\xa01,leaf,1\n",
+            "plan.csv, row 2, column A-Port: a character that does not print in 'HCA\\xa01'",
+        ),
+        (
+            f"{HEADER}\ngpu\x1b[2J,1,leaf,1\n",
+            "plan.csv, row 2, column A-Node Name: a character that does not print in 'gpu\\x1b",
+        ),
+        (
+            f"{HEADER}\ngpu,1,{'l' * 256},1\n",
+            "plan.csv, row 2, column Z-Node Name: more than 255 characters",
+        ),
+        (f"{'x' * 70_000}\n{HEADER}\ngpu,1,leaf,1\n", "plan.csv: no header such as"),
+        ("\xef\xbb\xbf", "plan.csv: empty file"),
+        ("\xff\xfe \0\n\0", "plan.csv: empty file"),
         (f"{HEADER}\nleaf,1,leaf,1\n", "plan.csv, row 2: both ends are 'leaf 1'"),
         (
             f"{HEADER},Speed\ngpu,1,leaf,1,400G\nleaf,1,gpu,1,200G\n",
@@ -108,6 +124,7 @@ def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
         ),
         ("{}", "plan.csv: JSON of no known kind: neither cables nor links"),
         ("[" * 100_000, "plan.csv: no JSON: "),
+        ('{"links": ["\\ud83d"]}', "plan.csv: no JSON: 'utf-8' codec can't encode character"),
         ("graph G {\n a:b -- c:d", "plan.csv, row 2: the file ends within the graph: truncated"),
         (
             'graph G {\n a:b -- c:"d',
@@ -122,7 +139,9 @@ def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
         ("digraph G {\n a:b -> c:d\n}", "plan.csv, row 1: not an undirected graph"),
         ("graph G {\n a:<b> -- c:d\n}", "plan.csv, row 2: not of the subset: '<b> -- c:d"),
         ("graph G {\n}\ngraph H {\n}", "plan.csv, row 3: more than one graph"),
-        ("graph G {\n}", "plan.csv: no edges"),
+        ("graph G {\n}", "plan.csv: no cables"),
+        (f"{',' * 2000}\n", "plan.csv, row 1: more than 1024 columns"),
+        (f"{HEADER}{',' * 2000}\n", "plan.csv, row 1: more than 1024 columns"),
         ("graph G {" + "{" * 40, "plan.csv, row 1: more than 32 subgraphs in each other"),
         ("T sw\n P1 -> T gpu\n", "plan.csv: no header such as"),
         ("T sw\n P1 -> T gpu P1\n?\n", "plan.csv, row 3: neither a system nor a cable: '?'"),
@@ -150,9 +169,14 @@ def test_messages(content: str, message: str) -> None:
             },
             "row 1: both ends are hosts: 'a', 'b'",
         ),
+        (
+            {"count": 9, "next": None, "results": [{"a_terminations": []}]},
+            "plan.csv: one page of several (1 of 9 cables): ask for all with ?limit=0",
+        ),
+        ({"count": 0, "results": []}, "plan.csv: no cables"),
         ({"next": "http://", "count": 812, "results": [{"a_terminations": []}]}, "(1 of 812 "),
         ([{"a_terminations": {}}], "row 1, column a_terminations: no list of terminations"),
-        ([{"a_terminations": [], "b_terminations": []}], "no cables between interfaces"),
+        ([{"a_terminations": [], "b_terminations": []}], "no cables: 1 row skipped, with"),
         ([{"a_terminations": [], "b_terminations": []}, 5], "row 2: no cable: int"),
     ],
 )  # fmt: skip
@@ -161,6 +185,13 @@ def test_json(document: Any, message: str) -> None:
     with pytest.raises(Malformed) as raised:
         read(json.dumps(document))
     assert message in str(raised.value)
+
+
+def test_a_pair_of_surrogates_is_one_character() -> None:
+    """JSON escapes a character beyond U+FFFF as two."""
+    ends = r'{"node": "\ud83d\ude00", "interface": "1"}, {"node": "leaf", "interface": "1"}'
+    (plan,) = read(f'{{"links": [[{ends}]]}}')
+    assert plan.cables[0].a.node == "\U0001f600"
 
 
 def test_an_unknown_format_is_named() -> None:
@@ -261,6 +292,13 @@ def test_a_zip_bomb_is_refused() -> None:
         read_source(Source("p.xlsx", out.getvalue()))
 
 
+def test_a_million_styles_are_refused() -> None:
+    """Styles are of no use here, and each would be an object."""
+    part = b"<styleSheet><cellXfs>" + b"<xf/>" * (2 << 20)
+    with pytest.raises(Malformed, match=r"^p.xlsx: styles of more than 8 MiB: save as CSV"):
+        read_source(Source("p.xlsx", rezipped(BOOK, {"xl/styles.xml": part})))
+
+
 def test_a_size_in_the_header_bounds_the_expansion() -> None:
     """A member that claims to be smaller than it is gives no more than it claims."""
     out = io.BytesIO()
@@ -310,6 +348,24 @@ def merged(sheet: Any) -> None:
 
 def numbers(sheet: Any) -> None:
     sheet["C2"], sheet["D2"], sheet["F2"], sheet["J2"] = 12, 3.0, 1, "note"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2-Jan", "02-Jan-26", "2-Jan-2026", "2. Jan", "Jan-02", "2.1.2026", "1/2/2026", "1:02:00"],
+)
+def test_dates(text: str) -> None:
+    """A split port that a spreadsheet program has taken for a date or a time is no port."""
+    assert refusal("p", f"{HEADER}\ngpu,1,leaf,{text}\n".encode()).startswith(
+        "p, row 2, column Z-P"
+    )
+
+
+@pytest.mark.parametrize("text", ["1/2", "1/2/26", "1:2", "Eth1/2", "1-2", "2.1", "Jan", "12.0"])
+def test_ports_that_are_no_dates(text: str) -> None:
+    """The numbers of chassis, slots and cages."""
+    (plan,) = read(f"{HEADER}\ngpu,1,leaf,{text}\n")
+    assert plan.cables[0].b.interface == text
 
 
 @pytest.mark.parametrize(
@@ -395,6 +451,15 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         read_plan("/dev/null")
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\x0b", "\x0c", "\x1c", "\x85"])
+def test_lines_end_at_line_ends(mark: str) -> None:
+    """A NodeDescription may have characters in it that other formats end a line with."""
+    text = plans.ibnetdiscover([ROW]).replace("gpu-017 mlx5_0", f"gpu{mark}017 mlx5_0")
+    (plan,) = read(text)
+    assert plan.kind == "ibnetdiscover"
+    assert len(plan.cables) == 1
+
+
 def test_a_pipe_is_read() -> None:
     """`--plan <(curl ...)` of a shell is a pipe."""
     reading, writing = os.pipe()
@@ -420,11 +485,61 @@ def test_white_space_costs_no_time() -> None:
 
 def test_a_sheet_that_breaks_off() -> None:
     """The row at which the XML of a sheet ends is named."""
-    part = "xl/worksheets/sheet1.xml"
-    whole = zipfile.ZipFile(io.BytesIO(BOOK)).read(part)
+    whole = zipfile.ZipFile(io.BytesIO(BOOK)).read(SHEET)
     whole = whole.replace(b"<sheetViews>", b'<dimension ref="A1:J2"/><sheetViews>')
     with pytest.raises(Malformed, match=r"^p.xlsx, sheet Links, row 2: no XLSX workbook: "):
-        read_source(Source("p.xlsx", rezipped(BOOK, {part: whole[: len(whole) * 3 // 4]})))
+        read_source(Source("p.xlsx", rezipped(BOOK, {SHEET: whole[: len(whole) * 3 // 4]})))
+
+
+SHEET = "xl/worksheets/sheet1.xml"
+STYLED = """
+<row r="2"><c r="A2" t="inlineStr"><is><r><t>gpu</t></r><r><rPr><b/></rPr><t>-017</t></r></is></c>
+<c r="B2" t="str"><f>CONCAT("mlx5_","0")</f><v>mlx5_0</v></c><c r="C2" t="inlineStr"><is/></c>
+<c r="E2" t="inlineStr"><is><t>leaf01</t><rPh sb="0" eb="1"><t>x</t></rPh></is></c>
+<c r="F2"><v>1.0</v></c>
+<c r="G2" t="b"><v>1</v></c><c r="H2" t="e"><v>#N/A</v></c>
+<c r="ZZZ2" t="inlineStr"><is><t/></is></c>
+</row>"""
+
+
+def sheet(rows: str) -> bytes:
+    """Return the workbook with these rows below the header."""
+    whole = zipfile.ZipFile(io.BytesIO(BOOK)).read(SHEET).decode()
+    head, _, rest = whole.partition("</row>")
+    end = rest.partition("</sheetData>")[2]
+    return rezipped(BOOK, {SHEET: f"{head}</row>{rows}</sheetData>{end}".encode()})
+
+
+def test_cells_are_those_of_openpyxl() -> None:
+    """Text of all kinds, numbers, truth values and errors are read as by openpyxl's own rows."""
+    data = sheet(STYLED)
+    book = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+    whole = [list(row[: worksheet.MAX_COLUMNS]) for row in book.worksheets[0].values]
+    read = [cells for _, cells in worksheet.rows(book.worksheets[0])]
+    assert [row[: len(cells)] for row, cells in zip(whole, read, strict=True)] == read
+    assert not any(any(row[len(cells) :]) for row, cells in zip(whole, read, strict=True))
+    assert read[1][:6] == ["gpu-017", "mlx5_0", "", None, "leaf01", 1.0]
+
+
+def test_a_cell_at_the_bottom() -> None:
+    """The rows above a formatted cell in the last row cost nothing; later ones are no rows."""
+    found = '<row r="9"><c r="F9" t="inlineStr"><is><t>1</t></is></c></row>'
+    start = time.process_time()
+    message = refusal("p.xlsx", sheet(f'{found}<row r="1048576"><c r="A1048576" s="1"/></row>'))
+    skipped = "1 row skipped, without a far end (the first: p.xlsx, sheet Links, row 9)"
+    assert message == f"p.xlsx, sheet Links: no cables: {skipped}"
+    assert time.process_time() - start < 0.5
+    for row in (9, 8, 1048577):
+        message = refusal("p.xlsx", sheet(f'{found}<row r="{row}"></row>'))
+        assert message == f"p.xlsx, sheet Links, row 10: no XLSX workbook: row {row} below row 9"
+
+
+def test_many_sheets() -> None:
+    """Each sheet with a header is read, each with a name of its own."""
+    pages = {f"S{number}": plans.rows([plans.cable(f"gpu-{number} 1", f"leaf {number}")], "sided")
+             for number in range(250)}  # fmt: skip
+    found = read_source(Source("p.xlsx", plans.workbook(pages)))
+    assert [plan.sheet for plan in found] == [*pages]
 
 
 def test_without_openpyxl(monkeypatch: pytest.MonkeyPatch) -> None:

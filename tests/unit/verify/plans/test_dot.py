@@ -71,6 +71,17 @@ def test_the_graphs_own_lldp_is_the_default() -> None:
     assert plan.cables[0].a.port_name == "b"
 
 
+def test_the_edges_that_follow_have_the_defaults() -> None:
+    """`edge [...]` holds to the end of its group, and an edge's own attributes go before."""
+    text = """graph G {
+        "a":"1" -- "b":"1";
+        { edge [mark="ignore"] "a":"2" -- "b":"2"; a:3 -- b:3 [mark="link-state-only"] }
+        "a":"4" -- "b":"4";
+    }"""
+    (plan,) = read_source(Source("t", text.encode()))
+    assert [one.mark for one in plan.cables] == [None, "ignore", "link-state-only", None]
+
+
 @pytest.mark.parametrize(
     "text",
     [

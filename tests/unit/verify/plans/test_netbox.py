@@ -49,7 +49,7 @@ def test_cables_that_are_skipped() -> None:
         (end(device=None), "no names of device and interface"),
         (end(name=5), "no names of device and interface"),
         ({"object_type": "dcim.interface", "object": None}, "no names of device and interface"),
-        (end(name=" "), "an empty name of device or interface"),
+        (end(name=" "), "no names of device and interface"),
     ],
 )
 def test_an_end_without_names(broken: Any, message: str) -> None:
@@ -73,3 +73,12 @@ def test_tables(kind: str | None) -> None:
         "1 row skipped, not between interfaces (the first: nb.csv, row 3)",
         "1 row skipped, with several ends on a side (the first: nb.csv, row 4)",
     )
+
+
+def test_a_long_line() -> None:
+    """REST answers are one line, however many cables they have."""
+    cables = [plans.cable(f"gpu-{number} eth0", f"leaf swp{number}") for number in range(1000)]
+    text = plans.netbox(cables)
+    assert len(text) > 1 << 17
+    assert "\n" not in text
+    assert plans.of(read_source(Source("nb.json", text.encode()))) == plans.meaning(cables)

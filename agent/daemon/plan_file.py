@@ -1,0 +1,197 @@
+"""The plan files of `run --plan`: the expected half of this node, read again when they change.
+
+    every 30 s    look at the files; a helper reads them if one is another than before
+    60 s later    read them again if this node sees a far end that was not asked for
+    300 s later   look again, after a helper that died or was late
+
+Invariants:
+- The parsers and the whole plan stay in the helper (agent/verify/plans/one_node.py): of the rows
+  only this node's come back.
+- The last good rows stand while a file is missing, wrong, or cannot be read; `problem` says why.
+- Nothing here blocks: a file system that does not answer holds up a thread of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from agent.errors import Unavailable
+from agent.helper.process import call
+from agent.labels.values import links
+from agent.verify.expected_json import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent.daemon.background import BackgroundTask
+    from agent.labels.table import Naming
+    from agent.model import Observation
+    from agent.verify.expected import Expected, FarPort
+
+    Answer = dict[str, Any]
+    Signature = tuple[tuple[int, ...], ...]
+
+VERB = "plan"
+# Seconds.
+TIMEOUT = 30.0  # for the helper
+LOOK_INTERVAL = 30.0  # between two looks at the files
+OWNERS_INTERVAL = 60.0  # from a reading to one that only another far end causes
+RETRY_INTERVAL = 300.0  # after a failed helper
+STALLED = 60.0  # after which a file system that does not answer is a problem
+
+
+class Question(NamedTuple):
+    """What is asked: the files, the names of this node, the prefixes of its labels."""
+
+    files: tuple[str, ...]
+    names: tuple[str, ...]
+    prefixes: tuple[str, str]  # P and IB
+
+
+class Look(NamedTuple):
+    """The result of one look at the files."""
+
+    signature: Signature | None  # None: a file is not there
+    expected: Expected | None = None  # None: not read, since `fault`, or as they were before
+    fault: str | None = None
+
+
+def signature(files: Iterable[str]) -> Signature:
+    """Return what tells files from others in their place: a ConfigMap volume swaps a symlink.
+
+    Raises Unavailable for a file that is not there.
+    """
+    return tuple(map(_signature, files))
+
+
+def _signature(path: str) -> tuple[int, ...]:
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror or error}") from error
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+class PlanFile:
+    """The plan files of one agent; a poller as those of agent/daemon/pollers.py.
+
+    `ask` sends a payload to the helper's verb `plan`; `look` returns the signature of the files.
+    Both may block.
+    """
+
+    source: ClassVar[str] = "plan"
+
+    def __init__(
+        self,
+        question: Question,
+        task: BackgroundTask[Look],
+        ask: Callable[[Answer], Answer],
+        look: Callable[[Iterable[str]], Signature] = signature,
+    ) -> None:
+        self.task = task
+        self._question, self._ask, self._look = question, ask, look
+        self._expected: Expected | None = None
+        self._fault: str | None = None
+        self._is_stalled = False
+        self._signature: Signature | None = None  # of the files that were read last
+        self._seen: frozenset[FarPort] = frozenset()
+        self._planned = self._seen  # by labels and files, for this node
+        self._asked = self._asking = self._seen  # at the last reading; and by the look under way
+        self._due = self._owners_due = -math.inf
+        self._started = math.inf
+
+    def expected(self) -> Expected | None:
+        """Return the expected half by the files, as last read; None if they never were."""
+        return self._expected
+
+    @property
+    def files(self) -> str:
+        """The names of the files."""
+        return ", ".join(self._question.files)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the files, as they are now, are not in use; None if they are, or before a look."""
+        return f"{self.files}: the file system does not answer" if self._is_stalled else self._fault
+
+    def begin_cycle(self) -> None:
+        """Keep the far ends of the last observation."""
+
+    def observed(self, observation: Observation) -> None:
+        """Take the far ends that this node sees: one may be a port that is another node's."""
+        neighbors = [one for link in links(observation) for one in link.neighbors]
+        self._seen = frozenset(
+            (one.device, port) for one in neighbors for port in (one.port_id, one.port_name) if port
+        )
+
+    def also_planned(self, ends: Iterable[FarPort]) -> None:
+        """Take the far ends of all rows, those of the Node's labels too: a plan may have one twice."""
+        self._planned = frozenset(ends)
+
+    def trigger(self, now: float) -> None:
+        """Keep the pace: no event concerns the files."""
+
+    def start_due(self, now: float) -> None:
+        if self.next_due() > now:
+            return
+        known = self._signature
+        if known is None or (self._lacks_owners() and now >= self._owners_due):
+            known, self._owners_due = None, now + OWNERS_INTERVAL
+        self._due, self._started, self._asking = now + LOOK_INTERVAL, now, self._ends()
+        self.task.start(partial(self._read, known, self._asking))
+
+    def collect(self, now: float) -> bool:
+        """Take the result of a look; True if the rows or the problem are others."""
+        before = self._expected, self.problem
+        result = self.task.take()
+        if result is not None:
+            self._take(result, now)
+        self._is_stalled = self.task.busy and now >= self._started + STALLED
+        return (self._expected, self.problem) != before
+
+    def next_due(self) -> float:
+        if self.task.busy:
+            return math.inf
+        return min(self._due, self._owners_due) if self._lacks_owners() else self._due
+
+    def _lacks_owners(self) -> bool:
+        """Return True if the files were read for other far ends than those of now."""
+        return self._signature is not None and not self._ends() <= self._asked
+
+    def _ends(self) -> frozenset[FarPort]:
+        return self._seen | self._planned
+
+    def _read(self, known: Signature | None, ends: Iterable[FarPort]) -> Look:
+        """Look at the files, and read them if they are not the known ones; in a thread."""
+        try:
+            found = self._look(self._question.files)
+        except Unavailable as error:
+            return Look(None, fault=str(error))
+        if found == known:
+            return Look(found)
+        answer = self._ask({**self._question._asdict(), "ends": sorted(ends)})
+        if "error" in answer:
+            return Look(found, fault=answer["error"])
+        return Look(found, load(answer["expected"]))
+
+    def _take(self, result: Look | Exception, now: float) -> None:
+        if isinstance(result, Exception):
+            self._signature, self._fault = None, f"{self.files}: {result or repr(result)}"
+            self._due = now + RETRY_INTERVAL
+            return
+        self._signature = result.signature
+        if result.expected or result.fault:
+            self._expected, self._fault = result.expected or self._expected, result.fault
+            rows = result.expected.far_ports if result.expected else ()
+            self._asked = self._asking.union(rows)
+
+
+def plan_file(
+    files: tuple[str, ...], naming: Naming, names: Iterable[str], task: BackgroundTask[Look]
+) -> PlanFile:
+    """Return the plan files of this node, read by the helper."""
+    question = Question(files, tuple(names), (naming.prefix, naming.ib_prefix))
+    return PlanFile(question, task, lambda payload: call(VERB, payload, TIMEOUT))

@@ -1,0 +1,131 @@
+"""The verdict of the daemon on the cables of its node.
+
+The expected half is in the labels of the Node, which every answer of the API server has, and in the
+files of `run --plan`. Each observation is compared with it (agent/daemon/comparison.py).
+
+Invariants:
+- Without an expected half nothing is compared, and agent.verify is not imported.
+- No label depends on it, and no error of it ends the loop.
+- The verdict is in the annotation, from where the next agent of the same boot continues it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.kube.managed_fields import labels_of, state_of
+from agent.reasons import Verdict
+from agent.telemetry.verdict import NO_PLAN, NOT_READ
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from agent.daemon.comparison import Comparison
+    from agent.daemon.observer import Cycle
+    from agent.host import Host
+    from agent.kube.annotation import Annotation
+    from agent.kube.managed_fields import Node
+    from agent.kube.remembered import Remembered
+    from agent.labels.table import Naming
+    from agent.telemetry.verdict import VerdictReporter
+    from agent.verify.expected import Expected, FarPort
+
+EXPECTED = "expected"  # in the name of every label of the expected half
+
+
+class Halves(NamedTuple):
+    """The parts of the expected half."""
+
+    labels: Mapping[str, str]  # of the Node
+    plan: Expected | None = None  # the rows of --plan
+    is_complete: bool = True  # False: the files of --plan were not read yet
+
+    @property
+    def are_empty(self) -> bool:
+        """True if nothing is expected."""
+        return self.is_complete and not self.labels and (self.plan is None or self.plan.is_empty)
+
+
+@dataclass(slots=True)
+class Verification:
+    """Compares the cycles of one agent with the expected half, and reports the verdict."""
+
+    host: Host
+    node: str
+    naming: Naming
+    reporter: VerdictReporter
+    delay: float  # seconds
+    # the rows of the files of --plan, None before they were read; None without files
+    plan: Callable[[], Expected | None] | None = None
+    # asks the files for the owners of these far ends, by device and port
+    ask_owners: Callable[[Iterable[FarPort]], None] = lambda _: None
+    _labels: Mapping[str, str] | None = None  # the expected ones of the Node; None: not read yet
+    _remembered: Remembered | None = None
+    _comparison: Comparison | None = None
+
+    def __post_init__(self) -> None:
+        self.reporter.none(Verdict.PENDING, NOT_READ)
+
+    def seed(self, annotation: Annotation | None) -> None:
+        """Take over the verdict that the Node has from an agent before."""
+        self._remembered = annotation.verdict if annotation else None
+
+    def answered(self, node: Node) -> bool:
+        """Take over the labels of an answer; True if others are expected than before."""
+        before, self._labels = self._labels, self._expected_labels(node)
+        return before != self._labels
+
+    def observed(self, cycle: Cycle, now: float, *, refresh: bool) -> Cycle:
+        """Compare a cycle; return it with the verdict in its annotation."""
+        remembered = self._verdict(cycle, now, refresh=refresh)
+        return cycle._replace(annotation=replace(cycle.annotation, verdict=remembered))
+
+    def next_due(self) -> float:
+        """Return the time at which another comparison may change the verdict."""
+        return self._comparison.next_due if self._comparison else math.inf
+
+    def _verdict(self, cycle: Cycle, now: float, *, refresh: bool) -> Remembered | None:
+        """Compare, report, and return what is to be remembered."""
+        if self._labels is None:
+            return None
+        boot_id, halves = cycle.observation.boot_id, self._halves(self._labels)
+        if not halves.are_empty:
+            comparison = self._comparison = self._comparison or self._start(boot_id)
+            current = comparison.compare(halves, cycle, now, refresh=refresh)
+            self.ask_owners(comparison.far_ports)
+            if not comparison.is_empty:
+                self.reporter.current(current)
+                return comparison.remembered(boot_id)
+        self._end()
+        return None
+
+    def _halves(self, labels: Mapping[str, str]) -> Halves:
+        plan = self.plan() if self.plan else None
+        return Halves(labels, plan, is_complete=self.plan is None or plan is not None)
+
+    def _start(self, boot_id: str | None) -> Comparison:
+        """Start to compare, from the remembered verdict if it is of this boot."""
+        from agent.daemon.comparison import Comparison, Subject
+
+        before, self._remembered = self._remembered, None
+        is_valid = before is not None and before.boot_id == boot_id
+        subject = Subject(self.host, self.node, self.naming)
+        return Comparison(subject, self.delay, before if is_valid else None)
+
+    def _end(self) -> None:
+        """Forget the verdict: nothing is expected any more."""
+        gone = self._comparison.lines if self._comparison else ()
+        self._comparison = self._remembered = None
+        self.reporter.none(Verdict.NO_PLAN, NO_PLAN, gone)
+
+    def _expected_labels(self, node: Node) -> dict[str, str]:
+        """Return the labels of the expected half, under P and IB."""
+        prefixes = tuple(f"{one}/" for one in (self.naming.prefix, self.naming.ib_prefix) if one)
+        labels = labels_of(state_of(node).fields)
+        return {
+            key: value
+            for key, value in labels.items()
+            if key.startswith(prefixes) and EXPECTED in key
+        }

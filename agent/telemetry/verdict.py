@@ -1,0 +1,84 @@
+"""The verdict on the cables: the page /verdict, the metrics, and the log lines.
+
+    404  no-plan, pending         no expected half, or no verdict yet
+    503  fail                     a finding of severity `error` is reported
+    200  pass, unverified         none is
+
+docs/verify.md has the body. It is rendered by the loop, so that a request takes no lock of it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agent.reasons import Verdict
+from agent.telemetry.conditions import Condition, ConditionLog
+
+if TYPE_CHECKING:
+    from agent.telemetry.log import Log
+    from agent.telemetry.metrics import Metrics
+    from agent.telemetry.readiness import Status
+
+STATUS = {
+    Verdict.NO_PLAN: "404 Not Found",
+    Verdict.PENDING: "404 Not Found",
+    Verdict.FAIL: "503 Service Unavailable",
+    Verdict.PASS: "200 OK",
+    Verdict.UNVERIFIED: "200 OK",
+}
+NO_PLAN = "no expected labels on the Node, and no rows for it in --plan"
+NOT_READ = "the Node was not read yet"
+
+
+class Line(NamedTuple):
+    """A finding as the log and the metrics have it."""
+
+    code: str
+    interface: str | None
+    text: str
+    id: str
+
+
+class Current(NamedTuple):
+    """The verdict after a comparison."""
+
+    verdict: Verdict
+    facts: dict[str, Any]  # of the page
+    findings: tuple[Line, ...] = ()  # reported
+    came: tuple[Line, ...] = ()  # reported for the first time
+    gone: tuple[Line, ...] = ()
+    rows: int | None = None  # of the expected half
+    compared_at: float | None = None  # the last comparison, seconds since the epoch
+    fault: str | None = None  # why the halves were not compared
+
+
+class VerdictReporter:
+    """Reports the verdict of one Node."""
+
+    def __init__(self, log: Log, metrics: Metrics, state: Status, node: str) -> None:
+        self._log, self._metrics, self._state, self._node = log, metrics, state, node
+        self._faults = ConditionLog(log)
+
+    def none(self, verdict: Verdict, reason: str, gone: tuple[Line, ...] = ()) -> None:
+        """Report that there is no verdict, and no longer these findings."""
+        self.current(Current(verdict, {"reason": reason}, gone=gone))
+
+    def current(self, now: Current) -> None:
+        """Report the verdict: a comparison was made, or failed."""
+        document = {"verdict": now.verdict, "node": self._node, **now.facts}
+        self._state.set_verdict(STATUS[now.verdict], json.dumps(document).encode() + b"\n")
+        findings = tuple((line.code, line.interface or "") for line in now.findings)
+        self._metrics.verified(findings, now.rows, now.compared_at)
+        self._faults.update([self._fault(now.fault)] if now.fault else [])
+        self._log_changes(now)
+
+    def _log_changes(self, now: Current) -> None:
+        for one in now.came:
+            self._log.warning("finding", **one._asdict())
+        for one in now.gone:
+            self._log.info("finding gone", code=one.code, interface=one.interface, id=one.id)
+
+    def _fault(self, reason: str) -> Condition:
+        fields = (("node", self._node), ("reason", reason))
+        return Condition("cables not verified", "cables verified again", fields)

@@ -1,0 +1,195 @@
+"""Equality of the names that a plan and the fabric give to one port; see agent/verify/names.py.
+
+Invariants:
+- Numbers are compared as wholes: `eth1/1` is not `eth1/10`.
+- `1/2` is a breakout port of a Cumulus switch (`swp1s1`), the port of a cage of a twin-port
+  InfiniBand switch, or port 2 of slot 1: the far end or the plan must identify the platform.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.verify.names import (
+    DIFFERENT,
+    EXACT,
+    INCOMPARABLE,
+    Match,
+    mac,
+    matched,
+    same_address,
+    same_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Off = frozenset[str]  # tolerances that are switched off
+
+_PORT = re.compile(
+    r"([A-Za-z]*(?:-(?=\d))?) ?(\d{1,6}(?:[-/:._s]\d{1,6})*)([a-h]?)", re.ASCII | re.IGNORECASE
+)
+_TWIN = re.compile(r"MQM97\d\d|Q3[24]\d\d")  # Quantum-2, Quantum-X800
+_FLAT = re.compile(r"MQM8[78]\d\d|MSB7[78]\d\d|MSX6\d\d\d|SX60\d\d")
+_CAGE = re.compile(r"(?:ib)?(?:1[-/])?(\d{1,3})[-/]([12])|sw(\d{1,3})p([12])", re.ASCII)
+_SLOT = re.compile(r"(?:ib ?)?1[-/](\d{1,3})", re.ASCII)
+_NUMBERS = re.compile(r"(\d+)")
+_NUMBER = re.compile(r"(?:p|port|ib)?[ -]?(\d{1,3})", re.ASCII)
+_FAMILIES = {
+    **dict.fromkeys(("e", "et", "eth"), "ethernet"),
+    **dict.fromkeys(("gi", "gig", "gige"), "gigabitethernet"),
+    **dict.fromkeys(("te", "ten", "tengige"), "tengigabitethernet"),
+    **dict.fromkeys(("twe", "tf"), "twentyfivegige"),
+    **dict.fromkeys(("fo", "fortygige"), "fortygigabitethernet"),
+    **dict.fromkeys(("hu", "hundredgigabitethernet"), "hundredgige"),
+    **dict.fromkeys(("fh", "fourhundredgigabitethernet"), "fourhundredgige"),
+    **dict.fromkeys(("p", "port"), "port"),
+}
+
+
+class SeenPort(NamedTuple):
+    """The names of a port at the far end."""
+
+    texts: tuple[str, ...]  # port ID, port name
+    description: str | None = None  # may be equal, but proves no difference
+    infiniband: bool = False  # its only text is the LocalPortNum
+    twin_port: bool | None = None  # the platform has two ports in each cage; None: not known
+
+
+def twin_port(*texts: str | None) -> bool | None:
+    """Return True if a text names an InfiniBand switch with two ports in each cage.
+
+    None if none of them names a known model. `texts` are NodeDescriptions, or fields of a plan.
+    """
+    joined = " ".join(filter(None, texts))
+    if _TWIN.search(joined):
+        return True
+    return False if _FLAT.search(joined) else None
+
+
+def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()) -> Match:
+    """Compare the names of a port in a plan with those that the far end gives it.
+
+    Equal if any pair is; different if a pair is comparable, and none is equal.
+    """
+    texts = [*seen.texts, *filter(None, [seen.description])]
+    results = {
+        (one, text): _compare_port(one, text, seen, off) for one in expected for text in texts
+    }
+    equal = [match for match in results.values() if match.equal]
+    if equal:
+        return min(equal, key=lambda match: match.by != EXACT)
+    proofs = _proofs(seen)
+    is_different = any(
+        match == DIFFERENT and text in proofs for (_, text), match in results.items()
+    )
+    return DIFFERENT if is_different else INCOMPARABLE
+
+
+def _proofs(seen: SeenPort) -> Iterable[str]:
+    """Return the texts that can prove a difference: of several, not a bare number (an ifIndex)."""
+    names = [text for text in seen.texts if not text.isdecimal()]
+    return seen.texts if seen.infiniband else names or seen.texts
+
+
+def _compare_port(expected: str, text: str, seen: SeenPort, off: Off) -> Match:
+    if expected == text:
+        return matched(EXACT)
+    if seen.infiniband:
+        return _infiniband(expected, text, seen.twin_port, off)
+    return _ethernet(expected, text, off)
+
+
+@lru_cache(8192)
+def _infiniband(expected: str, number: str, is_twin: bool | None, off: Off) -> Match:
+    """Compare a port of a plan with a LocalPortNum."""
+    found, by = _port_number(expected.casefold(), is_twin)
+    if found is None or by in off or not number.isdecimal():
+        return INCOMPARABLE
+    return matched(by) if found == int(number) else DIFFERENT
+
+
+def _port_number(text: str, is_twin: bool | None) -> tuple[int | None, str]:
+    """Return the LocalPortNum that a text names, and the tolerance that this takes."""
+    if found := _NUMBER.fullmatch(text):
+        return int(found[1]), "number"
+    if is_twin and (found := _CAGE.fullmatch(text)):
+        cage, port = found[1] or found[3], found[2] or found[4]
+        return 2 * (int(cage) - 1) + int(port), "twin-port"
+    if is_twin is False and (found := _SLOT.fullmatch(text)):
+        return int(found[1]), "number"
+    return None, ""
+
+
+@lru_cache(8192)
+def _ethernet(expected: str, text: str, off: Off) -> Match:
+    if by := same_text(expected, text, off):
+        return matched(by)
+    if (one := mac(expected)) and (other := mac(text)):
+        return same_address(one, [other], "mac", off)
+    parts, seen = _parts(expected, off), _parts(text, off)
+    if not parts or not seen:
+        return INCOMPARABLE
+    if parts[0] == seen[0]:
+        return _same_scheme(parts, seen, _spelling(parts, seen))
+    return _across_schemes(parts, seen, off)
+
+
+class _Parts(NamedTuple):
+    """A port name: `Eth1/5` is of scheme ("ethernet", "/") and has the numbers (1, 5).
+
+    The letter of a lane is a number, too: `etp5a` is of scheme ("etp", "a") and has (5, 0).
+    """
+
+    scheme: tuple[str, str]  # family, separators
+    numbers: tuple[int, ...]
+    spelled: tuple[str, str] = ("", "")  # family and separators, as they are
+
+
+@lru_cache(8192)
+def _parts(text: str, off: Off) -> _Parts | None:
+    found = _PORT.fullmatch(text)
+    if not found:
+        return None
+    word, digits, lane = found.groups()
+    pieces = _NUMBERS.split(digits)
+    family = word if "case" in off else word.lower()
+    if "abbreviation" not in off:
+        family = _FAMILIES.get(family, family)
+    separators = "".join(pieces[::2]) + ("a" if lane else "")
+    like = separators if "label" in off else separators.replace(":", "/").replace("-", "/")
+    numbers = *map(int, pieces[1::2]), *_lane(lane)
+    return _Parts((family, like), numbers, (word.lower(), separators))
+
+
+def _lane(letter: str) -> tuple[int, ...]:
+    """Return the number of a lane's letter, counted from 0; none without a letter."""
+    return (ord(letter.lower()) - ord("a"),) if letter else ()
+
+
+def _spelling(one: _Parts, other: _Parts) -> str:
+    """Return the tolerance by which two spellings of one scheme are equal."""
+    if one.spelled[0] != other.spelled[0]:
+        return "abbreviation"
+    return "label" if one.spelled[1] != other.spelled[1] else "number"
+
+
+def _same_scheme(one: _Parts, other: _Parts, by: str) -> Match:
+    return matched(by) if one.numbers == other.numbers else DIFFERENT
+
+
+def _across_schemes(expected: _Parts, seen: _Parts, off: Off) -> Match:
+    """Compare a bare number, or numbers, with a port name of the far end."""
+    (family, separators), (seen_family, seen_separators) = expected.scheme, seen.scheme
+    if family not in {"", "port"}:
+        return INCOMPARABLE
+    if (separators, seen_family, seen_separators) == ("/", "swp", "s") and "split" not in off:
+        cage, lane = expected.numbers
+        return _same_scheme(_Parts(expected.scheme, (cage, lane - 1)), seen, "split")
+    # A bare number is the front-panel port of `swp5`, but not of SONiC's `Ethernet32`.
+    is_known = seen_family in {"swp", "port", ""} if not separators else seen_family != "swp"
+    if separators != seen_separators or not is_known or "number" in off:
+        return INCOMPARABLE
+    return _same_scheme(expected, seen, "number")

@@ -1,0 +1,151 @@
+"""The recipe in manifests/examples/cabling-readiness: its objects, and its reporter.
+
+The reporter does what readiness-condition-reporter of node-readiness-controller 0.4 does, whose
+program is not built here. The controller, which sets the taint, is not part of any test.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import urllib3
+import yaml
+
+from tests.support.kube.agents import a_node
+from tests.support.kube.cluster import ISSUER
+from tests.support.kube.controllers import eventually
+from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.programs import program
+from tests.support.kube.readiness_rule import DEFINITION, RULES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kube.cluster import Answer, Cluster
+    from tests.support.kube.manifests import Object
+
+RECIPE = MANIFESTS / "examples" / "cabling-readiness"
+ACCOUNT, NAMESPACE = "cabling-reporter", "cabling-readiness"
+CONDITION = "example.com/CabledAsPlanned"
+
+CHECK_TIMEOUT = 10.0  # seconds for a whole check
+MAX_BODY_BYTES = 64 * 1024  # of a body that becomes a message
+HEARTBEAT_PERIOD = 300.0  # seconds after which an unchanged condition is written again
+
+
+class Check(NamedTuple):
+    """The result of one check, as the condition shows it; never Unknown."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def check(url: str, timeout: float = CHECK_TIMEOUT) -> Check:
+    """Send one request: a status of 2xx is True, everything else False."""
+    with urllib3.PoolManager() as pool:
+        try:
+            answer = pool.request("GET", url, timeout=urllib3.Timeout(total=timeout), retries=False)
+        except urllib3.exceptions.HTTPError as error:
+            return Check("False", "EndpointConnectionError", f"{url}: {error}")
+    if 200 <= answer.status < 300:
+        return Check("True", "EndpointOK", f"{url} is ready")
+    text = answer.data[:MAX_BODY_BYTES].decode(errors="replace")
+    return Check("False", "EndpointNotReady", f"{url} answered {answer.status}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """The reporter of one Node, with the token of its Pod."""
+
+    cluster: Cluster
+    node: str
+    token: str
+
+    def report(self, found: Check) -> Answer | None:
+        """Write the condition; None if it is written already, and lately."""
+        node = self.cluster.request("GET", f"/api/v1/nodes/{self.node}", token=self.token).body
+        conditions = node["status"].setdefault("conditions", [])
+        old = next((one for one in conditions if one["type"] == CONDITION), None)
+        if old and _is_fresh(old, found):
+            return None
+        new = self._new(found, old)
+        node["status"]["conditions"] = [one for one in conditions if one is not old] + [new]
+        return self.put(node)
+
+    def condition(self) -> dict[str, Any]:
+        """Return the condition of the Node; empty without one."""
+        return self.conditions().get(CONDITION, {})
+
+    def conditions(self) -> dict[str, dict[str, Any]]:
+        """Return the conditions of the Node by type."""
+        node = self.cluster.request("GET", f"/api/v1/nodes/{self.node}").body
+        return {one["type"]: one for one in node["status"].get("conditions", [])}
+
+    def put(self, node: Object, query: str = "") -> Answer:
+        """Replace the status of a Node."""
+        path = f"/api/v1/nodes/{node['metadata']['name']}/status{query}"
+        return self.cluster.request("PUT", path, node, token=self.token)
+
+    def _new(self, found: Check, old: dict[str, Any] | None) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        is_same = old is not None and old["status"] == found.status
+        return {
+            "type": CONDITION,
+            **found._asdict(),
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": old["lastTransitionTime"] if old and is_same else now,
+        }
+
+
+def _is_fresh(old: dict[str, Any], found: Check) -> bool:
+    written = datetime.fromisoformat(old["lastHeartbeatTime"]).timestamp()
+    is_late = time.time() - written >= HEARTBEAT_PERIOD
+    return (old["status"], old["reason"], old["message"]) == found and not is_late
+
+
+def denied(answer: Answer) -> bool:
+    """True if the reporter's policy refused the request."""
+    return answer.status == 422 and "ValidatingAdmissionPolicy 'cabling-reporter'" in answer.message
+
+
+def built(folder: Path) -> list[Object]:
+    """Return the objects that kubectl builds from a folder; a warning is an error."""
+    command = [program("kubectl"), "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    if done.stderr:
+        raise ValueError(done.stderr)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def the_daemon_set(folder: str) -> Object:
+    """Return the DaemonSet of a folder of the recipe."""
+    (found,) = (one for one in built(RECIPE / folder) if one["kind"] == "DaemonSet")
+    return found
+
+
+def install_gate(cluster: Cluster) -> None:
+    """Apply the CRD and the gate."""
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(DEFINITION))
+    eventually(cluster, "rules are served", lambda: cluster.request("GET", RULES).status == 200)
+    cluster.kubectl("apply", "--server-side", "-k", str(RECIPE / "gate"))
+
+
+def a_reporter(
+    cluster: Cluster, account: str = ACCOUNT, prefix: str = ACCOUNT, node: str = ""
+) -> Reporter:
+    """Return a reporter on a Node, else on a new one, with the token of a Pod of the DaemonSet."""
+    node = node or a_node(cluster)
+    template = the_daemon_set("gate")["spec"]["template"]
+    template["metadata"]["generateName"] = f"{prefix}-"
+    template["spec"] |= {"nodeName": node, "serviceAccountName": account}
+    pod = cluster.create(f"/api/v1/namespaces/{NAMESPACE}/pods", template)["metadata"]
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"]}
+    spec = {"audiences": [ISSUER], "boundObjectRef": bound}
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    token = cluster.create(path, {"spec": spec})["status"]["token"]
+    return Reporter(cluster, node, str(token))

@@ -1,0 +1,257 @@
+"""The recipe in manifests/examples/cabling-readiness, put before a real API server: its objects,
+what the reporter's token can do, and what the agent gains by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.support.kube.agents import Agent, a_node
+from tests.support.kube.manifests import MANIFESTS, objects
+from tests.support.kube.readiness import (
+    ACCOUNT,
+    CONDITION,
+    NAMESPACE,
+    RECIPE,
+    Check,
+    Reporter,
+    a_reporter,
+    built,
+    denied,
+    the_daemon_set,
+)
+from tests.support.kube.readiness_rule import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.support.kube.cluster import Answer, Cluster
+    from tests.support.kube.manifests import Object
+
+GOOD = Check("True", "EndpointOK", "is ready")
+BAD = Check("False", "EndpointNotReady", "answered 503: {}")
+DRY_RUN = ("--server-side", "--force-conflicts", "--dry-run=server", "--warnings-as-errors")
+
+
+@pytest.fixture
+def reporter(gated: Cluster) -> Reporter:
+    """The reporter on a Node of its own."""
+    return a_reporter(gated)
+
+
+@pytest.fixture
+def unconfined(gated: Cluster) -> Iterator[Reporter]:
+    """An account with the reporter's role and a name that no policy matches."""
+    name = "unconfined"
+    gated.kubectl("-n", NAMESPACE, "create", "serviceaccount", name)
+    binding = ("--clusterrole=cabling-reporter", f"--serviceaccount={NAMESPACE}:{name}")
+    gated.kubectl("create", "clusterrolebinding", name, *binding)
+    yield a_reporter(gated, name)
+    gated.kubectl("-n", NAMESPACE, "delete", "serviceaccount", name)
+    gated.kubectl("delete", "clusterrolebinding", name)
+
+
+def test_objects_are_accepted(gated: Cluster) -> None:
+    """The API server takes every object of the gate and of the agent with a plan, with strict
+    validation and without a warning.
+    """
+    for folder in ("gate", "agent"):
+        gated.kubectl("apply", *DRY_RUN, "-k", str(RECIPE / folder))
+    gated.kubectl("apply", *DRY_RUN, "-f", str(RECIPE / "npd" / "rule.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("taint", {"key": "example.com/backend-cabling", "effect": "NoSchedule"}),
+        ("nodeSelector", {}),
+        ("enforcementMode", "always"),
+        ("conditions", [{"type": CONDITION, "requiredStatus": "true"}]),
+    ],
+)
+def test_rules_that_the_schema_refuses(gated: Cluster, field: str, value: object) -> None:
+    """The schema that takes the rule is no empty one."""
+    rule = yaml.safe_load((RECIPE / "gate" / "rule.yaml").read_text())
+    rule["metadata"]["name"], rule["spec"][field] = "other", value
+    answer = gated.request("POST", f"{RULES}?dryRun=All", rule)
+    assert (answer.status, f"spec.{field}" in answer.message) == (422, True)
+
+
+def test_the_reporter_writes_its_condition(reporter: Reporter) -> None:
+    """It creates its condition and moves it; an unchanged one is written once."""
+    for found in (GOOD, BAD, GOOD):
+        answer = reporter.report(found)
+        assert answer is not None
+        assert answer.status == 200, answer.message
+        assert reporter.condition()["status"] == found.status
+        assert reporter.report(found) is None
+
+
+def test_time_of_the_transition(reporter: Reporter) -> None:
+    """Another reason with the same status is no transition."""
+    reporter.report(BAD)
+    first = reporter.condition()
+    answer = reporter.report(BAD._replace(message="answered 404: {}"))
+    assert answer is not None
+    second = reporter.condition()
+    assert second["message"] != first["message"]
+    assert second["lastTransitionTime"] == first["lastTransitionTime"]
+
+
+def changed(reporter: Reporter, change: Callable[[Object], object], node: str = "") -> Answer:
+    """Send a Node's status with a change; a dry run, after all checks."""
+    path = f"/api/v1/nodes/{node or reporter.node}"
+    body = reporter.cluster.request("GET", path, token=reporter.token).body
+    change(body)
+    return reporter.put(body, "?dryRun=All")
+
+
+def with_label(reporter: Reporter) -> Answer:
+    return changed(reporter, lambda node: node["metadata"]["labels"].update(rack="2"))
+
+
+def with_annotation(reporter: Reporter) -> Answer:
+    return changed(reporter, lambda node: node["metadata"]["annotations"].clear())
+
+
+def ready(reporter: Reporter) -> Answer:
+    condition = {"type": "Ready", "status": "True"}
+    return changed(reporter, lambda node: node["status"].update(conditions=[condition]))
+
+
+def more_room(reporter: Reporter) -> Answer:
+    return changed(reporter, lambda node: node["status"].update(capacity={"cpu": "1000"}))
+
+
+def other_address(reporter: Reporter) -> Answer:
+    address = {"type": "InternalIP", "address": "192.0.2.1"}
+    return changed(reporter, lambda node: node["status"].update(addresses=[address]))
+
+
+def other_node(reporter: Reporter) -> Answer:
+    """Write the right condition, and that only, on another Node."""
+    condition = {"type": CONDITION, "status": "True"}
+    other = a_node(reporter.cluster)
+    return changed(reporter, lambda node: node["status"].update(conditions=[condition]), other)
+
+
+ATTACKS = (
+    with_label,
+    with_annotation,
+    ready,
+    more_room,
+    other_address,
+    other_node,
+)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_policy_confines_the_reporter(
+    reporter: Reporter, unconfined: Reporter, attack: Callable[[Reporter], Answer]
+) -> None:
+    """What its role permits beyond one condition of its own Node, the policy refuses."""
+    assert attack(unconfined).status == 200
+    assert denied(attack(reporter))
+
+
+def test_a_token_without_a_node(reporter: Reporter) -> None:
+    """A token of the account that is bound to no Pod writes nothing."""
+    token = reporter.cluster.token_for_pod_on(None, ACCOUNT, NAMESPACE)
+    condition = {"type": CONDITION, "status": "True"}
+    unbound = replace(reporter, token=token)
+    assert denied(changed(unbound, lambda node: node["status"].update(conditions=[condition])))
+
+
+@pytest.mark.parametrize(
+    ("method", "suffix"), [("PUT", ""), ("PATCH", ""), ("PATCH", "/status"), ("DELETE", "")]
+)
+def test_the_role_of_the_reporter(reporter: Reporter, method: str, suffix: str) -> None:
+    """It has no other verb: no taint, no label, no deletion."""
+    path = f"/api/v1/nodes/{reporter.node}"
+    body = reporter.cluster.request("GET", path).body
+    answer = reporter.cluster.request(
+        method, path + suffix, body, kind="application/merge-patch+json", token=reporter.token
+    )
+    assert (answer.status, "cannot" in answer.message) == (403, True)
+
+
+def test_an_agents_name_would_be_refused(gated: Cluster) -> None:
+    """A Pod with `bwagent` in its name is an agent to the agent's policy, and may write no
+    status: the reason for the recipe's names.
+    """
+    answer = a_reporter(gated, prefix="bwagent-reporter").report(GOOD)
+    assert answer is not None
+    assert (answer.status, "ValidatingAdmissionPolicy 'bwagent'" in answer.message) == (422, True)
+
+
+def test_the_agent_has_no_status(agent: Agent) -> None:
+    """The recipe leaves the agent's account as it is: it writes no condition itself."""
+    body = {"status": {"conditions": [{"type": CONDITION, "status": "True"}]}}
+    assert agent.merge(body, "/status").status == 403
+
+
+def test_the_agent_gains_a_file_and_a_toleration(gated: Cluster) -> None:
+    """Against its overlay: one variable, one read-only volume, one toleration, one ConfigMap, and
+    nothing else in any object.
+    """
+    del gated  # for kubectl
+    before, after = by_name(objects("full")), by_name(built(RECIPE / "agent"))
+    assert set(after) - set(before) == {("ConfigMap", "bwagent-plan")}
+    key = ("DaemonSet", "bwagent")
+    spec = after[key]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    removed = (
+        taken(container["env"], {"BWAGENT_RUN_PLAN"}),
+        taken(container["volumeMounts"], {"plan"}),
+        taken(spec["volumes"], {"plan"}),
+        taken(spec["tolerations"], {"readiness.k8s.io/backend-cabling"}, "key"),
+    )
+    assert [len(one) for one in removed] == [1, 1, 1, 1]
+    assert removed[1][0]["readOnly"]
+    assert after == {**before, ("ConfigMap", "bwagent-plan"): after["ConfigMap", "bwagent-plan"]}
+
+
+def by_name(made: Iterable[Object]) -> dict[tuple[str, str], Object]:
+    """Return objects by kind and name."""
+    return {(one["kind"], one["metadata"]["name"]): one for one in made}
+
+
+def taken(rows: list[Object], names: set[str], key: str = "name") -> list[Object]:
+    """Remove the rows with these names, and return them."""
+    found = [row for row in rows if row[key] in names]
+    rows[:] = [row for row in rows if row not in found]
+    return found
+
+
+def test_one_label_one_condition_one_taint(gated: Cluster) -> None:
+    """Rule, reporter, policy and toleration name the same label, condition and taint."""
+    del gated  # for kubectl
+    found = {one["kind"]: one for one in built(RECIPE / "gate")}
+    rule, pod = found["NodeReadinessRule"]["spec"], found["DaemonSet"]["spec"]["template"]["spec"]
+    (condition,) = rule["conditions"]
+    environment = {row["name"]: row.get("value") for row in pod["containers"][0]["env"]}
+    variables = found["ValidatingAdmissionPolicy"]["spec"]["variables"]
+    assert condition["type"] == environment["CONDITION_TYPE"] == CONDITION
+    assert {"name": "condition", "expression": f"'{CONDITION}'"} in variables
+    assert rule["nodeSelector"]["matchLabels"] == pod["nodeSelector"]
+    for each in (pod, the_daemon_set("agent")["spec"]["template"]["spec"]):
+        (one,) = (row for row in each["tolerations"] if row["key"] == rule["taint"]["key"])
+        assert one.get("effect") in {None, rule["taint"]["effect"]}
+    other = yaml.safe_load((RECIPE / "npd" / "rule.yaml").read_text())["spec"]
+    assert (other["taint"], other["nodeSelector"]) == (rule["taint"], rule["nodeSelector"])
+
+
+def test_the_reporter_polls_the_agents_port(gated: Cluster) -> None:
+    """The endpoint is the address that the agent serves at, the port that the base names."""
+    del gated  # for kubectl
+    pod = the_daemon_set("gate")["spec"]["template"]["spec"]
+    (endpoint,) = (
+        row["value"] for row in pod["containers"][0]["env"] if row["name"] == "CHECK_ENDPOINT"
+    )
+    base = (MANIFESTS / "base" / "agent" / "daemonset.yaml").read_text()
+    address = endpoint.removeprefix("http://").removesuffix("/verdict")
+    assert f"value: {address} #" in base

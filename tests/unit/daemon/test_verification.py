@@ -1,0 +1,460 @@
+"""The verdict of an agent: the whole loop in simulated time, with expected labels on its Node."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from prometheus_client import generate_latest
+
+from agent.daemon.background import BackgroundTask
+from agent.daemon.plan_file import LOOK_INTERVAL, OWNERS_INTERVAL, PlanFile, Question
+from agent.events.event import Event
+from agent.telemetry.collector import registry
+from agent.verify.expected import Expected, Row
+from agent.verify.model import Place
+from agent.verify.plans import one_node
+from tests.support.kernel_tree import CLASS, HOME, hca
+from tests.support.nodes import IB_PREFIX, PREFIX
+from tests.support.running import DELAY, Api, World
+from tests.support.smps import exchanges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+HUP = Event("signal", "SIGHUP")
+A, B = "0000:18:00.0", "0000:19:00.0"
+IB = hca("ibp0", A) | hca("ibp1", B)
+LEAVES = {"ibp0": "leaf1", "ibp1": "leaf2"}
+EXPECTED = {f"{PREFIX}/neighbors.expected.{port}.device": leaf for port, leaf in LEAVES.items()}
+NO_PLAN = "no expected labels on the Node, and no rows for it in --plan"
+
+
+class Rack(World):
+    """A node with two cables; `leaves` are the switches at their far ends."""
+
+    def __init__(self, expected: Mapping[str, str] | None = None, **changes: Any) -> None:
+        self.leaves, self.pcie_reads = dict(LEAVES), 0
+        api = Api(others={"site": dict(EXPECTED if expected is None else expected)})
+        super().__init__(IB, api=api, **changes)
+        self.smp = self._far_end
+
+    def _far_end(self, address: tuple[str, int]) -> dict[str, Any]:
+        leaf = self.leaves.get(address[0])
+        if leaf is None:
+            return self._no_smp(address)
+        answer = exchanges(
+            f"MF0;{leaf}:MQM9700/U1".encode(), guid=0xB0CF0E0300D66C00 + int(leaf[4])
+        )
+        return {
+            "device": address[0], "port": 1, "exchanges": answer, "error": None, "text": None,
+        }  # fmt: skip
+
+    def cable(self, **leaves: str) -> None:
+        """Change the far ends; the ports bounce."""
+        self.leaves |= leaves
+        self.at(0.0, *(Event("port", f"{name}/1") for name in leaves))
+
+    def expect(self, labels: Mapping[str, str]) -> None:
+        """Change the expected labels; an operator sends SIGHUP."""
+        self.api.others["site"] = dict(labels)
+        self.at(0.0, HUP)
+
+    def read(self, path: str, limit: int) -> bytes:
+        self.pcie_reads += path.endswith("current_link_speed")
+        return super().read(path, limit)
+
+    def write_link(self, path: str, target: str) -> None:
+        self.entries[path] = target
+
+    def codes(self) -> list[str]:
+        return [one["code"] for one in self.verdict[1]["findings"]]
+
+    def word(self) -> tuple[str, str]:
+        status, document = self.verdict
+        return status, document["verdict"]
+
+    def series(self) -> list[str]:
+        text = generate_latest(registry(self.metrics)).decode()
+        names = ("bwagent_findings", "bwagent_verified", "bwagent_plan")
+        return [line for line in text.splitlines() if line.startswith(names)]
+
+    def finding_lines(self) -> list[str]:
+        return [line for line in self.lines if " finding" in line]
+
+
+def settled(**changes: Any) -> Rack:
+    """Return a node as planned, with its first verdict."""
+    return Rack(**changes).run(5 + DELAY)  # type: ignore[return-value]
+
+
+def test_before_the_first_verdict() -> None:
+    """It is pending, before and after the Node was read, and waits for the delay."""
+    rack = Rack()
+    assert rack.word() == ("404", "pending")
+    assert rack.verdict[1] == {
+        "verdict": "pending",
+        "node": "n1",
+        "reason": "the Node was not read yet",
+    }
+    rack.run(DELAY - 1)
+    assert rack.word() == ("404", "pending")
+    rack.run(5)
+    status, document = rack.verdict
+    assert status == "200"
+    assert (document["planned"], document["as_planned"]) == (2, 2)
+    assert document.items() >= {"verdict": "pass", "node": "n1", "findings": []}.items()
+    assert document["time"].endswith("Z")
+
+
+def test_nothing_is_expected() -> None:
+    """404, no series, and nothing about it in the annotation."""
+    rack = settled(expected={})
+    assert rack.verdict == ("404", {"verdict": "no-plan", "node": "n1", "reason": NO_PLAN})
+    assert rack.series() == []
+    assert "verdict" not in rack.told
+
+
+def test_a_swap_and_its_repair() -> None:
+    """Each moves the verdict after the delay, by one line and one request."""
+    rack = settled()
+    requests = len(rack.api.requests)
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY - 5)
+    assert (rack.word(), rack.finding_lines()) == (("200", "pass"), [])
+    rack.run(20)
+    assert (rack.word(), rack.codes()) == (("503", "fail"), ["swapped"])
+    [line] = rack.finding_lines()
+    assert 'warning finding code=swapped interface=ibp0 text="Exchange the cables' in line
+    assert 'bwagent_findings{code="swapped",interface="ibp0"} 1.0' in rack.series()
+    assert "bwagent_plan_rows 2.0" in rack.series()
+    verdict = json.loads(rack.told)["verdict"]
+    assert [(one["code"], one["interface"]) for one in verdict["findings"]] == [("swapped", "ibp0")]
+    assert len(rack.api.requests) - requests <= 2  # the labels, and the verdict
+    rack.cable(**LEAVES)
+    rack.run(DELAY - 5)
+    assert rack.word() == ("503", "fail")
+    rack.run(20)
+    assert (rack.word(), rack.codes()) == (("200", "pass"), [])
+    assert "info finding gone code=swapped interface=ibp0" in rack.finding_lines()[-1]
+    assert not any(line.startswith("bwagent_findings") for line in rack.series())
+
+
+def test_findings_follow_the_schema_of_verify(repository: Path) -> None:
+    """docs/verify.schema.json, remembered ones too; the parts of the body are documented."""
+    schema = json.loads((repository / "docs/verify.schema.json").read_text())
+    part = {"$defs": schema["$defs"], **schema["properties"]["findings"]}
+    rack = settled()
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY + 20)
+    for _ in range(2):
+        document = rack.verdict[1]
+        jsonschema.validate(document["findings"], part, cls=jsonschema.Draft202012Validator)
+        section = (repository / "docs/verify.md").read_text().partition("## In the daemon")[2]
+        assert all(f'"{name}"' in section for name in document)
+        rack.leaves = {}
+        rack.start_again()
+        rack.run(1)
+
+
+def test_a_cable_that_is_pulled() -> None:
+    """`missing`, in an event as well as in a sweep."""
+    rack = settled()
+    rack.write(f"{HOME}/{B}/infiniband/ibp1/ports/1/state", b"1: DOWN\n")
+    rack.at(0.0, Event("port", "ibp1/1"))
+    rack.run(DELAY + 5)
+    assert (rack.word(), rack.codes()) == (("503", "fail"), ["missing"])
+
+
+def test_a_flap_moves_nothing() -> None:
+    """Neither verdict, nor log, nor the Node: a cable that comes and goes every 50 s."""
+    rack = settled()
+    writes = [rack.api.annotation and json.loads(rack.api.annotation)["verdict"]["findings"]]
+    for _ in range(5):
+        rack.cable(ibp0="leaf2", ibp1="leaf1")
+        rack.run(25)
+        rack.cable(**LEAVES)
+        rack.run(25)
+        assert rack.word() == ("200", "pass")
+        writes.append(json.loads(rack.told)["verdict"]["findings"])
+    assert (rack.finding_lines(), writes) == ([], [[]] * 6)
+
+
+def test_a_restart_moves_nothing() -> None:
+    """The next agent of the same boot says the same as soon as it has read the Node, and writes
+    nothing.
+    """
+    rack = settled()
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY + 20)
+    writes = len(rack.api.writes)
+    leaves, rack.leaves = rack.leaves, {}  # nobody answers yet
+    rack.start_again()
+    rack.run(1)
+    status, document = rack.verdict
+    assert (status, rack.codes()) == ("503", ["swapped"])
+    assert document["findings"][0]["interface"] == "ibp0"
+    rack.run(20)
+    assert rack.word() == ("503", "fail")
+    rack.leaves = leaves
+    rack.at(0.0, HUP)
+    rack.run(2 * DELAY)
+    assert (rack.word(), len(rack.api.writes)) == (("503", "fail"), writes)
+    assert rack.finding_lines()[1:] == []
+    rack.leaves = dict(LEAVES)
+    rack.start_again()
+    rack.run(DELAY - 5)
+    assert rack.word() == ("503", "fail")
+    rack.run(30)
+    assert rack.word() == ("200", "pass")
+
+
+def test_another_boot_forgets() -> None:
+    """Somebody may have worked on the node meanwhile: the verdict is pending again."""
+    rack = settled()
+    assert rack.word() == ("200", "pass")
+    rack.write("proc/sys/kernel/random/boot_id", b"another\n")
+    rack.start_again()
+    rack.run(DELAY - 5)
+    assert rack.word() == ("404", "pending")
+    assert "verdict" not in rack.told
+    rack.run(10)
+    assert rack.word() == ("200", "pass")
+
+
+def test_a_malformed_memory_is_none() -> None:
+    """The log has it; the verdict is pending as after a first start."""
+    rack = settled()
+    document = json.loads(rack.told)
+    document["verdict"]["findings"] = "none"
+    rack.api.annotation = json.dumps(document)
+    rack.start_again()
+    rack.run(5)
+    assert rack.word() == ("404", "pending")
+    assert any("malformed facts, ignored: verdict" in line for line in rack.lines)
+
+
+def test_steps_of_the_wall_clock() -> None:
+    """The delay does not depend on it."""
+    rack = settled()
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(20)
+    rack.wall_offset += 86400.0
+    rack.at(0.0, HUP)
+    rack.run(20)
+    assert rack.word() == ("200", "pass")
+    rack.wall_offset -= 2 * 86400.0
+    rack.run(30)
+    assert rack.word() == ("503", "fail")
+
+
+def test_labels_that_contradict_each_other() -> None:
+    """One line, and never a pass; a finding stays reported."""
+    rack = settled()
+    other = {f"{IB_PREFIX}/neighbors.expected.ibp0.device": "leaf9"}
+    rack.expect({**EXPECTED, **other})
+    rack.run(20)
+    assert rack.word() == ("200", "unverified")
+    assert "neighbors.expected.ibp0.device is" in rack.verdict[1]["reason"]
+    rack.at(0.0, HUP)
+    rack.run(600)
+    assert sum("cables not verified" in line for line in rack.lines) == 1
+    rack.expect(EXPECTED)
+    rack.run(20)
+    assert rack.word() == ("200", "pass")
+    assert sum("cables verified again" in line for line in rack.lines) == 1
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY + 20)
+    rack.expect({**EXPECTED, **other})
+    rack.run(2 * DELAY)
+    assert (rack.word(), rack.codes()) == (("503", "fail"), ["swapped"])
+
+
+def test_devices_that_cannot_be_read() -> None:
+    """Nothing was observed, so nothing is compared: not a pass, and no finding comes."""
+    rack = settled()
+    rack.errors[CLASS] = 5
+    rack.at(0.0, HUP)
+    rack.run(2 * DELAY)
+    assert rack.word() == ("200", "unverified")
+    assert rack.finding_lines() == []
+    rack.errors.clear()
+    rack.run(DELAY)
+    assert rack.word() == ("200", "pass")
+
+
+def test_a_bug_in_a_comparison_ends_nothing() -> None:
+    """A plan that raises is a fault like any other; the labels do not depend on it."""
+
+    class Broken(Expected):
+        @property
+        def is_empty(self) -> bool:
+            return False
+
+        def __iter__(self) -> Any:
+            raise RuntimeError("broken")
+
+        @property
+        def rows(self) -> Any:
+            raise RuntimeError("broken")
+
+    rack = Rack(rows=Broken)
+    rack.run(2 * DELAY)
+    assert rack.word() == ("200", "unverified")
+    assert rack.labels["speed.current"] == "800G"
+    assert sum("broken" in line for line in rack.lines) == 1
+
+
+def test_the_expected_half_goes() -> None:
+    """The verdict is forgotten, on the Node, too; new labels begin anew."""
+    rack = settled()
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY + 20)
+    rack.expect({})
+    rack.run(20)
+    assert rack.word() == ("404", "no-plan")
+    assert (rack.series(), "verdict" in rack.told) == ([], False)
+    assert "finding gone code=swapped" in rack.finding_lines()[-1]
+    rack.expect(EXPECTED)
+    rack.run(20)
+    assert rack.word() == ("404", "pending")
+    rack.run(DELAY)
+    assert rack.word() == ("503", "fail")
+
+
+def test_labels_of_the_hourly_answer() -> None:
+    """An agent learns of expected labels from any answer, without SIGHUP."""
+    rack = settled(expected={})
+    rack.api.others["site"] = dict(EXPECTED)
+    rack.run(4100 + DELAY)
+    assert rack.word() == ("200", "pass")
+
+
+def planned(**leaves: str) -> Expected:
+    """Return the rows of a plan file."""
+    return Expected(
+        tuple(Row(port, Place("plan.csv", None, 2), leaf) for port, leaf in leaves.items())
+    )
+
+
+def test_a_file_that_gives_a_port_of_the_labels_to_another_node(tmp_path: Path) -> None:
+    """Its owner is asked for, though this node does not see that port. A metric says whether the
+    file is in use.
+    """
+    path = tmp_path / "plan.csv"
+    path.write_text("node,interface,device,port-id\nn9,mlx5_0,leaf1,33\n")
+    question = Question((str(path),), ("n1",), (PREFIX, "ib.example"))
+    plan = PlanFile(question, BackgroundTask(lambda work: work()), one_node.read)
+    planned_port = {f"{PREFIX}/neighbors.expected.ibp0.port-id": "33"}
+    rack = settled(expected=EXPECTED | planned_port, plan=plan)
+    rack.run(2 * OWNERS_INTERVAL + DELAY)
+    assert "duplicate" in rack.codes()
+    assert "bwagent_plan_problem 0.0" in rack.series()
+    path.unlink()
+    rack.run(2 * LOOK_INTERVAL)
+    assert "duplicate" in rack.codes()
+    assert "bwagent_plan_problem 1.0" in rack.series()
+
+
+def test_the_rows_of_plan_files() -> None:
+    """They count as labels do, together with labels, and against them."""
+    rack = settled(expected={}, rows=lambda: planned(**LEAVES))
+    assert (rack.word(), rack.verdict[1]["planned"]) == (("200", "pass"), 2)
+    rack = settled(rows=lambda: planned(ibp0="leaf1"))
+    assert (rack.word(), rack.verdict[1]["planned"]) == (("200", "pass"), 2)
+    rack = settled(rows=lambda: planned(ibp0="leaf9"))
+    assert rack.word() == ("200", "unverified")
+    assert "plan.csv, row 2" in rack.verdict[1]["reason"]
+    assert settled(expected={}, rows=Expected).word() == ("404", "no-plan")
+
+
+def test_files_that_are_not_read_yet() -> None:
+    """The remembered verdict stands until they are; without one it is never a pass, nor no-plan."""
+    rows: list[Expected | None] = [planned(**LEAVES)]
+    rack = settled(expected={}, rows=lambda: rows[0])
+    assert rack.word() == ("200", "pass")
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY + 20)
+    assert rack.word() == ("503", "fail")
+    writes, rows[0] = len(rack.api.writes), None
+    rack.start_again(rows=lambda: rows[0])
+    rack.run(5)
+    assert (rack.word(), len(rack.api.writes)) == (("503", "fail"), writes)
+    rows[0] = planned(**LEAVES)
+    rack.run(2 * DELAY)
+    assert rack.word() == ("503", "fail")
+    assert not any("cables not verified" in line for line in rack.lines)
+    rack = Rack(expected={}, rows=lambda: None)
+    rack.run(DELAY - 5)
+    assert rack.word() == ("404", "pending")
+    rack.run(10)
+    assert rack.word() == ("200", "unverified")
+
+
+def test_a_plan_with_rows_without_end() -> None:
+    """Series, lines and memory are bounded."""
+    many = {f"x{number}": f"leaf{number}" for number in range(2000)}
+    rack = settled(expected={f"{PREFIX}/neighbors.expected.{one}.device": leaf
+                             for one, leaf in many.items()})  # fmt: skip
+    assert rack.word() == ("503", "fail")
+    assert len([line for line in rack.series() if line.startswith("bwagent_findings{")]) == 256
+    assert len(json.loads(rack.told)["verdict"]["findings"]) == 64
+    assert len(rack.finding_lines()) == 256
+
+
+def test_pcie_paths_are_read_once_a_minute() -> None:
+    """In cycles that refresh, however many there are; never without an expected half."""
+    rack = settled()
+    assert rack.pcie_reads
+    before = rack.pcie_reads
+    for second in range(0, 300, 3):
+        rack.at(second, HUP)
+    rack.run(301)
+    assert 5 * 2 <= rack.pcie_reads - before <= 6 * 2  # of two NICs
+    assert settled(expected={}).pcie_reads == 0
+
+
+def test_a_slow_pcie_link_is_no_fail() -> None:
+    """It is in the page, the metrics and the log as a warning."""
+    rack = settled()
+    port, nic = "0000:00:01.0", f"0000:00:01.0/{A}"
+    for function in (port, nic):
+        for name, text in (("vendor", "0x8086"), ("max_link_speed", "32.0 GT/s PCIe"),
+                           ("current_link_speed", "16.0 GT/s PCIe"), ("max_link_width", "16"),
+                           ("current_link_width", "16")):  # fmt: skip
+            rack.write(f"{HOME}/{function}/{name}", f"{text}\n".encode())
+    rack.write_link(f"sys/bus/pci/devices/{A}", f"../../../devices/pci0000:00/{nic}")
+    rack.run(600)
+    assert (rack.word(), rack.codes()) == (("200", "pass"), ["pcie"])
+    assert 'bwagent_findings{code="pcie",interface="ibp0"} 1.0' in rack.series()
+
+
+def test_memory_is_spent_on_it_when_something_is_expected() -> None:
+    """Until then nothing of agent.verify is imported."""
+    code = (
+        "import sys, agent.daemon.main; "
+        "print(*[name for name in sys.modules if name.startswith('agent.verify')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("delay", [5.0, 300.0])
+def test_the_time_of_a_verdict_needs_no_event(delay: float) -> None:
+    """The loop wakes up for it."""
+    rack = settled()
+    rack.run(3 * DELAY)
+    assert rack.verdict[0] == "200"
+    looks = len(rack.looks)
+    rack.cable(ibp0="leaf2", ibp1="leaf1")
+    rack.run(DELAY + 6)
+    assert rack.verdict[0] == "503"
+    rack.run(delay)
+    assert len(rack.looks) - looks <= 12

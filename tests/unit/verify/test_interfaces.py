@@ -1,0 +1,136 @@
+"""Which interface a row names, and why it may have none."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.labels.table import Naming
+from agent.verify.expected import from_labels
+from agent.verify.findings import Options, verify
+from agent.verify.report import UNVERIFIED, outcome
+from agent.verify.seen import SeenNode
+from tests.support.cabling import NODE, cable, node, plan, rails
+
+P = "backend.coreweave.cloud"
+ON_BUS = frozenset(f"0000:{0x10 + number:02x}:00.0" for number in range(8))
+
+
+def two_ports() -> SeenNode:
+    """A node with a NIC of two ports in one PCI function, and another NIC."""
+    first, second, third = node(rails(3)).ports.values()
+    ports = (
+        first._replace(interface="mlx5_0-1"),
+        second._replace(interface="mlx5_0-2", device="mlx5_0", number=2, pci=first.pci),
+        third,
+    )
+    return SeenNode(NODE, {one.interface: one for one in ports})
+
+
+@pytest.mark.parametrize("text", ["mlx5_0", "0000:10:00.0", "10:00.0"])
+def test_a_name_of_several_ports_is_not_missing(text: str) -> None:
+    """The NIC is there; the row does not say which of its ports it means."""
+    rows = {text: rails()[0], "mlx5_2": rails()[2]}
+    [found] = verify(plan(rows), two_ports(), Options(on_bus=ON_BUS)).findings
+    assert (found.code, found.severity) == ("unverifiable", "unknown")
+    assert "names several ports of this node" in found.text
+
+
+@pytest.mark.parametrize("text", ["0000:1F:00.0", "1f:00.0", "0000:1f:00.0", "00000000:1F:00.0"])
+def test_an_address_is_compared_in_its_usual_form(text: str) -> None:
+    """A function on the bus is not to be replaced because the plan writes it otherwise."""
+    on_bus = Options(on_bus=ON_BUS | {"0000:1f:00.0"})
+    rows = {"mlx5_0": rails()[0], text: ("leaf09", "1")}
+    [found] = verify(plan(rows), node(rails(1)), on_bus).findings
+    assert (found.code, dict(found.facts)["on-bus"]) == ("missing-interface", "True")
+
+
+@pytest.mark.parametrize("unread", ["unread", "excluded"])
+def test_an_address_may_be_of_a_device_that_is_not_read(unread: str) -> None:
+    """While one is not read, or excluded, an address of the bus is not that of a missing NIC."""
+    seen = node(rails(7), **{unread: frozenset({"mlx5_7"})})
+    rows = {f"0000:{0x10 + number:02x}:00.0": end for number, end in enumerate(rails())}
+    result = verify(plan(rows), seen, Options(on_bus=ON_BUS))
+    assert [(one.code, one.severity) for one in result.findings] == [("unverifiable", "unknown")]
+    gone = verify(plan(rows), seen, Options(on_bus=ON_BUS - {"0000:17:00.0"}))
+    assert [one.code for one in gone.findings] == ["missing-interface"]
+
+
+def test_labels_of_an_unread_device_with_several_ports() -> None:
+    """`mlx5_7-2` is a port of mlx5_7, which could not be read."""
+    labels = {f"{P}/neighbors.expected.mlx5_7-2.device": "leaf07"}
+    seen = node(rails(7), unread=frozenset({"mlx5_7"}))
+    found = verify(from_labels(labels, Naming(), "n"), seen).findings
+    assert [one.code for one in found if one.code != "unexpected"] == ["unverifiable"]
+
+
+def test_a_labeled_interface_that_is_no_backend_port() -> None:
+    """A label says that it is one: this is not a management port, so the result is not OK."""
+    labels = {f"{P}/neighbors.expected.mlx5_9.device": "leaf07"}
+    result = verify(from_labels(labels, Naming(), "n"), node([], others=frozenset({"mlx5_9"})))
+    assert [one.severity for one in result.findings] == ["unknown"]
+
+
+def test_a_plan_for_a_node_without_backend_ports() -> None:
+    """No row is as planned, so the result is not OK."""
+    result = verify(plan(rails()), node([]))
+    assert (outcome(result), result.as_planned, result.planned) == (UNVERIFIED, 0, 8)
+
+
+def test_another_netdev_of_the_node_is_not_missing() -> None:
+    """The plan also has the management port eth9, which is no RDMA device: not verified."""
+    rows = {f"eth{number}": end for number, end in enumerate(rails())} | {"eth9": ("oob", "7")}
+    options = Options(netdevs=frozenset({*(f"eth{number}" for number in range(10))}))
+    [found] = verify(plan(rows), node(rails()), options).findings
+    assert (found.code, found.severity) == ("unverifiable", "unknown")
+    [found] = verify(plan(rows), node(rails())).findings
+    assert found.code == "missing-interface"
+
+
+def test_a_row_to_ignore_is_never_a_finding() -> None:
+    """Its interface is not on the node, or has no known number."""
+    rows = [cable("mlx5_0", *rails()[0])]
+    rows += [cable(name, "x", "1", mark="ignore") for name in ("mlx5_5", "HCA 3", "BMC")]
+    result = verify(plan({}, *rows), node(rails(1)))
+    assert (result.findings, result.planned) == ((), 1)
+
+
+@pytest.mark.parametrize("text", ["HCA {}", "{}"])
+def test_an_ignored_number_is_counted(text: str) -> None:
+    """--ignore leaves out a cable, not a device of the PCI order."""
+    rows = {text.format(number + 1): end for number, end in enumerate(rails())}
+    result = verify(plan(rows), node(rails()), Options(ignore=(text.format(8),)))
+    assert (result.findings, result.as_planned, result.planned) == ((), 7, 7)
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_numbers_do_not_count_more_devices_than_the_plan_has(base: int) -> None:
+    """Two devices are for storage, so nobody knows which ones the numbers leave out."""
+    rows = {f"HCA {number + base}": end for number, end in enumerate(rails())}
+    result = verify(plan(rows), node([*rails(), ("s1", "swp1"), ("s2", "swp1")]))
+    [found] = result.findings
+    assert "numbering unknown, give --hca-map" in found.text
+
+
+@pytest.mark.parametrize(
+    ("mapped", "reason"),
+    [
+        ("mlx5_7", "could not be read"),
+        ("0000:17:00.0", "perhaps a device that"),
+        ("mlx5_9", "not a backend port"),
+    ],
+)
+def test_a_mapped_name_may_be_of_a_device_that_is_not_read(mapped: str, reason: str) -> None:
+    """--hca-map names it, so it is looked for as if the plan did."""
+    seen = node(rails(7), unread=frozenset({"mlx5_7"}), others=frozenset({"mlx5_9"}))
+    options = Options(hca_map={"HCA 7": mapped}, on_bus=ON_BUS)
+    found = verify(plan({"HCA 7": rails()[7]}), seen, options).findings
+    [text] = [one.text for one in found if one.code == "unverifiable"]
+    assert reason in text
+    assert "missing-interface" not in {one.code for one in found}
+
+
+def test_an_address_on_a_bus_that_was_not_read() -> None:
+    """Nothing shows that the NIC is gone while a device could not be read."""
+    seen = node(rails(7), unread=frozenset({"mlx5_7"}))
+    found = verify(plan({"0000:17:00.0": rails()[7]}), seen).findings
+    assert [one.code for one in found] == ["unverifiable"]

@@ -1,0 +1,123 @@
+"""Every machine with neighbors against plans in the spellings of sites, right and wrong."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.errors import Malformed
+from agent.snapshot.replay import replay
+from agent.sources.netdev import netdev_names
+from agent.sources.observe import observe
+from agent.sources.pcie import functions_on_bus
+from agent.verify.expected import from_plans
+from agent.verify.finding import ERROR
+from agent.verify.findings import Options, verify
+from agent.verify.model import Plan
+from agent.verify.report import OK, outcome
+from agent.verify.seen import seen_node
+from tests.support.cabling import cable
+from tests.support.machines import MACHINES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from agent.verify.findings import Result
+    from agent.verify.seen import Port
+
+    Ends = tuple[str, str]  # device, port
+
+# The interface of this node, as plans name it.
+NEAR: dict[str, Callable[[Port], str | None]] = {
+    "interface": lambda port: port.interface,
+    "upper case": lambda port: port.interface.upper(),
+    "device": lambda port: port.device,
+    "device and port": lambda port: f"{port.device}/P{port.number}",
+    "netdev": lambda port: port.netdev,
+    "address": lambda port: port.pci,
+    "address in upper case": lambda port: port.pci and port.pci.upper(),
+    "address without domain": lambda port: port.pci and port.pci[5:],
+}
+
+
+def padded(text: str) -> str:
+    """Return a name with its last number in three digits: `leaf-001`; an address as it is."""
+    if re.fullmatch("[0-9a-f]{16}", text):
+        return text
+    return re.sub(r"(?<=\D)(\d{1,2})$", lambda found: found[1].zfill(3), text)
+
+
+# The far end.
+FAR: dict[str, Callable[[str, str], Ends]] = {
+    "as it is": lambda device, port: (device, port),
+    "upper case": lambda device, port: (device.upper(), port.upper()),
+    "label values": lambda device, port: (encoded(device), encoded(port)),
+    "padded": lambda device, port: (padded(device), padded(port)),
+    "without port": lambda device, _port: (device, ""),
+}
+
+
+def encoded(text: str) -> str:
+    """Return a text with the characters of a label value."""
+    return re.sub("[^A-Za-z0-9._-]", "-", text)
+
+
+class Machine:
+    """A machine folder."""
+
+    def __init__(self, folder: Path) -> None:
+        host = replay(str(folder))
+        observation = observe(host)
+        self.node = seen_node(observation, observation.node or "n")
+        self.options = Options(on_bus=functions_on_bus(host), netdevs=netdev_names(host))
+        self.ports = [port for port in self.node.ports.values() if port.far_ends]
+        self.ends = [(one.far_ends[0].device, one.far_ends[0].port) for one in self.ports]
+
+    def results(self, ends: Iterable[Ends]) -> Iterator[Result]:
+        """Yield the results of the plans with these far ends, in all spellings."""
+        rows = list(zip(self.ports, ends, strict=True))
+        for near, far in product(NEAR.values(), FAR.values()):
+            named = [(near(port), far(*end)) for port, end in rows]
+            cables = [
+                cable(name, *end, row=row, node=self.node.name)
+                for row, (name, end) in enumerate(named, 2)
+                if name
+            ]
+            expected = from_plans([Plan("plan", "own", None, tuple(cables))], [self.node.name])
+            with suppress(Malformed):  # two rows, one name: an address without its domain
+                if cables:
+                    yield verify(expected, self.node, self.options)
+
+
+WITH_NEIGHBORS = [machine for machine in map(Machine, MACHINES) if machine.ends]
+
+
+@pytest.fixture(params=WITH_NEIGHBORS, ids=lambda one: one.node.name)
+def machine(request: pytest.FixtureRequest) -> Machine:
+    """Each machine with neighbors."""
+    found: Machine = request.param
+    return found
+
+
+def test_no_spelling_makes_a_right_cable_wrong(machine: Machine) -> None:
+    """A row is as planned, or not verified with the reason."""
+    for result in machine.results(machine.ends):
+        assert [one.text for one in result.findings if one.severity == ERROR] == []
+        if result.as_planned < result.planned:
+            assert outcome(result) != OK
+
+
+def test_no_spelling_hides_a_wrong_cable(machine: Machine) -> None:
+    """Two exchanged, one at another switch: never OK."""
+    first, *others = machine.ends
+    wrong = [[("other-77", first[1]), *others]]
+    if others and others[0][0] != first[0]:
+        wrong.append([others[0], first, *others[1:]])
+    for ends in wrong:
+        for result in machine.results(ends):
+            assert outcome(result) != OK

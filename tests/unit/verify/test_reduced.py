@@ -1,0 +1,100 @@
+"""The expected half that the daemon keeps: the result of a comparison is that of the whole plan."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from agent.errors import Malformed
+from agent.verify.expected import Expected, from_plans
+from agent.verify.expected_json import dump, load
+from agent.verify.findings import verify
+from agent.verify.model import Cable, End, Place, Plan
+from agent.verify.reduced import reduced
+from tests.support.cabling import NODE, cable, node, plan, rails
+
+if TYPE_CHECKING:
+    from agent.verify.seen import SeenNode
+
+LEAVES = st.sampled_from(
+    ["leaf01", "leaf02", "leaf11", "LEAF02", "leaf01.site.example", "core-a", "SW_B", "gpu-018"]
+)
+PORTS = st.sampled_from(["swp1", "swp2", "swp11", "1", "1/2", "Ethernet1/2"])
+NODES = st.sampled_from([NODE, NODE, f"{NODE}.site.example", "gpu-018", "gpu-019"])
+INTERFACES = st.sampled_from(["mlx5_0", "mlx5_1", "mlx5_2", "HCA 0", "HCA 1", "rail3", "eth9"])
+MARKS = st.sampled_from([None, "ignore", "link-state-only"])
+CABLES = st.tuples(NODES, INTERFACES, LEAVES, PORTS, MARKS, st.booleans())
+
+
+def cables(rows: list[Any]) -> tuple[Cable, ...]:
+    """Return cables, the host on either side."""
+    found = []
+    for row, (host, interface, leaf, port, mark, swapped) in enumerate(rows, 2):
+        ends = End(host, interface, rack="R1"), End(leaf, port, port)
+        a, b = reversed(ends) if swapped else ends
+        found.append(Cable(a, b, Place("plan.csv", None, row), 400.0, mark, {"Label": f"C-{row}"}))
+    return tuple(found)
+
+
+def far_ports(seen: SeenNode) -> list[tuple[str, str]]:
+    """Return the far ends that a node sees."""
+    ends = [end for port in seen.ports.values() for end in port.far_ends]
+    return [(end.device, port) for end in ends for port in (end.port_id, end.port_name) if port]
+
+
+def outcome(expected: Expected, seen: SeenNode) -> Any:
+    """Return the result of a comparison, or its error."""
+    try:
+        return verify(expected, seen)
+    except Malformed as error:
+        return str(error)
+
+
+@given(
+    st.lists(CABLES, min_size=1, max_size=9),
+    st.lists(st.none() | st.tuples(LEAVES, PORTS), min_size=1, max_size=4),
+)
+def test_a_comparison_reads_no_more(rows: list[Any], ends: list[Any]) -> None:
+    """Findings, facts and assumptions are those of the whole plan, through JSON as well."""
+    try:
+        whole = from_plans([Plan("plan.csv", "own", None, cables(rows))], [NODE])
+    except Malformed:
+        reject()
+    seen = node(ends)
+    kept = load(json.loads(json.dumps(dump(reduced(whole, far_ports(seen))))))
+    assert outcome(kept, seen) == outcome(whole, seen)
+
+
+def test_the_rest_of_a_big_plan_is_dropped() -> None:
+    """What stays is bounded by the ports of the node, not by the plan."""
+    others = [
+        cable(f"mlx5_{rail}", f"leaf{rail:02}", f"swp{number}", node=f"host-{number}-{name}")
+        for number, name in enumerate(["ant", "bee", "cat", "dog"] * 125)
+        for rail in range(8)
+    ]
+    whole = plan(rails(), *others)
+    ends = [("leaf01", "swp7"), ("leaf99", "swp1")]
+    kept = reduced(whole, ends)
+    assert len(whole.taken) == 8000
+    assert kept.taken == {
+        end: whole.taken[end] for end in (*rails(), ends[0]) if end in whole.taken
+    }
+    assert ends[0] in kept.taken
+    assert len(kept.devices) <= len(ends)
+    assert kept.rows == whole.rows
+    assert kept.interfaces == ()
+
+
+def test_an_owner_that_was_not_asked_for_is_not_known() -> None:
+    """So the daemon asks again when it sees another far end."""
+    other = cable("mlx5_0", "leaf07", "swp9", node="gpu-018")
+    whole = plan([("leaf01", "swp5")], other)
+    seen = node([("leaf07", "swp9")])
+    [finding] = verify(reduced(whole, far_ports(seen)), seen).findings
+    assert dict(finding.facts)["planned-for"] == "gpu-018 mlx5_0"
+    [late] = verify(reduced(whole, []), seen).findings
+    assert "planned-for" not in dict(late.facts)
+    assert (late.id, late.code) == (finding.id, finding.code)

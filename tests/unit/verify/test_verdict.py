@@ -1,0 +1,290 @@
+"""The verdict over time: what moves it, and what does not."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.labels.table import Naming
+from agent.reasons import NeighborReason, Verdict
+from agent.verify.expected import from_labels
+from agent.verify.finding import CODES, NO_END, Finding
+from agent.verify.findings import Result, verify
+from agent.verify.verdict import MAX_FINDINGS, Changes, ReportedFindings
+from tests.support.cabling import NODE, changed, node, plan, rails
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.verify.seen import SeenNode
+
+DELAY = 60.0
+ENDS = rails(4)
+GOOD = verify(plan(ENDS), node(ENDS))
+SWAPPED = verify(plan(ENDS), node([ENDS[1], ENDS[0], *ENDS[2:]]))
+MOVED = verify(plan(ENDS), node([("leaf09", "swp5"), *ENDS[1:]]))
+PULLED = verify(plan(ENDS), changed(node(ENDS), "mlx5_2", state="DOWN", far_ends=()))
+SILENT = verify(
+    plan(ENDS), changed(node(ENDS), "mlx5_0", far_ends=(), missing=NeighborReason.SILENT)
+)
+RESULTS = (GOOD, SWAPPED, MOVED, PULLED, SILENT)
+
+
+def settled(result: Result = GOOD) -> ReportedFindings:
+    """Return the state after two comparisons, at 0 s and at the delay."""
+    state = ReportedFindings(DELAY)
+    state.compared(result, 0.0)
+    state.compared(result, DELAY)
+    return state
+
+
+def remembering(*codes: str, result: Result = SWAPPED) -> ReportedFindings:
+    """Return a state with the findings of these codes, as the annotation has them."""
+    known = (one for one in result.findings if one.code in codes)
+    bare = [
+        Finding(one.code, one.severity, one.interfaces[:1], "", NO_END, NO_END, (), one.id)
+        for one in known
+    ]
+    return ReportedFindings(DELAY, bare)
+
+
+def codes(findings: Iterable[Finding]) -> list[str]:
+    return [one.code for one in findings]
+
+
+def test_the_first_verdict_waits() -> None:
+    """It is pending until the first comparison is as old as the delay."""
+    state = ReportedFindings(DELAY)
+    assert (state.verdict(0.0), state.next_due(0.0)) == (Verdict.PENDING, math.inf)
+    state.compared(GOOD, 0.0)
+    assert (state.verdict(0.0), state.next_due(0.0)) == (Verdict.PENDING, 60.0)
+    state.compared(GOOD, 59.9)
+    assert (state.verdict(59.9), state.has_verdict) == (Verdict.PENDING, False)
+    assert state.compared(GOOD, 60.0) == Changes()
+    assert (state.verdict(60.0), state.next_due(60.0)) == (Verdict.PASS, math.inf)
+
+
+def test_the_first_verdict_has_what_is_found_then() -> None:
+    """A wrong cable whose neighbor was not known at the start is no pass for a minute."""
+    state = ReportedFindings(DELAY)
+    state.compared(SILENT, 0.0)
+    state.compared(SWAPPED, 50.0)
+    assert codes(state.compared(SWAPPED, 60.0).came) == ["swapped"]
+    assert state.verdict(60.0) == Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "verdict"),
+    [
+        (SWAPPED, "swapped", Verdict.FAIL),
+        (MOVED, "miscabled", Verdict.FAIL),
+        (PULLED, "missing", Verdict.FAIL),
+        (SILENT, "unverifiable", Verdict.UNVERIFIED),
+    ],
+)
+def test_a_finding_that_comes_and_a_repair(result: Result, code: str, verdict: str) -> None:
+    """Both count after the delay, and are told once."""
+    state = settled()
+    assert state.compared(result, 100.0) == Changes()
+    assert (state.verdict(100.0), state.next_due(100.0)) == (Verdict.PASS, 160.0)
+    assert state.compared(result, 159.0) == Changes()
+    assert codes(state.compared(result, 160.0).came) == [code]
+    assert (state.verdict(160.0), state.next_due(160.0)) == (verdict, math.inf)
+    assert state.compared(result, 300.0) == Changes()
+    assert state.compared(GOOD, 400.0) == Changes()
+    assert (state.verdict(459.0), state.next_due(400.0)) == (verdict, 460.0)
+    assert codes(state.compared(GOOD, 460.0).gone) == [code]
+    assert (state.verdict(460.0), state.findings) == (Verdict.PASS, ())
+
+
+@given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.1, 50.0)), max_size=40))
+def test_a_flap_moves_nothing(flaps: list[tuple[Result, float]]) -> None:
+    """Whatever happens between comparisons that agree, each within less than the delay."""
+    good, bad, now = settled(), settled(SWAPPED), DELAY
+    for result, wait in flaps:
+        now += wait / 2
+        assert good.compared(result, now) == Changes()
+        assert not bad.compared(result, now).gone
+        now += wait / 2
+        good.compared(GOOD, now)
+        bad.compared(SWAPPED, now)
+    assert (good.verdict(now), bad.verdict(now)) == (Verdict.PASS, Verdict.FAIL)
+
+
+@given(st.lists(st.tuples(st.sampled_from(RESULTS), st.floats(0.0, 90.0)), min_size=1))
+def test_no_pass_while_an_error_is_reported(history: list[tuple[Result, float]]) -> None:
+    """What came and has not gone is reported, and decides."""
+    state, now, reported = ReportedFindings(DELAY), 0.0, dict[str, Finding]()
+    for result, wait in history:
+        now += wait
+        changes = state.compared(result, now)
+        reported |= {one.id: one for one in changes.came}
+        for one in changes.gone:
+            del reported[one.id]
+        assert {one.id for one in state.findings} == reported.keys()
+        errors = [one for one in reported.values() if one.severity == "error"]
+        assert bool(errors) == (state.verdict(now) == Verdict.FAIL)
+        assert state.next_due(now) > now
+
+
+def test_a_cable_that_is_wrong_in_another_way() -> None:
+    """The new finding comes in the moment in which the former goes."""
+    state = settled(SWAPPED)
+    state.compared(MOVED, 100.0)
+    changes = state.compared(MOVED, 160.0)
+    assert (codes(changes.came), codes(changes.gone)) == (["miscabled"], ["swapped"])
+
+
+def test_a_restart_moves_nothing() -> None:
+    """The remembered findings count at once; a comparison replaces them after the delay."""
+    state = remembering("swapped")
+    assert (state.verdict(0.0), codes(state.findings)) == (Verdict.FAIL, ["swapped"])
+    assert state.compared(SWAPPED, 0.0) == Changes()
+    assert state.findings == SWAPPED.findings
+    repaired = remembering("swapped")
+    repaired.compared(GOOD, 0.0)
+    assert repaired.verdict(59.0) == Verdict.FAIL
+    assert codes(repaired.compared(GOOD, 60.0).gone) == ["swapped"]
+    passing = ReportedFindings(DELAY, [])
+    passing.compared(SWAPPED, 0.0)
+    assert passing.verdict(0.0) == Verdict.PASS
+
+
+def test_neighbors_that_come_later_than_the_delay() -> None:
+    """A restart with LLDP every 30 s and a delay of less: what cannot be compared stays."""
+    state = remembering("miscabled", result=MOVED)
+    for now in (0.0, 100.0, 1000.0):
+        assert not state.compared(SILENT, now).gone
+        assert state.verdict(now) == Verdict.FAIL
+    state.compared(GOOD, 2000.0)
+    assert "miscabled" in codes(state.compared(GOOD, 2060.0).gone)
+    assert state.verdict(2060.0) == Verdict.PASS
+
+
+def unread(device: str) -> SeenNode:
+    """Return the node without the port of a device that could not be read."""
+    seen = node(ENDS)
+    ports = {name: port for name, port in seen.ports.items() if name != device}
+    return seen._replace(ports=ports, unread=frozenset([device]))
+
+
+def lent(device: str) -> SeenNode:
+    """Return the node whose netdev is in a pod."""
+    return changed(node(ENDS), device, netdev=None, far_ends=(), missing=NeighborReason.NO_NETDEV)
+
+
+@pytest.mark.parametrize("seen", [unread("mlx5_0"), lent("mlx5_0")])
+def test_a_device_that_cannot_be_compared(seen: SeenNode) -> None:
+    """Its finding stays until the cable is compared again."""
+    state = settled(MOVED)
+    result = verify(plan(ENDS), seen)
+    for now in (100.0, 200.0):
+        assert not state.compared(result, now).gone
+    assert state.verdict(200.0) == Verdict.FAIL
+
+
+def test_a_netdev_in_a_pod() -> None:
+    """A plan that names netdevs has no row for the port meanwhile."""
+    ends = {f"eth{number}": end for number, end in enumerate(ENDS)}
+    wrong = verify(plan(ends), node([("leaf09", "swp5"), *ENDS[1:]]))
+    state = settled(wrong)
+    assert state.verdict(DELAY) == Verdict.FAIL
+    for now in (100.0, 200.0, 300.0):
+        assert not state.compared(verify(plan(ends), lent("mlx5_0")), now).gone
+    state.compared(verify(plan(ends), node(ENDS)), 400.0)
+    assert codes(state.compared(verify(plan(ends), node(ENDS)), 460.0).gone)[0] == "miscabled"
+
+
+def test_a_speed_that_cannot_be_verified() -> None:
+    """The finding `speed` stays while a device is unread, and goes when the sum is right."""
+    expected = from_labels({"backend.coreweave.cloud/speed.expected": "1600G"}, Naming(), "n")
+    seen = node(ENDS)
+    slow = verify(expected, changed(seen, "mlx5_1", state="DOWN", rate_gbps=0.0))
+    state = settled(slow)
+    assert codes(state.findings)[0] == "speed"
+    for now in (100.0, 200.0):
+        state.compared(verify(expected, unread("mlx5_1")), now)
+    assert state.verdict(200.0) == Verdict.FAIL
+    state.compared(verify(expected, seen), 300.0)
+    state.compared(verify(expected, seen), 360.0)
+    assert state.verdict(360.0) == Verdict.PASS
+
+
+def test_an_interface_that_leaves_the_plan() -> None:
+    """Its finding goes: nothing is expected of it any more."""
+    state = settled(MOVED)
+    for now in (100.0, 160.0):
+        state.compared(verify(plan(dict(list(_named().items())[1:])), node(ENDS)), now)
+    assert "miscabled" not in codes(state.findings)
+
+
+def _named() -> dict[str, tuple[str, str]]:
+    return {f"mlx5_{number}": end for number, end in enumerate(ENDS)}
+
+
+def test_comparisons_that_fail() -> None:
+    """Nothing changes; without a verdict it is pending, then unverified, and never a pass."""
+    state = ReportedFindings(DELAY)
+    state.failed(0.0)
+    assert (state.verdict(0.0, failed=True), state.next_due(0.0)) == (Verdict.PENDING, 60.0)
+    state.failed(60.0)
+    assert state.verdict(60.0, failed=True) == Verdict.UNVERIFIED
+    assert (state.has_verdict, state.next_due(60.0)) == (False, math.inf)
+    state.compared(GOOD, 100.0)
+    assert state.verdict(100.0) == Verdict.UNVERIFIED
+    state.compared(GOOD, 160.0)
+    assert state.verdict(160.0) == Verdict.PASS
+    state.failed(170.0)
+    assert state.verdict(170.0, failed=True) == Verdict.UNVERIFIED
+    bad = settled(SWAPPED)
+    bad.failed(1000.0)
+    assert bad.verdict(1000.0, failed=True) == Verdict.FAIL
+
+
+def test_a_failure_begins_the_delay_anew() -> None:
+    """What is away before and after it was not away without a break."""
+    state = settled(SWAPPED)
+    state.compared(GOOD, 100.0)
+    state.failed(130.0)
+    assert not state.compared(GOOD, 170.0).gone
+    assert state.compared(GOOD, 230.0).gone
+
+
+def test_a_delay_of_zero() -> None:
+    """Every comparison counts at once."""
+    state = ReportedFindings(0.0)
+    assert codes(state.compared(SWAPPED, 0.0).came) == ["swapped"]
+    assert codes(state.compared(GOOD, 1.0).gone) == ["swapped"]
+    assert state.next_due(1.0) == math.inf
+
+
+def test_remarks_are_no_part_of_a_verdict() -> None:
+    """A guest has one about its PCIe path for ever."""
+    remark = Finding("unverifiable", "info", ("mlx5_0",), "x", NO_END, NO_END, (), "0f")
+    state = settled(GOOD._replace(findings=(remark,)))
+    assert (state.verdict(DELAY), state.findings) == (Verdict.PASS, ())
+
+
+def test_a_plan_with_rows_without_end() -> None:
+    """The most severe findings are kept, and never more than MAX_FINDINGS."""
+    many = tuple(
+        Finding("missing-interface", "error", (f"x{n}",), "x", NO_END, NO_END, (), f"{n:x}")
+        for n in range(5000)
+    )
+    state = settled(Result(NODE, many, ()))
+    assert len(state.findings) == MAX_FINDINGS
+    for now in (100.0, 160.0):
+        state.compared(Result(NODE, many[MAX_FINDINGS:], ()), now)
+    assert len(state.findings) == MAX_FINDINGS
+
+
+def test_every_code_has_a_severity() -> None:
+    """The codes that fail are those of the contract of /verdict."""
+    errors = {code for code, (severity, _) in CODES.items() if severity == "error"}
+    assert errors == {
+        *("miscabled", "wrong-port", "swapped", "missing", "missing-interface", "speed")
+    }
