@@ -74,6 +74,10 @@ ALLOWED: dict[str, set[str]] = {
     "infiniband": set(),
     "nvml": set(),
     "events": set(),
+    "fleet": {
+        *("environment", "exits", "host", "inputs", "kube", "labels", "options", "output"),
+        *("snapshot", "sources", "verify"),
+    },
     "host": {"lldp", "sysfs"},
     "live_host": {"helper", "host", "infiniband", "lldp", "sources", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
