@@ -128,7 +128,7 @@ class PlanFile:
         )
 
     def also_planned(self, ends: Iterable[FarPort]) -> None:
-        """Take the far ends of all rows, those of the Node's labels too: a plan may have one twice."""
+        """Take the far ends of all rows, labels' too: a plan may have one of them twice."""
         self._planned = frozenset(ends)
 
     def trigger(self, now: float) -> None:
