@@ -45,10 +45,9 @@ TOOLS = {
 }
 PAUSE = "localhost/pause:test"  # holds the namespaces of a Pod
 CGROUPS = Path("/sys/fs/cgroup")
-ADDRESSES = (
-    IPv4Address("198.18.0.0"),
-    1 << 17,
-)  # for benchmarks of devices (RFC 2544), so that it is not in use
+# For benchmarks of devices (RFC 2544), so that none is in use: first address, and how many.
+ADDRESSES = (IPv4Address("198.18.0.0"), 1 << 17)
+AT_ONCE = 16  # machines of one process that have addresses of their own
 _numbers = itertools.count()  # of the machines of this process
 CONTAINERD = """
 version = 2
@@ -170,13 +169,18 @@ class Machine:
                         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def address_of(process: int, number: int) -> str:
+    """Return the address of a process's machine, counted from 0."""
+    first, count = ADDRESSES
+    return str(first + (process * AT_ONCE + number % AT_ONCE) % count)
+
+
 @contextmanager
 def _address() -> Iterator[str]:
     """Return an address of this host for the machine alone."""
-    first, count = ADDRESSES
     number = next(_numbers)
     name = f"bwm{os.getpid()}n{number}"
-    address = str(first + (os.getpid() + number * count // 2) % count)
+    address = address_of(os.getpid(), number)
     _ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
     try:
         _ip("address", "add", address, "dev", name)
