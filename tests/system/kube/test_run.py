@@ -73,7 +73,7 @@ def test_a_driver_that_reloads_is_held_and_then_not(
     function it is removed.
     """
     cluster.node("run-reload")
-    with Agent(cluster, tmp_path, "run-reload", two, "--hold", "4") as agent:
+    with Agent(cluster, tmp_path, "run-reload", two, "--hold", "8") as agent:
         agent.speaks("800G")
         remove(tmp_path, f"{CLASS}/ibp1")
         agent.process.send_signal(signal.SIGHUP)
@@ -87,7 +87,7 @@ def test_a_driver_that_reloads_is_held_and_then_not(
         began = time.monotonic()
         agent.process.send_signal(signal.SIGHUP)
         agent.speaks("400G")
-        assert time.monotonic() - began < 3.5
+        assert time.monotonic() - began < 7
 
 
 def test_a_device_that_comes_back_in_time_was_never_gone(
