@@ -42,18 +42,18 @@ class EndLabels(NamedTuple):
         return "port-id" if self.port_id is None else None
 
 
+NO_END = EndLabels()
+
+
 def far_end(labels: EndLabels, neighbor: LastNeighbor | None, flavor: str | None) -> FarEnd | None:
     """Return the far end that the labels name; None without a device label."""
     if labels.device is None:
         return None
-    end = FarEnd(labels.device, labels.port_id, labels.port_name)
-    if neighbor is None:
-        return end
-    name = _name(neighbor, flavor)
-    if not _is_of(labels.device, neighbor, name):
-        return end
+    name = _name(neighbor, flavor) if neighbor else None
+    if neighbor is None or not _is_of(labels.device, neighbor, name):
+        return FarEnd(labels.device, labels.port_id, labels.port_name)
     port_id = _port_id(labels.port_id, neighbor.port_id)
-    return end._replace(port_id=port_id, id=neighbor.id, name=name)
+    return FarEnd(labels.device, port_id, labels.port_name, neighbor.id, name)
 
 
 def last_end(neighbor: LastNeighbor | None, flavor: str | None) -> FarEnd | None:
@@ -83,7 +83,7 @@ def _port_id(label: str | None, raw: str | None) -> str | None:
     """Return the unaltered port ID if it has this label, else the label."""
     if label is None or raw is None:
         return label
-    return raw if label in (_value(raw), encode.hashed(raw)) else label
+    return raw if label == (_value(raw) or encode.hashed(raw)) else label
 
 
 def identified(nodes: Iterable[FleetNode]) -> dict[str, FarEnd]:

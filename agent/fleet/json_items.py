@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 20  # characters
 MAX_VALUE = 16 << 20  # characters of one value; etcd stores no object of more than 1.5 MB
 _SPACE = re.compile(r"[ \t\n\r]*")
+_REST = re.compile(r"[-+.\\\w]*\s*")  # of a number, a word or an escape
 _ENDS = "the text ends here, in the middle of a value"
 _decode = json.JSONDecoder().raw_decode
 
@@ -90,8 +91,8 @@ class Items:
     def _take(self, character: str) -> None:
         """Pass over this character; raises Malformed for another one."""
         if self._next() != character:
-            is_end = not self._next()
-            raise self._fault(_ENDS if is_end else f"'{character}' is missing here")
+            is_cut = self._is_end and self._may_go_on(self._at)
+            raise self._fault(_ENDS if is_cut else f"'{character}' is missing here")
         self._at += 1
 
     def _next(self) -> str:
@@ -119,15 +120,18 @@ class Items:
         line, column = self._place(self._at)
         while True:
             value, end, fault = self._decoded()
-            if self._is_end and fault:
+            if fault and (self._is_end or not str(fault).endswith(_ENDS)):
                 raise fault
-            # A number at the end of a piece may go on in the next one.
-            if self._is_end or (end < len(self._text) and not fault):
+            if self._is_end or not (fault or self._may_go_on(end)):
                 self._at = end
                 return Item(value, line, column)
             if len(self._text) - self._at > MAX_VALUE:
-                raise fault or self._fault(f"more than {MAX_VALUE >> 20} MiB begin here")
+                raise self._fault(f"a value of more than {MAX_VALUE >> 20} MiB begins here")
             self._read()
+
+    def _may_go_on(self, end: int) -> bool:
+        """Return True if the value may be a number of which the next piece has the rest."""
+        return _REST.fullmatch(self._text, end) is not None
 
     def _decoded(self) -> tuple[Any, int, Malformed | None]:
         """Return the value, its end, and what is wrong with it or with what is there of it."""
@@ -140,7 +144,7 @@ class Items:
 
     def _reason(self, error: json.JSONDecodeError) -> str:
         """Return the reason of a syntax error in words."""
-        if error.pos >= len(self._text.rstrip()) or error.msg.startswith("Unterminated"):
+        if self._may_go_on(error.pos) or error.msg.startswith("Unterminated"):
             return _ENDS
         return error.msg[:1].lower() + error.msg[1:]
 

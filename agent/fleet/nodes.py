@@ -7,10 +7,10 @@ Nothing in a Node is trusted: a missing or malformed part is unknown, and a line
 from __future__ import annotations
 
 import re
-import sys
+from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.fleet.far_ends import EndLabels, far_end, last_end
+from agent.fleet.far_ends import NO_END, EndLabels, far_end, last_end
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.kube.annotation import parse, without_future
 from agent.kube.decode import part
@@ -35,14 +35,13 @@ MAX_NAMES = 5  # in one line
 
 _OF_NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(device|port-id|port-name)", re.DOTALL)
 _OF_NODE = frozenset({"flavor", "speed.current", "leafgroup.current", "leaves.current"})
-_OF_END = ("device", "port-id", "port-name")
 _SPEED = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)G", re.ASCII)
 
 
 class _Place(NamedTuple):
     """What a label is about."""
 
-    name: str  # `flavor`, or `device` of an interface
+    name: str  # `flavor`, or `port_id` of an interface
     interface: str | None = None
 
 
@@ -91,7 +90,7 @@ class NodeReader:
             time=annotation.time if annotation else None,
             boot_id=annotation.boot_id if annotation else None,
             node_boot_id=boot_id if isinstance(boot_id, str) and is_word(boot_id) else None,
-            agent=sys.intern(annotation.agent) or None if annotation else None,
+            agent=intern(annotation.agent) or None if annotation else None,
             problems=tuple(problems),
         )
 
@@ -118,7 +117,9 @@ class NodeReader:
         if name in _OF_NODE:
             return family, _Place(name)
         found = _OF_NEIGHBOR.fullmatch(name)
-        return (family, _Place(found[2], sys.intern(found[1]))) if found else None
+        if not found:
+            return None
+        return family, _Place(found[2].replace("-", "_"), intern(found[1]))
 
     def _parsed(self, text: str | None, problems: list[str]) -> Annotation | None:
         """Parse the annotation."""
@@ -139,7 +140,7 @@ def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
     if not isinstance(found, dict):
         problems.append(f"metadata.{name} is no object")
         return {}
-    texts = {sys.intern(key): value for key, value in found.items() if isinstance(value, str)}
+    texts = {intern(key): intern(value) for key, value in found.items() if isinstance(value, str)}
     if len(texts) < len(found):
         wrong = [key for key in found if key not in texts]
         problems.append(f"{name} that are no text, ignored: {_listed(wrong)}")
@@ -201,29 +202,41 @@ def _ports(
     known = {**lost, **rows}
     gone = lost.keys() - rows.keys() - ends.keys()
     return tuple(
-        _port(name, known.get(name), ends.get(name), flavor)._replace(is_lost=name in gone)
+        _port(known[name], ends.get(name, NO_END), flavor, is_lost=name in gone)
+        if name in known
+        else _labeled(name, ends[name])
         for name in sorted({*known, *ends}, key=natural)
     )
 
 
 def _end_labels(own: Mapping[_Place, str]) -> dict[str, EndLabels]:
     """Return the labels of each interface's neighbor."""
-    names = dict.fromkeys(place.interface for place in own if place.interface)
-    return {
-        name: EndLabels(*(own.get(_Place(of, name)) or None for of in _OF_END)) for name in names
-    }
+    found = dict[str, dict[str, str]]()
+    for (name, interface), value in own.items():
+        if interface and value:
+            found.setdefault(interface, {})[name] = value
+    return {interface: EndLabels(**values) for interface, values in found.items()}
+
+
+def _labeled(name: str, labels: EndLabels) -> FleetPort:
+    """Return an interface that the annotation does not have."""
+    end = far_end(labels, None, None)
+    return FleetPort(name, far_end=end, last_end=end)
 
 
 def _port(
-    name: str, row: LabeledInterface | None, labels: EndLabels | None, flavor: str | None
+    row: LabeledInterface, labels: EndLabels, flavor: str | None, *, is_lost: bool
 ) -> FleetPort:
-    neighbor = row.neighbor if row else None
-    now, last = far_end(labels or EndLabels(), neighbor, flavor), last_end(neighbor, flavor)
-    if now and (last is None or last == now._replace(port_name=None)):
+    now, last = far_end(labels, row.neighbor, flavor), last_end(row.neighbor, flavor)
+    if now and (last is None or (now.switch, now.port_id) == (last.switch, last.port_id)):
         last = now
-    if row is None:
-        return FleetPort(name, far_end=now, last_end=last)
-    pci = sys.intern(row.pci)
     return FleetPort(
-        sys.intern(name), pci, row.port_guid, row.node_guid, row.counted_gbps, now, last
+        intern(row.interface),
+        intern(row.pci),
+        row.port_guid,
+        row.node_guid,
+        row.counted_gbps,
+        now,
+        last,
+        is_lost,
     )
