@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from agent import inputs
 from agent.errors import Unavailable
+from agent.exits import print_line
 from agent.exits import report as complain
 from agent.fleet.read import read
 
@@ -21,24 +23,29 @@ HTML = "html"
 
 def verify(flags: Flags) -> int:
     """Print what the fleet is judged to be; return the exit code."""
+    plans = _plans(flags)  # first: their errors need no cluster
+    fleet = _read(flags)
     from agent.fleet import report
     from agent.fleet.judge import judge
     from agent.verify.findings import Options
 
-    plans = _plans(flags)  # first: their errors need no cluster
-    fleet = _read(flags)
     options = Options(frozenset(flags["no_tolerance"]), flags["ignore"])
-    judged = judge(fleet, plans, options)
+    judged = judge(fleet, plans, options, inputs.naming(flags))
     _print(_rendered(judged, flags["output"]))
     return _code(fleet, report.EXIT[report.outcome(judged)])
 
 
 def export(form: str, flags: Flags) -> int:
     """Print the topology in the form of a scheduler; return the exit code."""
+    fleet = _read(flags)
     from agent.fleet.exports.table import FORMATS
 
-    fleet = _read(flags)
-    _print(FORMATS[form](fleet))
+    exported = FORMATS[form](fleet, inputs.naming(flags))
+    for note in exported.notes:
+        print_line(note, err=True)
+    if not exported.text:
+        raise Unavailable(f"{fleet.source}: nothing to export as {form}")
+    _print(exported.text)
     return _code(fleet, 0)
 
 

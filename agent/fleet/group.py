@@ -24,7 +24,7 @@ def fleet() -> None:
     cls=CheckedCommand,
     epilog=EXAMPLES.format(
         "bwagent fleet verify --context prod",
-        "kubectl get nodes -o json | bwagent fleet verify --nodes - -o html >cables.html",
+        "bwagent fleet verify --nodes nodes.json -o html >cables.html",
     ),
 )
 @reading_options

@@ -13,6 +13,11 @@ EXPORTS = (
     "volcano",
 )
 
+
+def _names(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(not_empty(value) or "" for value in values)
+
+
 # The Nodes to read: all commands of the group.
 reading_options = options(
     click.option(
@@ -37,6 +42,7 @@ reading_options = options(
         "--node",
         multiple=True,
         metavar="NAME",
+        callback=check(_names),
         help="Only this Node; a glob for several. Repeatable.",
     ),
     cluster_options,

@@ -75,10 +75,10 @@ def _of_cluster(flags: Flags, selection: Selection) -> Fleet:
 class Progress:
     """A line on stderr, if it is a terminal: `listing Nodes: 3,500 of about 10,000`."""
 
-    def __init__(self, verb: str) -> None:
-        self._verb = verb
+    def __init__(self, verb: str, interval: float = INTERVAL) -> None:
+        self._verb, self._interval = verb, interval
         self._is_shown = sys.stderr.isatty()
-        self._due = time.monotonic() + INTERVAL
+        self._due = time.monotonic() + interval
 
     def __call__(self, read: int, total: int | None) -> None:
         """Show the number of Nodes read, and in all if that is known."""
@@ -86,7 +86,7 @@ class Progress:
             of = "" if total is None else f" of about {total:,}"
             sys.stderr.write(f"\r{f'{self._verb}: {read:,}{of}':<{WIDTH}}")
             sys.stderr.flush()
-            self._due = time.monotonic() + INTERVAL
+            self._due = time.monotonic() + self._interval
 
     def clear(self) -> None:
         """Remove the line."""

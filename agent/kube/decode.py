@@ -73,11 +73,15 @@ def read_survey(status: int, headers: Headers, data: bytes) -> Json:
     if error:
         return {**error, "continue": _continue_of(data)} if status == GONE else error
     metadata = part(document, "metadata")
+    token = metadata.get("continue") or None
     nodes = [{"metadata": _surveyed(item)} for item in objects(document["items"])]
+    identified = list(filter(_has_identity, nodes))
+    if len(identified) < len(document["items"]) or not isinstance(token, str | None):
+        return _garbage(status, "not every item of the NodeList is a Node")
     return {
         "status": status,
-        "nodes": list(filter(_has_identity, nodes)),
-        "continue": metadata.get("continue") or None,
+        "nodes": identified,
+        "continue": token,
         "remaining": _whole(metadata.get("remainingItemCount")),
     }
 
