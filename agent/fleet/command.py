@@ -43,10 +43,11 @@ def export(form: str, flags: Flags) -> int:
     exported = FORMATS[form](fleet, inputs.naming(flags))
     for note in exported.notes:
         print_line(note, err=True)
+    _print(exported.text)
+    code = _code(fleet, 0)
     if not exported.text:
         raise Unavailable(f"{fleet.source}: nothing to export as {form}")
-    _print(exported.text)
-    return _code(fleet, 0)
+    return code
 
 
 def _plans(flags: Flags) -> list[Plan]:
