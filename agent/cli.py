@@ -15,6 +15,7 @@ from agent import __version__, inputs
 from agent.environment import SWITCH, CheckedCommand
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, run_and_exit
+from agent.fleet.group import fleet
 from agent.options import (
     StrictCommand,
     check,
@@ -276,6 +277,9 @@ def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
         host = inputs.live(flags, inputs.wait_for(subject, flags))
     observation = inputs.observed(host, flags, target)
     show_explained(inputs.explained(subject, observation, flags, target, fault), output)
+
+
+cli.add_command(fleet)
 
 
 @short_help

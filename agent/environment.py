@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 PREFIX = "BWAGENT_"
 # Variables of the test suite, and those that Kubernetes adds to Pods for a Service `bwagent`.
@@ -74,10 +74,12 @@ def no_such_setting(name: str) -> str:
 def unknown(ctx: click.Context) -> list[str]:
     """Return the variables that are meant for this command, or for all, and that no flag reads."""
     known = {_own(ctx, one) for one in ctx.command.params}
-    for command in (ctx.command, *_commands(ctx).values()):
+    commands = dict(_commands(ctx))
+    for command in (ctx.command, *commands.values()):
         known |= {_common(one) for one in command.params if isinstance(one, ForAllCommands)}
     given = {name for name in os.environ if name.startswith(PREFIX)}
-    others = tuple(_prefixes_of_others(ctx))
+    own = f"{ctx.auto_envvar_prefix}_"
+    others = tuple(prefix for prefix in commands if not own.startswith(prefix))
     return sorted(
         name
         for name in given - known
@@ -93,14 +95,13 @@ def _common(parameter: click.Parameter) -> str:
     return f"{PREFIX}{(parameter.name or '').upper()}"
 
 
-def _prefixes_of_others(ctx: click.Context) -> Iterator[str]:
-    """Yield the prefixes of the variables of the other commands."""
-    for name in _commands(ctx):
-        if name != ctx.info_name:
-            yield f"{PREFIX}{name.upper().replace('-', '_')}_"
+def _commands(ctx: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands and groups, each after the prefix of its variables."""
+    yield from _inner(ctx.find_root().command, PREFIX)
 
 
-def _commands(ctx: click.Context) -> Mapping[str, click.Command]:
-    """Return all commands by name; none for a command outside the group."""
-    root = ctx.find_root().command
-    return root.commands if isinstance(root, click.Group) else {}
+def _inner(group: click.Command, prefix: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items() if isinstance(group, click.Group) else ():
+        inner = f"{prefix}{name.upper().replace('-', '_')}_"
+        yield inner, command
+        yield from _inner(command, inner)

@@ -270,15 +270,8 @@ cluster_options = options(
         "--context", metavar="NAME", callback=check(not_empty), help="Context of the kubeconfig."
     ),
 )
-# The Node and its label keys: probe, run, cleanup.
-naming_options = options(
-    click.option(
-        "--node-name",
-        default=lambda: os.environ.get("NODE_NAME") or None,
-        metavar="NAME",
-        callback=check(_node_name),
-        help="Node name.  [default: $NODE_NAME or hostname]",
-    ),
+# The label keys: probe, run, cleanup, explain, verify, fleet.
+label_options = options(
     click.option(
         "--label-prefix",
         cls=ForAllCommands,
@@ -305,6 +298,15 @@ naming_options = options(
         callback=check(_label_key_or_empty),
     ),
 )
+# The Node and its label keys: probe, run, cleanup.
+node_name_option = click.option(
+    "--node-name",
+    default=lambda: os.environ.get("NODE_NAME") or None,
+    metavar="NAME",
+    callback=check(_node_name),
+    help="Node name.  [default: $NODE_NAME or hostname]",
+)
+naming_options = options(node_name_option, label_options)
 # Prefixes that the operator has given up: probe, run.
 former_options = options(
     click.option(

@@ -61,9 +61,9 @@ def get_node(kube: Kube, name: str) -> Node | Failure:
 
 def exchange(kube: Kube, request: Request) -> Answer:
     """Send a request that needs no negotiation, once more after a 401; return the answer."""
-    reply = _reply(kube, request)
+    reply = reply_of(kube, request)
     if reply.get("status") == 401:
-        reply = _reply(kube, request)
+        reply = reply_of(kube, request)
     return answer_of(reply)
 
 
@@ -74,7 +74,7 @@ def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
     """
     page: str | None = ""
     while page is not None:
-        reply = _reply(kube, {"operation": "list", "continue": page})
+        reply = reply_of(kube, {"operation": "list", "continue": page})
         answer = answer_of(reply)
         if answer.status != 200 or answer.error:
             yield failure_of(answer, "*")
@@ -87,12 +87,12 @@ def apply(kube: Kube, plan: Plan, *, is_current: bool = True) -> Outcome:
     """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it."""
 
     def send(request: Request) -> Answer:
-        return answer_of(_reply(kube, request))
+        return answer_of(reply_of(kube, request))
 
     return run_negotiation(plan, send, is_current=is_current)
 
 
-def _reply(kube: Kube, request: Request) -> Reply:
+def reply_of(kube: Kube, request: Request) -> Reply:
     """Send a request; the absence of a reply becomes one with an error of kind `helper`."""
     try:
         return kube(request)

@@ -46,6 +46,7 @@ PAGE_SIZE = 50  # Nodes
 READERS = {
     **dict.fromkeys(("get", "apply", "patch"), decode.read_node),
     "list": decode.read_list,
+    "survey": decode.read_survey,
 }
 
 
@@ -177,17 +178,6 @@ def _get(request: Payload) -> Json:
     }
 
 
-def _apply(request: Payload) -> Json:
-    force = "true" if request.get("force") else "false"
-    return {
-        **_get(request),
-        "method": "PATCH",
-        "query_params": [("fieldManager", MANAGER), ("force", force)],
-        "header_params": {"Accept": METADATA, "Content-Type": APPLY},
-        "body": request["body"],
-    }
-
-
 def _patch(request: Payload) -> Json:
     return {
         **_get(request),
@@ -198,6 +188,15 @@ def _patch(request: Payload) -> Json:
     }
 
 
+def _apply(request: Payload) -> Json:
+    force = "true" if request.get("force") else "false"
+    return {
+        **_patch(request),
+        "query_params": [("fieldManager", MANAGER), ("force", force)],
+        "header_params": {"Accept": METADATA, "Content-Type": APPLY},
+    }
+
+
 def _list(request: Payload) -> Json:
     return {
         "method": "GET",
@@ -205,6 +204,7 @@ def _list(request: Payload) -> Json:
         "query_params": [
             ("limit", str(request.get("limit") or PAGE_SIZE)),
             ("continue", request.get("continue") or ""),
+            *request.get("selectors", ()),
         ],
         "header_params": {"Accept": METADATA_LIST},
     }
@@ -213,7 +213,7 @@ def _list(request: Payload) -> Json:
 _PARAMETERS: dict[str, Callable[[Payload], Json]] = {
     "get": _get,
     "apply": _apply,
-    "list": _list,
+    **dict.fromkeys(("list", "survey"), _list),
     "patch": _patch,
 }
 

@@ -88,7 +88,7 @@ class Connection:
     def _exchange(self, api: ApiClient, request: Mapping[str, Any]) -> dict[str, Any]:
         from agent.kube import client
 
-        if request["operation"] == "list":
+        if request["operation"] in ("list", "survey"):
             return self._list(api, request)
         return client.READERS[request["operation"]](*client.fetch(api, request))
 
@@ -101,7 +101,7 @@ class Connection:
             status, headers, data = client.fetch(api, {**request, "limit": limit})
             self._page = fitting(limit, len(data))
             if len(data) <= decode.MAX_BODY or limit == 1:
-                return decode.read_list(status, headers, data)
+                return client.READERS[request["operation"]](status, headers, data)
 
 
 def fitting(limit: int, size: int) -> int:

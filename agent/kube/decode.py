@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_BODY = 32 << 20  # bytes; a page of Nodes with all of their status
 MAX_TEXT = 4096  # characters of a message
 MAX_REPLY = 1 << 20  # bytes of JSON that the parent of a helper reads (agent/helper/streams.py)
+GONE = 410  # a `continue` that is too old
 _SUCCESS = (200, 201)
 _CLEAR_STATUSES = (407, 429)  # clear without a Status in the body, like all from 500 on
 
@@ -53,14 +54,59 @@ def read_list(status: int, headers: Headers, data: bytes) -> Json:
     Returns {"status", "nodes", "continue"} with the Nodes that have an identity, or a reply of
     `_refusal` or `_garbage`.
     """
-    document, error = _document(_Response(status, headers, data))
+    document, error = _list_document(_Response(status, headers, data))
     if error:
         return error
-    if not isinstance(document.get("items"), list):
-        return _garbage(status, "the response is not a NodeList")
-    following = part(document, "metadata").get("continue") or None
     nodes = [_metadata_of(item) for item in objects(document["items"])]
+    following = part(document, "metadata").get("continue") or None
     return {"status": status, "nodes": list(filter(_has_identity, nodes)), "continue": following}
+
+
+def read_survey(status: int, headers: Headers, data: bytes) -> Json:
+    """Read a response that should be a NodeList, without the field managers.
+
+    Returns {"status", "nodes", "continue", "remaining"}, of which the last is the number of Nodes
+    behind these, or null; or a reply of `_refusal` or `_garbage`. That for an expired `continue`
+    has another one.
+    """
+    document, error = _list_document(_Response(status, headers, data))
+    if error:
+        return {**error, "continue": _continue_of(data)} if status == GONE else error
+    metadata = part(document, "metadata")
+    token = metadata.get("continue") or None
+    nodes = [{"metadata": _surveyed(item)} for item in objects(document["items"])]
+    identified = list(filter(_has_identity, nodes))
+    if len(identified) < len(document["items"]) or not isinstance(token, str | None):
+        return _garbage(status, "not every item of the NodeList is a Node")
+    return {
+        "status": status,
+        "nodes": identified,
+        "continue": token,
+        "remaining": _whole(metadata.get("remainingItemCount")),
+    }
+
+
+def _continue_of(data: bytes) -> str | None:
+    """Return the token of a Status."""
+    token = part(_json_object(data) or {}, "metadata").get("continue")
+    return token if isinstance(token, str) else None
+
+
+def _surveyed(node: Json) -> Json:
+    return _only(part(node, "metadata"), "name", "uid", "labels", "annotations")
+
+
+def _whole(value: object) -> int | None:
+    """Return a number of Nodes; None for anything else."""
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _list_document(response: _Response) -> tuple[Json, Json | None]:
+    """Return (the list, None), or ({}, the reply for an error)."""
+    document, error = _document(response)
+    if not error and not isinstance(document.get("items"), list):
+        return {}, _garbage(response.status, "the response is not a NodeList")
+    return document, error
 
 
 def limited(reply: Json) -> Json:

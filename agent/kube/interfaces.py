@@ -200,15 +200,18 @@ def parse(row: object) -> tuple[LabeledInterface, list[str]]:
     Raises Malformed without a valid interface and PCI address.
     """
     facts: Json = row if isinstance(row, dict) else {}
-    found = LabeledInterface(_word(facts, "interface", _NAME), _word(facts, "pci", _PCI))
+    found: Json = {
+        "interface": _word(facts, "interface", _NAME),
+        "pci": _word(facts, "pci", _PCI),
+    }
     dropped = []
     for name, is_valid in _OPTIONAL.items():
         value = facts.get(name)
         if value is not None and is_valid(value):
-            found = found._replace(**{name: _value(value)})
+            found[name] = _value(value)
         elif value is not None:
             dropped.append(name)
-    return found, dropped
+    return LabeledInterface(**found), dropped
 
 
 def _value(value: Any) -> Any:
@@ -253,7 +256,7 @@ def _is_text(value: object) -> bool:
     """
     if not (isinstance(value, str) and 0 < len(value) <= MAX_TEXT):
         return False
-    return not any("\ud800" <= character <= "\udfff" for character in value)
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 _OPTIONAL = {

@@ -6,7 +6,7 @@ take more memory than everything else, for as long as the agent runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Required, TypedDict
 
 from agent.helper.process import call
@@ -14,11 +14,12 @@ from agent.helper.process import call
 Request = TypedDict(
     "Request",
     {
-        "operation": Required[Literal["get", "apply", "list", "patch"]],
+        "operation": Required[Literal["get", "apply", "list", "survey", "patch"]],
         "node": str,  # of get, apply and patch
         "body": Any,  # of apply: the object for server-side apply; of patch: a JSON patch
         "force": bool,  # of apply: take fields over from other managers
-        "continue": str,  # of list: metadata.continue of the page before, empty for the first
+        "continue": str,  # of list, survey: metadata.continue of the page before, or empty
+        "selectors": Sequence[tuple[str, str]],  # of survey: query parameters
     },
     total=False,
 )

@@ -43,7 +43,8 @@ plan_options = options(
         help="Cabling plan, own CSV or labels. Repeatable.",
     ),
 )
-verify_options = options(
+# The plans of a comparison: verify, fleet verify.
+plan_files_options = options(
     click.option(
         "--plan",
         type=click.Path(exists=True, dir_okay=False),
@@ -52,6 +53,16 @@ verify_options = options(
         help="Cabling plan. Repeatable.",
     ),
     click.option("--plan-format", metavar="KIND", help="Its kind.  [default: recognized]"),
+)
+no_tolerance_option = click.option(
+    "--no-tolerance",
+    multiple=True,
+    metavar="NAME",
+    callback=check(_tolerances),
+    help="Compare names without it. Repeatable.",
+)
+verify_options = options(
+    plan_files_options,
     click.option("--from-node", **SWITCH, help="The Node's labels, beside --plan."),
     click.option(
         "--hca-map",
@@ -60,13 +71,7 @@ verify_options = options(
         help="Columns port,hca-name: the plan's HCA numbers.",
     ),
     click.option("--ignore", **GLOB, help="Ignore these interfaces. Repeatable."),
-    click.option(
-        "--no-tolerance",
-        multiple=True,
-        metavar="NAME",
-        callback=check(_tolerances),
-        help="Compare names without it. Repeatable.",
-    ),
+    no_tolerance_option,
     click.option(
         "-o",
         "--output",

@@ -95,6 +95,29 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
         (*PROBE, "--accelerator-label", "domain"),
         "--accelerator-label",
     ),
+    "a fleet of no file": (("fleet", "verify", "--nodes", "/nowhere"), "--nodes"),
+    "a fleet of two sources": (
+        ("fleet", "verify", "--nodes", "-", "--snapshots", "/"),
+        "--nodes excludes --snapshots",
+    ),
+    "a selector of a file": (
+        ("fleet", "export", "csv", "--nodes", "-", "--selector", "a=b"),
+        "--nodes excludes --selector",
+    ),
+    "a cluster of captures": (
+        ("fleet", "verify", "--snapshots", "/", "--context", "prod"),
+        "--snapshots excludes --context",
+    ),
+    "an empty selector": (("fleet", "verify", "--selector", ""), "--selector"),
+    "an empty Node name": (("fleet", "verify", "--nodes", "-", "--node", ""), "--node"),
+    "no export": (("fleet", "export"), "FORMAT"),
+    "an unknown export": (("fleet", "export", "xml"), "FORMAT"),
+    "an unknown command of the fleet": (("fleet", "judge"), "judge"),
+    "a plan of the fleet that is not there": (("fleet", "verify", "--plan", "/nowhere"), "--plan"),
+    "an unknown tolerance of the fleet": (
+        ("fleet", "verify", "--no-tolerance", "luck"),
+        "--no-tolerance",
+    ),
     "a label prefix of Kubernetes": (
         (*PROBE, "--label-prefix", "x.kubernetes.io"),
         "--label-prefix",
@@ -176,10 +199,13 @@ def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
     assert names == ["a", "b", "c", "dgx-01"]
 
 
-@pytest.mark.parametrize("command", ["probe", "run", "capture", "verify", "cleanup"])
+@pytest.mark.parametrize(
+    "command",
+    ["probe", "run", "capture", "verify", "cleanup", "fleet verify", "fleet export"],
+)
 def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     """40 lines of 80 columns on any terminal."""
-    finished = bwagent(command, "--help")
+    finished = bwagent(*command.split(), "--help")
     lines = finished.stdout.decode().splitlines()
     assert (finished.returncode, finished.stderr) == (0, b"")
     assert len(lines) <= 40
@@ -190,9 +216,10 @@ def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
 
 def test_help_of_the_group_has_whole_lines() -> None:
     """Each command has a sentence of one line."""
-    commands = bwagent("--help").stdout.decode().partition("Commands:")[2]
-    assert commands
-    assert "..." not in commands
+    for group in ((), ("fleet",)):
+        commands = bwagent(*group, "--help").stdout.decode().partition("Commands:")[2]
+        assert commands
+        assert "..." not in commands
 
 
 def test_version_and_usage() -> None:

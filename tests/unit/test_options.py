@@ -8,6 +8,8 @@ import click
 import pytest
 
 from agent.cli import cli, run
+from agent.environment import unknown
+from agent.fleet.group import fleet
 from agent.options import check_tls, duration
 
 
@@ -71,6 +73,26 @@ def test_an_unknown_variable_for_all_commands_is_an_error(
     text = caught.value.format_message()
     assert f"no such setting: {name}" in text
     assert f"no such setting: {own}" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"),
+    [
+        ("BWAGENT_FLEET_VERIFY_SELECTR", True),
+        ("BWAGENT_FLEET_SELECTOR", True),
+        ("BWAGENT_FLEET_EXPORT_SELECTOR", False),
+        ("BWAGENT_VERIFY_PLAN", False),
+    ],
+)
+def test_a_command_of_a_group_has_variables_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, name: str, is_own: bool
+) -> None:
+    """Those of its siblings, and of a command of its own name outside the group, are not."""
+    monkeypatch.setenv(name, "x")
+    context = click.Context(cli, info_name="bwagent", auto_envvar_prefix="BWAGENT")
+    for command in (fleet, fleet.commands["verify"]):
+        context = click.Context(command, context, command.name)
+    assert unknown(context) == ([name] if is_own else [])
 
 
 def test_a_variable_of_a_flag_that_the_command_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.decode import MAX_BODY, read_list, read_node
+from agent.kube.decode import MAX_BODY, read_list, read_node, read_survey
 from agent.kube.errors import KINDS, answer_of, failure_of
 from tests.support.nodes import FLAVOR, node
 
@@ -42,7 +42,7 @@ documents = st.recursive(
 )
 def test_any_response(status: int, head: dict[str, str], data: bytes) -> None:
     """Any response gives a Node, Nodes or a reply that means a failure."""
-    for read, good in ((read_node, "node"), (read_list, "nodes")):
+    for read, good in ((read_node, "node"), (read_list, "nodes"), (read_survey, "nodes")):
         found = json.loads(json.dumps(read(status, head, data)))
         assert found["status"] == status
         answer = answer_of(found)
@@ -105,3 +105,47 @@ def test_nodes_of_a_list() -> None:
     del other["metadata"]["managedFields"][0]
     data = json.dumps({"items": [node(), other, {"metadata": {"name": "n2"}}, 7]}).encode()
     assert len(read_list(200, {}, data)["nodes"]) == 2
+
+
+def test_a_survey_has_no_field_managers() -> None:
+    """They are most of a Node's metadata; the number of Nodes to come is the server's."""
+    metadata = {"continue": "more", "remainingItemCount": 7}
+    data = json.dumps({"items": [node()], "metadata": metadata}).encode()
+    found = read_survey(200, {}, data)
+    assert found["nodes"][0]["metadata"].keys() == {"name", "uid", "labels", "annotations"}
+    assert (found["continue"], found["remaining"]) == ("more", 7)
+    last = json.dumps({"items": [], "metadata": {"remainingItemCount": "7"}}).encode()
+    assert read_survey(200, {}, last) == {
+        "status": 200,
+        "nodes": [],
+        "continue": None,
+        "remaining": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"items": [node(), 7]},
+        {"items": [{"metadata": {"name": "n2"}}]},
+        {"items": [], "metadata": {"continue": 7}},
+        {"kind": "Status"},
+    ],
+)
+def test_a_survey_is_whole_or_garbage(document: object) -> None:
+    """A Node that cannot be read would be missing without a word."""
+    assert read_survey(200, {}, json.dumps(document).encode())["error"] == "garbage"
+
+
+@pytest.mark.parametrize("token", ["again", None, 7])
+def test_an_expired_token_has_a_successor(token: object) -> None:
+    """In the metadata of the Status."""
+    status = {
+        "kind": "Status",
+        "reason": "Expired",
+        "message": "m",
+        "metadata": {"continue": token},
+    }
+    found = read_survey(410, {}, json.dumps(status).encode())
+    assert found["continue"] == ("again" if isinstance(token, str) else None)
+    assert (found["status"], found["reason"]) == (410, "Expired")

@@ -1,0 +1,88 @@
+"""The commands `bwagent fleet verify` and `fleet export`: read the fleet, judge it, print it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from agent import inputs
+from agent.errors import Unavailable
+from agent.exits import print_line
+from agent.exits import report as complain
+from agent.fleet.read import read
+
+if TYPE_CHECKING:
+    from agent.fleet.judged import Judged
+    from agent.fleet.model import Fleet
+    from agent.verify.model import Plan
+
+    Flags = dict[str, Any]
+
+HTML = "html"
+
+
+def verify(flags: Flags) -> int:
+    """Print what the fleet is judged to be; return the exit code."""
+    plans = _plans(flags)  # first: their errors need no cluster
+    fleet = _read(flags)
+    from agent.fleet import report
+    from agent.fleet.judge import judge
+    from agent.verify.findings import Options
+
+    options = Options(frozenset(flags["no_tolerance"]), flags["ignore"])
+    judged = judge(fleet, plans, options, inputs.naming(flags))
+    _print(_rendered(judged, flags["output"]))
+    return _code(fleet, report.EXIT[report.outcome(judged)])
+
+
+def export(form: str, flags: Flags) -> int:
+    """Print the topology in the form of a scheduler; return the exit code."""
+    fleet = _read(flags)
+    from agent.fleet.exports.table import FORMATS
+
+    exported = FORMATS[form](fleet, inputs.naming(flags))
+    for note in exported.notes:
+        print_line(note, err=True)
+    _print(exported.text)
+    code = _code(fleet, 0)
+    if not exported.text:
+        raise Unavailable(f"{fleet.source}: nothing to export as {form}")
+    return code
+
+
+def _plans(flags: Flags) -> list[Plan]:
+    from agent.verify.plans.reader import read_plan
+
+    return [plan for path in flags["plan"] for plan in read_plan(path, flags["plan_format"])]
+
+
+def _read(flags: Flags) -> Fleet:
+    """Read the fleet; raises Unavailable if no Node has anything of the agent."""
+    fleet = read(flags)
+    if fleet.others and not fleet.nodes:
+        prefix = flags["label_prefix"]
+        text = f"none of {fleet.others} Nodes has labels of bwagent under {prefix}"
+        raise Unavailable(f"{fleet.source}: {text} (--label-prefix names another)")
+    return fleet
+
+
+def _rendered(judged: Judged, output: str) -> str:
+    if output == HTML:
+        from agent.fleet.page import page
+
+        return page(judged)
+    from agent.fleet.report import FORMATS
+
+    return FORMATS[output](judged)
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _code(fleet: Fleet, code: int) -> int:
+    """Report what could not be read of the fleet; return 1 for it, else the code."""
+    for problem in fleet.problems:
+        complain(f"bwagent: {problem}", 1)
+    return 1 if fleet.problems else code

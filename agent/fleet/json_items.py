@@ -1,0 +1,167 @@
+"""JSON objects of a long document, one by one, with their line and column.
+
+    {"apiVersion": "v1", "items": [{...}, {...}], "kind": "List"}     the items, and the rest
+    [{...}, {...}]                                                    the items
+    {...} {...}                                                       one after the other
+
+The text is read in pieces, of which only the one that is being decoded is kept: a list of 100,000
+Nodes has more than 600 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from agent.errors import Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PIECE = 1 << 20  # characters
+MAX_VALUE = 16 << 20  # characters of one value; etcd stores no object of more than 1.5 MB
+_SPACE = re.compile(r"[ \t\n\r]*")
+_REST = re.compile(r"[-+.\\\w]*\s*")  # of a number, a word or an escape
+_ENDS = "the text ends here, in the middle of a value"
+_decode = json.JSONDecoder().raw_decode
+
+
+class Item(NamedTuple):
+    """A JSON value and its place."""
+
+    value: Any
+    line: int
+    column: int
+    is_list: bool = False  # what a list has beside its items
+
+
+class Items:
+    """The items of a text. Iterating raises Malformed with line and column, UnicodeDecodeError."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._text, self._at, self._is_end = "", 0, False
+        self._mark, self._line, self._column = 0, 1, 1  # a place in `_text` up to `_at`
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items of the documents in the text; of a list also the rest, last."""
+        while start := self._next():
+            if start == "[":
+                yield from self._array()
+            elif start == "{":
+                yield from self._object()
+            else:
+                raise self._fault("neither a JSON object nor a list begins here")
+
+    def _array(self) -> Iterator[Item]:
+        for _ in self._parts("[", "]"):
+            yield self._value()
+
+    def _object(self) -> Iterator[Item]:
+        """Yield the items of an object that is a list, then the rest of it; else all of it."""
+        line, column = self._place(self._at)
+        rest, is_list = dict[str, Any](), False
+        for _ in self._parts("{", "}"):
+            key = self._key()
+            if key == "items" and self._next() == "[":
+                is_list = True
+                yield from self._array()
+            else:
+                rest[key] = self._value().value
+        yield Item(rest, line, column, is_list)
+
+    def _parts(self, first: str, last: str) -> Iterator[None]:
+        """Pass over the brackets and commas around parts, each of which the caller decodes."""
+        self._take(first)
+        if self._next() != last:
+            yield
+            while self._next() != last:
+                self._take(",")
+                yield
+        self._take(last)
+
+    def _key(self) -> str:
+        if self._next() != '"':
+            raise self._fault("a name in double quotes is missing here")
+        key = self._value().value
+        self._take(":")
+        return str(key)
+
+    def _take(self, character: str) -> None:
+        """Pass over this character; raises Malformed for another one."""
+        if self._next() != character:
+            is_cut = self._is_end and self._may_go_on(self._at)
+            raise self._fault(_ENDS if is_cut else f"'{character}' is missing here")
+        self._at += 1
+
+    def _next(self) -> str:
+        """Return the next character that is no space; "" at the end."""
+        while True:
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._read():
+                return ""
+
+    def _read(self) -> bool:
+        """Read another piece; False at the end. The longer the rest, the longer the piece."""
+        if self._is_end:
+            return False
+        self._place(self._at)
+        rest = self._text[self._at :]
+        piece = self._file.read(max(PIECE, len(rest)))
+        self._text, self._at, self._mark, self._is_end = rest + piece, 0, 0, not piece
+        return bool(piece)
+
+    def _value(self) -> Item:
+        """Decode the value that begins here."""
+        self._next()
+        line, column = self._place(self._at)
+        while True:
+            value, end, fault = self._decoded()
+            if fault and (self._is_end or not str(fault).endswith(_ENDS)):
+                raise fault
+            if self._is_end or not (fault or self._may_go_on(end)):
+                self._at = end
+                return Item(value, line, column)
+            if len(self._text) - self._at > MAX_VALUE:
+                raise self._fault(f"a value of more than {MAX_VALUE >> 20} MiB begins here")
+            self._read()
+
+    def _may_go_on(self, end: int) -> bool:
+        """Return True if the value may be a number of which the next piece has the rest."""
+        return _REST.fullmatch(self._text, end) is not None
+
+    def _decoded(self) -> tuple[Any, int, Malformed | None]:
+        """Return the value, its end, and what is wrong with it or with what is there of it."""
+        try:
+            return *_decode(self._text, self._at), None
+        except json.JSONDecodeError as error:
+            return None, 0, self._fault(self._reason(error), error.pos)
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits
+            return None, 0, self._fault(f"not readable from here on: {error}")
+
+    def _reason(self, error: json.JSONDecodeError) -> str:
+        """Return the reason of a syntax error in words."""
+        if self._may_go_on(error.pos) or error.msg.startswith("Unterminated"):
+            return _ENDS
+        return error.msg[:1].lower() + error.msg[1:]
+
+    def _place(self, at: int) -> tuple[int, int]:
+        """Return line and column; `at` is not before that of the last call in this piece."""
+        lines = self._text.count("\n", self._mark, at)
+        if lines:
+            self._line += lines
+            self._column = at - self._text.rindex("\n", self._mark, at)
+        else:
+            self._column += at - self._mark
+        self._mark = at
+        return self._line, self._column
+
+    def _fault(self, text: str, at: int | None = None) -> Malformed:
+        """Return the error for the place `at`, or for the next character."""
+        mark = self._mark, self._line, self._column
+        line, column = self._place(self._at if at is None else at)
+        self._mark, self._line, self._column = mark
+        return Malformed(f"line {line}, column {column}: {text}")

@@ -1,0 +1,116 @@
+"""Nodes as a file: what `kubectl get nodes -o json` prints, or other JSON with Nodes in it.
+
+The clock of such a fleet is that of its Nodes, so that a file of last week is judged as of last
+week: the newest of the times that kubelets and agents wrote into them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO
+
+from agent.errors import Malformed, Unavailable
+from agent.fleet.collect import Collected, name_of
+from agent.fleet.json_items import Item, Items
+from agent.kube.decode import objects, part
+from agent.kube.facts import parse_time
+from agent.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.fleet.collect import Selection
+    from agent.fleet.model import Fleet
+
+    Json = dict[str, Any]
+
+STDIN = "-"
+KINDS = frozenset({"Node", "PartialObjectMetadata"})
+LISTS = frozenset({"List", "NodeList", "PartialObjectMetadataList"})
+MAX_QUOTE = 64  # characters of the file's text in a message
+
+_UTC = re.compile(r"[0-9]{4}(-[0-9]{2}){2}T([0-9]{2}:){2}[0-9]{2}Z", re.ASCII)
+
+
+def read_file(path: str, selection: Selection, clock: float) -> Fleet:
+    """Read the Nodes of a file, or of standard input.
+
+    Raises Malformed with line and column for anything but Nodes, Unavailable.
+    """
+    found = Collected(selection, clock)
+    source = "standard input" if path == STDIN else path
+    with _opened(path, source) as file:
+        heartbeat = _read(Items(file), found)
+    if not found.total:
+        raise Malformed(f"{source}: no Node in it")
+    newest = max(filter(None, (heartbeat, found.newest)), default=clock)
+    return found.fleet(source, min(newest, clock))
+
+
+def _read(items: Items, found: Collected) -> int | None:
+    """Add the Nodes; return the newest time of a kubelet."""
+    newest, places = "", dict[str, Item]()
+    for item in items:
+        if item.is_list:
+            _require(item, LISTS)
+            continue
+        name = _name(item)
+        if first := places.get(name):
+            text = f"Node {visible(name, MAX_QUOTE)} again, the first is at line {first.line}"
+            raise _fault(item, text)
+        places[name] = item._replace(value=None)
+        found.add(item.value, name)
+        newest = max(newest, _heartbeat(item.value))
+    with suppress(ValueError):
+        return parse_time(newest)
+    return None
+
+
+def _name(item: Item) -> str:
+    """Return the name of a Node; raises Malformed for anything else."""
+    if not isinstance(item.value, dict):
+        raise _fault(item, "no Node, and no JSON object")
+    if "kind" in item.value:
+        _require(item, KINDS)
+    name = name_of(item.value)
+    if name is None:
+        raise _fault(item, "no Node: it has no metadata.name")
+    return name
+
+
+def _require(item: Item, kinds: frozenset[str]) -> None:
+    kind = item.value.get("kind", "List")
+    if not isinstance(kind, str) or kind not in kinds:
+        raise _fault(item, f"no Node: its kind is {visible(ascii(kind), MAX_QUOTE)}")
+
+
+def _fault(item: Item, text: str) -> Malformed:
+    return Malformed(f"line {item.line}, column {item.column}: {text}")
+
+
+def _heartbeat(node: Json) -> str:
+    """Return the newest time at which the kubelet reported a condition; "" for metadata only."""
+    conditions = objects(part(node, "status").get("conditions"))
+    times = [one.get("lastHeartbeatTime") for one in conditions]
+    texts = [time for time in times if isinstance(time, str)]
+    return max(filter(_UTC.fullmatch, texts), default="")
+
+
+@contextmanager
+def _opened(path: str, source: str) -> Iterator[TextIO]:
+    """Open the text; every error names it."""
+    try:
+        if path == STDIN:
+            yield TextIOWrapper(sys.stdin.buffer, "utf-8-sig")
+        else:
+            with open(path, encoding="utf-8-sig") as file:
+                yield file
+    except Malformed as error:
+        raise Malformed(f"{source}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise Malformed(f"{source}: no text in UTF-8: {error.reason}") from error
+    except OSError as error:
+        raise Unavailable(f"{source}: {error.strerror or error}") from error

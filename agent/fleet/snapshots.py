@@ -1,0 +1,97 @@
+"""Nodes as a folder of snapshots that `bwagent capture` wrote, one or more for each node.
+
+Each snapshot is observed as by `probe --replay`, and its labels and annotation are those that `run`
+would publish, so that snapshots and Nodes are judged alike. One that cannot be read is a problem of
+the fleet. The age of a snapshot says nothing about an agent, so all are of one time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import BwagentError, Unavailable
+from agent.fleet.collect import Collected, name_of
+from agent.kube.annotation import annotate, fitted, render
+from agent.kube.managed_fields import keys_of
+from agent.labels.render import render as render_labels
+from agent.model import Failed, natural
+from agent.snapshot.replay import replay
+from agent.sources.observe import observe
+from agent.text import visible
+
+if TYPE_CHECKING:
+    from agent.fleet.collect import Selection
+    from agent.fleet.model import Fleet
+    from agent.labels.table import Naming
+
+    Json = dict[str, Any]
+    Globs = tuple[tuple[str, ...], tuple[str, ...]]  # excluded devices, those of the backend
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+MAX_QUOTE = 200  # characters of a path in a message
+
+
+def read_snapshots(folder: str, selection: Selection, globs: Globs) -> Fleet:
+    """Read a folder of snapshots; raises Unavailable if there are none."""
+    found, now = Collected(selection, math.inf), 0.0
+    paths = _paths(folder)
+    for number, path in enumerate(paths, 1):
+        try:
+            node, time = _node(path, selection.naming, globs)
+        except BwagentError as error:
+            found.problems.append(str(error))
+            continue
+        now = max(now, time)
+        _add(found, node, path, len(paths) - number)
+    fleet = found.fleet(folder, now)
+    return replace(fleet, nodes=tuple(replace(node, time=fleet.now) for node in fleet.nodes))
+
+
+def _paths(folder: str) -> list[str]:
+    """Return the paths of the snapshots in natural order."""
+    try:
+        names = sorted(os.listdir(folder), key=natural)
+    except OSError as error:
+        raise Unavailable(f"{folder}: {error.strerror or error}") from error
+    if "sys" in names:
+        raise Unavailable(f"{folder}: itself a snapshot; name the folder in which the nodes' are")
+    paths = [os.path.join(folder, name) for name in names if not name.startswith(".")]  # noqa: PTH118
+    found = [path for path in paths if os.path.isdir(path) or path.endswith(ARCHIVES)]
+    if not found:
+        raise Unavailable(f"{folder}: no snapshot in it, neither folder nor archive")
+    return found
+
+
+def _add(found: Collected, node: Json, path: str, left: int) -> None:
+    name = name_of(node) or ""
+    if name in found:
+        text = f"another snapshot of node {visible(name, MAX_QUOTE)}, left out"
+        found.problems.append(f"{path}: {text}")
+    else:
+        found.add(node, name, left=left)
+
+
+def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
+    """Return the Node that `run` would label on the machine of a snapshot, and the time of it."""
+    observation = observe(replay(path, *globs))
+    if isinstance(observation.rdma, Failed):
+        raise Unavailable(f"{path}: nothing observed: {observation.rdma.reason}")
+    keys, labels = keys_of(naming), render_labels(observation, naming).labels
+    annotation = render(fitted(annotate(observation, labels, keys)))
+    metadata = {
+        "name": (observation.node or _stem(path)).lower(),
+        "labels": labels,
+        "annotations": {keys.annotation: annotation},
+    }
+    return {"metadata": metadata}, observation.time
+
+
+def _stem(path: str) -> str:
+    """Return the name of a snapshot's folder or archive."""
+    name = os.path.basename(path)  # noqa: PTH119
+    for suffix in ARCHIVES:
+        name = name.removesuffix(suffix)
+    return name

@@ -1,0 +1,151 @@
+"""`bwagent fleet` as it is typed: what it reads, its errors and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from agent.fleet.command import export, verify
+from agent.fleet.group import fleet as group
+from agent.fleet.read import Progress
+from tests.support.fleet_nodes import guid, leaf, listed, node, whole
+from tests.support.snapshots import FIXTURES, bwagent, complaint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FLEET = listed([whole(number) for number in range(4)])
+
+
+def test_a_file_that_is_no_fleet_is_one_line(tmp_path: Path) -> None:
+    """With its place."""
+    path = tmp_path / "nodes.json"
+    path.write_text(FLEET[:5000])
+    line = complaint(bwagent("fleet", "verify", "--nodes", str(path)), 1)
+    assert line.startswith(f"bwagent: {path}: line ")
+    assert line.endswith("the text ends here, in the middle of a value")
+
+
+def test_a_fleet_without_the_agent_names_the_prefix() -> None:
+    """Perhaps it has another one."""
+    prefix = ("--label-prefix", "other.example.com", "--ib-label-prefix", "")
+    bare = listed([{"metadata": {"name": "cpu"}}], "NodeList")
+    for text in (bare, listed([node(1, observed=None)])):
+        command = ("fleet", "export", "csv", "--nodes", "-", *prefix)
+        line = complaint(bwagent(*command, input=text.encode()), 1)
+        assert "none of 1 Nodes has labels of bwagent under other.example.com" in line
+
+
+def test_a_plan_is_read_before_the_cluster(tmp_path: Path) -> None:
+    """Its error needs no access."""
+    path = tmp_path / "plan.csv"
+    path.write_text("node,interface,device\n")
+    line = complaint(bwagent("fleet", "verify", "--plan", str(path), "--kubeconfig", "/nowhere"), 1)
+    assert str(path) in line
+
+
+def test_no_cluster_is_one_line() -> None:
+    """The kubeconfig is named."""
+    line = complaint(bwagent("fleet", "verify", "--kubeconfig", "/nowhere"), 1)
+    assert line.startswith("bwagent: listing Nodes failed: no access to an API server configured: ")
+    assert "/nowhere" in line
+
+
+def test_a_variable_of_the_cluster_does_not_exclude_a_file() -> None:
+    """A Pod may have it for all calls."""
+    env = {"BWAGENT_FLEET_EXPORT_CONTEXT": "prod"}
+    line = complaint(bwagent("fleet", "export", "csv", "--nodes", "-", input=b"[]", env=env), 1)
+    assert line == "bwagent: standard input: no Node in it"
+
+
+def flags(command: str, *words: str) -> dict[str, object]:
+    """Return the flags of a command line."""
+    with group.commands[command].make_context(command, list(words)) as context:
+        return context.params
+
+
+def test_a_fleet_as_it_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing but the report is printed."""
+    pytest.importorskip("agent.fleet.pattern")
+    path = tmp_path / "nodes.json"
+    path.write_text(listed([whole(number) for number in range(32)]))
+    assert verify(flags("verify", "--nodes", str(path), "-o", "json")) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert json.loads(printed.out)["findings"] == []
+
+
+def crossed(number: int, rail: int, other: int) -> dict[str, object]:
+    """Return a Node of which two cables changed places."""
+    text = json.dumps(whole(number))
+    for name in (leaf, guid):
+        one, two = name(number, rail), name(number, other)
+        text = text.replace(one, "#").replace(two, one).replace("#", two)
+    found: dict[str, object] = json.loads(text)
+    return found
+
+
+@pytest.mark.parametrize("output", ["table", "json", "csv", "junit", "html"])
+def test_a_crossed_cable_is_a_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    """In every format, by the fleet's own pattern."""
+    pytest.importorskip("agent.fleet.pattern")
+    path = tmp_path / "nodes.json"
+    nodes = [whole(number) for number in range(32)]
+    path.write_text(listed([*nodes[:7], crossed(7, 3, 4), *nodes[8:]]))
+    assert verify(flags("verify", "--nodes", str(path), "-o", output)) == 3
+    printed = capsys.readouterr()
+    assert "gpu-00007" in printed.out
+    assert printed.err == ""
+
+
+def test_a_broken_capture_is_code_1_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are exported."""
+    pytest.importorskip("agent.fleet.exports.table")
+    (tmp_path / "dgx").symlink_to(FIXTURES / "dgx-h100")
+    (tmp_path / "empty").mkdir()
+    assert export("csv", flags("export", "csv", "--snapshots", str(tmp_path))) == 1
+    printed = capsys.readouterr()
+    assert "dgx-01" in printed.out
+    assert printed.err.startswith(f"bwagent: {tmp_path}/empty: no snapshot: ")
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line that is overwritten, and removed at the end."""
+    parent, child = pty.openpty()
+    with open(child, "w", encoding="utf-8") as terminal, open(parent, "rb") as screen:
+        monkeypatch.setattr("sys.stderr", terminal)
+        shown = Progress("listing Nodes", interval=0.0)
+        shown(3500, 10_000)
+        shown(4000, None)
+        shown.clear()
+        lines = os.read(screen.fileno(), 4096).decode().split("\r")
+    assert [line.rstrip() for line in lines] == [
+        "",
+        "listing Nodes: 3,500 of about 10,000",
+        "listing Nodes: 4,000",
+        "",
+        "",
+    ]
+
+
+def test_no_progress_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """A log gets none."""
+    shown = Progress("listing Nodes", interval=0.0)
+    shown(1, None)
+    shown.clear()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_group_has_two_commands() -> None:
+    """Each is imported only when it runs."""
+    assert isinstance(group, click.Group)
+    assert sorted(group.commands) == ["export", "verify"]
