@@ -68,7 +68,7 @@ def of_cause(cause: Cause, ports: Ports) -> FleetFinding:
         [move.port for move in moves],
         _sentence(code, moves),
         moves=moves,
-        confidence=round(confidence(*weakest.count), 3),
+        confidence=round(confidence(*weakest.majority), 3),
         majority=_majority(weakest, ports),
         expected=moves[0].wanted,
         actual=moves[0].actual,
