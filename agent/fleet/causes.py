@@ -51,7 +51,7 @@ def _of_node(rings: list[list[Odd]]) -> Iterator[Cause]:
 
 
 def _is_shifted(odds: Sequence[Odd]) -> bool:
-    """Return True if neighboring cables are all as far from their places."""
+    """Return True if each of neighboring cables is in the next one's place, all to one side."""
     columns = [odd.column for odd in odds]
     if len(odds) < MIN_SHIFTED or columns[-1] - columns[0] >= len(odds):
         return False
@@ -59,7 +59,7 @@ def _is_shifted(odds: Sequence[Odd]) -> bool:
     steps = {
         (owner[odd.actual] - number) % len(odds) for number, odd in enumerate(odds) if odd.actual
     }
-    return len(steps) == 1
+    return steps in ({1}, {len(odds) - 1})
 
 
 def _rings(odds: Sequence[Odd]) -> list[list[Odd]]:

@@ -26,7 +26,7 @@ def is_majority(m: int, n: int) -> bool:
     return n >= RIVALS and confidence(m, n) >= MAJORITY
 
 
-def surprise(m: int, n: int, alternatives: int) -> float:
+def surprise(m: int, n: int, alternatives: float) -> float:
     """Return how unlikely it is, in bits, that nodes wired at random agree so well.
 
     Each node has that many equally probable ways to be wired. The first node sets the pattern, and
@@ -37,7 +37,7 @@ def surprise(m: int, n: int, alternatives: int) -> float:
     return (m - 1) * log2(alternatives) - log2(comb(n, m))
 
 
-def is_coincidence(m: int, n: int, alternatives: int) -> bool:
+def is_coincidence(m: int, n: int, alternatives: float) -> bool:
     """Return True if nodes wired at random may agree so well."""
     return surprise(m, n, alternatives) < NO_COINCIDENCE
 

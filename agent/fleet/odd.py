@@ -67,9 +67,39 @@ class Ruled(NamedTuple):
 def ruled(rows: Sequence[Row], leaf_rule: LeafRule, port_rule: PortRule | None) -> Ruled:
     """Return a group with the line of its nodes."""
     votes = port_rule.votes if port_rule else [()] * len(rows)
-    own = [place(vote) if row.is_fresh else None for row, vote in zip(rows, votes, strict=True)]
+    own = [
+        _own_place(row, vote, leaf_rule, port_rule) for row, vote in zip(rows, votes, strict=True)
+    ]
     line = order.line([row.node.name for row in rows], own)
     return Ruled(rows, leaf_rule, port_rule, line, _places(own, votes, line))
+
+
+def _own_place(
+    row: Row, votes: Sequence[int], leaf_rule: LeafRule, port_rule: PortRule | None
+) -> int | None:
+    """Return the place of a node by its own cables."""
+    if not row.is_fresh or not port_rule:
+        return None
+    if votes and votes.count(votes[0]) == len(row.ports) > 1:
+        return votes[0]
+    found = _place_in_another_order(row, leaf_rule.leaves, port_rule.offsets)
+    return place(votes) if found is None else found
+
+
+def _place_in_another_order(
+    row: Row, leaves: Sequence[str | None], offsets: Sequence[int | None]
+) -> int | None:
+    """Return the place at which all cables of a node are on its ports, be it in another order.
+
+    The sum of the ports is the same in any order.
+    """
+    numbers = [number for number in row.numbers if number is not None]
+    known = [offset for offset in offsets if offset is not None]
+    if len(numbers) != len(row.ports) or len(known) != len(row.ports) or None in leaves:
+        return None
+    found = (sum(numbers) - sum(known)) // len(known)
+    wanted = {(leaf, found + offset) for leaf, offset in zip(leaves, known, strict=True)}
+    return found if {*zip(row.leaves, numbers, strict=True)} == wanted else None
 
 
 def _places(

@@ -12,6 +12,7 @@ cables agree is where it is, on the line or not: then the node was moved and no 
 from __future__ import annotations
 
 from collections import Counter
+from math import comb
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.fleet.evidence import RIVALS, is_coincidence, is_habit, is_majority
@@ -45,12 +46,18 @@ def port_rule(rows: Sequence[Row], rule: LeafRule) -> PortRule | None:
         for one, vote, row in zip(seats, votes, rows, strict=True)
         if row.is_fresh and len(vote) > 1
     ]
-    whole = sum(1 for _, vote in fresh if len({*vote}) == 1)
+    placed = sum(1 for _, vote in fresh if place(vote) is not None)
     ports = len({vote[0] for _, vote in fresh})
-    if is_coincidence(whole, len(fresh), ports):
+    if is_coincidence(placed, len(fresh), _alternatives(len(offsets) - offsets.count(None), ports)):
         return None
     counts, judged = _judged(fresh, offsets)
     return PortRule(judged, counts, tuple(votes))
+
+
+def _alternatives(cables: int, ports: int) -> float:
+    """Return one to how many more than half of a node's cables agree by chance."""
+    most = cables // 2 + 1
+    return float(ports) ** (most - 1) / comb(cables, most)
 
 
 def place(votes: Sequence[int]) -> int | None:

@@ -13,6 +13,7 @@ from tests.support import fleets
 
 if TYPE_CHECKING:
     from agent.fleet.finding import FleetFinding
+    from agent.verify.finding import Ends
     from tests.support.fleets import End, Fleet
 
 
@@ -79,24 +80,32 @@ def score(fleet: Fleet, findings: tuple[FleetFinding, ...]) -> Score:
         for number, fault in enumerate(fleet.faults)
         for cable in fault.before
     }
-    right, named, moved = 0, set(), {}
+    right = 0
+    named: set[tuple[str, str]] = set()
+    moved: dict[tuple[str, str], Ends] = {}
     for one in findings:
-        owners = {owner.get(tuple(port), -1) for port in one.ports}
+        owners = {owner.get((port.node, port.interface), -1) for port in one.ports}
         if len(owners) == 1 and owners != {-1}:
             right += 1
-            named |= {*map(tuple, one.ports)}
-            moved |= {tuple(move.port): move.wanted for move in one.moves}
+            named |= {(port.node, port.interface) for port in one.ports}
+            moved |= {(port.node, port.interface): wanted for port, _, wanted in one.moves}
     total = Counter(owner.values())
-    found = {number for number, count in Counter(owner[port] for port in named).items() if count == total[number]}
+    found = {
+        number
+        for number, count in Counter(owner[port] for port in named).items()
+        if count == total[number]
+    }
     back = sum(1 for number in found if _is_restored(fleet, number, moved))
     return Score(right, len(findings) - right, len(found), len(fleet.faults), back)
 
 
-def _is_restored(fleet: Fleet, number: int, moved: dict[tuple[str, ...], tuple[str | None, ...]]) -> bool:
+def _is_restored(fleet: Fleet, number: int, moved: dict[tuple[str, str], Ends]) -> bool:
     """Return True if the moves lead every cable of a fault back."""
     for cable, end in fleet.faults[number].before.items():
         names = fleets.names(end, fleet.style)
-        device, port = moved.get((fleets.node_name(cable.node), fleet.interface(cable)), (None, None))
+        device, port = moved.get(
+            (fleets.node_name(cable.node), fleet.interface(cable)), (None, None)
+        )
         spelled = {names.port_id, names.port_name, (names.port_name or "").replace("/", "-")}
         if device != names.name or port not in spelled:
             return False

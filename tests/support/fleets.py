@@ -34,6 +34,7 @@ SWAP_WITHIN, SWAP_BETWEEN, SHIFT = "swap-within", "swap-between", "shift"
 PULLED, MOVED, MIRRORED, LEAF_DOWN = "pulled", "moved", "mirrored", "leaf-down"
 KINDS = (SWAP_WITHIN, SWAP_BETWEEN, SHIFT, PULLED, MOVED)  # of single cables, at any rate
 
+MAX_TRIES = 30  # in a row, for a fault that touches no other
 SPARE = 200  # the first port of a leaf that no shape uses
 
 
@@ -116,13 +117,13 @@ def _irregular(node: int, slot: int, seed: int) -> End:
 
 def _half_built(node: int, slot: int, seed: int) -> End | None:
     """A rail-optimized fleet in which half of the nodes of a group have half of their cables."""
-    is_cabled = _random(seed, node).random() < 0.5 or slot in (0, 1, 2, 3)  # noqa: PLR2004
+    is_cabled = _random(seed, node).random() < 0.5 or slot in (0, 1, 2, 3)
     return _rail(node, slot, seed) if is_cabled else None
 
 
 def _two_habits(node: int, slot: int, seed: int) -> End:
     """Two crews: every node has its cables in one of two orders."""
-    is_other = _random(seed, node).random() < 0.5  # noqa: PLR2004
+    is_other = _random(seed, node).random() < 0.5
     return _rail(node, 7 - slot if is_other else slot, seed)
 
 
@@ -175,13 +176,15 @@ class Fleet:
 
         No cable is in two faults.
         """
-        wanted, tries = max(1, round(rate * self.cables)), 0
-        while len(self.ends) < wanted and tries < 50 * wanted:
-            tries += 1
-            fault = self._fault(kinds[tries % len(kinds)])
+        wanted, failed = max(1, round(rate * self.cables)), 0
+        while len(self.ends) < wanted and failed < MAX_TRIES:
+            fault = self._fault(kinds[(len(self.faults) + failed) % len(kinds)])
             if fault and not fault.before.keys() & self.ends.keys():
                 self.faults.append(fault)
                 self.ends.update(fault.after)
+                failed = 0
+            else:
+                failed += 1
         return self.faults
 
     def _fault(self, kind: str) -> Fault | None:
@@ -210,7 +213,8 @@ class Fleet:
             return [Cable(node, slot) for slot in slots]
         if kind == LEAF_DOWN:
             leaf = self.shape.end(node, 0, self.seed)
-            every = (Cable(one, slot) for one in range(self.size) for slot in slots)
+            around = range(max(0, node - 32), min(self.size, node + 32))
+            every = (Cable(one, slot) for one in around for slot in slots)
             return [one for one in every if (end := self.wired(one)) and end[:1] == leaf[:1]]  # type: ignore[index]
         if kind == MIRRORED:
             half = self.shape.group // 2
@@ -374,7 +378,7 @@ def _joined(devices: Any) -> str:
 
 def _hashed(text: str) -> str:
     """Encode a value, by its FNV-1a hash of 64 bits if it is longer than 63 characters."""
-    if len(text) <= 63:  # noqa: PLR2004
+    if len(text) <= 63:
         return _value(text)
     total = 0xCBF29CE484222325
     for byte in text.encode():
