@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Offsets = tuple[int | None, ...]
     Seats = list[int | None]  # the port of each column on the right leaf
 
+MAX_CABLES = 8  # of a node that are evidence: more need no more than these
+
 
 class PortRule(NamedTuple):
     """The offset of each column; None where the ports follow no rule."""
@@ -56,7 +58,9 @@ def port_rule(rows: Sequence[Row], rule: LeafRule) -> PortRule | None:
 
 def _alternatives(cables: int, ports: int) -> float:
     """Return one to how many more than half of a node's cables agree by chance."""
-    most = cables // 2 + 1
+    if cables < 2 or not ports:
+        return 1.0
+    most = min(cables // 2 + 1, MAX_CABLES)
     return float(ports) ** (most - 1) / comb(cables, most)
 
 
