@@ -9,6 +9,7 @@ from math import comb, log2
 
 MAJORITY = 0.7  # the least `confidence`: 4 of 5, 6 of 8, 23 of 32
 NO_COINCIDENCE = 15.0  # the least `surprise` in bits: once in 30,000 groups wired at random
+CREW = 2  # nodes of which most cables deviate alike, or 1/8 of the group: another crew
 RIVALS = 4  # nodes that deviate alike: another way to wire, and no mistake ...
 RIVAL_SHARE = 16  # ... or this part of a large group: 1/16
 
@@ -45,3 +46,11 @@ def is_coincidence(m: int, n: int, alternatives: float) -> bool:
 def is_habit(rivals: int, n: int) -> bool:
     """Return True if so many of `n` nodes deviate alike that it is no mistake."""
     return rivals >= max(RIVALS, n / RIVAL_SHARE)
+
+
+def is_crew(nodes: int, n: int) -> bool:
+    """Return True if nodes that are wired alike, but not like the others, are no single mistakes.
+
+    One cable that is off like another's is likelier than all cables of two nodes.
+    """
+    return nodes >= max(CREW, n / 8)

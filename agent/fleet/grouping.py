@@ -3,7 +3,7 @@
 A group grows around the commonest ways to be wired. A node joins the group with which it shares
 more than half of its cables, counted by leaf; so that a wrong cable, or all cables of a node in
 the wrong order, do not part it from its group. With exactly half, as of a pair of legs one of which
-is wrong, its neighbors in the order of names decide, if they agree.
+is wrong, its neighbors in the order of names decide, if they are in one of the groups only.
 """
 
 from __future__ import annotations
@@ -108,9 +108,17 @@ def _by_neighbors(places: list[int | tuple[int, ...]]) -> list[int | tuple[int, 
     before = accumulate(places, _last)
     after = [*accumulate(reversed(places), _last)][::-1]
     return [
-        one if isinstance(place, tuple) and place and one == other and one in place else place
+        _settled(place, {one, other}) if isinstance(place, tuple) else place
         for place, one, other in zip(places, before, after, strict=True)
     ]
+
+
+def _settled(
+    place: tuple[int, ...], neighbors: set[int | tuple[int, ...]]
+) -> int | tuple[int, ...]:
+    """Return the only group that a neighbor is in, too."""
+    common = neighbors.intersection(place)
+    return common.pop() if len(common) == 1 else place
 
 
 def _last(one: int | tuple[int, ...], other: int | tuple[int, ...]) -> int | tuple[int, ...]:

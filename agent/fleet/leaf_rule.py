@@ -6,7 +6,7 @@ from collections import Counter
 from math import factorial, prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.evidence import is_coincidence, is_habit, is_majority
+from agent.fleet.evidence import is_coincidence, is_crew, is_habit, is_majority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from agent.fleet.rows import Row
 
     Leaves = tuple[str | None, ...]
+
+PAIR = 2
 
 
 class Count(NamedTuple):
@@ -38,7 +40,9 @@ def leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
     leaves = tuple(leaf for leaf, _ in columns)
     followers = sum(count for wiring, count in wirings.items() if follows(wiring, leaves))
     ways = _alternatives(leaves, all_leaves)
-    is_sure = not is_coincidence(followers, wirings.total(), ways)
+    is_most = 2 * leaves.count(None) < len(leaves)
+    is_sure = is_most and not is_coincidence(followers, wirings.total(), ways)
+    is_sure = is_sure and not _has_rival(wirings, leaves)
     return LeafRule(leaves, tuple(count for _, count in columns), is_sure)
 
 
@@ -49,6 +53,20 @@ def follows(wiring: Leaves, leaves: Leaves) -> bool:
     ruled = [(one, leaf) for one, leaf in zip(wiring, leaves, strict=True) if leaf]
     known = [(one, leaf) for one, leaf in ruled if one]
     return 2 * len(known) > len(ruled) and all(one == leaf for one, leaf in known)
+
+
+def _has_rival(wirings: Counter[Leaves], leaves: Leaves) -> bool:
+    """Return True if others are wired alike, and otherwise than the rule has it: another crew."""
+    total = wirings.total()
+    return any(
+        is_crew(count, total) and 2 * _followed(wiring, leaves) < len(leaves) - wiring.count(None)
+        for wiring, count in wirings.items()
+        if wiring != leaves
+    )
+
+
+def _followed(wiring: Leaves, leaves: Leaves) -> int:
+    return sum(1 for one, leaf in zip(wiring, leaves, strict=True) if one and one == leaf)
 
 
 def _repeated(wirings: Counter[Leaves]) -> Iterable[Leaves]:
@@ -69,11 +87,10 @@ def _column(leaves: Iterable[str | None]) -> tuple[str | None, Count]:
 def _alternatives(leaves: Leaves, all_leaves: int) -> int:
     """Return in how many ways at least a node of this group might be wired.
 
-    Its cables in any order, and one of them on another leaf of the fleet. Of two cables on two
-    leaves, the second does not count: such a node would hardly be in the group.
+    Its cables in any order, and one of them on another leaf of the fleet; not of two cables, which
+    would not be half in the group.
     """
     ruled = Counter(leaf for leaf in leaves if leaf)
     cables = ruled.total()
     orders = factorial(cables) // prod(map(factorial, ruled.values()))
-    is_pair = cables == len(ruled) == 2
-    return orders + (0 if is_pair else cables * (all_leaves - 1))
+    return orders + (cables * (all_leaves - 1) if cables > PAIR else 0)

@@ -67,23 +67,26 @@ class Ruled(NamedTuple):
 def ruled(rows: Sequence[Row], leaf_rule: LeafRule, port_rule: PortRule | None) -> Ruled:
     """Return a group with the line of its nodes."""
     votes = port_rule.votes if port_rule else [()] * len(rows)
-    own = [
-        _own_place(row, vote, leaf_rule, port_rule) for row, vote in zip(rows, votes, strict=True)
-    ]
+    own = [place(vote) if row.is_fresh else None for row, vote in zip(rows, votes, strict=True)]
     line = order.line([row.node.name for row in rows], own)
-    return Ruled(rows, leaf_rule, port_rule, line, _places(own, votes, line))
+    on_line = line.places if line else [None] * len(rows)
+    places = list(own)
+    for rank, (row, vote) in enumerate(zip(rows, votes, strict=True)):
+        if port_rule and row.is_fresh and not _is_agreed(row, vote):
+            other = _place_in_another_order(row, leaf_rule.leaves, port_rule.offsets)
+            places[rank] = _place([own[rank], other], vote, on_line[rank])
+    return Ruled(rows, leaf_rule, port_rule, line, tuple(places))
 
 
-def _own_place(
-    row: Row, votes: Sequence[int], leaf_rule: LeafRule, port_rule: PortRule | None
-) -> int | None:
-    """Return the place of a node by its own cables."""
-    if not row.is_fresh or not port_rule:
-        return None
-    if votes and votes.count(votes[0]) == len(row.ports) > 1:
-        return votes[0]
-    found = _place_in_another_order(row, leaf_rule.leaves, port_rule.offsets)
-    return place(votes) if found is None else found
+def _is_agreed(row: Row, votes: Sequence[int]) -> bool:
+    return bool(votes) and votes.count(votes[0]) == len(row.ports) > 1
+
+
+def _place(found: Sequence[int | None], votes: Sequence[int], on_line: int | None) -> int | None:
+    """Return the place of a node whose cables do not agree: on the line, if any of them is."""
+    if on_line is not None and (on_line in found or (found == [None, None] and on_line in votes)):
+        return on_line
+    return next((where for where in found if where is not None), None)
 
 
 def _place_in_another_order(
@@ -100,17 +103,6 @@ def _place_in_another_order(
     found = (sum(numbers) - sum(known)) // len(known)
     wanted = {(leaf, found + offset) for leaf, offset in zip(leaves, known, strict=True)}
     return found if {*zip(row.leaves, numbers, strict=True)} == wanted else None
-
-
-def _places(
-    own: Sequence[int | None], votes: Sequence[Sequence[int]], line: Line | None
-) -> tuple[int | None, ...]:
-    if not line:
-        return tuple(own)
-    return tuple(
-        where if where is not None else wanted if wanted in vote else None
-        for where, vote, wanted in zip(own, votes, line.places, strict=True)
-    )
 
 
 def odd_cables(group: Ruled) -> Iterator[Odd]:
