@@ -1,0 +1,96 @@
+"""The leaf of each interface of a group: the majority for each column."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import factorial, prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.fleet.evidence import is_coincidence, is_crew, is_habit, is_majority
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agent.fleet.rows import Row
+
+    Leaves = tuple[str | None, ...]
+
+PAIR = 2
+
+
+class Count(NamedTuple):
+    """`m` of `n` nodes agree."""
+
+    m: int
+    n: int
+
+
+class LeafRule(NamedTuple):
+    """The leaf of each column; None where no majority has it."""
+
+    leaves: Leaves
+    counts: tuple[Count, ...]  # the nodes on that leaf, of those that are on any
+    is_sure: bool  # no coincidence
+
+
+def leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
+    """Return the rule of a group, by its fresh nodes; `all_leaves` is the fleet's number."""
+    wirings = Counter(row.leaves for row in rows if row.is_fresh)
+    columns = [_column(column) for column in zip(*_repeated(wirings), strict=True)]
+    leaves = tuple(leaf for leaf, _ in columns)
+    followers = sum(count for wiring, count in wirings.items() if follows(wiring, leaves))
+    ways = _alternatives(leaves, all_leaves)
+    is_most = 2 * leaves.count(None) < len(leaves)
+    is_sure = is_most and not is_coincidence(followers, wirings.total(), ways)
+    is_sure = is_sure and not _has_rival(wirings, leaves)
+    return LeafRule(leaves, tuple(count for _, count in columns), is_sure)
+
+
+def follows(wiring: Leaves, leaves: Leaves) -> bool:
+    """Return True if every known cable is as the rule has it, and more than half are known."""
+    if wiring == leaves:
+        return True
+    ruled = [(one, leaf) for one, leaf in zip(wiring, leaves, strict=True) if leaf]
+    known = [(one, leaf) for one, leaf in ruled if one]
+    return 2 * len(known) > len(ruled) and all(one == leaf for one, leaf in known)
+
+
+def _has_rival(wirings: Counter[Leaves], leaves: Leaves) -> bool:
+    """Return True if others are wired alike, and otherwise than the rule has it: another crew."""
+    total = wirings.total()
+    return any(
+        is_crew(count, total) and 2 * _followed(wiring, leaves) < len(leaves) - wiring.count(None)
+        for wiring, count in wirings.items()
+        if wiring != leaves
+    )
+
+
+def _followed(wiring: Leaves, leaves: Leaves) -> int:
+    return sum(1 for one, leaf in zip(wiring, leaves, strict=True) if one and one == leaf)
+
+
+def _repeated(wirings: Counter[Leaves]) -> Iterable[Leaves]:
+    return wirings.elements()
+
+
+def _column(leaves: Iterable[str | None]) -> tuple[str | None, Count]:
+    """Return the leaf of a column, None without a majority, and its count."""
+    counted = Counter(leaves)
+    counted.pop(None, None)
+    (leaf, most), *others = counted.most_common(2) or [(None, 0)]
+    count = Count(most, counted.total())
+    rivals = others[0][1] if others else 0
+    is_ruled = is_majority(*count) and not is_habit(rivals, count.n)
+    return (leaf if is_ruled else None), count
+
+
+def _alternatives(leaves: Leaves, all_leaves: int) -> int:
+    """Return in how many ways at least a node of this group might be wired.
+
+    Its cables in any order, and one of them on another leaf of the fleet; not of two cables, which
+    would not be half in the group.
+    """
+    ruled = Counter(leaf for leaf in leaves if leaf)
+    cables = ruled.total()
+    orders = factorial(cables) // prod(map(factorial, ruled.values()))
+    return orders + (cables * (all_leaves - 1) if cables > PAIR else 0)

@@ -1,0 +1,93 @@
+"""The place of a port on its switch as one number, in which neighboring ports are neighbors.
+
+    3 -> 3    swp3 -> 3    Ethernet1/3 -> 3    swp2s1 of swp1s0 to swp9s1 -> 4    etp2b -> 4
+
+A name with several numbers counts them like the digits of a clock, with the ranges that occur in
+the fleet. A name that is not of this shape (a MAC address, a free description) has no number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from agent.fleet.rows import current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.fleet.model import FarEnd, FleetNode
+
+    Names = tuple[str | None, str | None]  # port ID, port name
+    Parsed = tuple[str, tuple[int, ...]]  # template, numbers
+
+_PORT = re.compile(r"([A-Za-z]{0,24}-?)(\d{1,6}(?:[-/:._s]\d{1,6}){0,4})([a-h]?)", re.ASCII)
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_SEPARATOR = str.maketrans("/:._", "----")
+
+
+class PortNumbers:
+    """The numbers of all ports that occur in a fleet."""
+
+    def __init__(self, nodes: Iterable[FleetNode]) -> None:
+        """Read the names of all far ends."""
+        names = {
+            (end.port_id, end.port_name)
+            for node in nodes
+            for port in node.ports
+            if (end := current(port))
+        }
+        self._parsed = {one: found for one in names if (found := _parsed(*one))}
+        self._ranges = _ranges(self._parsed.values())
+        self._of: dict[Names, int] = {
+            one: self._number(*found) for one, found in self._parsed.items()
+        }
+        self._texts: dict[tuple[str, int], str] = {}
+
+    def __getitem__(self, end: FarEnd) -> int | None:
+        """Return the number of a far end's port."""
+        return self._of.get((end.port_id, end.port_name))
+
+    def text(self, like: FarEnd, number: int) -> str | None:
+        """Return the name of a port of the switch of another one; None if no node has it."""
+        if not self._texts:
+            self._texts = {
+                (self._parsed[one][0], found): one[1] or one[0] or ""
+                for one, found in self._of.items()
+            }
+        parsed = self._parsed.get((like.port_id, like.port_name))
+        return self._texts.get((parsed[0], number)) if parsed else None
+
+    def _number(self, template: str, numbers: tuple[int, ...]) -> int:
+        """Return one number; the first port of the fleet has the number that it shows, or 0."""
+        total = 0
+        for (low, high), number in zip(self._ranges[template], numbers, strict=True):
+            total = total * (high - low + 1) + number - low
+        return total + self._ranges[template][-1][0]
+
+
+def _parsed(port_id: str | None, port_name: str | None) -> Parsed | None:
+    """Return the template and the numbers of a name; a bare number may be an ifIndex."""
+    texts = [text for text in (port_id, port_name) if text and len(text) < 64]
+    found = [match for text in texts if (match := _PORT.fullmatch(text))]
+    named = [match for match in found if match[1]] or found
+    return _split(named[0]) if named else None
+
+
+def _split(match: re.Match[str]) -> Parsed:
+    word, digits, lane = match.groups()
+    template = word.lower() + _NUMBER.sub("#", digits).translate(_SEPARATOR) + ("a" if lane else "")
+    numbers = [*map(int, _NUMBER.findall(digits)), *([ord(lane) - ord("a")] if lane else [])]
+    return template, tuple(numbers)
+
+
+def _ranges(found: Iterable[Parsed]) -> dict[str, list[tuple[int, int]]]:
+    """Return the least and the greatest of each number of each template."""
+    numbers: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for template, one in found:
+        numbers[template].append(one)
+    return {
+        template: [(min(column), max(column)) for column in zip(*some, strict=True)]
+        for template, some in numbers.items()
+    }

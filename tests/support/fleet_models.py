@@ -1,0 +1,112 @@
+"""Generated fleets as the model that a pattern is inferred from, and the oracle of its findings."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.fleet.model import FarEnd, FleetNode, FleetPort
+from agent.fleet.model import Fleet as Model
+from tests.support import fleets
+
+if TYPE_CHECKING:
+    from agent.fleet.finding import FleetFinding
+    from agent.verify.finding import Ends
+    from tests.support.fleets import End, Fleet
+
+
+@lru_cache(100_000)
+def far_end(end: End, style: str) -> FarEnd:
+    """Return a far end as the labels and the annotation have it."""
+    names = fleets.names(end, style)
+    label = re.sub(r"[^A-Za-z0-9._-]", "-", names.name)
+    port_name = re.sub(r"[^A-Za-z0-9._-]", "-", names.port_name) if names.port_name else None
+    return FarEnd(label, names.port_id, port_name, names.id, names.name)
+
+
+def model(fleet: Fleet) -> Model:
+    """Return a fleet, without its detour by JSON."""
+    nodes = []
+    for node in fleet.nodes():
+        ports = tuple(
+            FleetPort(
+                port.interface,
+                port.pci,
+                port.guid,
+                port.node_guid,
+                400.0 if port.end else 0.0,
+                far_end(port.end, fleet.style) if port.end else None,
+                far_end(port.last, fleet.style) if port.last else None,
+            )
+            for port in node.ports
+        )
+        nodes.append(FleetNode(node.name, flavor=node.flavor, ports=ports, time=node.time))
+    return Model(tuple(nodes), "generated", fleets.NOW)
+
+
+class Score(NamedTuple):
+    """Counts of findings and faults."""
+
+    right: int  # findings whose ports are all in one injected fault
+    wrong: int  # other findings
+    found: int  # injected faults of which every port is in a right finding
+    faults: int
+    restored: int  # found faults whose moves lead every cable back to where it was built
+
+    def __add__(self, other: Score) -> Score:  # type: ignore[override]
+        """Add the counts."""
+        return Score(*(one + more for one, more in zip(self, other, strict=True)))
+
+    @property
+    def precision(self) -> float:
+        """The part of the findings that are right; 1 without findings."""
+        return self.right / (self.right + self.wrong) if self.right + self.wrong else 1.0
+
+    @property
+    def recall(self) -> float:
+        """The part of the faults that are found; 1 without faults."""
+        return self.found / self.faults if self.faults else 1.0
+
+
+def score(fleet: Fleet, findings: tuple[FleetFinding, ...]) -> Score:
+    """Judge findings by the injected faults, and by nothing else.
+
+    A finding is right if it names ports, and all of them are ports of one injected fault.
+    """
+    owner = {
+        (fleets.node_name(cable.node), fleet.interface(cable)): number
+        for number, fault in enumerate(fleet.faults)
+        for cable in fault.before
+    }
+    right = 0
+    named: set[tuple[str, str]] = set()
+    moved: dict[tuple[str, str], Ends] = {}
+    for one in findings:
+        owners = {owner.get((port.node, port.interface), -1) for port in one.ports}
+        if len(owners) == 1 and owners != {-1}:
+            right += 1
+            named |= {(port.node, port.interface) for port in one.ports}
+            moved |= {(port.node, port.interface): wanted for port, _, wanted in one.moves}
+    total = Counter(owner.values())
+    found = {
+        number
+        for number, count in Counter(owner[port] for port in named).items()
+        if count == total[number]
+    }
+    back = sum(1 for number in found if _is_restored(fleet, number, moved))
+    return Score(right, len(findings) - right, len(found), len(fleet.faults), back)
+
+
+def _is_restored(fleet: Fleet, number: int, moved: dict[tuple[str, str], Ends]) -> bool:
+    """Return True if the moves lead every cable of a fault back."""
+    for cable, end in fleet.faults[number].before.items():
+        names = fleets.names(end, fleet.style)
+        device, port = moved.get(
+            (fleets.node_name(cable.node), fleet.interface(cable)), (None, None)
+        )
+        spelled = {names.port_id, names.port_name, (names.port_name or "").replace("/", "-")}
+        if device != names.name or port not in spelled:
+            return False
+    return True

@@ -1,0 +1,299 @@
+"""The pattern of a fleet: injected faults are found, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from agent.fleet.model import Fleet as Model
+from agent.fleet.model import FleetNode, FleetPort
+from agent.fleet.pattern import infer
+from tests.support import fleets
+from tests.support.fleet_models import Score, far_end, model, score
+from tests.support.fleets import Cable, End, Fleet, Shape
+
+NODES = 128
+KINDS = (*fleets.KINDS, fleets.MIRRORED)
+NO_SCORE = Score(0, 0, 0, 0, 0)
+
+
+def faulty(shape: Shape, *kinds: str, rate: float = 0.01, seed: int = 0) -> Fleet:
+    """Return a fleet with faults, in one of the styles of names."""
+    style = fleets.STYLES[seed % len(fleets.STYLES)]
+    fleet = Fleet(shape, NODES // shape.group * shape.group, style=style, seed=seed)
+    fleet.inject(rate, kinds)
+    return fleet
+
+
+def with_fault(shape: Shape, after: dict[Cable, End | None], size: int = 64) -> Fleet:
+    """Return a fleet with these far ends."""
+    fleet = Fleet(shape, size)
+    before = {cable: end for cable in after if (end := fleet.wired(cable))}
+    fleet.faults = [fleets.Fault("given", before, after)]
+    fleet.ends = dict(after)
+    return fleet
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", fleets.REGULAR, ids=lambda shape: shape.name)
+def test_few_faults_are_found_and_their_moves_restore_the_fleet(shape: Shape, kind: str) -> None:
+    """Below 1 %: no wrong finding, nearly every fault found, each undone by its moves."""
+    if shape is fleets.MIXED and kind == fleets.MIRRORED:
+        pytest.skip("nodes of two generations cannot have each other's places")
+    total = NO_SCORE
+    for seed in range(6):
+        fleet = faulty(shape, kind, rate=0.005, seed=seed)
+        total += score(fleet, infer(model(fleet)).findings)
+    assert total.faults >= 6
+    assert total.precision == 1
+    assert total.recall > 0.98
+    assert total.restored == total.found
+
+
+@pytest.mark.parametrize("shape", fleets.REGULAR, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("rate", [0.02, 0.05])
+def test_no_finding_is_wrong_in_a_badly_wired_fleet(shape: Shape, rate: float) -> None:
+    """Up to 5 %, all kinds of faults mixed: what is said is true, and half of all is said."""
+    total = NO_SCORE
+    for seed in range(8):
+        fleet = faulty(shape, *fleets.KINDS, rate=rate, seed=seed)
+        total += score(fleet, infer(model(fleet)).findings)
+    assert total.precision == 1
+    assert total.recall > 0.5
+
+
+@pytest.mark.parametrize("shape", fleets.REGULAR, ids=lambda shape: shape.name)
+def test_a_fleet_as_it_was_built_has_no_finding(shape: Shape) -> None:
+    """Of any size: the last group is incomplete, and a group of few nodes has no majority."""
+    for size in range(1, 100, 3):
+        found = infer(model(Fleet(shape, size)))
+        assert found.findings == ()
+        assert found.covered == found.regular
+
+
+@pytest.mark.parametrize("shape", [fleets.HALF_BUILT, fleets.TWO_HABITS], ids=lambda one: one.name)
+def test_half_built_racks_and_two_crews_are_silent(shape: Shape) -> None:
+    """Neither half of the nodes is a majority."""
+    for seed in range(60):
+        size = 24 + seed
+        assert infer(model(Fleet(shape, size, seed=seed))).findings == ()
+
+
+def irregular(seed: int) -> Shape:
+    """Return a random wiring of few cables onto few leaves, the worst case of a coincidence."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    slots, leaves = chance.randint(1, 8), chance.randint(1, 5)
+    ports = [*range(1, 400)]
+    chance.shuffle(ports)
+    is_even = chance.random() < 0.5
+    table: dict[tuple[int, int], End] = {}
+
+    def end(node: int, slot: int, _: int) -> End:
+        number = node * slots + slot
+        port = number + 1 if is_even else ports[number]
+        return table.setdefault((node, slot), End(chance.randrange(leaves), port))
+
+    return Shape("irregular", slots, 8, end)
+
+
+def test_irregular_wiring_is_silent() -> None:
+    """Cables plugged at random look like a pattern now and then, but not enough."""
+    for seed in range(700):
+        found = infer(model(Fleet(irregular(seed), 4 + seed % 44)))
+        assert found.findings == (), (seed, found.findings[0].text)
+
+
+def test_faults_in_a_fleet_without_a_pattern_are_not_guessed() -> None:
+    """Without a majority there is nothing odd; the group has no pattern, and a note says why."""
+    fleet = Fleet(fleets.TWO_HABITS, 128)
+    fleet.inject(0.02)
+    found = infer(model(fleet))
+    assert found.findings == ()
+    assert {group.pattern for group in found.groups} == {None}
+    assert found.covered == 0
+    assert "no pattern" in found.notes[0]
+
+
+def test_swap_between_two_nodes_is_one_finding() -> None:
+    """It names both cables and both far ends, the majority and the confidence."""
+    one, other = End(3, 1), End(3, 2)
+    fleet = with_fault(fleets.RAIL, {Cable(0, 3): other, Cable(1, 3): one})
+    (found,) = infer(model(fleet)).findings
+    assert found.code == "swapped"
+    assert found.text == (
+        "Swap the far ends of gpu-00000 mlx5_3 and gpu-00001 mlx5_3: L90.1.4/2 and L90.1.4/1."
+    )
+    assert found.nodes == ("gpu-00000", "gpu-00001")
+    assert found.moves[0].actual == ("L90.1.4", "2")
+    assert found.moves[0].wanted == ("L90.1.4", "1")
+    assert found.majority == (
+        "30 of 32 nodes of the group have mlx5_3 on the port of L90.1.4"
+        " that their other cables suggest"
+    )
+    assert found.confidence == pytest.approx(31 / 34, abs=0.001)
+
+
+def test_swap_of_rails_without_port_numbers() -> None:
+    """The leaves alone tell which two cables of a node changed places."""
+    fleet = with_fault(fleets.RAIL, {Cable(5, 0): End(6, 6), Cable(5, 6): End(0, 6)})
+    nodes = tuple(
+        replace(
+            node,
+            ports=tuple(
+                port._replace(
+                    far_end=port.far_end and port.far_end._replace(port_id=None),
+                    last_end=port.last_end and port.last_end._replace(port_id=None),
+                )
+                for port in node.ports
+            ),
+        )
+        for node in model(fleet).nodes
+    )
+    (found,) = infer(Model(nodes, "test", fleets.NOW)).findings
+    assert found.text == "Swap the far ends of gpu-00005 mlx5_0 and mlx5_6: L90.1.7 and L90.1.1."
+    assert found.majority == "31 of 32 nodes of the group have mlx5_0 on L90.1.1"
+
+
+def test_a_leaf_that_is_down_is_said_once() -> None:
+    """Not once for each of its ports."""
+    fleet = Fleet(fleets.RAIL, 64)
+    fleet.inject(0.001, [fleets.LEAF_DOWN])
+    (found,) = infer(model(fleet)).findings
+    assert (found.code, len(found.ports)) == ("leaf-down", 32)
+    assert "32 of its 32 ports" in found.text
+
+
+def test_a_node_moved_to_another_rack_is_no_wrong_cable() -> None:
+    """All its cables are in the other group, in order."""
+    moved = {Cable(3, slot): End(8 + slot, 40) for slot in range(8)}
+    assert infer(model(with_fault(fleets.RAIL, dict(moved)))).findings == ()
+
+
+def test_two_nodes_that_exchanged_racks_units_are_no_wrong_cables() -> None:
+    """Each node's cables agree with one another: the nodes were moved, or renamed."""
+    there = {Cable(4, slot): End(slot, 9) for slot in range(8)}
+    back = {Cable(8, slot): End(slot, 5) for slot in range(8)}
+    assert infer(model(with_fault(fleets.RAIL, {**there, **back}))).findings == ()
+
+
+@pytest.mark.parametrize("cabled", [0, 4])
+def test_a_node_in_the_making_is_not_missing(cabled: int) -> None:
+    """A spare node has no cables, a new one half of them; one missing cable is a finding."""
+    fleet = with_fault(fleets.RAIL, {Cable(3, slot): None for slot in range(cabled, 8)})
+    assert infer(model(fleet)).findings == ()
+
+
+def test_a_port_without_a_neighbor_belongs_where_the_others_say() -> None:
+    """The wanted end is known to the port, though the port never had a neighbor."""
+    nodes = [*model(with_fault(fleets.RAIL, {Cable(3, 2): None})).nodes]
+    ports = [*nodes[3].ports]
+    ports[2] = ports[2]._replace(last_end=None)
+    nodes[3] = replace(nodes[3], ports=tuple(ports))
+    (found,) = infer(Model(tuple(nodes), "test", fleets.NOW)).findings
+    assert found.code == "missing"
+    assert found.moves[0].wanted == ("L90.1.3", "4")
+
+
+def test_a_lost_port_is_no_missing_cable() -> None:
+    """It left the bus: that is not about its cable."""
+    nodes = [*model(with_fault(fleets.RAIL, {Cable(3, 2): None})).nodes]
+    ports = [*nodes[3].ports]
+    ports[2] = ports[2]._replace(is_lost=True)
+    nodes[3] = replace(nodes[3], ports=tuple(ports))
+    assert infer(Model(tuple(nodes), "test", fleets.NOW)).findings == ()
+
+
+def test_stale_labels_are_neither_evidence_nor_reported() -> None:
+    """A node whose agent is silent is in a group, and a note counts it."""
+    fleet = with_fault(fleets.RAIL, {Cable(3, 2): End(5, 77)}, size=32)
+    fleet.silent = {3}
+    found = infer(model(fleet))
+    assert found.findings == ()
+    assert found.covered == 31 * 8
+    assert found.notes[0].startswith("1 node without a report")
+    fleet.silent = {*range(4, 32)}
+    assert infer(model(fleet)).findings == ()
+
+
+def test_labels_of_another_boot_are_stale() -> None:
+    """The Node has booted since the observation."""
+    fleet = model(with_fault(fleets.RAIL, {Cable(3, 2): None}))
+    nodes = [*fleet.nodes]
+    nodes[3] = replace(nodes[3], boot_id="old", node_boot_id="new")
+    assert infer(replace(fleet, nodes=tuple(nodes))).findings == ()
+
+
+def test_a_switch_is_one_whether_its_identifier_is_known_or_not() -> None:
+    """One node's annotation has no room for the row: its label is the same switch."""
+    nodes = [*model(Fleet(fleets.RAIL, 32)).nodes]
+    bare = tuple(
+        port._replace(far_end=port.far_end and port.far_end._replace(id=None), last_end=None)
+        for port in nodes[7].ports
+    )
+    nodes[7] = replace(nodes[7], ports=bare)
+    found = infer(Model(tuple(nodes), "test", fleets.NOW))
+    assert found.findings == ()
+    assert len(found.groups) == 1
+
+
+def test_interfaces_are_compared_by_their_address() -> None:
+    """One node calls its devices otherwise."""
+    fleet = model(with_fault(fleets.RAIL, {Cable(3, 0): End(1, 4), Cable(3, 1): End(0, 4)}))
+    nodes = [*fleet.nodes]
+    renamed = tuple(
+        port._replace(interface=f"ibp{number}s0") for number, port in enumerate(nodes[3].ports)
+    )
+    nodes[3] = replace(nodes[3], ports=renamed)
+    (found,) = infer(replace(fleet, nodes=tuple(nodes))).findings
+    assert [port.interface for port in found.ports] == ["ibp0s0", "ibp1s0"]
+
+
+def test_a_hole_in_the_rack_moves_nobody() -> None:
+    """A node that is away, and a leaf's port that is left free, are no shift."""
+    fleet = model(Fleet(fleets.DUAL_PLANE, 64))
+    nodes = tuple(node for number, node in enumerate(fleet.nodes) if number not in (5, 6, 40))
+    assert infer(replace(fleet, nodes=nodes)).findings == ()
+
+
+def test_every_node_is_in_one_group() -> None:
+    """Also those without ports, without neighbors, and of another generation."""
+    fleet = model(faulty(fleets.MIXED, *fleets.KINDS, rate=0.2))
+    odd = (
+        FleetNode("cpu-1", time=fleets.NOW),
+        FleetNode("cpu-2", time=fleets.NOW, ports=(FleetPort("mlx5_0"),)),
+        FleetNode(
+            "cpu-3",
+            time=fleets.NOW,
+            ports=(FleetPort("<script>", far_end=far_end(End(1, 2), "sonic")),),
+        ),
+    )
+    found = infer(replace(fleet, nodes=fleet.nodes + odd))
+    listed = [name for group in found.groups for name in group.nodes]
+    assert sorted(listed) == sorted(node.name for node in (*fleet.nodes, *odd))
+
+
+def test_an_empty_fleet_has_no_pattern() -> None:
+    """Nothing is said about nothing."""
+    assert infer(Model((), "test", fleets.NOW)) == ((), (), (), 0, 0)
+
+
+def test_ids_do_not_depend_on_the_order_of_discovery() -> None:
+    """A finding keeps its ID when other nodes come and go."""
+    fleet = model(with_fault(fleets.RAIL, {Cable(5, 0): End(6, 6), Cable(5, 6): End(0, 6)}))
+    (one,) = infer(fleet).findings
+    (other,) = infer(replace(fleet, nodes=fleet.nodes[:40])).findings
+    assert one.id == other.id
+
+
+def test_the_patterns_have_names() -> None:
+    """The shape of each fleet, in words."""
+    words = [infer(model(Fleet(shape, 64))).groups[0].pattern for shape in fleets.REGULAR[:4]]
+    ends = ["one port number for each node", "neighboring ports for each node"]
+    assert words == [
+        f"rail-optimized: interface i on leaf i, {ends[0]}, in the order of names",
+        f"fat tree: 8 interfaces on 2 leaves, {ends[1]}, in the order of names",
+        f"single leaf: all interfaces on one leaf, {ends[1]}, in the order of names",
+        f"dual-plane: two interfaces on two leaves, {ends[0]}, in the order of names",
+    ]
