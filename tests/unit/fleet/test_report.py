@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agent.fleet.finding import ALL_CODES, FleetFinding, Move, PortRef, finding
 from agent.fleet.judged import Group
 from agent.fleet.report import EXIT, FORMATS, outcome, verdict
-from tests.support.fleets import judged, rack
+from tests.support.small_fleets import judged, rack
 
 if TYPE_CHECKING:
     from pathlib import Path
