@@ -165,12 +165,18 @@ class _Names:
         self.are_padded = len({unpadded(name) for name in names}) == len(names)
         self._by_shape = {shape: name for name in names for shape in shapes([name])}
         self._by_key = {device_key(name): name for name in names}
+        self._like: dict[str, tuple[str, ...]] = {}
 
     def like(self, seen: Iterable[str]) -> Iterator[str]:
         """Yield a name for each form, and for each equal name, of these."""
         for device in seen:
-            for shape in shapes([device]) & self._by_shape.keys():
-                yield self._by_shape[shape]
-            key = device_key(device)
-            if key in self._by_key:
-                yield self._by_key[key]
+            if device not in self._like:
+                self._like[device] = (*self._find(device),)
+            yield from self._like[device]
+
+    def _find(self, device: str) -> Iterator[str]:
+        for shape in shapes([device]) & self._by_shape.keys():
+            yield self._by_shape[shape]
+        key = device_key(device)
+        if key in self._by_key:
+            yield self._by_key[key]

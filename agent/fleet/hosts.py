@@ -61,7 +61,8 @@ class Hosts:
                     self.ambiguous[node] = hosts
 
     def _are_one(self, hosts: Sequence[str]) -> bool:
-        return all(same_name(hosts[0], other, self._off) for other in hosts[1:])
+        longest = max(hosts, key=len)
+        return all(same_name(longest, other, self._off) for other in hosts)
 
 
 def _keys(name: str) -> set[str]:

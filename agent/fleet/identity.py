@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.fleet.cables import end_text, first_of, port_text
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from agent.fleet.finding import FleetFinding
     from agent.fleet.model import FarEnd, Fleet, FleetNode
 
+MAX_CACHED = 1 << 16  # identifiers
 MAX_CLAIMS = 0.5  # share of a switch's claimed ports that may be claimed twice
 MUCH_OLDER = 3600  # seconds between two reports, which are an hour apart at most
 
@@ -78,6 +80,7 @@ def _ends(node: FleetNode) -> Iterator[tuple[PortRef, FarEnd]]:
             yield PortRef(node.name, port.interface), port.far_end
 
 
+@lru_cache(MAX_CACHED)
 def _address(text: str | None) -> str | None:
     """Return a GUID or MAC address; None for other text, and for one of zeros or ones."""
     found = (guid(text) or mac(text)) if text else None
@@ -120,27 +123,20 @@ def _switches(claims: Sequence[_Claim]) -> Iterator[FleetFinding]:
         names = grouped(same, lambda one: (one.end.name or "").casefold())
         if len(names) > 1:
             yield _two_names([*names.values()])
-    by_name = grouped(known, lambda one: (one.end.name or "").casefold())
-    if not _has_id_per_port(by_name.values()):
-        for same in by_name.values():
-            ids = grouped(same, lambda one: _address(one.end.id) or "")
-            if len(ids) > 1 and _share_a_port([*ids.values()]):
-                yield _two_ids([*ids.values()])
+    for same in grouped(known, lambda one: (one.end.name or "").casefold()).values():
+        ids = [*grouped(same, lambda one: _address(one.end.id) or "").values()]
+        of_switches = [part for part in ids if len(_ports(part)) > 1]  # not of a port alone
+        if len(of_switches) > 1 and _share_a_port(of_switches):
+            yield _two_ids(of_switches)
 
 
-def _has_id_per_port(switches: Iterable[Sequence[_Claim]]) -> bool:
-    """Return True if most switches with several ports have as many identifiers as ports."""
-    counts = [
-        (len({_address(one.end.id) for one in same}), len({one.end.port_id for one in same}))
-        for same in switches
-    ]
-    several = [ids == ports for ids, ports in counts if ports > 1]
-    return 2 * sum(several) > len(several)
+def _ports(part: Iterable[_Claim]) -> set[str]:
+    return {one.end.port_id for one in part if one.end.port_id}
 
 
 def _share_a_port(parts: Sequence[Sequence[_Claim]]) -> bool:
     """Return True if two identifiers were seen at one port: no two parts of one chassis."""
-    ports = [{one.end.port_id for one in part if one.end.port_id} for part in parts]
+    ports = [*map(_ports, parts)]
     return sum(map(len, ports)) > len(set().union(*ports))
 
 

@@ -40,7 +40,6 @@ def _port(port: FleetPort, node: FleetNode) -> Port:
         port.pci,
         _state(port),
         rate_gbps=port.gbps,
-        kind=(node.flavor, None),
         far_ends=(_far_end(end, node.flavor),) if end else (),
         missing=None if end else NO_LABEL,
         link_layer="InfiniBand" if node.flavor == INFINIBAND else None,
