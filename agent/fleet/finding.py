@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.verify.finding import CODES as NODE_CODES
 from agent.verify.finding import ERROR, ID_LENGTH, NO_END, UNKNOWN, WARNING
 
 if TYPE_CHECKING:
@@ -12,23 +13,25 @@ if TYPE_CHECKING:
 
     from agent.verify.finding import Ends
 
-# In the order in which findings are listed: (severity, meaning); besides those of
-# agent/verify/finding.py, which a comparison with a plan finds on each node.
+# In the order in which findings are listed: (severity, meaning).
 CODES = {
-    "swapped": (ERROR, "two cables, or a ring of several, changed places"),
-    "shifted": (ERROR, "the cables of a node are shifted by a port or a leaf"),
-    "miscabled": (ERROR, "another leaf at the far end than at those of the group"),
-    "wrong-port": (ERROR, "the right leaf, another port of it than the pattern's"),
-    "missing": (ERROR, "no neighbor, where the other nodes of the group have one"),
-    "mirrored": (ERROR, "the nodes of a rack are cabled in the wrong order"),
     "leaf-down": (ERROR, "a leaf lost all its ports, or nearly all of them"),
+    "renamed": (WARNING, "a leaf has another name than in the plan, and its cables are right"),
+    "swapped": (ERROR, "two cables, or a ring of several, changed places, also between nodes"),
+    "shifted": (ERROR, "the cables of a node are shifted by a port or a leaf"),
+    "miscabled": (ERROR, "another leaf than planned, or than at the others of the group"),
+    "wrong-port": (ERROR, "the right leaf, another port of it than planned, or by the pattern"),
+    "missing": (ERROR, "no neighbor, where the plan or the others of the group have one"),
+    "mirrored": (ERROR, "the nodes of a rack are cabled in the wrong order"),
     "switch-identity": (ERROR, "one switch GUID or name with two identities"),
-    "claimed": (ERROR, "one switch port is claimed by two nodes"),
+    "claimed": (ERROR, "one switch port is claimed by two nodes, or by two interfaces"),
     "cloned": (ERROR, "one HCA GUID is on two Nodes: a cloned image, or a stale Node"),
-    "slow": (WARNING, "a lower speed than the other nodes of the group"),
+    "slow": (WARNING, "a lower speed than planned, or than at the others of the group"),
     "silent": (UNKNOWN, "the agent of a Node has not reported for two hours, or since its boot"),
     "unreadable": (UNKNOWN, "labels or annotation of a Node could not be read"),
 }
+# Those of agent/verify/finding.py, too, which a comparison with a plan finds on each node.
+ALL_CODES = CODES | {code: row for code, row in NODE_CODES.items() if code not in CODES}
 
 
 class PortRef(NamedTuple):
@@ -84,7 +87,7 @@ def finding(  # noqa: PLR0913 - most are keywords
     known = {name: str(value) for name, value in (facts or {}).items() if value is not None}
     return FleetFinding(
         code,
-        severity or CODES[code][0],
+        severity or ALL_CODES[code][0],
         names,
         tuple(ports),
         text,

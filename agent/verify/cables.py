@@ -7,7 +7,7 @@ not suffice: a difference of names, of numbering, or in the plan itself is no wr
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from agent.reasons import NeighborReason
 from agent.verify.finding import NO_END
@@ -27,7 +27,7 @@ from agent.verify.names import (
 from agent.verify.port_names import compare_port
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from agent.verify.expected import Row
     from agent.verify.finding import Ends
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     Off = frozenset[str]
 
+T = TypeVar("T")
 AS_PLANNED, UNVERIFIABLE, IGNORED = "as-planned", "unverifiable", "ignored"
 MISCABLED, WRONG_PORT, MISSING = "miscabled", "wrong-port", "missing"
 EQUAL = Match(equal=True, by=EXACT)
@@ -156,10 +157,10 @@ def _without_other_names(results: list[Checked], devices: Iterable[str], off: Of
 def any_like(seen: Iterable[str], known: Collection[str], off: Off = frozenset()) -> bool:
     """Return True if a name that is seen has the form of a known one, or is equal to it."""
     seen = list(seen)
-    return bool(_shapes(seen) & _shapes(known)) or _any_equal(seen, known, off)
+    return bool(shapes(seen) & shapes(known)) or _any_equal(seen, known, off)
 
 
-def _shapes(names: Iterable[str]) -> set[str]:
+def shapes(names: Iterable[str]) -> set[str]:
     """Return the forms of names, of a fully qualified one also that of its host."""
     encoded = [label_value(name) for name in names]
     return {shape(form) for name in encoded for form in (name, name.partition(".")[0])}
@@ -215,17 +216,17 @@ class _Index:
     def __init__(self, results: Iterable[Checked]) -> None:
         self._by_key: dict[str | None, list[Checked]] = {}
         for one in results:
-            self._by_key.setdefault(_key(one.row.device or ""), []).append(one)
+            self._by_key.setdefault(device_key(one.row.device or ""), []).append(one)
 
     def candidates(self, far_end: FarEnd) -> list[Checked]:
         """Return the results whose planned device may be the far end's."""
         names = (far_end.device, *far_end.seen_device.names)
-        keys = {None, *map(_key, names)}
+        keys = {None, *map(device_key, names)}
         return [one for key in keys for one in self._by_key.get(key, ())]
 
 
 @lru_cache(8192)
-def _key(device: str) -> str | None:
+def device_key(device: str) -> str | None:
     """Return a text that is the same for all names that may be equal; None for an address."""
     if guid(device) or mac(device) or device.startswith(COMPOSED):
         return None
@@ -270,7 +271,7 @@ def rings(results: Sequence[Checked], off: Off = frozenset()) -> list[list[Check
     found: list[list[Checked]] = []
     done: set[str] = set()
     for name in wrong:
-        ring = [] if name in done else _ring(name, follows)
+        ring = [] if name in done else ring_from(name, follows)
         if ring:
             done.update(ring)
             found.append([wrong[member] for member in ring])
@@ -287,10 +288,10 @@ def _holder(one: Checked, index: _Index, off: Off) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _ring(start: str, follows: dict[str, str | None]) -> list[str]:
+def ring_from(start: T, follows: Mapping[T, T | None]) -> list[T]:
     """Return the interfaces from `start` back to it; none if they do not lead back."""
-    ring, name = dict.fromkeys([start]), follows[start]
+    ring, name = dict.fromkeys([start]), follows.get(start)
     while name is not None and name not in ring:
         ring[name] = None
-        name = follows[name]
+        name = follows.get(name)
     return [*ring] if name == start else []

@@ -142,7 +142,7 @@ def from_cables(cables: Iterable[Cable], names: Sequence[str], off: Off = frozen
         near, far = _oriented(cable, is_here)
         if near and far:
             is_here.require_one(near.node, cable.place)
-            rows.append(_row(cable, near, far))
+            rows.append(row_of(cable, near, far))
         else:
             others.add(cable)
     devices = {row.device for row in rows if row.device}
@@ -213,7 +213,8 @@ def is_node(name: str, names: Sequence[str], off: Off = frozenset()) -> bool:
     return any(same_name(name, one, off) for one in names)
 
 
-def _row(cable: Cable, near: End, far: End) -> Row:
+def row_of(cable: Cable, near: End, far: End) -> Row:
+    """Return the row of a cable as seen from its near end."""
     return Row(
         near.interface,
         cable.place,

@@ -8,6 +8,7 @@ numbers as many devices as the node has.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.sources.interfaces import is_of_device
@@ -115,6 +116,7 @@ def _forms(text: str) -> list[str]:
     return [form for form in forms if form]
 
 
+@lru_cache(8192)
 def shape(text: str) -> str:
     """Return a name with its numbers replaced: `mlx5_#`."""
     return re.sub(r"\d+", "#", text.lower())

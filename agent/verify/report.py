@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import agent
+from agent.output import junit
+from agent.output.paragraphs import MAX_TEXT, joined, opening, section
 from agent.output.ports import GAP, WIDTH
 from agent.text import visible
 from agent.verify import cables
@@ -23,7 +24,7 @@ from agent.verify.finding import (
 from agent.verify.plans.own import rows_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from agent.verify.cables import Checked
     from agent.verify.finding import Finding
@@ -32,13 +33,16 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 SCHEMA = 1
-MAX_TEXT = 4000  # characters of one text: a ring of 32 cables with their places
 NPD_WIDTH = 80  # characters that node-problem-detector keeps of a plugin's output by default
 OK, DIFFERENCES, UNVERIFIED = "ok", "differences", "unverified"
 EXIT = {OK: 0, UNVERIFIED: 1, DIFFERENCES: 3}
 NPD_EXIT = {OK: 0, DIFFERENCES: 1, UNVERIFIED: 2}
-ELEMENTS = {ERROR: "failure", WARNING: "failure", UNKNOWN: "error", INFO: "skipped"}  # JUnit
-JUNIT_COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+ELEMENTS = {
+    ERROR: junit.FAILURE,
+    WARNING: junit.FAILURE,
+    UNKNOWN: junit.ERROR,
+    INFO: junit.SKIPPED,
+}
 TITLES = ["INTERFACE", "EXPECTED", "ACTUAL", "RESULT"]
 COLUMNS = (
     "interface",
@@ -119,27 +123,19 @@ def _table(result: Result, notes: Sequence[str]) -> str:
         "Remarks": {INFO},
     }
     sections = [
-        textwrap.wrap(visible(verdict(result), MAX_TEXT), WIDTH, subsequent_indent="  "),
+        opening(verdict(result)),
         _lines(result),
         *(
-            _section(title, [_line(one) for one in result.findings if one.severity in severities])
+            section(title, [_line(one) for one in result.findings if one.severity in severities])
             for title, severities in by_severity.items()
         ),
-        _section("Plan", [*notes, *filter(None, [result.assumption])]),
+        section("Plan", [*notes, *filter(None, [result.assumption])]),
     ]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    return joined(sections)
 
 
 def _line(one: Finding) -> str:
     return f"{one.code}: {one.text}"
-
-
-def _section(title: str, lines: Iterable[str]) -> list[str]:
-    wrapper = textwrap.TextWrapper(
-        WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
-    )
-    body = [wrapped for line in lines for wrapped in wrapper.wrap(visible(line, MAX_TEXT))]
-    return [title, *body] if body else []
 
 
 def _lines(result: Result) -> list[str]:
@@ -195,33 +191,16 @@ def _columns(one: Finding) -> list[str | None]:
 
 def _junit(result: Result, _notes: Sequence[str]) -> str:
     """Return a test suite: a case for each cable as planned, and for each finding."""
-    from xml.etree import ElementTree as ET
-
-    cases = list(_cases(result))
-    node = visible(result.node, MAX_TEXT)
-    suite = ET.Element("testsuite", _suite(node, [kind for _, kind, _ in cases]))
-    for name, kind, text in cases:
-        case = ET.SubElement(suite, "testcase", classname=node, name=visible(name, MAX_TEXT))
-        if kind:
-            ET.SubElement(case, kind, message=visible(text, MAX_TEXT))
-    ET.indent(suite)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suite, encoding="unicode")}\n'
+    return junit.document(junit.suite("bwagent verify", result.node, [*_cases(result)]))
 
 
-def _suite(node: str, kinds: Sequence[str | None]) -> dict[str, str]:
-    """Return the attributes of a test suite of cases with these elements."""
-    counts = {name: str(kinds.count(kind)) for name, kind in JUNIT_COUNTS.items()}
-    return {"name": "bwagent verify", "hostname": node, "tests": str(len(kinds)), **counts}
-
-
-def _cases(result: Result) -> Iterator[tuple[str, str | None, str]]:
-    """Yield (name, element or None, message)."""
+def _cases(result: Result) -> Iterator[junit.Case]:
     for one in result.cables:
         if one.status == cables.AS_PLANNED:
-            yield f"{one.port.interface} cable", None, ""
+            yield junit.Case(f"{one.port.interface} cable")
     for finding in result.findings:
         name = f"{' '.join(finding.interfaces)} {finding.code} {finding.id}".strip()
-        yield name, ELEMENTS[finding.severity], finding.text
+        yield junit.Case(name, ELEMENTS[finding.severity], finding.text)
 
 
 def npd_line(result: Result) -> str:

@@ -1,0 +1,192 @@
+"""Judge a fleet: by a plan, by the expected labels of its Nodes, or by its own pattern.
+
+Pure. What is expected decides: where a plan or labels give cables, nothing is inferred, and Nodes
+without any are left out and counted. A silent Node is never compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from agent.errors import Malformed
+from agent.fleet import identity, leaves, planned, silent, speeds
+from agent.fleet.cables import first_of
+from agent.fleet.expectation import Expectations
+from agent.fleet.judged import Judged
+from agent.fleet.verdict import many
+from agent.fleet.worklist import order
+from agent.labels.table import Naming
+from agent.verify.finding import ID_LENGTH
+from agent.verify.findings import DEFAULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from agent.fleet.finding import FleetFinding
+    from agent.fleet.judged import Group
+    from agent.fleet.model import Fleet, FleetNode
+    from agent.verify.expected import Expected
+    from agent.verify.findings import Options
+    from agent.verify.model import Plan
+
+NAMING = Naming()
+OF_SPEED = frozenset({"slow", "speed"})
+MAX_NOTES = 3  # of one kind
+
+
+class Inferred(Protocol):
+    """The pattern of a fleet."""
+
+    @property
+    def findings(self) -> Sequence[FleetFinding]:
+        """The cables that do not follow it."""
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        """All nodes by what they share."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """One line each."""
+
+    @property
+    def covered(self) -> int:
+        """The number of cables that have a pattern."""
+
+    @property
+    def regular(self) -> int:
+        """The number of cables that follow it."""
+
+
+def _infer(fleet: Fleet) -> Inferred:
+    found: Inferred = import_module("agent.fleet.pattern").infer(fleet)
+    return found
+
+
+def judge(
+    fleet: Fleet,
+    plans: Sequence[Plan] = (),
+    options: Options = DEFAULTS,
+    naming: Naming = NAMING,
+    infer: Callable[[Fleet], Inferred] = _infer,
+) -> Judged:
+    """Judge a fleet; raises Malformed for plans that name no Node of it."""
+    expectations = Expectations(fleet, plans, naming, options.off)
+    quiet = silent.causes(fleet)
+    halves, refused = _halves(fleet, expectations)
+    expected = {node.name: _cables(half) for node, half in halves if _cables(half)}
+    fresh = [one for one in halves if one[0].name not in quiet]
+    compared = planned.compared(fresh, expectations, options)
+    inferred = infer(fleet)
+    found = [*refused, *compared.findings]
+    if not expected:
+        found += _of_pattern(inferred, fleet, quiet)
+    found += _of_fleet(fleet, inferred.groups, quiet, found)
+    found += silent.findings(fleet, quiet, expected or None)
+    unread = sum(count for name, count in expected.items() if name in quiet)
+    return Judged(
+        fleet,
+        tuple(_distinct(sorted(found, key=order))),
+        tuple(inferred.groups),
+        tuple(_notes(fleet, plans, expectations, expected, compared, inferred)),
+        compared.planned + unread if expected else inferred.covered,
+        compared.as_planned if expected else inferred.regular,
+        not expected,
+    )
+
+
+def _halves(
+    fleet: Fleet, expectations: Expectations
+) -> tuple[list[tuple[FleetNode, Expected]], list[FleetFinding]]:
+    """Return the Nodes of which something is expected, and those that contradict themselves."""
+    halves, refused = [], []
+    for node in fleet.nodes:
+        try:
+            half = expectations.of(node)
+        except Malformed as error:
+            refused.append(planned.contradiction(node.name, error))
+        else:
+            halves += [] if half.is_empty else [(node, half)]
+    return halves, refused
+
+
+def _cables(half: Expected) -> int:
+    """Return the number of cables that are expected; 0 if only a speed is."""
+    return len(half.rows) or int(bool(half.leaves or half.ports))
+
+
+def _of_pattern(inferred: Inferred, fleet: Fleet, quiet: Collection[str]) -> Iterator[FleetFinding]:
+    """Yield what does not follow the pattern, without the ports of silent nodes."""
+    found = [one for one in inferred.findings if not any(name in quiet for name in one.nodes)]
+    known = {port for one in found if one.code == "leaf-down" for port in one.ports}
+    fresh = [node for node in fleet.nodes if node.name not in quiet]
+    down = [
+        (one, ports) for one, ports in leaves.down_without_plan(fresh) if known.isdisjoint(ports)
+    ]
+    explained = {port for _, ports in down for port in ports}
+    yield from (one for one, _ in down)
+    for one in found:
+        if one.code != "missing" or not one.ports or not explained.issuperset(one.ports):
+            yield one
+
+
+def _of_fleet(
+    fleet: Fleet, groups: Iterable[Group], quiet: Collection[str], found: Iterable[FleetFinding]
+) -> Iterator[FleetFinding]:
+    """Yield what needs no plan: speeds, identities, and Nodes that could not be read."""
+    found = list(found)
+    fresh = [node for node in fleet.nodes if node.name not in quiet]
+    rated = {port for one in found if one.code in OF_SPEED for port in one.ports}
+    yield from speeds.slow(fresh, groups, rated)
+    doubled = {frozenset(one.ports) for one in found if one.code in {"duplicate", "claimed"}}
+    for one in identity.findings(fleet, quiet):
+        if one.code != "claimed" or frozenset(one.ports) not in doubled:
+            yield one
+    yield from silent.unreadable(fleet.nodes)
+
+
+def _distinct(found: Iterable[FleetFinding]) -> Iterator[FleetFinding]:
+    """Yield the findings; one with the ID of another before it has one of its own.
+
+    Names that differ only in case have one ID.
+    """
+    used: set[str] = set()
+    for one in found:
+        identity = one.id
+        while identity in used:
+            identity = hashlib.sha256(identity.encode()).hexdigest()[:ID_LENGTH]
+        used.add(identity)
+        yield one if identity == one.id else one._replace(id=identity)
+
+
+def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
+    fleet: Fleet,
+    plans: Sequence[Plan],
+    expectations: Expectations,
+    expected: Collection[str],
+    compared: planned.Compared,
+    inferred: Inferred,
+) -> Iterator[str]:
+    """Yield a line for each plan, and for what was left out."""
+    for plan in plans:
+        sheet = f", sheet {plan.sheet}" if plan.sheet else ""
+        yield f"{plan.file}: {plan.kind}{sheet}, {many(len(plan.cables), 'row')}"
+        yield from (
+            note if note.startswith(plan.file) else f"{plan.file}: {note}" for note in plan.notes
+        )
+    yield from expectations.notes()
+    if expected and len(expected) < len(fleet.nodes):
+        others = [node.name for node in fleet.nodes if node.name not in expected]
+        yield f"nothing is expected of {many(len(others), 'Node')}: {first_of(others)}"
+    yield from first_notes(compared.assumptions)
+    if not expected:
+        yield from inferred.notes
+
+
+def first_notes(notes: Sequence[str]) -> Iterator[str]:
+    """Yield the first notes of a kind, and the number of the others."""
+    yield from notes[:MAX_NOTES]
+    if len(notes) > MAX_NOTES:
+        yield f"and {len(notes) - MAX_NOTES:,} more like this"

@@ -1,0 +1,139 @@
+"""What happened to a whole leaf: it lost its ports, or has another name than in the plan.
+
+Both are said once, not for each port. Two exchanged names, or a ring of them, are leaves with other
+names, too: every cable is at the planned port of the next leaf.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.fleet.cables import first_of, leaf_key
+from agent.fleet.finding import PortRef, finding
+from agent.fleet.verdict import many
+from agent.model import natural
+from agent.verify import cables, words
+from agent.verify.finding import facts_of, grouped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from agent.fleet.cables import Cable
+    from agent.fleet.finding import FleetFinding
+    from agent.fleet.model import FarEnd, FleetNode
+    from agent.verify.expected import Row
+
+MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
+NEARLY_ALL = 0.9
+
+
+class _Leaf(NamedTuple):
+    """The cables that the plan gives to one leaf."""
+
+    name: str
+    cables: tuple[Cable, ...]
+
+    @property
+    def row(self) -> Row:
+        """Its first row, without a port."""
+        return self.cables[0].checked.row._replace(port_id=None, port_name=None)
+
+
+def renamed(found: Iterable[Cable]) -> list[tuple[FleetFinding, list[PortRef]]]:
+    """Return a finding for each leaf with another name, and the ports that it explains."""
+    leaves = _leaves(found)
+    names = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
+    return [
+        (_renamed(leaves[key], name), [one.port for one in leaves[key].cables])
+        for key, name in names.items()
+        if (other := leaf_key(name)) not in leaves or other in names
+    ]
+
+
+def _leaves(found: Iterable[Cable]) -> dict[str, _Leaf]:
+    """Return the leaves of the plan by the key of their name; ignored cables are left out."""
+    kept = [one for one in found if one.checked.status != cables.IGNORED and one.checked.row.device]
+    by_name = grouped(kept, lambda one: leaf_key(one.checked.row.device or ""))
+    return {
+        key: _Leaf(same[0].checked.row.device or "", tuple(same)) for key, same in by_name.items()
+    }
+
+
+def _other_name(leaf: _Leaf) -> str | None:
+    """Return the name that all far ends have, at the planned ports; None if there is none."""
+    seen = [one for one in leaf.cables if one.checked.far_end]
+    names = {one.checked.actual[0] for one in seen}
+    nodes = {one.port.node for one in seen}
+    if len(seen) < MIN_PORTS or len(names) > 1 or len(nodes) < 2:
+        return None
+    return names.pop() if all(map(_differs_in_name, seen)) else None
+
+
+def _differs_in_name(one: Cable) -> bool:
+    """Return True for another switch at the planned port of it."""
+    checked = one.checked
+    return checked.device.equal is False and bool(checked.row.ports and checked.far_port.equal)
+
+
+def _renamed(leaf: _Leaf, name: str) -> FleetFinding:
+    seen = [one.port for one in leaf.cables if one.checked.far_end]
+    text = (
+        f"Correct the name of {words.far(leaf.row)} in the plan or on the switch: all "
+        f"{many(len(seen), 'cable')} planned for it are at the same ports of {name}."
+    )
+    return finding(
+        "renamed",
+        seen,
+        text,
+        key=[leaf.name],
+        facts=facts_of(leaf.row),
+        expected=(leaf.name, None),
+        actual=(name, None),
+    )
+
+
+def down(found: Iterable[Cable]) -> Iterator[tuple[FleetFinding, list[PortRef]]]:
+    """Yield a finding for each leaf of the plan that lost its ports, and the ports."""
+    for leaf in _leaves(found).values():
+        lost = [one.port for one in leaf.cables if one.checked.status == cables.MISSING]
+        if _is_down(lost, len(leaf.cables)):
+            known = facts_of(leaf.row)
+            yield _down(leaf.name, words.far(leaf.row), lost, len(leaf.cables), known), lost
+
+
+def _is_down(lost: Sequence[PortRef], count: int) -> bool:
+    nodes = {port.node for port in lost}
+    return len(lost) >= MIN_PORTS and len(lost) >= NEARLY_ALL * count and len(nodes) > 1
+
+
+def _down(
+    name: str, shown: str, lost: Sequence[PortRef], count: int, facts: Mapping[str, object]
+) -> FleetFinding:
+    nodes = sorted({port.node for port in lost}, key=natural)
+    share = f"all its {count:,}" if len(lost) == count else f"{len(lost):,} of its {count:,}"
+    text = f"Check {shown}: {share} ports to these nodes lost their link: {first_of(nodes)}."
+    return finding(
+        "leaf-down", lost, text, nodes=nodes, key=[name], facts=facts, expected=(name, None)
+    )
+
+
+def down_without_plan(
+    nodes: Iterable[FleetNode],
+) -> Iterator[tuple[FleetFinding, list[PortRef]]]:
+    """Yield the same by the last far ends that the annotations have."""
+    ports: dict[str, list[tuple[PortRef, bool]]] = {}
+    ends: dict[str, FarEnd] = {}
+    for node in nodes:
+        for port in node.ports:
+            end = port.far_end or port.last_end
+            if end and not port.is_lost:
+                is_down = port.far_end is None and port.gbps == 0
+                ends.setdefault(end.switch, end)
+                ports.setdefault(end.switch, []).append(
+                    (PortRef(node.name, port.interface), is_down)
+                )
+    for switch, same in ports.items():
+        lost = [port for port, is_down in same if is_down]
+        if _is_down(lost, len(same)):
+            name = ends[switch].device
+            yield _down(name, name, lost, len(same), {}), lost

@@ -1,0 +1,134 @@
+"""Print what a fleet is judged to be: as table, JSON (docs/fleet.schema.json), CSV or JUnit XML."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from agent.fleet.document import json_text
+from agent.fleet.suites import junit_text
+from agent.fleet.verdict import EXIT, many, outcome, verdict
+from agent.fleet.worklist import leaf_of, rack_of
+from agent.output.paragraphs import MAX_TEXT, joined, opening, section
+from agent.text import visible
+from agent.verify.finding import ERROR, INFO, NO_END, UNKNOWN, WARNING
+from agent.verify.plans.own import rows_text
+from agent.verify.report import COLUMNS as NODE_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from agent.fleet.finding import FleetFinding
+    from agent.fleet.judged import Group, Judged
+    from agent.verify.finding import Ends
+
+    Cells = list[str | None]
+
+__all__ = ["EXIT", "FORMATS", "outcome", "verdict"]
+
+MAX_GROUPS = 20  # lines
+NO_LEAF = "Nodes"  # title of the findings that are at no leaf
+COLUMNS = ("node", *NODE_COLUMNS)
+
+
+def table(judged: Judged) -> str:
+    """Return the report for people, 80 columns wide."""
+    return joined(
+        [
+            opening(verdict(judged)),
+            *_work(judged),
+            section("Silent nodes", _lines(judged, UNKNOWN, silent=True)),
+            section("Not verified", _lines(judged, UNKNOWN, silent=False)),
+            section("Remarks", _lines(judged, INFO, silent=False)),
+            section("Groups", _groups(judged.groups)),
+            section("Notes", [*judged.fleet.problems, *judged.notes, *_others(judged)]),
+        ]
+    )
+
+
+def _work(judged: Judged) -> Iterator[list[str]]:
+    """Yield a section for each leaf at which there is something to do."""
+    found = [one for one in judged.findings if one.severity in {ERROR, WARNING}]
+    for title, same in groupby(found, _title):
+        yield section(title, map(_line, same))
+
+
+def _title(finding: FleetFinding) -> str:
+    leaf, rack = leaf_of(finding), rack_of(finding)
+    if not leaf:
+        return NO_LEAF
+    return f"{leaf} (rack {rack})" if rack else leaf
+
+
+def _lines(judged: Judged, severity: str, *, silent: bool) -> Iterator[str]:
+    for one in judged.findings:
+        if one.severity == severity and (one.code == "silent") == silent:
+            yield one.text if silent else _line(one)
+
+
+def _line(one: FleetFinding) -> str:
+    return f"{one.code}: {one.text}{_reason(one)}"
+
+
+def _reason(one: FleetFinding) -> str:
+    """Return what speaks for a finding by the pattern."""
+    if one.confidence is None:
+        return ""
+    return f" ({_percent(one.confidence)} confident{': ' * bool(one.majority)}{one.majority or ''})"
+
+
+def _percent(share: float) -> str:
+    """Return a share, never rounded up to 100 %."""
+    return f"{int(share * 100)} %"
+
+
+def _groups(groups: tuple[Group, ...]) -> Iterator[str]:
+    """Yield a line for each of the first groups, and one for all others."""
+    shown = groups if len(groups) <= MAX_GROUPS else groups[: MAX_GROUPS - 1]
+    for one in shown:
+        pattern = one.pattern or "no pattern"
+        yield f"{one.name}: {many(len(one.nodes), 'node')}, {pattern}"
+    if others := groups[len(shown) :]:
+        nodes = sum(len(one.nodes) for one in others)
+        without = sum(one.pattern is None for one in others)
+        what = f"{many(len(others), 'more group')} of {many(nodes, 'node')}"
+        yield f"{what}, {without:,} without a pattern"
+
+
+def _others(judged: Judged) -> list[str]:
+    count = judged.fleet.others
+    return [f"{many(count, 'other Node')} without labels of the agent, left out"] if count else []
+
+
+def csv_text(judged: Judged) -> str:
+    """Return a row for each port of a finding, or else for each of its nodes."""
+    rows = (row for one in judged.findings for row in _rows(one))
+    return rows_text([COLUMNS, *rows])
+
+
+def _rows(one: FleetFinding) -> Iterator[Cells]:
+    """Yield the rows of a finding; only the first has its ends where a port has no move."""
+    moves = {move.port: (move.wanted, move.actual) for move in one.moves}
+    subjects: Iterable[tuple[str, str | None]] = one.ports or [(name, None) for name in one.nodes]
+    ends: tuple[Ends, Ends] = (one.expected, one.actual)
+    for subject in subjects or [("", None)]:
+        expected, actual = moves.get(subject, ends)  # type: ignore[call-overload]
+        yield _cells(one, subject, expected, actual)
+        ends = (NO_END, NO_END)
+
+
+def _cells(
+    one: FleetFinding, subject: tuple[str, str | None], expected: Ends, actual: Ends
+) -> Cells:
+    facts = dict(one.facts)
+    racks = " to ".join(filter(None, map(facts.get, ("rack", "far-rack"))))
+    cells = [*subject, *expected, *actual, one.code, one.text, racks, one.id]
+    return [cell and visible(cell, MAX_TEXT) for cell in cells]
+
+
+FORMATS: Mapping[str, Callable[[Judged], str]] = {
+    "table": table,
+    "json": json_text,
+    "csv": csv_text,
+    "junit": junit_text,
+}

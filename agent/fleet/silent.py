@@ -1,0 +1,85 @@
+"""The Nodes whose agent is silent: what their labels say may be of yesterday.
+
+An agent refreshes its annotation once an hour. A Node is silent if that is two hours old, of
+another boot than the Node's, of the future, or not there though labels are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.fleet.cables import first_of
+from agent.fleet.finding import finding
+from agent.fleet.verdict import many
+from agent.text import utc
+from agent.verify.finding import INFO, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from agent.fleet.finding import FleetFinding
+    from agent.fleet.model import Fleet, FleetNode
+
+MAX_AGE = 2 * 3600  # seconds
+MAX_SKEW = 300  # by which the clock of a node may be ahead
+OLD, OTHER_BOOT, FUTURE, NO_ANNOTATION = "old", "other-boot", "future", "no-annotation"
+TEXTS = {
+    OLD: "it has not reported for two hours; the oldest report is of {oldest}",
+    OTHER_BOOT: "it has not reported since the last boot of the Node",
+    FUTURE: "its last report is of a time that is yet to come, so set the clock of the node",
+    NO_ANNOTATION: "it left labels, but no annotation that says how old they are",
+}
+
+
+def cause(node: FleetNode, now: int) -> str | None:
+    """Return why a Node is silent; None if it is not."""
+    if node.time is None:
+        return NO_ANNOTATION
+    if node.time > now + MAX_SKEW:
+        return FUTURE
+    if node.boot_id and node.node_boot_id and node.boot_id != node.node_boot_id:
+        return OTHER_BOOT
+    return OLD if node.time < now - MAX_AGE else None
+
+
+def causes(fleet: Fleet) -> dict[str, str]:
+    """Return the silent Nodes, each with its cause."""
+    found = ((node.name, cause(node, fleet.now)) for node in fleet.nodes)
+    return {name: why for name, why in found if why}
+
+
+def findings(
+    fleet: Fleet, silent: dict[str, str], expected: Collection[str] | None
+) -> Iterator[FleetFinding]:
+    """Yield one finding for each cause.
+
+    It is a remark for the Nodes of which nothing is expected; None: all are compared.
+    """
+    for why in TEXTS:
+        nodes = [node for node in fleet.nodes if silent.get(node.name) == why]
+        known = [node for node in nodes if expected is None or node.name in expected]
+        others = [node for node in nodes if expected is not None and node.name not in expected]
+        for same, severity in ((known, UNKNOWN), (others, INFO)):
+            if same:
+                yield _finding(why, same, severity)
+
+
+def _finding(why: str, nodes: list[FleetNode], severity: str) -> FleetFinding:
+    names = [node.name for node in nodes]
+    times = [node.time for node in nodes if node.time is not None]
+    oldest = utc(min(times)) if times else None
+    where = f"{many(len(names), 'node')} ({first_of(names)})"
+    text = f"Look at the agent of {where}: {TEXTS[why].format(oldest=oldest)}."
+    facts = {"cause": why, "oldest": oldest}
+    key = [why, severity]
+    return finding("silent", [], text, nodes=names, severity=severity, key=key, facts=facts)
+
+
+def unreadable(nodes: Iterable[FleetNode]) -> Iterator[FleetFinding]:
+    """Yield one finding for all Nodes of which something could not be read."""
+    found = [node for node in nodes if node.problems]
+    if found:
+        names = [node.name for node in found]
+        problems = [problem for node in found for problem in node.problems]
+        text = f"{many(len(names), 'Node')} could not be read in full: {first_of(problems)}."
+        yield finding("unreadable", [], text, nodes=names, key=["all"])

@@ -1,0 +1,77 @@
+"""Plans of the racks of tests/support/small_fleets.py, and fleets judged by them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agent.fleet import judge as module
+from agent.fleet.judged import Group
+from agent.verify.model import Cable, End, Place, Plan
+from tests.support.small_fleets import fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agent.fleet.finding import FleetFinding
+    from agent.fleet.judged import Judged
+    from agent.fleet.model import Fleet, FleetNode
+
+FILE = "plan.csv"
+
+
+class NoPattern(NamedTuple):
+    """An inference that finds nothing: one group of all nodes."""
+
+    findings: tuple[FleetFinding, ...] = ()
+    groups: tuple[Group, ...] = ()
+    notes: tuple[str, ...] = ()
+    covered: int = 0
+    regular: int = 0
+
+
+def no_pattern(members: Fleet) -> NoPattern:
+    """Infer nothing."""
+    return NoPattern(groups=(Group("all", tuple(one.name for one in members.nodes), (), None),))
+
+
+def cables(nodes: Iterable[FleetNode]) -> list[Cable]:
+    """The cables of nodes, each with its place and racks."""
+    found = [
+        (one.name, port.interface, port.far_end)
+        for one in nodes
+        for port in one.ports
+        if port.far_end
+    ]
+    return [
+        Cable(
+            End(name, interface, None, "A1", str(row)),
+            End(end.device, end.port or "", None, "B3", "40"),
+            Place(FILE, None, row),
+        )
+        for row, (name, interface, end) in enumerate(found, 2)
+    ]
+
+
+def plan_of(nodes: Iterable[FleetNode], *others: Cable) -> Plan:
+    """The plan that has the nodes as they are."""
+    return Plan(FILE, "own", None, (*cables(nodes), *others))
+
+
+def judge(
+    nodes: Sequence[FleetNode], *plans: Plan, pattern: NoPattern | None = None, **more: Any
+) -> Judged:
+    """Judge nodes by plans, without a pattern unless one is given."""
+    choices = {key: more.pop(key) for key in ("options", "naming") if key in more}
+    infer = (lambda _: pattern) if pattern else no_pattern
+    return module.judge(fleet(nodes, **more), plans, infer=infer, **choices)
+
+
+def codes(judged: Judged) -> list[str]:
+    """The codes of the findings."""
+    return [one.code for one in judged.findings]
+
+
+def only(judged: Judged) -> FleetFinding:
+    """The only finding."""
+    (found,) = judged.findings
+    return found

@@ -1,0 +1,178 @@
+"""Judge a fleet: what is compared with what, and the order and IDs of what is found."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import Malformed
+from agent.fleet.finding import PortRef, finding
+from agent.fleet.judged import Group
+from agent.fleet.model import FarEnd, FleetNode, FleetPort
+from agent.fleet.report import FORMATS
+from agent.fleet.verdict import outcome
+from tests.support.planned_fleets import NoPattern, codes, judge, only, plan_of
+from tests.support.small_fleets import NOW, cabled, far_end, node, rack
+
+A = PortRef("gpu-001", "mlx5_0")
+GROUPS = (Group("rack", tuple(one.name for one in rack(8)), (), "rail-optimized"),)
+MISSING = finding("missing", [A], "Check gpu-001 mlx5_0.", confidence=0.99)
+PATTERN = NoPattern((MISSING,), GROUPS, ("one note",), 16, 15)
+
+
+def test_the_pattern_decides_without_a_plan() -> None:
+    """Its findings, groups, notes and counts."""
+    result = judge(rack(), pattern=PATTERN)
+    assert (result.findings, result.groups, result.notes) == ((MISSING,), GROUPS, ("one note",))
+    assert (result.planned, result.as_planned, result.by_pattern) == (16, 15, True)
+
+
+def test_a_plan_decides_where_there_is_one() -> None:
+    """Of the pattern remain the groups."""
+    result = judge(rack(), plan_of(rack()), pattern=PATTERN)
+    assert (codes(result), result.groups, result.by_pattern) == ([], GROUPS, False)
+    assert result.notes == ("plan.csv: own, 16 rows",)
+
+
+def test_the_pattern_says_nothing_of_silent_nodes() -> None:
+    nodes = [replace(rack()[0], time=1), *rack()[1:]]
+    assert codes(judge(nodes, pattern=PATTERN)) == ["silent"]
+
+
+def test_a_leaf_that_is_down_by_the_last_far_ends() -> None:
+    """It takes the place of what the pattern misses there."""
+    nodes = rack()
+    for one in nodes:
+        nodes = cabled(nodes, one.name, "mlx5_0", far_end=None, gbps=0.0)
+    found = only(judge(nodes, pattern=PATTERN))
+    assert (found.code, found.expected[0], len(found.ports)) == ("leaf-down", "leaf00", 4)
+    known = finding("leaf-down", [A], "Look at leaf00.", confidence=0.99)
+    assert only(judge(nodes, pattern=PATTERN._replace(findings=(known,)))) == known
+
+
+def test_a_leaf_with_most_of_its_ports_is_not_down() -> None:
+    nodes = cabled(rack(), "gpu-001", "mlx5_0", far_end=None, gbps=0.0)
+    assert codes(judge(nodes, pattern=PATTERN)) == ["missing"]
+
+
+def test_slower_than_the_group() -> None:
+    """One finding for a node; a port that is not ACTIVE has another sentence."""
+    nodes = cabled(rack(8), "gpu-002", "mlx5_1", gbps=200.0)
+    nodes = cabled(nodes, "gpu-003", "mlx5_1", gbps=0.0)
+    found = judge(nodes, pattern=NoPattern(groups=GROUPS)).findings
+    assert [one.code for one in found] == ["slow", "slow"]
+    assert found[0].text == (
+        "Reseat or replace the cable of gpu-002 mlx5_1 to leaf01 port swp2 (200G); 6 of 8 such "
+        "ports of the group run at 400G."
+    )
+    assert found[1].text.startswith(
+        "Activate gpu-003 mlx5_1 to leaf01 port swp3 (a port that is not ACTIVE); 6 of 8 such"
+    )
+
+
+@pytest.mark.parametrize("slow", [3, 4, 5])
+def test_two_generations_in_one_group_are_not_slow(slow: int) -> None:
+    """Less than three quarters have one rate."""
+    nodes = rack(8)
+    for one in range(1, slow + 1):
+        nodes = cabled(nodes, f"gpu-{one:03}", "mlx5_1", gbps=200.0)
+    assert judge(nodes, pattern=NoPattern(groups=GROUPS)).findings == ()
+
+
+def test_standby_legs_of_bonds_are_not_slow() -> None:
+    nodes = [node(f"gpu-{one:03}", [far_end("leaf00", f"swp{one}")]) for one in range(1, 9)]
+    nodes = [
+        replace(one, ports=(one.ports[0]._replace(interface="mlx5_bond_0-eth2"),)) for one in nodes
+    ]
+    nodes = cabled(nodes, "gpu-003", "mlx5_bond_0-eth2", gbps=0.0)
+    assert judge(nodes, pattern=NoPattern(groups=GROUPS)).findings == ()
+
+
+def test_work_is_listed_by_leaf() -> None:
+    """Errors and warnings by rack, leaf and port; then what is unknown."""
+    nodes = rack(12)
+    for name, interface in (("gpu-010", "mlx5_1"), ("gpu-002", "mlx5_1"), ("gpu-003", "mlx5_0")):
+        nodes = cabled(nodes, name, interface, far_end=None, gbps=0.0)
+    nodes = [*nodes[:11], replace(nodes[11], time=1)]
+    found = judge(nodes, plan_of(rack(12))).findings
+    assert [(one.code, one.expected) for one in found] == [
+        ("missing", ("leaf00", "swp3")),
+        ("missing", ("leaf01", "swp2")),
+        ("missing", ("leaf01", "swp10")),
+        ("silent", (None, None)),
+    ]
+
+
+def test_ids_are_distinct_and_stable() -> None:
+    """Of Nodes whose names differ only in case, too, which no cluster has, but a file may."""
+    nodes = [one for name in ("gpu-001", "GPU-001") for one in [replace(rack(1)[0], name=name)]]
+    for name in ("gpu-001", "GPU-001"):
+        nodes = cabled(nodes, name, "mlx5_0", far_end=None, gbps=0.0, node_guid=None)
+        for rail in range(1, 4):
+            nodes = cabled(nodes, name, f"mlx5_{rail}", node_guid=None)
+    plan = plan_of(rack(1), *plan_of([replace(rack(1)[0], name="GPU-001")]).cables)
+    first, again = (judge(nodes, plan).findings for _ in range(2))
+    ids = [one.id for one in first]
+    assert len(ids) == len(set(ids)) > 1
+    assert first == again
+
+
+def test_an_empty_fleet() -> None:
+    """Nothing was verified, with a plan or without one."""
+    for result in (judge([]), judge([], plan_of(rack()))):
+        assert (result.findings, outcome(result)) == ((), "unverified")
+        assert FORMATS["table"](result).startswith("0 nodes: no findings; ")
+
+
+def test_one_node() -> None:
+    assert outcome(judge(rack(1), plan_of(rack(1)))) == "ok"
+    assert outcome(judge(rack(1))) == "unverified"
+
+
+texts = st.one_of(
+    st.none(), st.text(max_size=6), st.sampled_from(["leaf01", "swp1", "\x1b[2J", "0"])
+)
+ends = st.one_of(st.none(), st.builds(FarEnd, st.text(min_size=1, max_size=4), *[texts] * 4))
+ports = st.builds(
+    FleetPort,
+    st.sampled_from(["mlx5_0", "mlx5_1", "mlx5_0-3", "mlx5_bond_0-eth2", "-", "x-\u0663"]),
+    *[texts] * 3,
+    st.one_of(st.none(), st.just(0.0), st.just(400.0)),
+    ends,
+    ends,
+    st.booleans(),
+)
+keys = st.sampled_from(
+    [
+        "backend.coreweave.cloud/speed.expected",
+        "backend.coreweave.cloud/neighbors.expected.mlx5_0.device",
+        "backend.coreweave.cloud/neighbors.expected.mlx5_1.port-id",
+        "ib.coreweave.cloud/leaves.expected",
+    ]
+)
+nodes = st.builds(
+    FleetNode,
+    st.one_of(st.sampled_from(["gpu-001", "GPU-001", "gpu-001.example.com"]), st.text(min_size=1)),
+    flavor=st.sampled_from([None, "roce", "infiniband"]),
+    ports=st.lists(ports, max_size=3, unique_by=lambda one: one.interface).map(tuple),
+    labels=st.dictionaries(keys, st.text(min_size=1, max_size=5), max_size=2),
+    time=st.sampled_from([None, 0, NOW, NOW + 10**6]),
+    boot_id=texts,
+    node_boot_id=texts,
+    problems=st.lists(st.text(max_size=5), max_size=1).map(tuple),
+)
+
+
+@given(st.lists(nodes, max_size=5, unique_by=lambda one: one.name))
+def test_hostile_fleets(members: list[FleetNode]) -> None:
+    """Whatever half of the labels a Node has, a report is printed, and every finding has an ID."""
+    for plans in ((), (plan_of(rack(1)),)):
+        with suppress(Malformed):  # a plan without a row of any of them
+            result = judge(members, *plans)
+            assert len({one.id for one in result.findings}) == len(result.findings)
+            printed = "".join(form(result) for form in FORMATS.values())
+            assert all(line.isprintable() for line in printed.split("\n"))

@@ -1,0 +1,357 @@
+"""All nodes against a plan or their expected labels: one finding for each cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.errors import Malformed
+from agent.fleet.expectation import Expectations
+from agent.fleet.finding import Move, PortRef
+from agent.fleet.seen import NO_LABEL, seen_node
+from agent.fleet.verdict import outcome, verdict
+from agent.labels.table import Naming
+from agent.verify.expected import from_plans
+from agent.verify.findings import Options, verify
+from agent.verify.model import Cable, End, Place, Plan
+from tests.support.planned_fleets import cables, codes, judge, only, plan_of
+from tests.support.small_fleets import cabled, far_end, fleet, node, port, rack
+
+if TYPE_CHECKING:
+    from agent.fleet.model import FleetNode
+
+P = "backend.coreweave.cloud"
+RACK = rack()
+PLAN = plan_of(RACK)
+
+
+def exchanged(nodes: list[FleetNode], *ports: tuple[str, str]) -> list[FleetNode]:
+    """The nodes with these far ends in a ring: each port has that of the next."""
+    ends = {(one.name, two.interface): two.far_end for one in nodes for two in one.ports}
+    for place, (name, interface) in enumerate(ports):
+        nodes = cabled(nodes, name, interface, far_end=ends[ports[(place + 1) % len(ports)]])
+    return nodes
+
+
+def renamed(nodes: list[FleetNode], names: dict[str, str]) -> list[FleetNode]:
+    """The nodes with other names of leaves at the same ports."""
+    for one in nodes:
+        for two in one.ports:
+            if two.far_end and two.far_end.device in names:
+                end = far_end(names[two.far_end.device], two.far_end.port_id)
+                nodes = cabled(nodes, one.name, two.interface, far_end=end)
+    return nodes
+
+
+def pulled(nodes: list[FleetNode], *ports: tuple[str, str]) -> list[FleetNode]:
+    """The nodes without a link at these ports."""
+    for name, interface in ports:
+        nodes = cabled(nodes, name, interface, far_end=None, gbps=0.0)
+    return nodes
+
+
+def labeled(one: FleetNode, **others: str) -> FleetNode:
+    """A node whose expected labels have it as it is."""
+    found: dict[str, str] = {}
+    for two in one.ports:
+        if two.far_end:
+            key = f"{P}/neighbors.expected.{two.interface}"
+            found |= {
+                f"{key}.device": two.far_end.label,
+                f"{key}.port-id": two.far_end.port_id or "",
+            }
+    return replace(one, labels=found | {f"{P}/{key}": text for key, text in others.items()})
+
+
+def test_as_planned() -> None:
+    result = judge(RACK, PLAN)
+    assert (codes(result), outcome(result)) == ([], "ok")
+    assert verdict(result) == "4 nodes: no findings; 16 of 16 cables as planned"
+
+
+def test_a_swap_between_two_nodes_is_one_finding() -> None:
+    """With the moves of both cables; its ID is the same from run to run."""
+    ports = ("gpu-002", "mlx5_3"), ("gpu-003", "mlx5_3")
+    found = only(judge(exchanged(RACK, *ports), PLAN))
+    assert (found.code, found.nodes) == ("swapped", ("gpu-002", "gpu-003"))
+    assert found.text == (
+        "Exchange the far ends of gpu-002 mlx5_3 and gpu-003 mlx5_3: gpu-002 mlx5_3 belongs to "
+        "leaf03 port swp2 (rack B3, unit 40), gpu-003 mlx5_3 to leaf03 port swp3 "
+        "(rack B3, unit 40)."
+    )
+    assert found.moves == (
+        Move(PortRef(*ports[0]), ("leaf03", "swp3"), ("leaf03", "swp2")),
+        Move(PortRef(*ports[1]), ("leaf03", "swp2"), ("leaf03", "swp3")),
+    )
+    again = only(judge(exchanged(rack(), *reversed(ports)), plan_of(rack())))
+    assert again.id == found.id
+
+
+def test_a_ring_over_three_nodes_is_one_finding() -> None:
+    ports = ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_1"), ("gpu-004", "mlx5_2")
+    found = only(judge(exchanged(RACK, *ports), PLAN))
+    assert (found.code, len(found.moves)) == ("swapped", 3)
+    assert found.text.startswith(
+        "Move the far ends of 3 cables in a ring: gpu-001 mlx5_0 from leaf01 port swp2 to leaf00"
+    )
+
+
+def test_a_swap_within_a_node_is_the_finding_of_verify() -> None:
+    """With the same ID."""
+    nodes = exchanged(RACK, ("gpu-002", "mlx5_0"), ("gpu-002", "mlx5_1"))
+    found = only(judge(nodes, PLAN))
+    expected = from_plans([PLAN], ["gpu-002"])
+    (alone,) = verify(expected, seen_node(nodes[1])).findings
+    assert (found.code, found.id, found.text) == ("swapped", alone.id, f"gpu-002: {alone.text}")
+    assert len(found.moves) == 2
+
+
+def test_two_swaps_are_two_findings() -> None:
+    nodes = exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0"))
+    nodes = exchanged(nodes, ("gpu-003", "mlx5_1"), ("gpu-004", "mlx5_1"))
+    assert codes(judge(nodes, PLAN)) == ["swapped", "swapped"]
+
+
+def test_names_of_other_spelling() -> None:
+    """Host names, leaves and ports of the plan need not be spelled as those of the Nodes."""
+    spelled = [
+        Cable(
+            End(f"{one.a.node.upper()}.dc1.example.com", one.a.interface),
+            End(one.b.node.upper(), one.b.interface.replace("swp", "port ")),
+            one.place,
+        )
+        for one in PLAN.cables
+    ]
+    plan = PLAN._replace(cables=tuple(spelled))
+    assert outcome(judge(RACK, plan)) == "ok"
+    nodes = exchanged(RACK, ("gpu-002", "mlx5_3"), ("gpu-003", "mlx5_3"))
+    assert codes(judge(nodes, plan)) == ["swapped"]
+
+
+def test_one_wrong_cable() -> None:
+    """It stays a finding of its node, with the one to whom the port belongs."""
+    nodes = cabled(RACK, "gpu-002", "mlx5_3", far_end=far_end("leaf00", "swp4"))
+    found = next(one for one in judge(nodes, PLAN).findings if one.code != "claimed")
+    assert (found.code, found.moves[0].wanted) == ("miscabled", ("leaf03", "swp2"))
+    assert "the plan gives its present port to gpu-004 mlx5_0" in found.text
+
+
+def test_a_leaf_that_is_down_is_said_once() -> None:
+    """And neither are the speeds below the expected ones."""
+    nodes = [replace(one, labels={f"{P}/speed.expected": "1600G"}) for one in rack(20)]
+    down = pulled(nodes, *((one.name, "mlx5_2") for one in nodes))
+    found = only(judge(down, plan_of(nodes)))
+    assert (found.code, len(found.ports), found.expected) == ("leaf-down", 20, ("leaf02", None))
+    assert found.text == (
+        "Check leaf02 (rack B3, unit 40): all its 20 ports to these nodes lost their link: "
+        "gpu-001, gpu-002, gpu-003, gpu-004, gpu-005, gpu-006, gpu-007, gpu-008 and 12 more."
+    )
+
+
+def test_a_leaf_that_lost_half_its_ports_is_not_down() -> None:
+    nodes = pulled(RACK, ("gpu-001", "mlx5_2"), ("gpu-002", "mlx5_2"))
+    assert codes(judge(nodes, PLAN)) == ["missing", "missing"]
+
+
+def test_a_node_without_any_link_is_said_once() -> None:
+    nodes = pulled(RACK, *(("gpu-002", f"mlx5_{rail}") for rail in range(4)))
+    found = only(judge(nodes, PLAN))
+    assert (found.code, len(found.ports)) == ("missing", 4)
+    assert found.text == "Check the NICs and cables of gpu-002: none of its 4 ports has a link."
+
+
+@pytest.mark.parametrize("other", ["leaf-new", "leaf42"])
+def test_a_renamed_leaf_is_one_finding(other: str) -> None:
+    """That no cable is to be moved."""
+    found = only(judge(renamed(RACK, {"leaf02": other}), PLAN))
+    assert (found.code, found.moves, found.severity) == ("renamed", (), "warning")
+    assert found.text == (
+        "Correct the name of leaf02 (rack B3, unit 40) in the plan or on the switch: all 4 cables "
+        f"planned for it are at the same ports of {other}."
+    )
+
+
+def test_two_leaves_with_exchanged_names() -> None:
+    """Two findings of names, and no swap on any node."""
+    result = judge(renamed(RACK, {"leaf01": "leaf02", "leaf02": "leaf01"}), PLAN)
+    assert codes(result) == ["renamed", "renamed"]
+
+
+def test_cables_at_another_leaf_of_the_plan_are_not_renamed() -> None:
+    """All nodes of a rack at the wrong leaf, which another rack uses: the cables are wrong."""
+    nodes = [*rack(4), *rack(4, first=5)]
+    moved = renamed(nodes[:4], {"leaf02": "leaf09"}) + nodes[4:]
+    other = cables([node("gpu-020", [far_end("leaf09", "swp40")])])
+    assert set(codes(judge(moved, plan_of(nodes, *other)))) == {"miscabled"}
+
+
+def test_a_missing_label_is_no_proof() -> None:
+    """A port with a link and without a neighbor label: one finding for all nodes."""
+    nodes = RACK
+    for name in ("gpu-001", "gpu-003"):
+        nodes = cabled(nodes, name, "mlx5_1", far_end=None, gbps=400.0)
+    result = judge(nodes, PLAN)
+    found = only(result)
+    assert (found.code, found.severity, outcome(result)) == (
+        "unverifiable",
+        "unknown",
+        "unverified",
+    )
+    assert found.text == f"2 ports of 2 nodes (gpu-001, gpu-003) not verified: {NO_LABEL}."
+
+
+def test_many_reasons_are_folded() -> None:
+    """More than 20 that are of one node each."""
+    nodes = [node(f"gpu-{one:03}", [far_end("leaf00", f"odd {one}")]) for one in range(1, 60)]
+    found = only(judge(nodes, plan_of(rack(60, 1))))
+    assert (found.code, len(found.ports)) == ("unverifiable", 59)
+
+
+def test_a_port_that_the_plan_gives_twice_is_one_finding() -> None:
+    twice = Cable(End("gpu-004", "mlx5_9"), End("leaf00", "swp1"), Place("plan.csv", None, 99))
+    nodes = [*RACK[:3], replace(RACK[3], ports=(*RACK[3].ports, port("gpu-004", 9, None)))]
+    found = [one for one in judge(nodes, plan_of(RACK, twice)).findings if one.code == "duplicate"]
+    assert [one.text for one in found] == [
+        "Correct the plan: it gives leaf00 port swp1 to gpu-001 mlx5_0 and gpu-004 mlx5_9."
+    ]
+
+
+def test_an_interface_that_left_the_bus() -> None:
+    nodes = cabled(RACK, "gpu-001", "mlx5_2", is_lost=True, far_end=None)
+    found = only(judge(nodes, PLAN))
+    assert (found.code, found.ports) == ("missing-interface", (PortRef("gpu-001", "mlx5_2"),))
+
+
+def test_a_silent_node_is_not_compared() -> None:
+    """Its cables are planned, and not as planned; it is said once."""
+    nodes = exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-001", "mlx5_1"))
+    nodes = [replace(nodes[0], time=1), *nodes[1:]]
+    result = judge(nodes, PLAN)
+    assert verdict(result) == "4 nodes: no findings; 12 of 16 cables as planned; 1 silent"
+    assert outcome(result) == "unverified"
+
+
+def test_a_silent_node_without_expectation_is_a_remark() -> None:
+    nodes = [*RACK[:3], replace(RACK[3], time=1)]
+    result = judge(nodes, plan_of(RACK[:3]))
+    assert (codes(result), outcome(result)) == (["silent"], "ok")
+
+
+def test_hosts_without_a_node_and_nodes_without_a_row() -> None:
+    """Are notes, and so are hosts that may be several Nodes; spines are none."""
+    spine = Cable(End("leaf00", "swp60"), End("spine01", "swp1"), Place("plan.csv", None, 90))
+    twins = [replace(RACK[0], name="gpu-009.a.example"), replace(RACK[0], name="gpu-009.b.example")]
+    plan = plan_of([*rack(6)[2:], replace(RACK[0], name="gpu-009")], spine)
+    result = judge([*RACK[2:], RACK[0], *twins], plan)
+    assert result.notes == (
+        "plan.csv: own, 21 rows",
+        "not compared: gpu-009 may be gpu-009.a.example or gpu-009.b.example",
+        "hosts of the plan without a Node: gpu-005, gpu-006",
+        "nothing is expected of 3 Nodes: gpu-001, gpu-009.a.example, gpu-009.b.example",
+    )
+
+
+def test_the_very_name_decides_between_several_hosts() -> None:
+    """Without it, two that are not each other are none."""
+    odd = [
+        one._replace(a=one.a._replace(node=f"gpu-001.{domain}.example"), b=End("leaf09", "swp9"))
+        for one in cables(rack(1))
+        for domain in ("a", "b")
+    ]
+    assert outcome(judge(RACK, plan_of(RACK, *odd))) == "ok"
+    notes = judge(RACK, plan_of(RACK[1:], *odd)).notes
+    assert "not compared: gpu-001 may be gpu-001.a.example or gpu-001.b.example" in notes
+
+
+def test_a_plan_of_no_node_is_an_error() -> None:
+    plan = plan_of([replace(one, name=f"dc2-{one.name}") for one in RACK])
+    with pytest.raises(Malformed, match=r"plan.csv: no row of any Node of nodes.json"):
+        judge(RACK, plan)
+
+
+def test_labels_of_one_node_are_no_plan() -> None:
+    plan = Plan("node.yaml", "labels", None, (), {f"{P}/speed.expected": "3200G"})
+    with pytest.raises(Malformed, match=r"node.yaml: expected labels of one node"):
+        judge(RACK, plan)
+
+
+def test_expected_labels() -> None:
+    """The same findings without a file; Nodes without any are left out."""
+    good = [labeled(one) for one in RACK[:3]]
+    nodes = [*exchanged(good, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")), RACK[3]]
+    result = judge(nodes)
+    assert (codes(result), result.by_pattern) == (["swapped"], False)
+    assert result.notes == ("nothing is expected of 1 Node: gpu-004",)
+    assert (result.planned, result.as_planned) == (12, 10)
+
+
+def test_expected_labels_with_another_prefix() -> None:
+    found = [(one, labeled(one).labels) for one in RACK]
+    nodes = [
+        replace(one, labels={key.replace(P, "x.example"): text for key, text in labels.items()})
+        for one, labels in found
+    ]
+    assert judge(nodes).by_pattern
+    assert judge(nodes, naming=Naming("x.example")).planned == 16
+
+
+def test_an_expected_speed_alone_leaves_the_cables_to_the_pattern() -> None:
+    nodes = [replace(one, labels={f"{P}/speed.expected": "1600G"}) for one in RACK]
+    assert judge(nodes).by_pattern
+    slow = cabled(nodes, "gpu-002", "mlx5_1", gbps=200.0)
+    assert codes(judge(slow)) == ["speed"]
+
+
+def test_a_plan_takes_the_place_of_labels() -> None:
+    """But for the speed, which no plan has."""
+    nodes = [labeled(one, **{"speed.expected": "3200G"}) for one in RACK]
+    plan = plan_of(exchanged(RACK, ("gpu-001", "mlx5_0"), ("gpu-002", "mlx5_0")))
+    assert sorted(codes(judge(nodes, plan))) == ["speed"] * 4 + ["swapped"]
+
+
+def test_labels_that_contradict_each_other_are_of_their_node() -> None:
+    bad = replace(
+        RACK[0], labels={f"{P}/speed.expected": "1G", "ib.coreweave.cloud/speed.expected": "2G"}
+    )
+    result = judge([bad, *(labeled(one) for one in RACK[1:])])
+    found = only(result)
+    assert (found.code, found.nodes, result.as_planned) == ("unverifiable", ("gpu-001",), 12)
+    assert "Node gpu-001: speed.expected is '2G' and '1G' under two prefixes" in found.text
+
+
+def test_rows_that_contradict_each_other_are_of_their_node() -> None:
+    odd = Cable(End("gpu-001", "mlx5_0"), End("leaf09", "swp1"), Place("plan.csv", None, 99))
+    found = only(judge(RACK, plan_of(RACK, odd)))
+    assert (found.code, found.nodes) == ("unverifiable", ("gpu-001",))
+    assert "plan.csv, row 99" in found.text
+
+
+def test_ignored_interfaces() -> None:
+    nodes = pulled(RACK, ("gpu-001", "mlx5_3"))
+    assert codes(judge(nodes, PLAN, options=Options(ignore=("mlx5_3",)))) == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_half_of_a_node_is_that_of_verify(seed: int) -> None:
+    """The index returns what agent/verify/expected.py does, as far as a comparison can tell."""
+    random = Random(seed)  # noqa: S311 - a test
+    nodes = rack(6, 3)
+    ends = [two.far_end for one in nodes for two in one.ports]
+    wired = nodes
+    for one in random.sample(nodes, 4):
+        two = random.choice(one.ports).interface
+        wired = cabled(wired, one.name, two, far_end=random.choice([*ends, None]))
+    others = [Cable(End("gpu-001", "mlx5_2"), End("leaf00", "swp4"), Place("plan.csv", None, 80))]
+    plan = plan_of(nodes, *random.sample(others, random.randint(0, 1)))
+    expectations = Expectations(fleet(wired), [plan], Naming())
+    for one in wired:
+        try:
+            whole = verify(from_plans([plan], [one.name]), seen_node(one))
+        except Malformed:
+            with pytest.raises(Malformed):
+                verify(expectations.of(one), seen_node(one))
+        else:
+            assert verify(expectations.of(one), seen_node(one), Options(expectations.off)) == whole

@@ -1,0 +1,192 @@
+"""The output of `fleet verify` in each format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.fleet.finding import ALL_CODES, FleetFinding, Move, PortRef, finding
+from agent.fleet.judged import Group
+from agent.fleet.report import EXIT, FORMATS, outcome, verdict
+from tests.support.small_fleets import judged, rack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.fleet.judged import Judged
+
+A, B = PortRef("gpu-001", "mlx5_3"), PortRef("gpu-002", "mlx5_3")
+ENDS = ("leaf03", "swp1"), ("leaf04", "swp2")
+SWAPPED = finding(
+    "swapped",
+    [A, B],
+    "Exchange the cables of gpu-001 mlx5_3 and gpu-002 mlx5_3.",
+    moves=(Move(A, ENDS[1], ENDS[0]), Move(B, ENDS[0], ENDS[1])),
+    expected=ENDS[0],
+    actual=ENDS[1],
+    facts={"rack": "B1", "far-rack": "B3"},
+)
+SILENT = finding("silent", [], "2 nodes have not reported.", nodes=["gpu-003", "gpu-004"])
+REMARK = SILENT._replace(severity="info")
+FOLLOW = "16 of 16 cables follow the pattern"
+GUESSED = SWAPPED._replace(confidence=0.997, majority="62 of 64 nodes")
+HOSTILE = "=cmd|' /C calc'!A0\x1b[31m<script>alert(1)</script>\n\u202e\ud800"
+
+
+def suites_of(result: Judged) -> ET.Element:
+    return ET.fromstring(FORMATS["junit"](result))  # noqa: S314 - our own
+
+
+def test_verdict_of_a_plan() -> None:
+    """The findings by code, the cables, and what is not known."""
+    result = judged(rack(), SWAPPED, SILENT, as_planned=14, by_pattern=False)
+    assert verdict(result) == (
+        "4 nodes: 1 finding: 1 swapped; 14 of 16 cables as planned; 2 silent"
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "line", "code"),
+    [
+        (judged(rack()), "4 nodes: no findings; 16 of 16 cables follow the pattern", 0),
+        (judged(rack(1)), "1 node: no findings; 4 of 4 cables follow the pattern", 0),
+        (judged(rack(), planned=0), "4 nodes: no findings; no pattern found", 1),
+        (judged([], planned=0), "0 nodes: no findings; no pattern found", 1),
+        (judged(rack(), SILENT), f"4 nodes: no findings; {FOLLOW}; 2 silent", 1),
+        (judged(rack(), REMARK), f"4 nodes: no findings; {FOLLOW}; 2 silent", 0),
+        (judged(rack(), SWAPPED, SILENT), f"4 nodes: 1 finding: 1 swapped; {FOLLOW}; 2 silent", 3),
+    ],
+)
+def test_outcomes(result: Judged, line: str, code: int) -> None:
+    """Differences are 3, what could not be compared 1, and nothing compared is no success."""
+    assert (verdict(result), EXIT[outcome(result)]) == (line, code)
+
+
+def test_a_fleet_that_was_read_in_part_is_not_verified() -> None:
+    result = judged(rack())
+    partial = result._replace(fleet=replace(result.fleet, problems=("node7.json: no JSON",)))
+    assert outcome(partial) == "unverified"
+    assert "node7.json: no JSON" in FORMATS["table"](partial)
+
+
+def test_table() -> None:
+    """The work by leaf, then what is not known, the groups and the notes, in 80 columns."""
+    result = judged(rack(), GUESSED, SILENT, as_planned=14, notes=("plan.csv: 16 rows",))
+    assert FORMATS["table"](result) == (
+        "4 nodes: 1 finding: 1 swapped; 14 of 16 cables follow the pattern; 2 silent\n"
+        "\n"
+        "leaf03 (rack B3)\n"
+        "  swapped: Exchange the cables of gpu-001 mlx5_3 and gpu-002 mlx5_3. (99 %\n"
+        "    confident: 62 of 64 nodes)\n"
+        "\n"
+        "Silent nodes\n"
+        "  2 nodes have not reported.\n"
+        "\n"
+        "Groups\n"
+        "  leaf00 to leaf03: 4 nodes, rail-optimized: interface i on leaf i\n"
+        "\n"
+        "Notes\n"
+        "  plan.csv: 16 rows\n"
+    )
+
+
+def test_many_groups_are_folded() -> None:
+    """20 lines at most."""
+    groups = [Group(f"group {one}", (f"n{one}",), (), None) for one in range(100)]
+    text = FORMATS["table"](judged(rack(), groups=tuple(groups)))
+    section = text.partition("Groups\n")[2].splitlines()
+    assert len(section) == 20
+    assert section[-1] == "  81 more groups of 81 nodes, 81 without a pattern"
+
+
+def test_json_is_of_the_schema(repository: Path) -> None:
+    """docs/fleet.schema.json; it has every code."""
+    schema = json.loads((repository / "docs/fleet.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for result in (judged([], planned=0), judged(rack(), GUESSED, SILENT)):
+        jsonschema.validate(json.loads(FORMATS["json"](result)), schema)
+    codes = schema["properties"]["findings"]["items"]["properties"]["code"]["enum"]
+    assert codes == list(ALL_CODES)
+
+
+def test_json_has_the_names_unaltered() -> None:
+    hostile = SWAPPED._replace(nodes=(HOSTILE,))
+    document = json.loads(FORMATS["json"](judged(rack(), hostile)))
+    assert document["findings"][0]["nodes"] == [HOSTILE]
+
+
+def test_csv_has_a_row_for_each_port() -> None:
+    """Each with the ends of its own cable; of a finding without ports, one for each node."""
+    rows = list(csv.DictReader(io.StringIO(FORMATS["csv"](judged(rack(), SWAPPED, SILENT)))))
+    ends = [(row["node"], row["interface"], row["expected device"], row["actual port"])
+            for row in rows]  # fmt: skip
+    assert ends == [
+        ("gpu-001", "mlx5_3", "leaf03", "swp2"),
+        ("gpu-002", "mlx5_3", "leaf04", "swp1"),
+        ("gpu-003", "", "", ""),
+        ("gpu-004", "", "", ""),
+    ]
+    assert {row["id"] for row in rows[:2]} == {SWAPPED.id}
+    assert rows[0]["racks"] == "B1 to B3"
+
+
+def test_junit_fails_once_for_one_cause() -> None:
+    """At the first node; the second names it, the others pass, and silent nodes are errors."""
+    root = suites_of(judged(rack(), SWAPPED, SILENT))
+    suites = {suite.attrib["hostname"]: suite for suite in root}
+    assert {name: suite.attrib["failures"] for name, suite in suites.items()} == {
+        "gpu-001": "1", "gpu-002": "0", "gpu-003": "0", "gpu-004": "0",
+    }  # fmt: skip
+    assert [suites[name].attrib["skipped"] for name in suites] == ["0", "1", "0", "1"]
+    assert root.attrib["errors"] == suites["gpu-003"].attrib["errors"] == "1"
+    assert (root.attrib["tests"], root.attrib["failures"]) == ("4", "1")
+
+
+def test_junit_of_a_large_fleet_has_a_suite_for_each_group() -> None:
+    result = judged(rack(2001, 1), SWAPPED)
+    root = suites_of(result)
+    assert [suite.attrib["hostname"] for suite in root] == [group.name for group in result.groups]
+    assert root.attrib["tests"] == "2001"
+
+
+def test_junit_has_findings_without_a_node() -> None:
+    lost = FleetFinding("unverifiable", "unknown", (), (), "text", id="0" * 12)
+    root = suites_of(judged(rack(1), lost))
+    assert [suite.attrib["errors"] for suite in root] == ["1", "0"]
+
+
+@given(st.text(max_size=300).map(lambda text: HOSTILE + text))
+def test_hostile_names(text: str) -> None:
+    """No control character, no markup, no formula and no long line, whoever chose the names."""
+    ref = PortRef(text, text)
+    hostile = finding(
+        "miscabled",
+        [ref],
+        text,
+        moves=(Move(ref, (text, text), (text, text)),),
+        expected=(text, text),
+        actual=(text, text),
+        facts={"rack": text, "far-rack": text},
+        majority=text,
+        confidence=0.5,
+    )
+    group = Group(text, (text,), (text,), text)
+    result = judged(rack(1), hostile, hostile._replace(code="silent", severity="unknown"),
+                    groups=(group,), notes=(text,))  # fmt: skip
+    for kind, form in FORMATS.items():
+        lines = form(result).split("\n")
+        assert all(line.isprintable() for line in lines), kind
+    assert max(map(len, FORMATS["table"](result).split("\n"))) <= 80
+    assert "<script>" not in FORMATS["junit"](result)
+    suites_of(result)
+    cells = [cell for row in csv.reader(io.StringIO(FORMATS["csv"](result))) for cell in row]
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
