@@ -1,40 +1,42 @@
-// Decode manifests strictly into Kueue's own API types: a field that a type lacks is an error.
+// Decode manifests strictly into Kueue's own API types: an unknown or repeated field is an error.
 //
-//	decode <file.json    one JSON object a line; prints "<kind> <name>" for each
+// It reads YAML documents from standard input and prints a line for each, its kind and name.
 package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta1"
 )
 
 func main() {
 	scheme := runtime.NewScheme()
-	if err := kueue.AddToScheme(scheme); err != nil {
-		fail(err)
-	}
-	codecs := serializer.NewCodecFactory(scheme, serializer.EnableStrict)
-	lines := bufio.NewScanner(os.Stdin)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		object, kind, err := codecs.UniversalDeserializer().Decode(lines.Bytes(), nil, nil)
-		if err != nil {
-			fail(err)
+	check(kueue.AddToScheme(scheme))
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	documents := yaml.NewYAMLReader(bufio.NewReader(os.Stdin))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return
 		}
+		check(err)
+		object, kind, err := decoder.Decode(document, nil, nil)
+		check(err)
 		fmt.Println(kind.Kind, object.(metav1.Object).GetName())
-	}
-	if err := lines.Err(); err != nil {
-		fail(err)
 	}
 }
 
-func fail(err error) {
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
