@@ -27,7 +27,7 @@ class Rack(NamedTuple):
     flavor: str = INFINIBAND
 
 
-def node(
+def node(  # noqa: PLR0913 - a Node has many labels
     name: str,
     group: str | None,
     *,
@@ -46,7 +46,7 @@ def node(
         labels[f"{NAMING.prefix}/flavor"] = flavor
     return FleetNode(
         name,
-        uid=f"00000000-0000-4000-8000-{sum(name.encode()):012}",
+        uid=f"00000000-0000-4000-8000-{sum(map(ord, name)):012}",
         flavor=flavor,
         ports=tuple(ports),
         labels=labels,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent.fleet.exports.exported import Exported, commented, listed, quoted
 from agent.fleet.exports.slurm_yaml import BLOCKS, TREE, topologies
-from agent.fleet.exports.topology import topology
+from agent.fleet.exports.topology import is_value, topology
 
 if TYPE_CHECKING:
     from agent.fleet.exports.slurm_yaml import Topologies
@@ -31,7 +31,7 @@ def manifests(fleet: Fleet, naming: Naming) -> Exported:
     if not found.groups:
         return Exported("", found.notes)
     built = topologies(found)
-    unknown = [node.name for node in found.nodes if not node.uid]
+    unknown = [node.name for node in found.nodes if not is_value(node.uid)]
     notes = built.notes
     if unknown:
         notes += (f"not annotated, of unknown UID: {listed(unknown)}",)
@@ -54,7 +54,7 @@ def _annotated(found: Topology, built: Topologies) -> list[str]:
     return [
         _node(node, built.tree.switch_of[node.name], block_of.get(node.name))
         for node in found.nodes
-        if node.uid
+        if is_value(node.uid)
     ]
 
 
