@@ -62,12 +62,17 @@ def key_fault(key: str) -> str | None:
     return None
 
 
+def is_subdomain(name: str) -> bool:
+    """Return True for a DNS subdomain of RFC 1123, as the names of Nodes are."""
+    return len(name) <= MAX_PREFIX_LENGTH and _PREFIX.fullmatch(name) is not None
+
+
 def prefix_fault(prefix: str) -> str | None:
     """Return the reason why `prefix` is not valid before our label keys; None if it is valid.
 
     It must be a DNS subdomain, and not one that is reserved for Kubernetes.
     """
-    if len(prefix) > MAX_PREFIX_LENGTH or not _PREFIX.fullmatch(prefix):
+    if not is_subdomain(prefix):
         return f"{prefix[:64]!r} is not a lower-case DNS name"
     if _KUBERNETES.fullmatch(prefix):
         return f"{prefix!r} is reserved for Kubernetes"

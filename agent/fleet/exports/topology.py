@@ -1,0 +1,190 @@
+"""The topology of a fleet: its leaf groups, the site's levels above them, and NVLink domains.
+
+Invariants:
+- Every name in it is valid in Kubernetes: Nodes as DNS subdomains, groups, levels and domains as
+  label values. What is not valid is left out with a note, so no format has to quote it.
+- A node is in one leaf group at most, and in one domain at most.
+- Everything is in natural order, so equal fleets give equal exports.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.fleet.exports.exported import listed
+from agent.labels import encode
+from agent.model import natural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from agent.fleet.model import Fleet, FleetNode
+    from agent.labels.table import Naming
+
+LEAF_GROUP = "leafgroup.current"  # below P
+SITE_LEVELS = ("fabric", "superpod")  # the site's own labels below P or IB, outermost first
+INNER, OUTER, CROSSING = "inner", "outer", "crossing"
+
+Path = tuple[str | None, ...]  # a value for each of Topology.levels; None is unknown
+
+
+class LeafGroup(NamedTuple):
+    """The nodes that hang on one set of leaves."""
+
+    path: Path
+    value: str  # of the label
+    nodes: tuple[FleetNode, ...]
+
+
+class Topology(NamedTuple):
+    """What the exports for schedulers are made of."""
+
+    key: str  # label of the leaf groups
+    levels: tuple[str, ...]  # labels of the levels above them, outermost first
+    groups: tuple[LeafGroup, ...]
+    domains: Mapping[str, tuple[FleetNode, ...]]  # NVLink domains by their label value
+    relation: str | None  # of domains to leaf groups; None: there are no domains
+    notes: tuple[str, ...]
+
+    @property
+    def nodes(self) -> tuple[FleetNode, ...]:
+        """All nodes that are exported, in natural order of their names."""
+        found = (node for group in self.groups for node in group.nodes)
+        return tuple(sorted(found, key=lambda node: natural(node.name)))
+
+
+def topology(fleet: Fleet, naming: Naming) -> Topology:
+    """Return the topology of the nodes that have a leaf group."""
+    key = f"{naming.prefix}/{LEAF_GROUP}"
+    notes: list[str] = []
+    nodes = list(_usable(fleet.nodes, key, notes))
+    levels = tuple(_levels(nodes, naming, notes))
+    groups = _groups(nodes, levels)
+    domains = _domains(nodes, notes)
+    notes += _splits(groups, levels)
+    return Topology(key, levels, groups, domains, _relation(groups, domains), tuple(notes))
+
+
+def labeled(nodes: Iterable[FleetNode], key: str) -> tuple[list[str], list[str]]:
+    """Return the names of the nodes that have a label, and of those that lack it."""
+    have: list[str] = []
+    lack: list[str] = []
+    for node in nodes:
+        (have if is_value(node.labels.get(key)) else lack).append(node.name)
+    return have, lack
+
+
+def is_value(text: str | None) -> bool:
+    """Return True for a valid value of a label that is not empty."""
+    return bool(text) and len(text or "") <= encode.MAX_LENGTH and encode.value(text or "") == text
+
+
+def _usable(nodes: Sequence[FleetNode], key: str, notes: list[str]) -> Iterator[FleetNode]:
+    """Yield the nodes to export; note the others by their reason."""
+    left: dict[str, list[str]] = defaultdict(list)
+    seen: set[str] = set()
+    for node in nodes:
+        if reason := _fault(node, key, seen):
+            left[reason].append(node.name)
+        else:
+            seen.add(node.name)
+            yield node
+    notes += [f"left out, {reason}: {listed(names)}" for reason, names in left.items()]
+
+
+def _fault(node: FleetNode, key: str, seen: set[str]) -> str | None:
+    if not encode.is_subdomain(node.name):
+        return "not a Node name"
+    if node.name in seen:
+        return "the same name again"
+    if node.leaf_group is None:
+        return f"no {key}"
+    return None if is_value(node.leaf_group) else f"{key} is not a label value"
+
+
+def _levels(nodes: Sequence[FleetNode], naming: Naming, notes: list[str]) -> Iterator[str]:
+    """Yield the labels of the site that more than half of the nodes have."""
+    for level in SITE_LEVELS:
+        for prefix in filter(None, (naming.prefix, naming.ib_prefix)):
+            key = f"{prefix}/{level}"
+            have, lack = labeled(nodes, key)
+            if len(have) > len(lack):
+                if lack:
+                    notes.append(f"no {key} of their own: {listed(lack)}")
+                yield key
+                break
+            if have:
+                notes.append(f"{key} is no level, only {len(have)} of {len(nodes)} Nodes have it")
+
+
+def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGroup, ...]:
+    """Return the leaf groups; a node without a level's label is where its leaf group is."""
+    by_value = _by(nodes, lambda node: node.leaf_group)
+    found: dict[tuple[Path, str], list[FleetNode]] = defaultdict(list)
+    for value, members in by_value.items():
+        known = [_agreed(members, key) for key in levels]
+        for node in members:
+            path = tuple(_own(node, key) or best for key, best in zip(levels, known, strict=True))
+            found[path, value].append(node)
+    groups = [LeafGroup(path, value, tuple(members)) for (path, value), members in found.items()]
+    return tuple(sorted(groups, key=lambda group: (_order(group.path), natural(group.value))))
+
+
+def _order(path: Path) -> list[tuple[str | tuple[int, str], ...]]:
+    return [natural(value or "") for value in path]
+
+
+def _own(node: FleetNode, key: str) -> str | None:
+    value = node.labels.get(key)
+    return value if is_value(value) else None
+
+
+def _agreed(members: Iterable[FleetNode], key: str) -> str | None:
+    """Return the value of the members that have a label, if it is one."""
+    values = {value for node in members if (value := _own(node, key))}
+    return values.pop() if len(values) == 1 else None
+
+
+def _by(
+    nodes: Iterable[FleetNode], value: Callable[[FleetNode], str | None]
+) -> dict[str, list[FleetNode]]:
+    found: dict[str, list[FleetNode]] = defaultdict(list)
+    for node in nodes:
+        if text := value(node):
+            found[text].append(node)
+    return {text: found[text] for text in sorted(found, key=natural)}
+
+
+def _domains(nodes: Sequence[FleetNode], notes: list[str]) -> Mapping[str, tuple[FleetNode, ...]]:
+    odd = [node.name for node in nodes if node.accelerator and not is_value(node.accelerator)]
+    if odd:
+        notes.append(f"the accelerator is not a label value: {listed(odd)}")
+    found = _by(nodes, lambda node: node.accelerator if is_value(node.accelerator) else None)
+    return {value: tuple(members) for value, members in found.items()}
+
+
+def _relation(
+    groups: Sequence[LeafGroup], domains: Mapping[str, tuple[FleetNode, ...]]
+) -> str | None:
+    """Return how domains and leaf groups nest; CROSSING if neither is within the other."""
+    if not domains:
+        return None
+    group_of = {node.name: index for index, one in enumerate(groups) for node in one.nodes}
+    if all(len({group_of[node.name] for node in found}) == 1 for found in domains.values()):
+        return INNER
+    domain_of = {node.name: value for value, found in domains.items() for node in found}
+    ones = [{domain_of.get(node.name) for node in one.nodes} - {None} for one in groups]
+    return OUTER if all(len(values) <= 1 for values in ones) else CROSSING
+
+
+def _splits(groups: Sequence[LeafGroup], levels: Sequence[str]) -> Iterator[str]:
+    """Yield a note for each leaf group whose nodes the site has in several places."""
+    places: dict[str, list[Path]] = defaultdict(list)
+    for one in groups:
+        places[one.value].append(one.path)
+    for value, paths in places.items():
+        if len(paths) > 1:
+            where = ", ".join("/".join(part or "?" for part in path) for path in paths)
+            keys = " and ".join(levels)
+            yield f"leaf group {value} is {len(paths)} groups, by {keys}: {where}"

@@ -1,0 +1,123 @@
+"""A Slurm controller for tests: the topology.conf that it is given is the one that it runs with."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.support.kube.programs import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+START_LIMIT = 60  # seconds
+CONFIGURATION = """
+ClusterName=test
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={daemon}
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=root
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+TopologyPlugin=topology/tree
+{nodes}
+PartitionName=all Nodes=ALL Default=YES
+"""
+
+
+class Switch(NamedTuple):
+    """A switch as the controller understood it."""
+
+    level: int
+    nodes: frozenset[str]
+    switches: frozenset[str]
+
+
+class Controller:
+    """A running slurmctld."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def scontrol(self, *arguments: str) -> str:
+        """Return the output of scontrol."""
+        done = subprocess.run(
+            ["scontrol", *arguments],
+            env={"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout if done.returncode == 0 else ""
+
+    def hosts(self, expression: str) -> frozenset[str]:
+        """Return the names of a hostlist, as Slurm expands it."""
+        return frozenset(self.scontrol("show", "hostnames", expression).split())
+
+    def topology(self) -> dict[str, Switch]:
+        """Return the switches by name."""
+        pattern = re.compile(r"SwitchName=(\S+) Level=(\d+) LinkSpeed=1 (?:Nodes=(\S+))?(.*)")
+        found = {}
+        for name, level, nodes, rest in pattern.findall(self.scontrol("show", "topology")):
+            children = rest.partition("Switches=")[2].strip()
+            found[name] = Switch(
+                int(level),
+                self.hosts(nodes) if nodes else frozenset(),
+                self.hosts(children) if children else frozenset(),
+            )
+        return found
+
+    @property
+    def log(self) -> str:
+        """What the controller said."""
+        return (self.folder / "slurmctld.log").read_text()
+
+
+def missing() -> str | None:
+    """Return the program that this host lacks."""
+    for program in ("slurmctld", "scontrol"):
+        if shutil.which(program) is None:
+            return f"there is no {program}: apt-get install slurmctld slurm-client"
+    return None
+
+
+@contextmanager
+def controller(folder: Path, topology: str, nodes: list[str]) -> Iterator[Controller]:
+    """Run slurmctld with this topology.conf and these nodes within the block."""
+    ports = dict(zip(("controller", "daemon"), free_ports(2), strict=True))
+    (folder / "state").mkdir()
+    lines = "\n".join(
+        f"NodeName={name} NodeAddr=127.0.1.{number % 250 + 1} CPUs=1"
+        for number, name in enumerate(nodes)
+    )
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder, nodes=lines, **ports))
+    (folder / "topology.conf").write_text(topology)
+    command = ["setpriv", "--pdeathsig", "KILL", "--"]
+    command += ["slurmctld", "-D", "-c", "-f", str(folder / "slurm.conf")]
+    with (folder / "slurmctld.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        yield _ready(Controller(folder), process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _ready(running: Controller, process: subprocess.Popen[bytes]) -> Controller:
+    deadline = time.monotonic() + START_LIMIT
+    while not running.scontrol("show", "topology"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(running.log)
+        time.sleep(0.2)
+    return running

@@ -1,0 +1,143 @@
+"""The topologies of Kueue and KAI: which labels are levels, and which Nodes that excludes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from agent.fleet.exports.levels import kai, kueue
+from agent.fleet.model import ROCE
+from tests.support import kueue as judge
+from tests.support.real_parts import require
+from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node, tall
+
+if TYPE_CHECKING:
+    from agent.fleet.model import Fleet
+
+GROUP, ACC = f"{NAMING.prefix}/leafgroup.current", NAMING.accelerator
+HOST = "kubernetes.io/hostname"
+# After https://github.com/kai-scheduler/KAI-Scheduler/tree/main/docs/topology
+KEY = r"^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"
+KAI = Draft202012Validator(
+    {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {
+            "apiVersion": {"const": "kai.scheduler/v1alpha1"},
+            "kind": {"const": "Topology"},
+            "metadata": {"type": "object", "required": ["name"]},
+            "spec": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["levels"],
+                "properties": {
+                    "levels": {
+                        "type": "array",
+                        "minItems": 1,
+                        "maxItems": 16,
+                        "uniqueItems": True,
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "required": ["nodeLabel"],
+                            "properties": {
+                                "nodeLabel": {
+                                    "type": "string",
+                                    "maxLength": 316,
+                                    "pattern": KEY,
+                                }
+                            },
+                        },
+                    }
+                },
+            },
+        },
+    }
+)
+
+
+def levels(found: Fleet) -> list[str]:
+    """Return the keys of Kueue's levels; KAI's are the same."""
+    first, *_ = yaml.safe_load_all(kueue(found, NAMING).text)
+    (other,) = yaml.safe_load_all(kai(found, NAMING).text)
+    KAI.validate(other)
+    assert first["spec"] == other["spec"]
+    return [one["nodeLabel"] for one in first["spec"]["levels"]]
+
+
+def test_levels() -> None:
+    """Levels go from the fabric to the Node, NVLink domains within leaf groups."""
+    assert levels(flat()) == [GROUP, HOST]
+    site = [f"{NAMING.prefix}/fabric", f"{NAMING.prefix}/superpod"]
+    assert levels(tall()) == [*site, GROUP, ACC, HOST]
+
+
+def test_domains_of_several_leaf_groups() -> None:
+    """NVLink domains that have whole leaf groups are the level above these."""
+    racks = [Rack((f"gpu-{at}",), (f"leaf{at}",), domain=f"d{at // 2}") for at in range(4)]
+    assert levels(fleet_of(*racks)) == [ACC, GROUP, HOST]
+
+
+@pytest.mark.parametrize(
+    ("domains", "why"),
+    [
+        (["d1", "d1", "d1", "d2"], "domains cross leaf groups"),
+        (["d1", "d1", None, None], "only 2 of 4 Nodes have it"),
+    ],
+)
+def test_domains_that_are_no_level(domains: list[str | None], why: str) -> None:
+    """Domains that cross leaf groups, or that few Nodes have, are no level; a note says so."""
+    nodes = [node(f"gpu-{at}", f"leaf{at // 2}", domain=one) for at, one in enumerate(domains)]
+    found = fleet(nodes)
+    assert levels(found) == [GROUP, HOST]
+    assert f"{ACC} is no level{':' if 'cross' in why else ','} {why}" in kueue(found, NAMING).notes
+
+
+def test_nodes_that_a_level_excludes() -> None:
+    """A Node that lacks the label of a level is named: the schedulers pass it over."""
+    note = f"not in the topology, no {ACC}: 2 Nodes: gpu-[007-008]"
+    assert note in kueue(tall(), NAMING).notes
+    assert note in kai(tall(), NAMING).notes
+
+
+def test_a_flavor_for_each_fabric() -> None:
+    """InfiniBand and RoCE Nodes are two ResourceFlavors of one Topology."""
+    mixed = fleet_of(Rack(names(1, 2), ("leaf1",)), Rack(names(3, 4), ("leaf2",), flavor=ROCE))
+    _, *flavors = yaml.safe_load_all(kueue(mixed, NAMING).text)
+    key = f"{NAMING.prefix}/flavor"
+    assert [(one["metadata"]["name"], one["spec"]) for one in flavors] == [
+        (f"bwagent-{kind}", {"nodeLabels": {key: kind}, "topologyName": "bwagent"})
+        for kind in ("infiniband", "roce")
+    ]
+
+
+def test_a_node_without_a_flavor() -> None:
+    """A Node without the label of its fabric is in no ResourceFlavor, which is said."""
+    first, *others = flat().nodes
+    found = fleet([replace(first, flavor=None), *others])
+    note = f"in no ResourceFlavor, no {NAMING.prefix}/flavor: 1 Node: gpu-001"
+    assert note in kueue(found, NAMING).notes
+    alone = kueue(fleet([replace(first, flavor="evil")]), NAMING)
+    assert (alone.text, note in alone.notes) == ("", True)
+
+
+@pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
+def test_kueues_own_types_decode_it(found: Fleet) -> None:
+    """Kueue's API types decode the manifests strictly: no field is unknown or repeated."""
+    require(judge.missing())
+    assert judge.decode(kueue(found, NAMING).text) == [
+        "Topology bwagent",
+        "ResourceFlavor bwagent-infiniband",
+    ]
+
+
+def test_the_decoder_is_strict() -> None:
+    """The judge refuses a field that Kueue does not have."""
+    require(judge.missing())
+    with pytest.raises(judge.DecodeError, match="nodeLabl"):
+        judge.decode(kueue(flat(), NAMING).text.replace("nodeLabel:", "nodeLabl:"))

@@ -1,0 +1,168 @@
+"""topology.conf and topology.yaml: names, levels, blocks and their sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from agent.fleet.exports.slinky import ANNOTATION, manifests
+from agent.fleet.exports.slurm import block_conf, tree_conf
+from agent.fleet.exports.slurm_yaml import topology_yaml
+from agent.fleet.exports.tree import Block, block_sizes
+from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node, tall
+
+
+def entries(text: str) -> list[str]:
+    """Return the lines that are no comments."""
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_a_root_is_offered_and_not_made_up() -> None:
+    """Without a level above, the switch that joins all leaf groups is a comment."""
+    exported = tree_conf(flat(), NAMING)
+    last = exported.text.splitlines()[-1]
+    assert last == "# SwitchName=root Switches=L90.1.1_L90.1.2,L90.2.1_L90.2.2"
+    assert any(note.startswith("no job can span two of these") for note in exported.notes)
+    assert not any("Switches=" in line for line in entries(exported.text))
+
+
+def test_no_root_above_a_single_top() -> None:
+    """Where the site's labels join all leaf groups, nothing is offered."""
+    assert "root" not in tree_conf(tall(), NAMING).text
+
+
+def test_equal_superpods_of_two_fabrics() -> None:
+    """Values are unique within their level above only: names have both."""
+    racks = [
+        Rack(names(4 * at + 1, 4 * at + 4), (f"leaf{at}",), {"fabric": fabric, "superpod": "1"})
+        for at, fabric in enumerate(("f1", "f2"))
+    ]
+    assert entries(tree_conf(fleet_of(*racks), NAMING).text) == [
+        "SwitchName=leaf0 Nodes=gpu-[001-004]",
+        "SwitchName=leaf1 Nodes=gpu-[005-008]",
+        "SwitchName=f1.1 Switches=leaf0",
+        "SwitchName=f2.1 Switches=leaf1",
+        "SwitchName=f1 Switches=f1.1",
+        "SwitchName=f2 Switches=f2.1",
+    ]
+
+
+def test_leaf_groups_of_one_name() -> None:
+    """A leaf group of two fabrics is two switches, each named with its fabric."""
+    racks = [Rack((f"gpu-{at}",), ("leaf1",), {"fabric": f"f{at}"}) for at in (1, 2)]
+    lines = entries(tree_conf(fleet_of(*racks), NAMING).text)
+    assert lines[:2] == ["SwitchName=f1.leaf1 Nodes=gpu-1", "SwitchName=f2.leaf1 Nodes=gpu-2"]
+
+
+def test_names_that_would_be_equal_or_too_long() -> None:
+    """A fabric that is called as a leaf group, and a path of over 64 characters, get a hash."""
+    racks = [
+        Rack(("gpu-1",), ("f1",), {"fabric": "f1"}),
+        Rack(("gpu-2",), ("leaf2",), {"fabric": "f" * 60, "superpod": "s" * 60}),
+        Rack(("gpu-3",), ("leaf3",), {"fabric": "f" * 60, "superpod": "s" * 61}),
+    ]
+    lines = entries(tree_conf(fleet_of(*racks), NAMING).text)
+    found = [line.split()[0].removeprefix("SwitchName=") for line in lines]
+    assert len(set(found)) == len(found) == 7
+    assert all(len(name) <= 64 for name in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["gpu-1.example.org", "gpu-2.example.org"], "gpu-[1-2]"),
+        (["gpu-1.a.org", "gpu-1.b.org", "gpu-2.a.org"], "gpu-1.a.org,gpu-1.b.org,gpu-2"),
+        (["10.0.0.1", "10.0.0.2"], "10.0.0.[1-2]"),
+        (["ip-10-0-0-9.ec2.internal", "ip-10-0-0-10.ec2.internal"], "ip-10-0-0-[9-10]"),
+    ],
+)
+def test_host_names(given: list[str], expected: str) -> None:
+    """A node is called in Slurm what `hostname -s` prints, if that is one node."""
+    exported = tree_conf(fleet(node(name, "leaf1") for name in given), NAMING)
+    assert entries(exported.text) == [f"SwitchName=leaf1 Nodes={expected}"]
+    assert any("whole names" in note for note in exported.notes) == ("a.org" in expected)
+
+
+def test_blocks_are_domains_or_leaf_groups() -> None:
+    """NVLink domains are blocks, leaf groups in a fleet without any."""
+    assert "BlockName=3f2c6a1e-0000-4000-8000-000000000001.1" in block_conf(tall(), NAMING).text
+    assert "BlockName=L90.1.1_L90.1.2 Nodes=gpu-[001-004]" in block_conf(flat(), NAMING).text
+
+
+def test_a_node_without_a_domain_is_in_no_block() -> None:
+    """In a fleet with domains, a Node without one is said."""
+    exported = block_conf(tall(), NAMING)
+    assert "in no block, without an NVLink domain: 2 Nodes: gpu-[007-008]" in exported.notes
+    assert "gpu-007" not in "".join(entries(exported.text))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([18], [18]),
+        ([18, 18], [18, 36]),
+        ([18, 17, 18], [17, 34]),
+        ([8] * 4, [8, 16, 32]),
+        ([8] * 9, [8, 16, 32, 64]),
+    ],
+)
+def test_block_sizes(sizes: list[int], expected: list[int]) -> None:
+    """The smallest block is the base; it doubles up to as many blocks as there are."""
+    blocks = [Block(f"b{at}", tuple(names(1, size))) for at, size in enumerate(sizes)]
+    assert block_sizes(blocks) == expected
+
+
+def test_a_small_block_is_said() -> None:
+    """One block with fewer nodes decides the base block size, which a note says."""
+    racks = [Rack(names(4 * at + 1, 4 * at + 4), (f"leaf{at}",)) for at in range(3)]
+    small = fleet(fleet_of(*racks).nodes[:-1])
+    exported = block_conf(small, NAMING)
+    assert "the base block size is 3, where 4 is usual: 1 block: leaf2" in exported.notes
+    assert exported.text.endswith("BlockSizes=3,6\n")
+
+
+def test_topology_yaml_is_the_tree_of_topology_conf() -> None:
+    """Both files have the same switches."""
+    (tree, blocks) = yaml.safe_load(topology_yaml(tall(), NAMING).text)
+    lines = [
+        f"SwitchName={one['switch']} "
+        + (f"Nodes={one['nodes']}" if "nodes" in one else f"Switches={one['children']}")
+        for one in tree["tree"]["switches"]
+    ]
+    assert lines == entries(tree_conf(tall(), NAMING).text)
+    assert (tree["topology"], tree["cluster_default"]) == ("topo-switch", True)
+    assert blocks["block"]["block_sizes"] == [2, 4]
+
+
+def test_names_of_yaml_are_texts() -> None:
+    """A leaf group that looks like a number, a date or null is a text."""
+    odd = ["1e3", "null", "0x10", "2026-11-22", "007"]
+    (tree,) = yaml.safe_load(
+        topology_yaml(fleet(node(f"gpu-{at}", one) for at, one in enumerate(odd)), NAMING).text
+    )
+    assert {one["switch"] for one in tree["tree"]["switches"]} == set(odd)
+
+
+def test_the_annotations_name_switches_of_the_file() -> None:
+    """Each Node is annotated with a leaf switch, and with its block if it has one."""
+    config, *nodes = yaml.safe_load_all(manifests(tall(), NAMING).text)
+    tree, blocks = yaml.safe_load(config["data"]["topology.yaml"])
+    leaves = {one["switch"] for one in tree["tree"]["switches"] if "nodes" in one}
+    parts = {one["block"] for one in blocks["block"]["blocks"]}
+    for one in nodes:
+        spec = dict(
+            part.split(":") for part in one["metadata"]["annotations"][ANNOTATION].split(",")
+        )
+        assert spec["topo-switch"] in leaves
+        assert spec.get("topo-block", next(iter(parts))) in parts
+    assert len(nodes) == 8
+
+
+def test_a_node_of_unknown_uid_is_not_annotated() -> None:
+    """Without its UID, the manifest of a Node could make a Node that is gone anew."""
+    first, *others = tall().nodes
+    exported = manifests(fleet([replace(first, uid=None), *others]), NAMING)
+    assert "not annotated, of unknown UID: 1 Node: gpu-001" in exported.notes
+    assert len(list(yaml.safe_load_all(exported.text))) == 8

@@ -1,0 +1,159 @@
+"""What holds for all formats of `fleet export`: goldens, order, and names that attack."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.fleet.exports.table import FORMATS
+from agent.fleet.exports.topology import is_value
+from agent.labels.encode import is_subdomain
+from agent.labels.table import Naming
+from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.fleet.model import Fleet
+
+FLEETS: dict[str, Callable[[], Fleet]] = {"flat": flat, "tall": tall}
+MANIFESTS = ("kai", "kueue", "slinky", "slurm-yaml", "volcano")
+SCHEDULERS = ("slurm", "slurm-block", *MANIFESTS)
+ATTACKS = (
+    "\nSwitchName=evil Nodes=gpu-001",
+    '"\n---\nkind: Secret',
+    "],[evil",
+    "#",
+    "\\",
+    "-->",
+    "]]>",
+    "</node><node id='evil'/>",
+    '"; evil -- "',
+    "\x1b[2J\u202e\u2028",
+    "\ud800",
+    "\0",
+    "${evil}",
+    ",evil=1:evil",
+)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("which", FLEETS)
+def test_golden(repository: Path, update_golden: bool, name: str, which: str) -> None:
+    """Every format prints two fleets as reviewed: one with leaf groups only, one with the site's
+    levels and NVLink domains.
+    """
+    path = repository / f"tests/unit/fleet/exports/golden/{which}/{name}.txt"
+    text = FORMATS[name](FLEETS[which](), NAMING).text
+    if update_golden:
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_order_of_nodes_does_not_matter_to_groups(name: str) -> None:
+    """Equal fleets give equal texts: the scheduler formats do not depend on the Nodes' order."""
+    ordered = tall()
+    turned = replace(ordered, nodes=ordered.nodes[::-1])
+    if name in SCHEDULERS:
+        kinds = {type(FORMATS[name](one, NAMING).text) for one in (ordered, turned)}
+        assert kinds == {str}
+        lines = [sorted(FORMATS[name](one, NAMING).text.split("\n")) for one in (ordered, turned)]
+        assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_nothing_to_export(name: str) -> None:
+    """The text is empty if no Node can be exported, and a note has the reason."""
+    exported = FORMATS[name](fleet([node("gpu-001", None)]), NAMING)
+    assert exported.text == ""
+    assert "gpu-001" in " ".join(exported.notes)
+    assert FORMATS[name](fleet([]), NAMING).text == ""
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_node_without_a_group_is_said(name: str) -> None:
+    """A Node that is left out is in the comments and in the notes."""
+    exported = FORMATS[name](flat(), NAMING)
+    comments = [line for line in exported.text.splitlines() if line.startswith("# ")]
+    (note,) = (note for note in exported.notes if "gpu-009" in note)
+    assert f"# {note}" in comments
+    assert f"{NAMING.prefix}/leafgroup.current" in note
+
+
+@pytest.mark.parametrize("name", ["kai", "kueue", "slurm", "volcano"])
+def test_the_prefix_is_the_operators(name: str) -> None:
+    """Keys have the prefix that was chosen."""
+    naming = Naming(prefix="net.example.org", accelerator="net.example.org/domain")
+    nodes = [
+        replace(
+            one,
+            labels={key.replace(NAMING.prefix, naming.prefix): v for key, v in one.labels.items()},
+        )
+        for one in tall().nodes
+    ]
+    text = FORMATS[name](fleet(nodes), naming).text
+    assert "net.example.org/leafgroup.current" in text
+    assert "coreweave" not in text
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_hostile_names(name: str, text: str) -> None:
+    """A hostile name adds no line to a format, and nothing that does not print."""
+    exported = FORMATS[name](hostile(text), NAMING)
+    assert all(note.isprintable() for note in exported.notes)
+    assert all(line.isprintable() for line in exported.text.split("\n"))
+    exported.text.encode()
+    assert len(exported.text.split("\n")) == len(
+        FORMATS[name](hostile("~"), NAMING).text.split("\n")
+    )
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_hostile_names_in_manifests(name: str, text: str) -> None:
+    """The objects of a fleet with hostile names are those of the good Nodes."""
+    found = documents(FORMATS[name](hostile(text), NAMING).text)
+    assert keys(found) == keys(documents(FORMATS[name](hostile("~"), NAMING).text))
+
+
+@given(st.text(max_size=30))
+def test_any_text(text: str) -> None:
+    """Any text leaves every manifest as valid as it was."""
+    for name in MANIFESTS:
+        assert documents(FORMATS[name](hostile(text), NAMING).text)
+
+
+@given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=6))
+def test_what_is_exported_is_valid_in_kubernetes(pairs: list[tuple[str, str]]) -> None:
+    """No name of Node or group that Kubernetes would refuse reaches a scheduler."""
+    text = FORMATS["slinky"](fleet(node(name, group) for name, group in pairs), NAMING).text
+    for one in documents(text)[1:]:
+        assert is_subdomain(one["metadata"]["name"])
+        (spec,) = one["metadata"]["annotations"].values()
+        assert is_value(spec.removeprefix("topo-switch:")) or len(spec) <= 80
+
+
+def documents(text: str) -> list[Any]:
+    """Return the documents of a YAML stream."""
+    return list(yaml.safe_load_all(text))
+
+
+def keys(found: Any) -> Any:
+    """Return documents without their texts."""
+    if isinstance(found, dict):
+        return {str(key): keys(value) for key, value in found.items()}
+    return [keys(one) for one in found] if isinstance(found, list) else type(found)
+
+
+def test_the_names_of_the_formats() -> None:
+    """The names are sorted, as a list of choices shows them."""
+    assert all(a < b for a, b in itertools.pairwise(FORMATS))

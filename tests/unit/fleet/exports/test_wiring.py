@@ -1,0 +1,121 @@
+"""The wiring as CSV, DOT and GraphML, read back by other programs and by our own plans."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.fleet.exports.csv_file import TITLES, csv_rows
+from agent.fleet.exports.dot import graph
+from agent.fleet.exports.graphml import graphml
+from agent.fleet.exports.wiring import plain
+from agent.fleet.model import FarEnd, FleetPort
+from agent.verify.plans.reader import read_plan
+from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.fleet.model import Fleet
+
+
+def cables(found: Fleet) -> set[tuple[str, str, str, str | None]]:
+    """Return node, interface, device and port of every cable."""
+    return {
+        (one.name, port.interface, port.far_end.device, port.far_end.port_id)
+        for one in found.nodes
+        for port in one.ports
+        if port.far_end
+    }
+
+
+@pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
+@pytest.mark.parametrize(("suffix", "export"), [("csv", csv_rows), ("dot", graph)])
+def test_it_is_a_plan(tmp_path: Path, found: Fleet, suffix: str, export: object) -> None:
+    """`verify --plan` reads the CSV and the DOT: the golden picture of a good day."""
+    path = tmp_path / f"wiring.{suffix}"
+    path.write_text(export(found, NAMING).text)  # type: ignore[operator]
+    (plan,) = read_plan(str(path))
+    ends = {frozenset([(one.a.name, one.a.port), (one.b.name, one.b.port)]) for one in plan.cables}
+    assert ends == {
+        frozenset([(name, interface), (device, port)])
+        for name, interface, device, port in cables(found)
+    }
+
+
+def test_csv_columns() -> None:
+    """A row has the cable, its rate, and where the node hangs."""
+    first = next(csv.DictReader(io.StringIO(csv_rows(tall(), NAMING).text)))
+    assert tuple(first) == TITLES
+    assert first["rate"] == "400G"
+    assert first["leaf-group"] == "leaf1"
+    assert first["accelerator"] == "3f2c6a1e-0000-4000-8000-000000000001.1"
+
+
+def test_no_cell_is_a_formula() -> None:
+    """A switch that calls itself a formula is a text to a spreadsheet program."""
+    port = FleetPort("ibp0", far_end=FarEnd("evil", "1", name="=cmd()"))
+    text = csv_rows(fleet([node("gpu-1", "leaf1", ports=[port])]), NAMING).text
+    assert next(csv.DictReader(io.StringIO(text)))["device"] == "'=cmd()"
+
+
+@pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
+def test_networkx_reads_graphml(found: Fleet) -> None:
+    """NetworkX finds every node, switch and cable, with their facts."""
+    parsed = nx.parse_graphml(graphml(found, NAMING).text)
+    seen = set()
+    for a, b, data in parsed.edges(data=True):
+        switch, name = sorted((a, b), key=lambda end: parsed.nodes[end]["kind"], reverse=True)
+        assert (switch[:7], name[:5]) == ("switch:", "node:")
+        ends = (parsed.nodes[name]["name"], data["interface"])
+        seen.add((*ends, parsed.nodes[switch]["name"], data["port_id"]))
+    assert seen == cables(found)
+
+
+@given(st.text(st.characters(), max_size=40))
+def test_graphml_of_any_text(text: str) -> None:
+    """Any text in a name leaves GraphML that parses, with the same nodes and edges."""
+    parsed = nx.parse_graphml(graphml(hostile(text), NAMING).text)
+    kinds = sorted(kind for _, kind in parsed.nodes(data="kind"))
+    assert kinds == ["node", "node", "node", "switch", "switch"]
+    assert len(parsed.edges) == 3
+
+
+def test_a_comment_of_graphml_has_no_two_dashes() -> None:
+    """An interface with dashes does not end the comment that names it."""
+    bare = node("gpu-9", None, ports=[FleetPort("a---->b--")])
+    text = graphml(fleet([*tall().nodes, bare]), NAMING).text
+    assert len(nx.parse_graphml(text).nodes) == 11
+
+
+def test_two_switches_of_one_name() -> None:
+    """Switches with one name and two identities are two, and said to be."""
+    ends = [FarEnd("leaf", "1", id=f"000000000000000{at}", name="leaf") for at in (1, 2)]
+    ports = [FleetPort(f"ibp{at}", far_end=end) for at, end in enumerate(ends)]
+    text = graph(fleet([node("gpu-1", "leaf", ports=ports)]), NAMING).text
+    assert '"leaf 0000000000000001":"1" -- "gpu-1":"ibp0"' in text
+    assert '"leaf 0000000000000002":"1" -- "gpu-1":"ibp1"' in text
+
+
+def test_ports_without_a_neighbor_are_said() -> None:
+    """A port that sees nobody is in no graph, but in a note; so is a Node without ports."""
+    nodes = [*flat().nodes, node("cpu-1", None)]
+    for export in (csv_rows, graph, graphml):
+        notes = export(fleet(nodes), NAMING).notes
+        assert notes == (
+            "without a neighbor: 1 port: gpu-009/ibp0",
+            "without a port: 1 Node: cpu-1",
+        )
+
+
+@given(st.text(), st.text())
+def test_different_texts_stay_different(one: str, other: str) -> None:
+    """The printable form of a text is that of no other."""
+    assert (plain(one) == plain(other)) == (one == other)
+    assert plain(one).isprintable()
