@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent.fleet.exports.exported import Exported
@@ -24,7 +25,7 @@ def csv_rows(fleet: Fleet, _naming: Naming) -> Exported:
     if not found.links:
         return Exported("", found.notes)
     rows = ([visible(cell or "", MAX_CELL) for cell in _row(link)] for link in found.links)
-    return Exported(rows_text([TITLES, *rows]), found.notes)
+    return Exported(rows_text(chain([TITLES], rows)), found.notes)
 
 
 def _row(link: Link) -> tuple[str | None, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.fleet.exports.exported import Exported, commented
+from agent.fleet.exports.exported import Exported, commented, joined
 from agent.fleet.exports.wiring import plain, wiring
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def graph(fleet: Fleet, _naming: Naming) -> Exported:
     if not found.links:
         return Exported("", found.notes)
     head = commented(found.notes, "//")
-    return Exported(head + "".join(f"{line}\n" for line in _lines(found)), found.notes)
+    return Exported(head + joined(_lines(found)), found.notes)
 
 
 def _lines(found: Wiring) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,13 @@ class Exported(NamedTuple):
 
     text: str  # ends with a line break; "" if no Node can be exported
     notes: tuple[str, ...] = ()  # one printable line each: what was left out, and why
+
+
+def joined(lines: Iterable[str]) -> str:
+    """Return lines as one text, without a list of them: the wiring has millions."""
+    text = io.StringIO()
+    text.writelines(f"{line}\n" for line in lines)
+    return text.getvalue()
 
 
 def commented(lines: Iterable[str], mark: str = "#") -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.fleet.exports.exported import Exported
+from agent.fleet.exports.exported import Exported, joined
 from agent.fleet.exports.wiring import plain, wiring
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def graphml(fleet: Fleet, _naming: Naming) -> Exported:
     found = wiring(fleet)
     if not found.links:
         return Exported("", found.notes)
-    return Exported("".join(f"{line}\n" for line in _lines(found)), found.notes)
+    return Exported(joined(_lines(found)), found.notes)
 
 
 def _lines(found: Wiring) -> Iterator[str]:

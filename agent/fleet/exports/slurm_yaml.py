@@ -5,9 +5,10 @@ topology.yaml(5). The names of the topologies are those of Slinky's documentatio
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.exports.exported import Exported, commented, quoted
+from agent.fleet.exports.exported import Exported, commented, joined, quoted
 from agent.fleet.exports.hostlist import hostlist
 from agent.fleet.exports.hosts import hosts
 from agent.fleet.exports.topology import topology
@@ -48,8 +49,7 @@ def topologies(found: Topology) -> Topologies:
     built = tree(found, names)
     parts, left = blocks(found, names) if found.domains else ([], [])
     notes = (*found.notes, *odd, *built.notes, *left, *(uneven(parts) if parts else ()))
-    lines = [*_tree(built), *_blocks(parts)]
-    return Topologies("".join(f"{line}\n" for line in lines), built, tuple(parts), notes)
+    return Topologies(joined(chain(_tree(built), _blocks(parts))), built, tuple(parts), notes)
 
 
 def _tree(built: Tree) -> Iterator[str]:

@@ -58,7 +58,8 @@ def topology(fleet: Fleet, naming: Naming) -> Topology:
     """Return the topology of the nodes that have a leaf group."""
     key = f"{naming.prefix}/{LEAF_GROUP}"
     notes: list[str] = []
-    nodes = list(_usable(fleet.nodes, key, notes))
+    ordered = sorted(fleet.nodes, key=lambda node: natural(node.name))
+    nodes = list(_usable(ordered, key, notes))
     levels = tuple(_levels(nodes, naming, notes))
     groups = _groups(nodes, levels)
     domains = _domains(nodes, notes)

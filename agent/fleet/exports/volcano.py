@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_NAME = 63
 _OTHERS = re.compile(r"[^a-z0-9]+")
+Index = dict[tuple[str, str | None], list["FleetNode"]]  # Nodes by one of their labels
 Place = tuple[str | None, ...]  # what a HyperNode stands for: a kind, and the values of its path
 
 
@@ -65,20 +66,31 @@ def _built(found: Topology, naming: Naming) -> Iterator[HyperNode]:
     if found.relation != INNER:
         inner = {}
     tier = 2 if inner else 1
-    groups = [_group(one, found, tier, inner) for one in found.groups]
+    index = _index(found.nodes, (found.key, naming.accelerator))
     for one in found.groups:
-        yield from _domains(one, found, naming, inner)
-    yield from groups
+        yield from _domains(one, naming.accelerator, index, inner)
+    for one in found.groups:
+        yield _group(one, found, tier, index, inner)
     yield from _above(found, tier)
 
 
-def _group(one: LeafGroup, found: Topology, tier: int, inner: Mapping[str, str]) -> HyperNode:
+def _index(nodes: Iterable[FleetNode], keys: Iterable[str]) -> Index:
+    index: Index = defaultdict(list)
+    for key in keys:
+        for node in nodes:
+            index[key, node.labels.get(key)].append(node)
+    return index
+
+
+def _group(
+    one: LeafGroup, found: Topology, tier: int, index: Index, inner: Mapping[str, str]
+) -> HyperNode:
     place: Place = ("group", *one.path, one.value)
     if any(node.name in inner for node in one.nodes):
         return HyperNode(place, tier, {}, children=tuple(_parts(one, inner)))
     known = zip(found.levels, one.path, strict=True)
     labels = {found.key: one.value, **{key: value for key, value in known if value}}
-    return _leaf(place, tier, one.nodes, found, {found.key: one.value}, labels)
+    return _leaf(place, tier, one.nodes, index, {found.key: one.value}, labels)
 
 
 def _parts(one: LeafGroup, inner: Mapping[str, str]) -> dict[Place, list[FleetNode]]:
@@ -91,28 +103,30 @@ def _parts(one: LeafGroup, inner: Mapping[str, str]) -> dict[Place, list[FleetNo
 
 
 def _domains(
-    one: LeafGroup, found: Topology, naming: Naming, inner: Mapping[str, str]
+    one: LeafGroup, key: str, index: Index, inner: Mapping[str, str]
 ) -> Iterator[HyperNode]:
     if any(node.name in inner for node in one.nodes):
         for place, nodes in _parts(one, inner).items():
-            labels = {naming.accelerator: place[1] or ""} if place[0] == "domain" else {}
-            yield _leaf(place, 1, nodes, found, labels)
+            labels = {key: place[1] or ""} if place[0] == "domain" else {}
+            yield _leaf(place, 1, nodes, index, labels)
 
 
 def _leaf(
     place: Place,
     tier: int,
     nodes: Sequence[FleetNode],
-    found: Topology,
+    index: Index,
     *choices: Mapping[str, str],
 ) -> HyperNode:
     """Return a HyperNode by the first labels that select these nodes and no others; else by name.
 
-    By labels, a Node that comes later is a member without another export.
+    The first of some labels is in the index. By labels, a Node that comes later is a member
+    without another export.
     """
     wanted = {node.name for node in nodes}
     for labels in choices:
-        if labels and {node.name for node in found.nodes if _has(node, labels)} == wanted:
+        near = [node for pair in [*labels.items()][:1] for node in index[pair]]
+        if labels and {node.name for node in near if _has(node, labels)} == wanted:
             return HyperNode(place, tier, labels)
     return HyperNode(place, tier, {}, tuple(node.name for node in nodes))
 

@@ -1,0 +1,165 @@
+"""Exports of a fleet, judged by slurmctld and by Graphviz."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+from html import unescape
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.fleet.exports.dot import graph
+from agent.fleet.exports.hostlist import hostlist
+from agent.fleet.exports.slurm import tree_conf
+from tests.support import slurm
+from tests.support.real_parts import require
+from tests.support.wired_fleets import (
+    NAMING,
+    Rack,
+    flat,
+    fleet,
+    fleet_of,
+    hostile,
+    names,
+    node,
+    tall,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.fleet.model import Fleet
+    from tests.support.slurm import Switch
+
+ATTACK = '\nSwitchName=evil Nodes=gpu-001 "],#\\'
+SEED = 2026
+
+
+@pytest.fixture(autouse=True)
+def _programs() -> None:
+    require(slurm.missing())
+    if shutil.which("gvpr") is None:
+        require("there is no gvpr: apt-get install graphviz")
+
+
+def understood(folder: Path, topology: str, found: Fleet) -> dict[str, Switch]:
+    """Return the switches as slurmctld understands a topology.conf, which it took without error."""
+    hosts = [one.name.partition(".")[0] for one in found.nodes if one.name.isprintable()]
+    with slurm.controller(folder, topology, hosts) as controller:
+        assert "Invalid" not in controller.log.replace("MailProg is invalid", "")
+        return controller.topology()
+
+
+def leaves(switches: dict[str, Switch]) -> dict[str, frozenset[str]]:
+    """Return the nodes of the leaf switches."""
+    return {name: one.nodes for name, one in switches.items() if one.level == 0}
+
+
+def groups(found: Fleet) -> dict[str, frozenset[str]]:
+    """Return the nodes of the leaf groups, as the labels have them."""
+    values = {one.leaf_group for one in found.nodes if one.leaf_group}
+    return {
+        value: frozenset(one.name for one in found.nodes if one.leaf_group == value)
+        for value in values
+    }
+
+
+def test_slurmctld_understands_leaf_groups(tmp_path: Path) -> None:
+    """The controller has a switch for each leaf group, with its nodes."""
+    switches = understood(tmp_path, tree_conf(flat(), NAMING).text, flat())
+    assert leaves(switches) == groups(flat()) == {name: one.nodes for name, one in switches.items()}
+
+
+def test_slurmctld_understands_the_offered_root(tmp_path: Path) -> None:
+    """The line that would join all leaf groups is right as it stands behind its `#`."""
+    text = tree_conf(flat(), NAMING).text.replace("# SwitchName=root", "SwitchName=root")
+    root = understood(tmp_path, text, flat())["root"]
+    assert (root.level, root.switches, len(root.nodes)) == (1, frozenset(groups(flat())), 8)
+
+
+def test_slurmctld_understands_levels(tmp_path: Path) -> None:
+    """Superpods and the fabric are switches above, with all nodes below."""
+    switches = understood(tmp_path, tree_conf(tall(), NAMING).text, tall())
+    assert leaves(switches) == groups(tall())
+    assert switches["f1.sp1"].switches == {"leaf1", "leaf2"}
+    assert switches["f1.sp2"].switches == {"leaf3"}
+    assert (switches["f1"].level, len(switches["f1"].nodes)) == (2, 8)
+
+
+def test_slurmctld_takes_the_longest_names(tmp_path: Path) -> None:
+    """Names of 63 and 64 characters, hashed ones and those that look like numbers are taken."""
+    long = {"fabric": "f" * 31, "superpod": "s" * 32}
+    longer = {"fabric": "f" * 40, "superpod": "s" * 40}
+    found = fleet_of(
+        Rack(("gpu-1",), ("L" * 63,), long),
+        Rack(("gpu-2",), ("xaf63bd4c8601b7be",), longer),
+        Rack(("gpu-3",), ("007",), longer),
+        Rack(("gpu-4",), ("9",), long),
+    )
+    switches = understood(tmp_path, tree_conf(found, NAMING).text, found)
+    assert leaves(switches) == groups(found)
+    assert max(map(len, switches)) == 64
+
+
+def test_slurmctld_takes_a_thousand_nodes(tmp_path: Path) -> None:
+    """Two leaf groups of 500 nodes whose names have gaps, in lines of thousands of characters."""
+    every = [f"{kind}{number}-n" for kind in "ab" for number in range(1, 500)]
+    found = fleet(node(name, f"leaf{at % 2}") for at, name in enumerate(every))
+    text = tree_conf(found, NAMING).text
+    assert max(map(len, text.splitlines())) > 3000
+    assert leaves(understood(tmp_path, text, found)) == groups(found)
+
+
+def test_hostile_names_add_no_switch(tmp_path: Path) -> None:
+    """A Node that calls itself a line of topology.conf is in a comment, and nowhere else."""
+    switches = understood(tmp_path, tree_conf(hostile(ATTACK), NAMING).text, hostile(ATTACK))
+    assert {name: one.nodes for name, one in switches.items()} == {
+        "leaf1": frozenset({"gpu-001", "gpu-002"})
+    }
+
+
+def test_slurm_expands_hostlists(tmp_path: Path) -> None:
+    """`scontrol show hostnames` expands an expression to the names that it was made of."""
+    chosen = random.Random(SEED)  # noqa: S311 - no secret
+    with slurm.controller(tmp_path, "SwitchName=s Nodes=gpu-1\n", ["gpu-1"]) as controller:
+        for _ in range(40):
+            width = chosen.choice([1, 2, 3])
+            numbers = [chosen.randrange(0, 120) for _ in range(chosen.randrange(1, 30))]
+            found = [f"gpu{chosen.choice('-a')}{number:0{width}}" for number in numbers]
+            assert controller.hosts(hostlist(found)) == set(found), hostlist(found)
+
+
+@pytest.mark.parametrize("found", [flat(), tall(), hostile(ATTACK)], ids=["flat", "tall", "evil"])
+def test_gvpr_reads_the_graph(found: Fleet) -> None:
+    """Graphviz finds each switch, node and cable of the DOT, and no others."""
+    program = 'N{printf("N\\n")} E{printf("E %s %s\\n", headport, tailport)}'
+    done = subprocess.run(
+        ["gvpr", program],
+        input=graph(found, NAMING).text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    ends = [port.far_end for one in found.nodes for port in one.ports if port.far_end]
+    lines = done.stdout.splitlines()
+    assert len([line for line in lines if line.startswith("E ")]) == len(ends)
+    cabled = [one for one in found.nodes if any(port.far_end for port in one.ports)]
+    assert lines.count("N") == len(cabled) + len({end.switch for end in ends})
+
+
+def test_dot_draws_the_graph() -> None:
+    """`dot -q -Tsvg` draws every cable, quietly."""
+    done = subprocess.run(
+        ["dot", "-q", "-Tsvg"],
+        input=graph(flat(), NAMING).text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert len(re.findall('class="edge"', done.stdout)) == 16
+    assert names(1, 1)[0] in unescape(done.stdout)
