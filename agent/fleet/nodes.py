@@ -62,7 +62,8 @@ class NodeReader:
         others = [] if self._annotation in annotations else _other_prefixes(annotations)
         if not (own or self._annotation in annotations or others or problems):
             return None
-        problems += [f"labels under {prefix}, which were not read" for prefix in others]
+        if others:
+            problems.append(f"labels under {_listed(others)}, which were not read")
         annotation = self._parsed(annotations.get(self._annotation), problems)
         return self._node(document, labels, own, annotation, problems)
 

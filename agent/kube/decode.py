@@ -102,11 +102,15 @@ def _whole(value: object) -> int | None:
 
 
 def _list_document(response: _Response) -> tuple[Json, Json | None]:
-    """Return (the list, None), or ({}, the reply for an error)."""
+    """Return (the list, None), or ({}, the reply for an error).
+
+    The items of an empty PartialObjectMetadataList are null.
+    """
     document, error = _document(response)
-    if not error and not isinstance(document.get("items"), list):
+    items = document.get("items", {}) or []
+    if not error and not ("items" in document and isinstance(items, list)):
         return {}, _garbage(response.status, "the response is not a NodeList")
-    return document, error
+    return document if error else {**document, "items": items}, error
 
 
 def limited(reply: Json) -> Json:

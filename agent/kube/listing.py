@@ -12,6 +12,7 @@ Sources: Kubernetes API concepts, "Retrieving large results sets in chunks"; met
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Unavailable
@@ -20,13 +21,17 @@ from agent.kube.decode import GONE
 from agent.kube.errors import answer_of, failure_of, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from agent.kube.errors import Answer
     from agent.kube.managed_fields import Node
     from agent.kube.transport import Kube, Reply, Request
 
 MAX_RESTARTS = 1
+BUSY = 429
+AGAIN = (401, BUSY)
+MAX_ATTEMPTS = 3
+MAX_WAIT = 30.0  # seconds
 _USER = re.compile(r'User "([^"]*)"')
 
 
@@ -39,7 +44,12 @@ class Page(NamedTuple):
     server: str  # its URL
 
 
-def pages(kube: Kube, selector: str = "", name: str | None = None) -> Iterator[Page]:
+def pages(
+    kube: Kube,
+    selector: str = "",
+    name: str | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[Page]:
     """Yield the Nodes that a label selector and a name select; raises Unavailable.
 
     Needs the right to `list` nodes.
@@ -47,7 +57,7 @@ def pages(kube: Kube, selector: str = "", name: str | None = None) -> Iterator[P
     by_name = f"metadata.name={name}" if name else ""
     found = [("labelSelector", selector), ("fieldSelector", by_name)]
     selectors = [(key, value) for key, value in found if value]
-    listing = _Listing(kube, {"operation": "survey", "selectors": selectors})
+    listing = _Listing(kube, {"operation": "survey", "selectors": selectors}, sleep)
     while not listing.is_complete:
         page = listing.next_page()
         if page:
@@ -57,9 +67,9 @@ def pages(kube: Kube, selector: str = "", name: str | None = None) -> Iterator[P
 class _Listing:
     """A listing up to some page."""
 
-    def __init__(self, kube: Kube, request: Request) -> None:
+    def __init__(self, kube: Kube, request: Request, sleep: Callable[[float], object]) -> None:
         self.is_complete = False
-        self._kube, self._request = kube, request
+        self._kube, self._request, self._sleep = kube, request, sleep
         self._token = ""
         self._read = 0  # Nodes
         self._restarts = 0
@@ -67,7 +77,7 @@ class _Listing:
 
     def next_page(self) -> Page | None:
         """Return the next page; None if the listing continues elsewhere. Raises Unavailable."""
-        reply = reply_of(self._kube, {**self._request, "continue": self._token})
+        reply = self._reply()
         answer = answer_of(reply)
         if answer.status == GONE and not answer.error:
             self._resume(reply, answer)
@@ -75,6 +85,17 @@ class _Listing:
         if answer.status != 200 or answer.error:
             raise self._failure(answer)
         return self._page(reply)
+
+    def _reply(self) -> Reply:
+        """Send the request; again after a 401, with new credentials, and later after a 429."""
+        request: Request = {**self._request, "continue": self._token}
+        for _ in range(MAX_ATTEMPTS - 1):
+            reply = reply_of(self._kube, request)
+            if reply.get("status") not in AGAIN:
+                return reply
+            if reply["status"] == BUSY:
+                self._sleep(min(reply.get("retry_after") or 1.0, MAX_WAIT))
+        return reply_of(self._kube, request)
 
     def _page(self, reply: Reply) -> Page:
         page = Page(reply["nodes"], reply.get("remaining"), not self._read, reply["server"])

@@ -218,7 +218,7 @@ def gone(token: str | None) -> dict[str, Any]:
 
 
 class Server:
-    """An API server with these replies."""
+    """An API server with these replies, the last one again and again."""
 
     def __init__(self, *replies: dict[str, Any]) -> None:
         self._replies = list(replies)
@@ -227,7 +227,7 @@ class Server:
     def __call__(self, request: Any) -> Any:
         """Answer a request."""
         self.requests.append(request)
-        return self._replies.pop(0)
+        return self._replies.pop(0) if self._replies[1:] else self._replies[0]
 
     @property
     def tokens(self) -> list[str]:
@@ -301,7 +301,10 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
         {"error": "cut", "message": "EOF", "server": "https://k"},
         "connection to https://k lost: EOF",
     ),
-    "busy": ({"status": 429, "message": "slow down"}, "is overloaded: slow down"),
+    "busy": (
+        {"status": 429, "message": "slow down", "retry_after": 0.01},
+        "is overloaded: slow down",
+    ),
     "no page": (
         {"status": 200, "error": "garbage", "message": "<html>"},
         "is it a proxy?): <html>",

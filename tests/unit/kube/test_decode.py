@@ -76,6 +76,13 @@ def test_the_end_of_a_list(token: str | None, found: str | None) -> None:
     assert read_list(200, {}, data) == {"status": 200, "nodes": [], "continue": found}
 
 
+@pytest.mark.parametrize("read", [read_list, read_survey])
+def test_an_empty_list_of_metadata_has_null_items(read: Any) -> None:
+    """So an API server writes a PartialObjectMetadataList."""
+    assert read(200, {}, b'{"metadata": {}, "items": null}')["nodes"] == []
+    assert read(200, {}, b'{"metadata": {}}')["error"] == "garbage"
+
+
 def test_a_long_response() -> None:
     """A response that is too long is not parsed."""
     assert read_node(200, {}, b" " * (MAX_BODY + 1))["error"] == "garbage"
