@@ -69,7 +69,7 @@ class FleetNode:
     flavor: str | None = None  # INFINIBAND or ROCE
     speed_gbps: float | None = None  # `speed.current`
     ports: tuple[FleetPort, ...] = ()  # in natural order of the interfaces
-    labels: Mapping[str, str] = field(default=NO_LABELS)  # all labels of the Node
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  # all labels of the Node
     leaf_group: str | None = None  # `leafgroup.current`
     accelerator: str | None = None
     time: int | None = None  # of the last full observation, seconds since the epoch

@@ -1,0 +1,91 @@
+"""The switches of a fleet as the page shows them: a name that is theirs alone, and a color."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agent.fleet.judged import Judged
+    from agent.fleet.model import FarEnd, Fleet
+
+# Classes c0, c1, ... of page.css: eight colors, each plain, striped one way and the other.
+COLORS, TEXTURES = 8, 3
+
+
+class Leaf(NamedTuple):
+    """A switch."""
+
+    id: str  # FarEnd.switch
+    name: str
+    color: str  # classes of page.css
+
+
+class Leaves:
+    """Finds the switches of a fleet by identity and by name."""
+
+    def __init__(self, judged: Judged) -> None:
+        names = _names(judged.fleet)
+        order = list(_in_order(judged, names))
+        places = _places(judged)
+        self._of = {
+            switch: Leaf(switch, names.get(switch, switch), _color(places.get(switch, number)))
+            for number, switch in enumerate(order)
+        }
+        self._by_name: dict[str, list[Leaf]] = {}
+        for leaf in self._of.values():
+            for name in {leaf.name, leaf.id}:
+                self._by_name.setdefault(name.casefold(), []).append(leaf)
+        for end in _far_ends(judged.fleet):
+            known = self._by_name.setdefault(end.device.casefold(), [])
+            if (leaf := self._of[end.switch]) not in known:
+                known.append(leaf)
+
+    def __getitem__(self, switch: str) -> Leaf:
+        """Return the switch of an identity that a port or a group has."""
+        return self._of[switch]
+
+    def named(self, name: str | None) -> list[Leaf]:
+        """Return the switches of that name or identity; several where a name is used twice."""
+        return self._by_name.get((name or "").casefold(), [])
+
+
+def _far_ends(fleet: Fleet) -> Iterator[FarEnd]:
+    for node in fleet.nodes:
+        for port in node.ports:
+            yield from (end for end in (port.far_end, port.last_end) if end)
+
+
+def _names(fleet: Fleet) -> dict[str, str]:
+    """Return the most common name of each switch; one that another has too, with the identity."""
+    counts: dict[str, Counter[str]] = {}
+    for end in _far_ends(fleet):
+        counts.setdefault(end.switch, Counter())[end.device] += 1
+    names = {switch: count.most_common(1)[0][0] for switch, count in counts.items()}
+    uses = Counter(name.casefold() for name in names.values())
+    return {
+        switch: name if uses[name.casefold()] == 1 or name == switch else f"{name} ({switch})"
+        for switch, name in names.items()
+    }
+
+
+def _in_order(judged: Judged, names: Iterable[str]) -> dict[str, None]:
+    """Return every identity, those of the groups first."""
+    ours = dict.fromkeys(switch for group in judged.groups for switch in group.leaves)
+    return {**ours, **dict.fromkeys(names)}
+
+
+def _places(judged: Judged) -> dict[str, int]:
+    """Return the place of a switch in its first group: a rail has one color in every group."""
+    places: dict[str, int] = {}
+    for group in judged.groups:
+        for place, switch in enumerate(group.leaves):
+            places.setdefault(switch, place)
+    return places
+
+
+def _color(place: int) -> str:
+    color, texture = place % COLORS, place // COLORS % TEXTURES
+    return f"c{color} t{texture}" if texture else f"c{color}"
