@@ -209,7 +209,8 @@ def _node_box(row: Row, x: float) -> Box:
 def _flag(mark: Mark | None) -> str:
     if not mark:
         return ""
-    return f"{mark.sign} " + _short(" ".join(f"#{number}" for number in mark.numbers))
+    shown = " ".join(f"#{number}" for number in mark.numbers[:2])
+    return f"{mark.sign} {shown}" + (" …" if len(mark.numbers) > 2 else "")
 
 
 def _short(text: str) -> str:

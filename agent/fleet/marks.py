@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 SEVERITIES = (ERROR, WARNING, UNKNOWN, INFO)
 SIGNS = {ERROR: "✗", WARNING: "!", UNKNOWN: "?", INFO: "i"}
 APART = ("silent", "unreadable")  # codes of findings that are no work in the data hall
-OF_SWITCHES = ("leaf-down", "renamed", "switch-identity")
+OF_SWITCHES = ("leaf-down", "renamed", "switch-identity")  # codes; they mark no node
+OF_CABLES = ("leaf-down",)  # those of them that mark cables
 
 
 class Numbered(NamedTuple):
@@ -52,13 +53,19 @@ class Marks:
 
     def _add(self, numbered: Numbered) -> None:
         finding = numbered.finding
-        for port in dict.fromkeys([*finding.ports, *(move.port for move in finding.moves)]):
-            self._ports.setdefault(port, []).append(numbered)
-        for node in nodes_of(finding):
-            self._nodes.setdefault(node, []).append(numbered)
         if finding.code in OF_SWITCHES:
             for name in {finding.expected[0], finding.actual[0]} - {None}:
                 self._switches.setdefault(str(name).casefold(), []).append(numbered)
+        else:
+            for node in nodes_of(finding):
+                self._nodes.setdefault(node, []).append(numbered)
+        if finding.code not in OF_SWITCHES or finding.code in OF_CABLES:
+            self._add_ports(numbered)
+
+    def _add_ports(self, numbered: Numbered) -> None:
+        finding = numbered.finding
+        for port in dict.fromkeys([*finding.ports, *(move.port for move in finding.moves)]):
+            self._ports.setdefault(port, []).append(numbered)
 
     def of_port(self, port: PortRef) -> Mark | None:
         """Return what is said of a port."""

@@ -38,7 +38,7 @@ class Cell(NamedTuple):
 
     port: FleetPort | None  # None: the node has no such interface
     leaf: Leaf | None = None
-    last: str | None = None  # where it was, now that no neighbor is seen
+    last: FarEnd | None = None  # where it was, now that no neighbor is seen
     other_name: str | None = None  # of the interface, where it is not the rail's
     other_gbps: float | None = None  # where it is not the rail's
     mark: Mark | None = None
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
     @property
     def alike(self) -> tuple[object, ...]:
         """What cells of a shared row have in common: all but the port at the far end."""
-        state = self.port and (self.port.is_lost, self.last)
+        state = self.port and (self.port.is_lost, self.last and self.last.switch)
         return state, self.leaf, self.other_name, self.other_gbps, self.mark
 
 
@@ -70,6 +70,11 @@ class Row(NamedTuple):
             return next(iter(found))
         ports = sorted(found, key=natural)
         return f"{ports[0]} – {ports[-1]}"
+
+    def last(self, rail: int) -> str | None:
+        """Return where a cable was that is not seen now; of several nodes, on which leaf."""
+        end = self.cells[0][rail].last
+        return end.device if end and len(self.nodes) > 1 else end_text(end)
 
     def ports_of(self, number: int) -> str:
         """Return the ports at the far ends of one of the nodes; equal ones once."""
@@ -152,7 +157,7 @@ def _cell(ref: PortRef, port: FleetPort, rail: Rail, leaves: Leaves, marks: Mark
     return Cell(
         port,
         leaves[port.far_end.switch] if port.far_end else None,
-        None if port.far_end else end_text(port.last_end),
+        None if port.far_end else port.last_end,
         port.interface if port.interface != rail.interface else None,
         port.gbps if port.gbps != rail.gbps else None,
         marks.of_port(ref),

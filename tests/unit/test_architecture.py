@@ -122,6 +122,7 @@ THIRD_PARTY = {
     "environment",
     "events.uevents",
     "exits",
+    "fleet.page",
     "inputs",
     "kube.client",
     "nvml.library",
