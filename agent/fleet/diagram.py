@@ -27,6 +27,7 @@ LEAF_TOP, LEAF_BOTTOM, NODE_TOP, NODE_BOTTOM = 8, 44, 260, 300
 HEIGHT = NODE_BOTTOM + MARGIN
 OFFSET = 7  # between what is seen and what is wanted at one leaf
 BADGES = (0.2, 0.31, 0.42)  # where on a wrong cable its sign stands, in turn
+AT_WANTED = 0.9
 LONGEST = 14  # characters in a box
 MAX_DESCRIBED = 8  # wrong cables in the description
 
@@ -53,7 +54,6 @@ class Wrong(NamedTuple):
     start: float
     end: float
     sign: str
-    numbers: tuple[int, ...]
     text: str
     at: tuple[float, float]  # of the sign
 
@@ -101,7 +101,7 @@ class _Drawing:
         first, last = self._rows[0].nodes[0].name, self._rows[-1].nodes[-1].name
         return Picture(
             self._width,
-            f"Cables of {first} – {last}" if first != last else f"Cables of {first}",
+            f"Cables of {first} to {last}" if first != last else f"Cables of {first}",
             self._words(wrong),
             tuple(self._leaf_box(leaf, x) for leaf, x in self._leaf_x.items()),
             tuple(_node_box(row, x) for row, x in zip(self._rows, self._node_x, strict=True)),
@@ -149,21 +149,22 @@ class _Drawing:
                 yield f"M{x:.0f} {NODE_TOP}L{end:.0f} {LEAF_BOTTOM}"
 
     def _wrong(self) -> Iterator[Wrong]:
-        turn = 0
-        for _, x, cell, row, rail in self._cables():
-            if not cell.mark:
-                continue
-            name = _name(row, cell, rail)
-            if cell.leaf:
+        for turn, (x, cell, name) in enumerate(self._marked()):
+            if cell.leaf and cell.mark and cell.port:
                 end = self._leaf_x[cell.leaf] + BOX / 2 - OFFSET
-                seen = cell.port and end_text(cell.port.far_end)
-                text = f"{name} is on {seen}"
-                yield _drawn("seen", cell.mark, x, end, text, BADGES[turn % len(BADGES)])
-                turn += 1
-            if (leaf := self._wanted(cell)) and cell.mark.wanted:
+                text = f"{name} is on {end_text(cell.port.far_end)}"
+                at = _at(x, end, BADGES[turn % len(BADGES)])
+                yield Wrong(cell.mark.severity, x, end, cell.mark.sign, text, at)
+            if (leaf := self._wanted(cell)) and cell.mark and cell.mark.wanted:
                 end = self._leaf_x[leaf] + BOX / 2 + OFFSET
                 text = f"{name} belongs to {place_text(*cell.mark.wanted)}"
-                yield _drawn("wanted", cell.mark, x, end, text, 0.9)
+                yield Wrong("wanted", x, end, "○", text, _at(x, end, AT_WANTED))
+
+    def _marked(self) -> Iterator[tuple[float, Cell, str]]:
+        for _, x, cell, row, rail in self._cables():
+            if cell.mark:
+                interface = cell.port.interface if cell.port else rail.interface
+                yield x, cell, f"{row.name} {interface}"
 
     def _leaf_box(self, leaf: Leaf, x: float) -> Box:
         mark = self._marks.of_switch(leaf.name, leaf.id)
@@ -177,21 +178,9 @@ class _Drawing:
         return f"{text}{told}{more}." if wrong else f"{text}No cable is marked."
 
 
-def _drawn(kind: str, mark: Mark, start: float, end: float, text: str, badge: float) -> Wrong:
-    seen = kind == "seen"
-    return Wrong(
-        mark.severity if seen else kind,
-        start,
-        end,
-        mark.sign if seen else "○",
-        mark.numbers if seen else (),
-        text,
-        (start + (end - start) * badge, NODE_TOP + (LEAF_BOTTOM - NODE_TOP) * badge),
-    )
-
-
-def _name(row: Row, cell: Cell, rail: Rail) -> str:
-    return f"{row.name} {cell.port.interface if cell.port else rail.interface}"
+def _at(start: float, end: float, part: float) -> tuple[float, float]:
+    """Return the place on a cable, from its node."""
+    return start + (end - start) * part, NODE_TOP + (LEAF_BOTTOM - NODE_TOP) * part
 
 
 def _node_box(row: Row, x: float) -> Box:
@@ -201,7 +190,7 @@ def _node_box(row: Row, x: float) -> Box:
     return Box(
         x,
         f"{row.name}: {len(row.nodes)} nodes",
-        (_short(first), f"– {_short(last)}"),
+        (_short(first), f"to {_short(last, LONGEST - 3)}"),
         row.mark if row.mark and row.mark.severity == ERROR else None,
     )
 
@@ -213,8 +202,8 @@ def _flag(mark: Mark | None) -> str:
     return f"{mark.sign} {shown}" + (" …" if len(mark.numbers) > 2 else "")
 
 
-def _short(text: str) -> str:
+def _short(text: str, longest: int = LONGEST) -> str:
     """Return a text that fits into a box; names differ most often at their ends."""
     text = visible(text, 200)
-    half = LONGEST // 2
-    return text if len(text) <= LONGEST else f"{text[: half - 1]}…{text[-half:]}"
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[: half - 1]}…{text[-half:]}"

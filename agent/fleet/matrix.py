@@ -61,7 +61,7 @@ class Row(NamedTuple):
     def name(self) -> str:
         """The name of the node, or the first and the last one."""
         first, last = self.nodes[0].name, self.nodes[-1].name
-        return first if len(self.nodes) == 1 else f"{first} – {last}"
+        return first if len(self.nodes) == 1 else f"{first} to {last}"
 
     def ports(self, rail: int) -> str:
         """Return the port at the far end, or the first and the last of several."""
@@ -69,7 +69,7 @@ class Row(NamedTuple):
         if len(found) == 1:
             return next(iter(found))
         ports = sorted(found, key=natural)
-        return f"{ports[0]} – {ports[-1]}"
+        return f"{ports[0]} to {ports[-1]}"
 
     def last(self, rail: int) -> str | None:
         """Return where a cable was that is not seen now; of several nodes, on which leaf."""
@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
     def ports_of(self, number: int) -> str:
         """Return the ports at the far ends of one of the nodes; equal ones once."""
-        ports = [_port(cell) or "–" for cell in self.cells[number]]
+        ports = [_port(cell) or "-" for cell in self.cells[number]]
         return ports[0] if len(set(ports)) == 1 else " ".join(ports)
 
 

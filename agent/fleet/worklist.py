@@ -63,7 +63,7 @@ class Speed(NamedTuple):
     """The nodes or ports of one rate."""
 
     rate: str
-    count: int
+    number: int
     nodes: tuple[str, ...]  # names, or runs of names
 
 
@@ -160,11 +160,11 @@ def _speeds(fleet: Fleet, rates: Sequence[Sequence[str]]) -> list[Speed]:
 
 
 def runs(nodes: Sequence[FleetNode], numbers: Sequence[int]) -> list[str]:
-    """Return the names of nodes, those that follow each other as `gpu-001 – gpu-016 (16)`."""
+    """Return the names of nodes, those that follow each other as `gpu-001 to gpu-016 (16)`."""
     found = []
     for _, pairs in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         run = [nodes[number].name for _, number in pairs]
-        found += [f"{run[0]} – {run[-1]} ({len(run)})"] if len(run) > 2 else run
+        found += [f"{run[0]} to {run[-1]} ({len(run)})"] if len(run) > 2 else run
     return found
 
 
@@ -210,4 +210,3 @@ def verdict(found: Sequence[Entry]) -> str:
     if not severities:
         return "good"
     return min(severities, key=SEVERITIES.index)
-

@@ -151,8 +151,10 @@ def chromium() -> Iterator[Page]:
         # The browser reads from descriptor 3 and writes to descriptor 4.
         script = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
         browser = subprocess.Popen(
-            ["timeout", str(TIMEOUT)]
-            + ["bash", "-c", script, "-", "chromium", *FLAGS, f"--user-data-dir={profile}"],
+            [
+                *("timeout", str(TIMEOUT), "bash", "-c", script, "-"),
+                *("chromium", *FLAGS, f"--user-data-dir={profile}"),
+            ],
             pass_fds=(to_browser, from_browser),
             stderr=subprocess.DEVNULL,
         )

@@ -89,9 +89,7 @@ def changed(judged: Judged, ports: Iterable[PortRef], change: Change) -> Judged:
 
 def found(judged: Judged, one: FleetFinding, cables: int = 0) -> Judged:
     """Return the fleet with one finding more."""
-    return judged._replace(
-        findings=(*judged.findings, one), as_planned=judged.as_planned - cables
-    )
+    return judged._replace(findings=(*judged.findings, one), as_planned=judged.as_planned - cables)
 
 
 def end_of(judged: Judged, ref: PortRef) -> FarEnd:
@@ -175,13 +173,17 @@ def faulty(nodes: int = 24, per_group: int = 8) -> Judged:
     return judged._replace(notes=("group 3: 8 of 8 nodes agree",))
 
 
+def _on(end: FarEnd) -> Change:
+    return lambda port: port._replace(far_end=end)
+
+
 def hostile() -> Judged:
     """Return a fleet whose nodes and switches choose names to break the page."""
     judged = faulty(18, 9)
     refs = [PortRef("gpu-001", f"mlx5_{rail}") for rail in range(len(HOSTILE))]
     for ref, name in zip(refs, HOSTILE, strict=True):
         end = FarEnd(name, name, name, name, name)
-        judged = changed(judged, [ref], lambda port, end=end: port._replace(far_end=end))
+        judged = changed(judged, [ref], _on(end))
         one = finding(
             "miscabled",
             [ref],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -14,12 +15,13 @@ from tests.support.chromium import chromium, missing
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from agent.fleet.judged import Judged
     from tests.support.chromium import Page
 
-FLEETS = {
+FLEETS: dict[str, Callable[[], Judged]] = {
     "faulty": judged.faulty,
     "large": lambda: judged.faulty(1000, 32),
     "hostile": judged.hostile,
@@ -68,8 +70,18 @@ def requests(browser: Page) -> list[str]:
     return [one for one in addresses[1:] if one != "data:,"]
 
 
-@pytest.mark.parametrize("name", FLEETS)
-@pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (400, "light")])
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        ("faulty", 1300, "light"),
+        ("faulty", 1300, "dark"),
+        ("faulty", 400, "light"),
+        ("hostile", 400, "dark"),
+        ("clean", 1300, "light"),
+        ("empty", 1300, "light"),
+        ("large", 1300, "light"),
+    ],
+)
 def test_is_accessible_and_silent(
     browser: Page, pages: Path, name: str, width: int, scheme: str
 ) -> None:
@@ -83,12 +95,11 @@ def test_is_accessible_and_silent(
     assert not requests(browser)
 
 
-@pytest.mark.parametrize("name", ["faulty", "hostile"])
-def test_open_groups_are_accessible(browser: Page, pages: Path, name: str) -> None:
-    """The same with everything open that can be opened."""
+def test_open_groups_are_accessible(browser: Page, pages: Path) -> None:
+    """The same with hostile names and everything open that can be opened."""
     browser.size(1300)
     browser.scheme("light")
-    browser.open(pages / f"{name}.html")
+    browser.open(pages / "hostile.html")
     browser.run("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert browser.axe() == []
 
@@ -152,9 +163,7 @@ def test_sorts_by_keyboard(opened: Page) -> None:
             break
     outline = "getComputedStyle(document.activeElement).outlineStyle"
     assert opened.run(outline) == "solid"
-    codes = "[...document.querySelectorAll('#work ~ table td small:first-of-type')].map(x => x.textContent)"
     severities = "[...document.querySelectorAll('#work ~ table .sign')].map(x => x.textContent)"
-    assert codes
     opened.press("Enter")
     assert opened.run("document.activeElement.parentNode.ariaSort") == "ascending"
     assert opened.run(severities)[-1] == "! warning"
@@ -203,7 +212,7 @@ def test_prints_on_a4(opened: Page, tmp_path: Path) -> None:
     assert "Work list" in printed[0]
     assert all(f"gpu-{number:03}" in printed[0] for number in range(9, 17))
     assert "Filter" not in "".join(printed)
-    assert "1 / " in printed[0]
+    assert re.search(r"1 ?/ ?\d", printed[0])
     assert 3 <= len(printed) - 1 <= 6
 
 
