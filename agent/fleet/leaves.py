@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 COLORS, TEXTURES = 8, 3
 
 
+# A domain: two labels or more, the last one of letters, which a name such as L90.1.3 has not.
+DOMAIN = re.compile(r"\.[^.]+(\.[^.]+)*\.[a-z]{2,}", re.IGNORECASE)
+
+
 class Leaf(NamedTuple):
     """A switch."""
 
     id: str  # FarEnd.switch
-    name: str
+    name: str  # without the domain that all have
     color: str  # classes of page.css
 
 
@@ -27,7 +32,7 @@ class Leaves:
     """Finds the switches of a fleet by identity and by name."""
 
     def __init__(self, judged: Judged) -> None:
-        names = _names(judged.fleet)
+        names = _without_domain(_names(judged.fleet))
         order = list(_in_order(judged, names))
         places = _places(judged)
         self._of = {
@@ -69,6 +74,15 @@ def _names(fleet: Fleet) -> dict[str, str]:
         switch: name if uses[name.casefold()] == 1 or name == switch else f"{name} ({switch})"
         for switch, name in names.items()
     }
+
+
+def _without_domain(names: dict[str, str]) -> dict[str, str]:
+    """Return the names without their domain, if all switches have the same one."""
+    domains = {name[len(name.partition(".")[0]) :] for name in names.values()}
+    domain = domains.pop() if len(domains) == 1 else ""
+    if not DOMAIN.fullmatch(domain):
+        return names
+    return {switch: name.removesuffix(domain) or name for switch, name in names.items()}
 
 
 def _in_order(judged: Judged, names: Iterable[str]) -> dict[str, None]:

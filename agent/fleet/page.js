@@ -21,6 +21,7 @@
   all("th[data-sort]").forEach((heading) => {
     const button = document.createElement("button");
     button.type = "button";
+    heading.dataset.title = heading.textContent;
     button.append(...heading.childNodes);
     button.addEventListener("click", () => sort(heading));
     heading.append(button);

@@ -13,7 +13,7 @@ from agent.text import utc
 from agent.verify.finding import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agent.fleet.finding import FleetFinding
     from agent.fleet.judged import Judged
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PLACES = ("rack", "unit", "far-rack", "far-unit")  # facts that say where to go
 # Codes of what is so with a plan and without; no estimate.
 FACTS = ("leaf-down", "renamed", "switch-identity", "claimed", "cloned", "silent", "unreadable")
-SHOWN = 6  # nodes of a finding; more are folded
+SHOWN = 6  # nodes of a finding; more are joined to runs, and folded
 
 
 class Entry(NamedTuple):
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     order: int  # of its severity
     sign: str
     groups: tuple[int, ...]  # numbers, from 1
-    where: tuple[tuple[str, str], ...]  # node, its interfaces
+    where: tuple[tuple[str, str], ...]  # node, or run of nodes, and the interfaces
     places: tuple[tuple[str, str], ...]  # of facts
     facts: tuple[tuple[str, str], ...]  # the other ones
     moves: tuple[tuple[str, str, str], ...]  # interface, from, to
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
     @property
     def is_folded(self) -> bool:
-        """True if it has more nodes than are shown."""
+        """True if it has more places than are shown."""
         return len(self.where) > SHOWN
 
 
@@ -70,7 +70,9 @@ class Speed(NamedTuple):
 def entries(judged: Judged, findings: Iterable[Numbered]) -> list[Entry]:
     """Return all findings in their order."""
     group_of = {node: n for n, group in enumerate(judged.groups, 1) for node in group.nodes}
-    return [_entry(judged, group_of, *numbered) for numbered in findings]
+    order = {node.name: place for place, node in enumerate(judged.fleet.nodes)}
+    found = [_entry(judged, group_of, *numbered) for numbered in findings]
+    return [one._replace(where=_joined(judged.fleet, order, one.where)) for one in found]
 
 
 def _entry(judged: Judged, group_of: dict[str, int], number: int, one: FleetFinding) -> Entry:
@@ -102,6 +104,24 @@ def _where(one: FleetFinding, nodes: Iterable[str]) -> tuple[tuple[str, str], ..
     return tuple((node, ", ".join(of_node)) for node, of_node in interfaces.items())
 
 
+def _joined(
+    fleet: Fleet, order: Mapping[str, int], where: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """Return the places of a finding, of many nodes as runs with the same interfaces."""
+    if len(where) <= SHOWN:
+        return where
+    numbers: dict[str, list[int]] = {}
+    for node, interfaces in where:
+        if node in order:
+            numbers.setdefault(interfaces, []).append(order[node])
+    known = [
+        (run, interfaces)
+        for interfaces, places in numbers.items()
+        for run in runs(fleet.nodes, sorted(places))
+    ]
+    return (*known, *(one for one in where if one[0] not in order))
+
+
 def _confidence(one: FleetFinding, *, by_pattern: bool) -> str:
     if one.confidence is not None:
         return f"{min(100 * one.confidence, 99.9 if one.confidence < 1 else 100):.3g} %"
@@ -115,7 +135,7 @@ def silent(fleet: Fleet, found: Iterable[Entry]) -> list[Silent]:
         _silent(entry, number == 0, name, nodes.get(name), fleet.now)
         for entry in found
         if entry.finding.code in APART
-        for number, (name, _) in enumerate(entry.where or (("", ""),))
+        for number, name in enumerate(nodes_of(entry.finding) or [""])
     ]
 
 

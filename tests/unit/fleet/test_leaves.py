@@ -132,6 +132,23 @@ def of_names(names: list[str], ids: list[str] | None = None) -> Judged:
     return Judged(fleet, (), (Group("g", ("a",), switches, None),))
 
 
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["leaf01.dc1.example.net", "leaf02.dc1.example.net"], ["leaf01", "leaf02"]),
+        (["leaf01.dc1.example.net", "leaf02"], ["leaf01.dc1.example.net", "leaf02"]),
+        (["L90.1.3", "L91.1.3"], ["L90.1.3", "L91.1.3"]),
+        (["10.0.0.1", "11.0.0.1"], ["10.0.0.1", "11.0.0.1"]),
+        ([".example.net", ".example.net"], [".example.net (1)", ".example.net (2)"]),
+    ],
+)
+def test_a_common_domain_is_left_out(names: list[str], shown: list[str]) -> None:
+    """The domain that all switches have is not shown; they are still found by the whole name."""
+    leaves = Leaves(of_names(names, ["1", "2"]))
+    assert [leaves[one].name for one in ("1", "2")] == shown
+    assert leaves["1"] in leaves.named(names[0])
+
+
 def test_two_switches_of_one_name() -> None:
     """A name that two switches have is followed by the identity."""
     leaves = Leaves(of_names(["Leaf", "leaf"], ["b83f01", "b83f02"]))

@@ -17,6 +17,7 @@ import pytest
 from agent.errors import Unavailable
 from agent.fleet.finding import FleetFinding, PortRef, finding
 from agent.fleet.page import page
+from agent.fleet.worklist import SHOWN
 from agent.text import visible
 from agent.verify.finding import CODES, INFO
 from tests.support import judged
@@ -112,8 +113,8 @@ def test_loads_nothing(name: str) -> None:
     root = tree(FLEETS[name])
     for one in root.iter():
         assert one.tag not in {"img", "iframe", "object", "embed", "base", "form", "image", "use"}
-        assert not {"src", "srcset", "style", "xlink:href"} & set(one.keys())
-        assert not any(key.startswith("on") for key in one)
+        assert not {"src", "srcset", "style", "xlink:href"} & set(one.attrib)
+        assert not any(key.startswith("on") for key in one.attrib)
         assert one.get("href", "#")[0] == "#" or one.get("href") == "data:,"
     assert not re.search(r"url\(|@import", page(FLEETS["clean"]))
 
@@ -168,7 +169,7 @@ def test_every_finding_is_on_the_page(name: str) -> None:
         if one.code == "silent":
             continue
         for port in one.ports:
-            assert port.node in text
+            assert port.node in text or len(one.ports) > SHOWN
             assert port.interface in text
         for move in one.moves:
             expected = "/".join(flat(part) for part in move.wanted if part)

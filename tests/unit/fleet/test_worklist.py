@@ -49,8 +49,8 @@ def test_an_entry() -> None:
 
 def test_ends_without_a_move() -> None:
     """Without moves the ends of the finding itself are shown."""
-    ends = {"expected": ("leaf01", "1"), "actual": ("leaf02", None)}
-    found = finding("miscabled", [PortRef("gpu-001", "mlx5_0")], "look", **ends)
+    ref = PortRef("gpu-001", "mlx5_0")
+    found = finding("miscabled", [ref], "look", expected=("leaf01", "1"), actual=("leaf02", None))
     (one,) = entries(judged.found(judged.fleet(8, 8), found))
     assert (one.expected, one.actual) == ("leaf01/1", "leaf02")
 
@@ -73,11 +73,16 @@ def test_confidence(confidence: float | None, by_pattern: bool, code: str, text:
     assert entries(fleet)[0].confidence == text
 
 
-def test_many_nodes_are_folded() -> None:
-    """A finding of more nodes than are shown has all of them, folded."""
+def test_many_nodes_are_joined() -> None:
+    """A finding of many nodes has runs with the same interface; many runs are folded."""
     (one,) = entries(judged.leaf_down(judged.fleet(64, 64), 0, 0))
+    assert one.where == (("gpu-001 to gpu-064 (64)", "mlx5_0"),)
+    assert not one.is_folded
+    odd = [PortRef(f"gpu-{number:03}", f"mlx5_{number % 2}") for number in range(1, 9)]
+    found = finding("slow", odd, "look", nodes=["gone", *(port.node for port in odd)])
+    (one,) = entries(judged.found(judged.fleet(64, 64), found))
     assert one.is_folded
-    assert len(one.where) == 64
+    assert {*one.where} == {("gone", ""), *odd}
 
 
 def test_silent_nodes() -> None:
