@@ -56,6 +56,11 @@ class Leaves:
         """Return the switches of that name or identity; several where a name is used twice."""
         return self._by_name.get((name or "").casefold(), [])
 
+    def shown(self, name: str) -> str:
+        """Return the name that the page has for a switch; the same if it is not known."""
+        found = self.named(name)
+        return found[0].name if len(found) == 1 else name
+
 
 def _far_ends(fleet: Fleet) -> Iterator[FarEnd]:
     for node in fleet.nodes:

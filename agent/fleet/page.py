@@ -58,7 +58,7 @@ def page(judged: Judged) -> str:
     """Return the page. Raises Unavailable without Jinja2."""
     template, markup = _template()
     style, script = markup(_text("page.css")), markup(_text("page.js"))
-    marks = Marks(judged.findings)
+    marks, leaves = Marks(judged.findings), Leaves(judged)
     found = worklist.entries(judged, marks.findings)
     silent = worklist.silent(judged.fleet, found)
     return template.render(
@@ -73,7 +73,8 @@ def page(judged: Judged) -> str:
         verdict=worklist.verdict(found),
         work=[one for one in found if one.finding.code not in APART],
         silent=silent,
-        groups=list(_groups(judged, found, marks)),
+        groups=list(_groups(judged, found, marks, leaves)),
+        shown=leaves.shown,
         node_speeds=worklist.node_speeds(judged.fleet),
         port_speeds=worklist.port_speeds(judged.fleet),
         notes=_notes(judged),
@@ -123,9 +124,10 @@ def _printable(value: object) -> object:
     return visible(value, MAX_TEXT)
 
 
-def _groups(judged: Judged, found: Sequence[Entry], marks: Marks) -> Iterator[GroupView]:
+def _groups(
+    judged: Judged, found: Sequence[Entry], marks: Marks, leaves: Leaves
+) -> Iterator[GroupView]:
     nodes = {node.name: node for node in judged.fleet.nodes}
-    leaves = Leaves(judged)
     for number, group in enumerate(judged.groups, 1):
         of_group = matrix([nodes[name] for name in group.nodes], leaves, marks)
         yield GroupView(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.fleet.finding import PortRef
 from agent.fleet.page import page
 from tests.support import judged
 from tests.support.chromium import chromium, missing
@@ -21,11 +22,20 @@ if TYPE_CHECKING:
     from agent.fleet.judged import Judged
     from tests.support.chromium import Page
 
+
+def _long() -> Judged:
+    fleet = judged.fleet(64, 32)
+    for number in range(1, 65):
+        fleet = judged.pulled(fleet, PortRef(f"gpu-{number:03}", "mlx5_0"))
+    return fleet
+
+
 FLEETS: dict[str, Callable[[], Judged]] = {
     "faulty": judged.faulty,
     "large": lambda: judged.faulty(1000, 32),
     "hostile": judged.hostile,
     "clean": lambda: judged.fleet(24, 8),
+    "long": _long,
     "empty": lambda: judged.fleet(0, 8),
 }
 SHOWN = "[...document.querySelectorAll('.work > tbody > tr')].filter(row => !row.hidden).length"
@@ -210,10 +220,20 @@ def test_prints_on_a4(opened: Page, tmp_path: Path) -> None:
     assert "(A4)" in info
     printed = _output("pdftotext", "-layout", tmp_path / "page.pdf", "-").split("\f")
     assert "Work list" in printed[0]
-    assert all(f"gpu-{number:03}" in printed[0] for number in range(9, 17))
+    assert all(f"gpu-{number:03}" in printed[0] for number in (2, 3, 5, 7, 9))
     assert "Filter" not in "".join(printed)
     assert re.search(r"1 ?/ ?\d", printed[0])
     assert 3 <= len(printed) - 1 <= 6
+
+
+def test_headings_are_on_every_printed_page(browser: Page, pages: Path, tmp_path: Path) -> None:
+    """A list of several pages has its headings on each, although a script made buttons of them."""
+    require(None if shutil.which("pdftotext") else "poppler-utils not installed (apt-packages.txt)")
+    browser.open(pages / "long.html")
+    (tmp_path / "page.pdf").write_bytes(browser.pdf())
+    printed = _output("pdftotext", "-layout", tmp_path / "page.pdf", "-").split("\f")
+    for text in printed[:3]:
+        assert re.search("Done +Severity +Where +What to do +Confidence", text)
 
 
 def _output(*command: object) -> str:

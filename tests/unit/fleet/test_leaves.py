@@ -147,6 +147,8 @@ def test_a_common_domain_is_left_out(names: list[str], shown: list[str]) -> None
     leaves = Leaves(of_names(names, ["1", "2"]))
     assert [leaves[one].name for one in ("1", "2")] == shown
     assert leaves["1"] in leaves.named(names[0])
+    assert leaves.shown("other") == "other"
+    assert leaves.shown(names[0]) == (shown[0] if names[0] != names[1] else names[0])
 
 
 def test_two_switches_of_one_name() -> None:
