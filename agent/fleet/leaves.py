@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agent.fleet.judged import Judged
     from agent.fleet.model import FarEnd, Fleet
@@ -32,7 +32,8 @@ class Leaves:
     """Finds the switches of a fleet by identity and by name."""
 
     def __init__(self, judged: Judged) -> None:
-        names = _without_domain(_names(judged.fleet))
+        uses = Counter((end.switch, end.device) for end in _far_ends(judged.fleet))
+        names = _without_domain(_names(uses))
         order = list(_in_order(judged, names))
         places = _places(judged)
         self._of = {
@@ -43,9 +44,9 @@ class Leaves:
         for leaf in self._of.values():
             for name in {leaf.name, leaf.id}:
                 self._by_name.setdefault(name.casefold(), []).append(leaf)
-        for end in _far_ends(judged.fleet):
-            known = self._by_name.setdefault(end.device.casefold(), [])
-            if (leaf := self._of[end.switch]) not in known:
+        for switch, name in uses:
+            known = self._by_name.setdefault(name.casefold(), [])
+            if (leaf := self._of[switch]) not in known:
                 known.append(leaf)
 
     def __getitem__(self, switch: str) -> Leaf:
@@ -68,15 +69,13 @@ def _far_ends(fleet: Fleet) -> Iterator[FarEnd]:
             yield from (end for end in (port.far_end, port.last_end) if end)
 
 
-def _names(fleet: Fleet) -> dict[str, str]:
+def _names(uses: Mapping[tuple[str, str], int]) -> dict[str, str]:
     """Return the most common name of each switch; one that another has too, with the identity."""
-    counts: dict[str, Counter[str]] = {}
-    for end in _far_ends(fleet):
-        counts.setdefault(end.switch, Counter())[end.device] += 1
-    names = {switch: count.most_common(1)[0][0] for switch, count in counts.items()}
-    uses = Counter(name.casefold() for name in names.values())
+    rising = sorted(uses.items(), key=lambda use: use[1])
+    names = {switch: name for (switch, name), _ in rising}
+    shared = Counter(name.casefold() for name in names.values())
     return {
-        switch: name if uses[name.casefold()] == 1 or name == switch else f"{name} ({switch})"
+        switch: name if shared[name.casefold()] == 1 or name == switch else f"{name} ({switch})"
         for switch, name in names.items()
     }
 

@@ -154,12 +154,12 @@ def _age(seconds: int) -> str:
 
 def node_speeds(fleet: Fleet) -> list[Speed]:
     """Return the rates of `speed.current`, the most common one first."""
-    return _speeds(fleet, [[rate_text(node.speed_gbps)] for node in fleet.nodes])
+    return _speeds(fleet, [[node.speed_gbps] for node in fleet.nodes])
 
 
 def port_speeds(fleet: Fleet) -> list[Speed]:
     """Return the rates of the ports, the most common one first."""
-    return _speeds(fleet, [[rate_text(port.gbps) for port in node.ports] for node in fleet.nodes])
+    return _speeds(fleet, [[port.gbps for port in node.ports] for node in fleet.nodes])
 
 
 def rate_text(rate: float | None) -> str:
@@ -167,14 +167,14 @@ def rate_text(rate: float | None) -> str:
     return "unknown" if rate is None else gbps(rate)
 
 
-def _speeds(fleet: Fleet, rates: Sequence[Sequence[str]]) -> list[Speed]:
+def _speeds(fleet: Fleet, rates: Sequence[Sequence[float | None]]) -> list[Speed]:
     counts = Counter(rate for of_node in rates for rate in of_node)
-    having: dict[str, list[int]] = {}
+    having: dict[float | None, list[int]] = {}
     for number, of_node in enumerate(rates):
         for rate in set(of_node):
             having.setdefault(rate, []).append(number)
     return [
-        Speed(rate, count, tuple(runs(fleet.nodes, having[rate])))
+        Speed(rate_text(rate), count, tuple(runs(fleet.nodes, having[rate])))
         for rate, count in counts.most_common()
     ]
 
