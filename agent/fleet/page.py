@@ -128,6 +128,10 @@ def _groups(
     judged: Judged, found: Sequence[Entry], marks: Marks, leaves: Leaves
 ) -> Iterator[GroupView]:
     nodes = {node.name: node for node in judged.fleet.nodes}
+    having: dict[int, list[Entry]] = {}
+    for one in found:
+        for number in one.groups:
+            having.setdefault(number, []).append(one)
     for number, group in enumerate(judged.groups, 1):
         of_group = matrix([nodes[name] for name in group.nodes], leaves, marks)
         yield GroupView(
@@ -136,7 +140,7 @@ def _groups(
             tuple(leaves[switch] for switch in group.leaves),
             of_group,
             pictures(group, of_group, leaves, marks),
-            [one for one in found if number in one.groups],
+            having.get(number, []),
             len(of_group.rails) > WIDE,
         )
 
