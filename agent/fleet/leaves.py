@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Classes c0, c1, ... of page.css: eight colors, each plain, striped one way and the other.
 COLORS, TEXTURES = 8, 3
+FOREIGN = COLORS * (TEXTURES - 1)  # the place from which leaves of no group are counted
 
 
 # A domain: two labels or more, the last one of letters, which a name such as L90.1.3 has not.
@@ -37,7 +38,9 @@ class Leaves:
         order = list(_in_order(judged, names))
         places = _places(judged)
         self._of = {
-            switch: Leaf(switch, names.get(switch, switch), _color(places.get(switch, number)))
+            switch: Leaf(
+                switch, names.get(switch, switch), _color(places.get(switch, FOREIGN + number))
+            )
             for number, switch in enumerate(order)
         }
         self._by_name: dict[str, list[Leaf]] = {}

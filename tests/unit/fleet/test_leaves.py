@@ -114,6 +114,14 @@ def test_a_rail_has_one_color_in_every_group() -> None:
         assert [leaves[one].color for one in group.leaves] == [f"c{rail}" for rail in range(8)]
 
 
+def test_a_leaf_of_no_group_is_striped() -> None:
+    """A leaf that is no rail's has no rail's color in a group of up to sixteen leaves."""
+    fleet = of_names(["a", "b"])
+    leaves = Leaves(fleet._replace(groups=(fleet.groups[0]._replace(leaves=("a",)),)))
+    assert leaves["a"].color == "c0"
+    assert leaves["b"].color.endswith(" t2")
+
+
 def test_more_leaves_than_colors() -> None:
     """The same color comes again with another texture, and only then plain again."""
     names = [f"leaf{number:02}" for number in range(COLORS * TEXTURES + 1)]

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from agent.errors import Unavailable
-from agent.fleet.finding import FleetFinding, PortRef, finding
+from agent.fleet.finding import FleetFinding, Move, PortRef, finding
 from agent.fleet.page import page
 from agent.fleet.worklist import SHOWN
 from agent.text import visible
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.fleet.judged import Judged
+    from agent.verify.finding import Ends
 
 VOID = {"meta", "link", "input", "br", "img"}
 FLEETS = {
@@ -264,6 +265,25 @@ def test_wide_matrices_are_printed_in_landscape() -> None:
     wide = fleet._replace(fleet=replace(fleet.fleet, nodes=more))
     assert list(classed(tree(wide), "wide"))
     assert not list(classed(tree(fleet), "wide"))
+
+
+@pytest.mark.parametrize(
+    ("actual", "wanted", "text"),
+    [
+        (("a", "1"), ("b", "2"), "from a/1 to b/2"),
+        ((None, None), ("b", "2"), "into b/2"),
+        (("a", "1"), (None, None), "out of a/1"),
+    ],
+)
+def test_moves(actual: Ends, wanted: Ends, text: str) -> None:
+    """A cable is moved, plugged or pulled."""
+    ref = PortRef("gpu-001", "mlx5_0")
+    one = finding("miscabled", [ref], "look", moves=(Move(ref, actual, wanted),))
+    root = tree(judged.found(judged.fleet(4, 4), one))
+    assert f"gpu-001 mlx5_0: {text}" in words(only(root, ".//tr[@id='f1']"))
+    assert [words(one) for one in classed(root, "wanted-end")] == ["○ wanted b 2"][
+        : wanted[0] == "b"
+    ]
 
 
 def test_notes() -> None:
