@@ -167,7 +167,7 @@ class _Drawing:
                 yield x, cell, f"{row.name} {interface}"
 
     def _leaf_box(self, leaf: Leaf, x: float) -> Box:
-        mark = self._marks.of_switch(leaf.name, leaf.id)
+        mark = self._marks.of_switch(*self._leaves.names(leaf))
         return Box(x, leaf.name, (_short(leaf.name), _flag(mark)), mark, leaf.color)
 
     def _words(self, wrong: Sequence[Wrong]) -> str:

@@ -36,18 +36,19 @@ class Leaves:
         uses = Counter((end.switch, end.device) for end in _far_ends(judged.fleet))
         names = _without_domain(_names(uses))
         order = list(_in_order(judged, names))
-        places = _places(judged)
+        places = {switch: FOREIGN + number for number, switch in enumerate(order)}
+        places |= _places(judged)
         self._of = {
-            switch: Leaf(
-                switch, names.get(switch, switch), _color(places.get(switch, FOREIGN + number))
-            )
-            for number, switch in enumerate(order)
+            switch: Leaf(switch, names.get(switch, switch), _color(places[switch]))
+            for switch in order
         }
+        self._names: dict[str, list[str]] = {}
         self._by_name: dict[str, list[Leaf]] = {}
         for leaf in self._of.values():
             for name in {leaf.name, leaf.id}:
                 self._by_name.setdefault(name.casefold(), []).append(leaf)
         for switch, name in uses:
+            self._names.setdefault(switch, []).append(name)
             known = self._by_name.setdefault(name.casefold(), [])
             if (leaf := self._of[switch]) not in known:
                 known.append(leaf)
@@ -59,6 +60,10 @@ class Leaves:
     def named(self, name: str | None) -> list[Leaf]:
         """Return the switches of that name or identity; several where a name is used twice."""
         return self._by_name.get((name or "").casefold(), [])
+
+    def names(self, leaf: Leaf) -> list[str]:
+        """Return the names of a switch as its ports have them, and its identity."""
+        return [*self._names.get(leaf.id, ()), leaf.id]
 
     def shown(self, name: str) -> str:
         """Return the name that the page has for a switch; the same if it is not known."""

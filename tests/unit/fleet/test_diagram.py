@@ -6,15 +6,16 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.fleet.diagram import BOX, LEAF_BOTTOM, NODE_TOP, PER_PICTURE, pictures
-from agent.fleet.finding import PortRef
+from agent.fleet.finding import PortRef, finding
+from agent.fleet.judged import Group, Judged
 from agent.fleet.leaves import Leaves
 from agent.fleet.marks import Marks
 from agent.fleet.matrix import matrix
+from agent.fleet.model import Fleet, FleetNode, FleetPort
 from tests.support import judged
 
 if TYPE_CHECKING:
     from agent.fleet.diagram import Box, Picture
-    from agent.fleet.judged import Judged
 
 
 def drawn(fleet: Judged, group: int = 0) -> list[Picture]:
@@ -89,6 +90,18 @@ def test_a_leaf_that_is_down_is_marked_itself() -> None:
     (picture,) = drawn(judged.leaf_down(judged.fleet(4, 4), 0, 7))
     assert [box.lines[1] for box in picture.leaves] == [*[""] * 7, "✗ #1"]
     assert not any(box.mark for box in picture.nodes)
+
+
+def test_a_marked_leaf_of_a_domain() -> None:
+    """A leaf is found by the name that its ports have, not by the one that is shown."""
+    names = [f"leaf{rail}.example.net" for rail in range(8)]
+    ends = [judged.far_end(name, 1) for name in names]
+    ports = tuple(FleetPort(f"mlx5_{rail}", far_end=end) for rail, end in enumerate(ends))
+    group = Group("g", ("a",), tuple(end.switch for end in ends), None)
+    down = finding("leaf-down", (), "look", key=["x"], actual=(names[2], None))
+    fleet = Fleet((FleetNode("a", ports=ports),), "nodes.json", judged.NOW)
+    (picture,) = drawn(Judged(fleet, (down,), (group,)))
+    assert [box.lines for box in picture.leaves if box.mark] == [("leaf2", "✗ #1")]
 
 
 def test_pictures_stay_small() -> None:

@@ -281,9 +281,8 @@ def test_moves(actual: Ends, wanted: Ends, text: str) -> None:
     one = finding("miscabled", [ref], "look", moves=(Move(ref, actual, wanted),))
     root = tree(judged.found(judged.fleet(4, 4), one))
     assert f"gpu-001 mlx5_0: {text}" in words(only(root, ".//tr[@id='f1']"))
-    assert [words(one) for one in classed(root, "wanted-end")] == ["○ wanted b 2"][
-        : wanted[0] == "b"
-    ]
+    ends = [words(one) for one in classed(root, "wanted-end")]
+    assert ends == (["○ wanted b 2"] if wanted[0] else [])
 
 
 def test_notes() -> None:
