@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from agent.fleet.diagram import Picture
     from agent.fleet.judged import Group, Judged
-    from agent.fleet.leaves import Leaf
     from agent.fleet.matrix import Matrix
     from agent.fleet.worklist import Entry
 
@@ -47,7 +46,6 @@ class GroupView(NamedTuple):
 
     number: int
     group: Group
-    leaves: tuple[Leaf, ...]
     matrix: Matrix
     pictures: list[Picture]
     entries: list[Entry]
@@ -137,7 +135,6 @@ def _groups(
         yield GroupView(
             number,
             group,
-            tuple(leaves[switch] for switch in group.leaves),
             of_group,
             pictures(group, of_group, leaves, marks),
             having.get(number, []),
