@@ -122,7 +122,7 @@ THIRD_PARTY = {
     "environment",
     "events.uevents",
     "exits",
-    "fleet.page",
+    "fleet.page.render",
     "inputs",
     "kube.client",
     "nvml.library",

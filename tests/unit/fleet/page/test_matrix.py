@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.fleet.finding import PortRef
-from agent.fleet.leaves import Leaves
-from agent.fleet.marks import Marks
-from agent.fleet.matrix import FOLDED_FROM, RUN, Matrix, matrix
 from agent.fleet.model import FleetNode, FleetPort
+from agent.fleet.page.leaves import Leaves
+from agent.fleet.page.marks import Marks
+from agent.fleet.page.matrix import FOLDED_FROM, RUN, Matrix, matrix
 from tests.support import judged
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent import __version__
 from agent.errors import Unavailable
-from agent.fleet import worklist
-from agent.fleet.diagram import pictures
-from agent.fleet.leaves import Leaves
-from agent.fleet.marks import APART, SIGNS, Marks
-from agent.fleet.matrix import matrix
+from agent.fleet.page import worklist
+from agent.fleet.page.diagram import pictures
+from agent.fleet.page.leaves import Leaves
+from agent.fleet.page.marks import APART, SIGNS, Marks
+from agent.fleet.page.matrix import matrix
 from agent.text import utc, visible
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-    from agent.fleet.diagram import Picture
     from agent.fleet.judged import Group, Judged
-    from agent.fleet.matrix import Matrix
-    from agent.fleet.worklist import Entry
+    from agent.fleet.page.diagram import Picture
+    from agent.fleet.page.matrix import Matrix
+    from agent.fleet.page.worklist import Entry
 
 FOLDER = Path(__file__).parent
 MAX_TEXT = 2000  # characters of one text on the page

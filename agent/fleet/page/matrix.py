@@ -12,9 +12,9 @@ from agent.model import natural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.fleet.leaves import Leaf, Leaves
-    from agent.fleet.marks import Mark, Marks
     from agent.fleet.model import FarEnd, FleetNode, FleetPort
+    from agent.fleet.page.leaves import Leaf, Leaves
+    from agent.fleet.page.marks import Mark, Marks
 
 T = TypeVar("T")
 FOLDED_FROM = 17  # nodes of a group, from which equal neighbors share a row

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.matrix import end_text, place_text
+from agent.fleet.page.matrix import end_text, place_text
 from agent.model import natural
 from agent.text import visible
 from agent.verify.finding import ERROR
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agent.fleet.judged import Group
-    from agent.fleet.leaves import Leaf, Leaves
-    from agent.fleet.marks import Mark, Marks
-    from agent.fleet.matrix import Cell, Matrix, Rail, Row
+    from agent.fleet.page.leaves import Leaf, Leaves
+    from agent.fleet.page.marks import Mark, Marks
+    from agent.fleet.page.matrix import Cell, Matrix, Rail, Row
 
 PER_PICTURE = 8
 MAX_LEAVES = 16  # of a group that are all drawn; of more, those with a cable

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.fleet import worklist
 from agent.fleet.finding import PortRef, finding
-from agent.fleet.marks import Marks
+from agent.fleet.page import worklist
+from agent.fleet.page.marks import Marks
 from tests.support import judged
 
 if TYPE_CHECKING:
     from agent.fleet.judged import Judged
-    from agent.fleet.worklist import Entry, Silent
+    from agent.fleet.page.worklist import Entry, Silent
 
 
 def entries(fleet: Judged) -> list[Entry]:

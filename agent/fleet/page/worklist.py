@@ -6,8 +6,8 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.marks import APART, SEVERITIES, SIGNS, nodes_of
-from agent.fleet.matrix import place_text
+from agent.fleet.page.marks import APART, SEVERITIES, SIGNS, nodes_of
+from agent.fleet.page.matrix import place_text
 from agent.labels.encode import gbps
 from agent.text import utc
 from agent.verify.finding import UNKNOWN
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from agent.fleet.finding import FleetFinding
     from agent.fleet.judged import Judged
-    from agent.fleet.marks import Numbered
     from agent.fleet.model import Fleet, FleetNode
+    from agent.fleet.page.marks import Numbered
 
 PLACES = ("rack", "unit", "far-rack", "far-unit")  # facts that say where to go
 # Codes of what is so with a plan and without; no estimate.

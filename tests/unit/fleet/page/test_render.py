@@ -16,8 +16,8 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.fleet.finding import FleetFinding, Move, PortRef, finding
-from agent.fleet.page import page
-from agent.fleet.worklist import SHOWN
+from agent.fleet.page.render import page
+from agent.fleet.page.worklist import SHOWN
 from agent.text import visible
 from agent.verify.finding import CODES, INFO
 from tests.support import judged

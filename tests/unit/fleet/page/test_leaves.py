@@ -8,9 +8,9 @@ from itertools import combinations
 import pytest
 
 from agent.fleet.judged import Group, Judged
-from agent.fleet.leaves import COLORS, TEXTURES, Leaves
 from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
-from agent.fleet.page import FOLDER
+from agent.fleet.page.leaves import COLORS, TEXTURES, Leaves
+from agent.fleet.page.render import FOLDER
 from tests.support import judged
 
 Rgb = tuple[float, float, float]
