@@ -19,7 +19,7 @@ def install(session: nox.Session, *groups: str) -> None:
     session.install(
         "-q",
         "-e",
-        ".[pcap,plan,zstd]",
+        ".[page,pcap,plan,zstd]",
         *(package for package in packages if not package.startswith("bwagent")),
     )
 

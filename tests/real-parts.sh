@@ -14,6 +14,7 @@ if ! dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | awk '$1 !=
     $root apt-get install -q -y --no-install-recommends $packages
 fi
 sh support/qemu/fetch_kernel.sh
+sh support/browser/fetch_axe.sh || echo "no axe-core: the tests of the page's accessibility will be skipped" >&2
 # The distributions' own Go is too old to build it, so Go is taken where it is.
 [ -n "${KUBEBUILDER_ASSETS-}" ] || sh support/kube/build.sh all ||
     echo "no Kubernetes, or only a part of it: the tests over it will be skipped" >&2

@@ -11,4 +11,4 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     $root apt-get install -q -y --no-install-recommends python3-venv
 fi
 [ -x .venv/bin/pip ] || "$python" -m venv .venv
-.venv/bin/pip install -q --disable-pip-version-check -e '.[pcap,plan,zstd]' 'nox>=2025.2'
+.venv/bin/pip install -q --disable-pip-version-check -e '.[page,pcap,plan,zstd]' 'nox>=2025.2'

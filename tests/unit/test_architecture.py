@@ -125,6 +125,7 @@ THIRD_PARTY = {
     "fleet.group",
     "fleet.options",
     "fleet.read",
+    "fleet.page.render",
     "inputs",
     "kube.client",
     "nvml.library",

@@ -1,0 +1,1 @@
+"""The page of `fleet verify -o html`: worklist, wiring matrix and pictures of each group."""

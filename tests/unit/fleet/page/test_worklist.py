@@ -1,0 +1,149 @@
+"""The work list, the silent nodes, the speeds and the summary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.fleet.finding import PortRef, finding
+from agent.fleet.page import worklist
+from agent.fleet.page.marks import Marks
+from tests.support import judged
+
+if TYPE_CHECKING:
+    from agent.fleet.judged import Judged
+    from agent.fleet.page.worklist import Entry, Silent
+
+
+def entries(fleet: Judged) -> list[Entry]:
+    """Return the entries of a fleet."""
+    return worklist.entries(fleet, Marks(fleet.findings).findings)
+
+
+def silent(fleet: Judged) -> list[Silent]:
+    """Return the silent nodes of a fleet."""
+    return worklist.silent(fleet.fleet, entries(fleet))
+
+
+def summary(fleet: Judged) -> str:
+    """Return the summary of a fleet."""
+    return worklist.summary(fleet, entries(fleet), silent(fleet))
+
+
+def test_an_entry() -> None:
+    """A finding has its number, groups, ports, places, facts and moves."""
+    fleet = judged.fleet(16, 8)
+    fleet = judged.swapped(fleet, PortRef("gpu-001", "mlx5_0"), PortRef("gpu-009", "mlx5_1"))
+    (one,) = entries(fleet)
+    assert (one.number, one.sign, one.groups) == (1, "✗", (1, 2))
+    assert one.where == (("gpu-001", "mlx5_0"), ("gpu-009", "mlx5_1"))
+    assert (one.places, one.facts) == ((("rack", "R12"), ("unit", "17")), ())
+    assert one.moves == (
+        ("gpu-001 mlx5_0", "su02-leaf02/1", "su01-leaf01/1"),
+        ("gpu-009 mlx5_1", "su01-leaf01/1", "su02-leaf02/1"),
+    )
+    assert (one.confidence, one.expected, one.actual) == ("97 %", None, None)
+
+
+def test_ends_without_a_move() -> None:
+    """Without moves the ends of the finding itself are shown."""
+    ref = PortRef("gpu-001", "mlx5_0")
+    found = finding("miscabled", [ref], "look", expected=("leaf01", "1"), actual=("leaf02", None))
+    (one,) = entries(judged.found(judged.fleet(8, 8), found))
+    assert (one.expected, one.actual) == ("leaf01/1", "leaf02")
+
+
+@pytest.mark.parametrize(
+    ("confidence", "by_pattern", "code", "text"),
+    [
+        (1.0, True, "swapped", "100 %"),
+        (0.9999, True, "swapped", "99.9 %"),
+        (0.5, True, "swapped", "50 %"),
+        (None, True, "swapped", "fact"),
+        (None, False, "swapped", "plan"),
+        (None, False, "cloned", "fact"),
+    ],
+)
+def test_confidence(confidence: float | None, by_pattern: bool, code: str, text: str) -> None:
+    """A share, never rounded up to certainty; else what the finding rests on."""
+    found = finding(code, [PortRef("gpu-001", "mlx5_0")], "look", confidence=confidence)
+    fleet = judged.found(judged.fleet(8, 8), found)._replace(by_pattern=by_pattern)
+    assert entries(fleet)[0].confidence == text
+
+
+def test_many_nodes_are_joined() -> None:
+    """A finding of many nodes has runs with the same interface; many runs are folded."""
+    (one,) = entries(judged.leaf_down(judged.fleet(64, 64), 0, 0))
+    assert one.where == (("gpu-001 to gpu-064 (64)", "mlx5_0"),)
+    assert not one.is_folded
+    odd = [PortRef(f"gpu-{number:03}", f"mlx5_{number % 2}") for number in range(1, 9)]
+    found = finding("slow", odd, "look", nodes=["gone", *(port.node for port in odd)])
+    (one,) = entries(judged.found(judged.fleet(64, 64), found))
+    assert one.is_folded
+    assert {*one.where} == {("gone", ""), *odd}
+
+
+def test_silent_nodes() -> None:
+    """A row for each node, with the age of its last report where there is one."""
+    fleet = judged.silent(judged.fleet(8, 8), "gpu-002", "gpu-003", "gone")
+    nodes = tuple(
+        replace(node, time=None) if node.name == "gpu-003" else node for node in fleet.fleet.nodes
+    )
+    found = silent(fleet._replace(fleet=replace(fleet.fleet, nodes=nodes)))
+    assert [(one.node, one.is_first, one.age) for one in found] == [
+        ("gpu-002", True, "3 h"),
+        ("gpu-003", False, "unknown"),
+        ("gone", False, "unknown"),
+    ]
+    assert found[0].time == "2025-11-22T05:23:20Z"
+
+
+def test_silence_without_nodes() -> None:
+    """A finding that names no node is on the page all the same."""
+    fleet = judged.found(judged.fleet(8, 8), finding("unreadable", (), "look", key=["x"]))
+    assert [one.node for one in silent(fleet)] == [""]
+
+
+def test_speeds() -> None:
+    """Nodes and ports by rate, the most common first; runs of names as one."""
+    fleet = judged.pulled(judged.fleet(16, 8), PortRef("gpu-003", "mlx5_0"))
+    assert worklist.node_speeds(fleet.fleet) == [("3200G", 16, ("gpu-001 to gpu-016 (16)",))]
+    assert worklist.port_speeds(fleet.fleet) == [
+        ("400G", 127, ("gpu-001 to gpu-016 (16)",)),
+        ("0G", 1, ("gpu-003",)),
+    ]
+
+
+def test_runs() -> None:
+    """Two are named, three are a run."""
+    nodes = judged.fleet(9, 9).fleet.nodes
+    assert worklist.runs(nodes, [0, 1, 3, 5, 6, 7]) == [
+        *("gpu-001", "gpu-002", "gpu-004"),
+        "gpu-006 to gpu-008 (3)",
+    ]
+
+
+def test_the_summary() -> None:
+    """One line with nodes, groups, cables, findings and silent nodes."""
+    assert summary(judged.faulty()) == (
+        "24 nodes in 3 groups; 179 of 192 cables are as the pattern has them; "
+        "5 findings (4 errors, 1 warning); 2 silent nodes."
+    )
+    assert summary(judged.fleet(1, 1)._replace(by_pattern=False)) == (
+        "1 node in 1 group; 8 of 8 cables are as planned; no findings."
+    )
+    assert "nothing to compare with: no plan and no pattern" in summary(
+        judged.fleet(8, 8)._replace(planned=0, as_planned=0)
+    )
+
+
+def test_the_verdict() -> None:
+    """The worst severity; good without findings."""
+    fleet = judged.fleet(8, 8)
+    assert worklist.verdict(entries(fleet)) == "good"
+    fleet = judged.silent(fleet, "gpu-001")
+    assert worklist.verdict(entries(fleet)) == "unknown"
+    fleet = judged.slow(fleet, PortRef("gpu-001", "mlx5_0"))
+    assert worklist.verdict(entries(fleet)) == "warning"
