@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.labels.leaf_group import device_of
 from agent.labels.values import links
 from agent.model import IbNeighbor, LldpNeighbor
 
@@ -22,13 +23,14 @@ CLASS = "/sys/class/infiniband"
 NET = "/sys/class/net"
 PCI = "/sys/bus/pci/devices"
 SUM = "part of the sum"
+REMEMBERED = "remembered in the annotation"
 
 
 class Evidence(NamedTuple):
     """One fact; None is unknown."""
 
     interface: str | None  # None: it is of no port
-    via: str  # "sysfs", "lldp", "smp", "gpu", or SUM
+    via: str  # "sysfs", "lldp", "smp", "gpu", "annotation", or SUM
     subject: str  # a path, a netdev with its frame, a port with its query, a GPU, or what is summed
     fact: str  # the file, TLV, attribute or field
     value: str | None
@@ -109,6 +111,17 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
             yield from _of_neighbor(link, first[0], seen) if first else _of_state(link, seen)
 
 
+def leaf_group(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
+    """Yield the facts of each neighbor, and what is remembered of ports without one."""
+    yield from neighbor(seen, None)
+    last = seen.last_neighbors
+    now = {link.interface for link in links(seen) if link.neighbors}
+    for interface, known in last.of.items() if last else ():
+        if interface not in now:
+            device = device_of(known)
+            yield Evidence(interface, "annotation", REMEMBERED, "neighbor", device, None)
+
+
 def _of_state(link: Link, seen: Observation) -> Iterable[Evidence]:
     for role in seen.ports:
         if role.interface == link.interface:
@@ -184,6 +197,7 @@ OF_ROWS: dict[str, Of] = {
     "neighbors.current.{if}.port-id": neighbor,
     "neighbors.current.{if}.port-name": neighbor,
     "leaves.current": neighbor,
+    "leafgroup.current": leaf_group,
     "ports.current": neighbor,
     "ACC": accelerator,
 }

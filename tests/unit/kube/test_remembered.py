@@ -19,9 +19,10 @@ from agent.kube.annotation import (
     render,
     without_future,
 )
-from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
+from agent.kube.interfaces import LabeledInterface, LostInterface
 from agent.kube.plan import Desired, plan
 from agent.kube.remembered import MAX_FINDINGS, Remembered, RememberedFinding, interface_of
+from agent.model import LastNeighbor
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node
 from tests.support.observations import observation
 
