@@ -15,7 +15,7 @@ from agent.model import IbNeighbor, LldpNeighbor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.model import Gpu, Link, Neighbor, Netdev, Observation, PortRole
+    from agent.model import Gpu, LastNeighbor, Link, Neighbor, Netdev, Observation, PortRole
 
     Of = Callable[[Observation, str | None], Iterable["Evidence"]]  # interface, or None: all
 
@@ -113,13 +113,17 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
 
 def leaf_group(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     """Yield the facts of each neighbor, and what is remembered of ports without one."""
-    yield from neighbor(seen, None)
-    last = seen.last_neighbors
-    now = {link.interface for link in links(seen) if link.neighbors}
-    for interface, known in last.of.items() if last else ():
-        if interface not in now:
-            device = device_of(known)
-            yield Evidence(interface, "annotation", REMEMBERED, "neighbor", device, None)
+    last = dict(seen.last_neighbors.of) if seen.last_neighbors else {}
+    for link in links(seen):
+        yield from neighbor(seen, link.interface)
+        if known := last.pop(link.interface, None):
+            yield from () if link.neighbors else [_remembered(link.interface, known)]
+    yield from (_remembered(interface, known) for interface, known in last.items())
+
+
+def _remembered(interface: str, known: LastNeighbor) -> Evidence:
+    device = device_of(known)
+    return Evidence(interface, "annotation", REMEMBERED, "neighbor", device, None)
 
 
 def _of_state(link: Link, seen: Observation) -> Iterable[Evidence]:

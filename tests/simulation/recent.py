@@ -1,4 +1,4 @@
-"""Outcomes that changed a moment ago: an observation may have one of two changes, and not the other.
+"""Outcomes that changed a moment ago: an observation may have one of two changes only.
 
 A neighbor may expire at the instant at which the frame of another arrives. Shares no code with the
 agent.
