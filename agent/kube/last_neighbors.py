@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from agent.kube.annotation import Annotation
-    from agent.kube.interfaces import LabeledInterface
+    from agent.kube.interfaces import Interfaces, LabeledInterface
     from agent.kube.managed_fields import Keys
     from agent.model import Observation, PortRole
 
@@ -60,11 +60,9 @@ class NeighborMemory:
         settles_at: float = -math.inf,
     ) -> None:
         """Start from the annotation and the owned labels of the Node."""
-        self._doubted, self._gap, self._settles_at = {}, None, settles_at
-        if keys.leaf_group in owned and annotation is None:
-            self._gap = HoldReason.NO_NEIGHBOR
-        elif keys.leaf_group in owned and annotation and annotation.dropped:
-            self._gap = HoldReason.NOT_REMEMBERED
+        is_published = keys.leaf_group in owned
+        self._doubted, self._gap = {}, _gap(annotation) if is_published else None
+        self._settles_at = -math.inf if is_published else settles_at
 
     def apply(
         self, observation: Observation, annotation: Annotation | None, now: float = math.inf
@@ -98,6 +96,13 @@ class NeighborMemory:
         return self._gap if is_same else None
 
 
+def _gap(annotation: Annotation | None) -> HoldReason | None:
+    """Return why an annotation may lack a part of the published label; None if it does not."""
+    if annotation is None:
+        return HoldReason.NO_NEIGHBOR
+    return HoldReason.NOT_REMEMBERED if annotation.dropped else None
+
+
 def is_held_without_limit(key: str, observation: Observation, keys: Keys) -> bool:
     """Return True for the leaf group if the annotation had no room for a part of it."""
     last = observation.last_neighbors
@@ -122,7 +127,7 @@ def _absent(observation: Observation) -> set[str]:
 def _lacking(observation: Observation, of: Neighbors) -> set[str]:
     """Return the interfaces, and the devices that cannot be read, without a last neighbor."""
     if isinstance(observation.rdma, Failed):
-        return set() if of else {"rdma"}
+        return {"rdma"}
     backend = {role.interface for role in observation.ports if role.backend}
     unread = {
         device
@@ -142,7 +147,7 @@ def _remembered(observation: Observation, annotation: Annotation | None) -> dict
         name: _row_of(role, functions.get(role.device.pci or "", ()))
         for name, role in backend.items()
     }
-    unread = [row for row in annotation.interfaces if _may_be_unread(row.interface, observation)]
+    unread = _unread(annotation.interfaces, observation)
     rows = {row.interface: row for row in unread} | found
     last = {name: row.neighbor for name, row in rows.items() if row and row.neighbor}
     return {name: neighbor for name, neighbor in last.items() if device_of(neighbor)}
@@ -165,8 +170,14 @@ def _row_of(role: PortRole, rows: Sequence[LabeledInterface]) -> LabeledInterfac
     return rows[0] if len(rows) == 1 and not suffix else None
 
 
-def _may_be_unread(interface: str, observation: Observation) -> bool:
-    """Return True for an interface whose device is there and cannot be read."""
-    if isinstance(observation.rdma, Failed) or interface in observation.unbound:
-        return True
-    return any(is_of_device(interface, device) for device in failed_devices(observation))
+def _unread(rows: Interfaces, observation: Observation) -> list[LabeledInterface]:
+    """Return the rows of interfaces whose device is there, or may be, and cannot be read."""
+    if isinstance(observation.rdma, Failed):
+        return list(rows)
+    failed = failed_devices(observation)
+    return [
+        row
+        for row in rows
+        if row.interface in observation.unbound
+        or any(is_of_device(row.interface, device) for device in failed)
+    ]

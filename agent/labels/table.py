@@ -77,8 +77,8 @@ LABELS = (
     ),
     Label(
         "P/leafgroup.current",
-        "the same of all leaves that the backend ports are connected to, or were last: "
-        "a port that is down keeps its leaf",
+        "the distinct devices that the backend ports are connected to, or were last, joined like "
+        "`leaves.current`: a port that is down keeps its leaf",
         "no backend port ever had a neighbor",
         leaf_group,
     ),

@@ -274,6 +274,13 @@ def test_a_new_node_is_labeled_when_its_ports_have_spoken() -> None:
     assert agent.sees(seen("a", "b"), after=1.0) == "a_b"
 
 
+def test_a_port_that_never_had_a_neighbor_delays_nothing() -> None:
+    """On a Node that has the label: what the others are connected to counts at once."""
+    agent = Agent(annotated("a", "b", None), "a_b")
+    links = (link("ibp0", "x"), link("ibp1", "b"), link("ibp2", None, hold=True))
+    assert agent.sees(replace(seen("x", "b", None), ib=Seen(links)), after=0.0) == "b_x"
+
+
 def test_ports_without_link_are_not_waited_for() -> None:
     """They have no neighbor for certain."""
     assert Agent(None).sees(seen("a", None), after=0.0) == "a"
@@ -297,6 +304,9 @@ def test_an_annotation_without_room() -> None:
     assert not is_held_without_limit(KEYS.speed, agent.last, KEYS)
     assert agent.sees(seen("a", "b")) == "a_b"
     assert not is_held_without_limit(GROUP, agent.last, KEYS)
+    reloading = Agent(annotated("a", dropped=1), "a_b")
+    assert reloading.sees(observation(rdma=Failed("x"), ib=Absent("x"))) == "a_b"
+    assert reloading.sees(seen("a", None)) == "a_b"
     moved = Agent(annotated("a", dropped=1), "a_b")
     assert moved.sees(seen("x", None)) == "x"
 
