@@ -262,6 +262,7 @@ def test_labels_of_a_tenants_own(tenant: Cluster) -> None:
     mighty = an_agent(tenant, "mighty")
     tenants, ib = "backend.example.com", "ib.example.com"
     labels = {f"{tenants}/flavor": "1", f"{ib}/speed.current": "1G"}
+    labels |= {f"{tenants}/{name}.current": "L90.1.3" for name in ("leaves", "leafgroup")}
     written = {"labels": labels, "annotations": {f"{tenants}/observed": "{}"}}
     assert mighty.apply(written).status == 200
     assert denied(merge_label(mighty, f"{tenants}/fabric"))
