@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.reasons import HoldReason
 
 T = TypeVar("T")
@@ -246,6 +248,22 @@ class Link(NamedTuple):
     hold: bool = False  # keep the published labels: the neighbor may still be there
 
 
+class LastNeighbor(NamedTuple):
+    """The neighbor that an interface last had, its texts unaltered; None is unknown."""
+
+    id: str | None = None  # the switch's node GUID, or the LLDP Chassis ID
+    name: str | None = None  # the NodeDescription with its name, or the LLDP System Name
+    port_id: str | None = None  # number of the switch's port, or the LLDP Port ID
+
+
+class LastNeighbors(NamedTuple):
+    """The last neighbor of each interface (agent/kube/last_neighbors.py)."""
+
+    of: Mapping[str, LastNeighbor]  # by interface
+    hold: HoldReason | None = None  # the reason why some may be missing or outdated
+    is_early: bool = False  # the agent has just started; the missing ones are about to be seen
+
+
 class LostPort(NamedTuple):
     """A backend port that the Node's annotation has, and whose PCI function left the bus."""
 
@@ -285,6 +303,8 @@ class Observation:
     unbound: tuple[str, ...] = ()
     # labeled interfaces that left the bus (agent/kube/lost.py); None: the Node was not read
     lost: tuple[LostPort, ...] | None = None
+    # what each interface is connected to, or was last; None: the Node was not read
+    last_neighbors: LastNeighbors | None = None
     held_counts: tuple[HeldCount, ...] = ()
     given_up: frozenset[str] = frozenset()  # failed devices and `unbound`, after their hold
     problems: tuple[Problem, ...] = ()

@@ -93,6 +93,14 @@ class HoldReason(Reason):
     LENT = "lent", "the port's network device is in another namespace: lent to a pod"
     LINK_DOWN = "link-down", "the link went down a moment ago"
     NO_NEIGHBOR = "no-neighbor", "the neighbor is not known now"
+    MAY_HAVE_MOVED = (
+        "may-have-moved",
+        "every neighbor seen so far is another one than before: the node may have been moved",
+    )
+    NOT_REMEMBERED = (
+        "not-remembered",
+        "the annotation had no room for the last neighbor of a port without one",
+    )
     INCOMPLETE = "incomplete", "the state or rate of a backend port could not be read"
     LAST_COUNT = "last-count", "it contains what ports that cannot be read counted last"
     NO_DOMAIN = "no-domain", "the NVLink domain is not known now"

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Unavailable
 from agent.kube.facts import is_word
-from agent.kube.remembered import MAX_FINDINGS, Remembered, RememberedFinding, interface_of
+from agent.kube.remembered import (
+    MAX_FINDINGS,
+    Remembered,
+    RememberedFinding,
+    first,
+    interface_of,
+)
 from agent.model import Failed
 from agent.reasons import Verdict
 from agent.sources.pcie import functions_on_bus, read_paths
@@ -97,8 +103,8 @@ class Comparison:
         """Return what is to be remembered of the verdict; None without one."""
         if not self._findings.has_verdict or boot_id is None or not is_word(boot_id):
             return None
-        rows = tuple(map(_row, self._findings.findings[:MAX_FINDINGS]))
-        return Remembered(boot_id, self._compared_at, rows)
+        rows = tuple(map(_row, self._findings.findings))
+        return first(Remembered(boot_id, self._compared_at, rows), MAX_FINDINGS)
 
     def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> Result:
         """Merge the parts of the expected half if one has changed, and compare."""

@@ -21,6 +21,7 @@ from agent.kube.annotation import (
     published_counts,
     without_lost,
 )
+from agent.kube.last_neighbors import SETTLE_TIME, NeighborMemory, is_held_without_limit
 from agent.kube.last_switches import last_switches
 from agent.kube.lost import Losses
 from agent.kube.managed_fields import keys_of, state_of
@@ -87,6 +88,7 @@ class Observer:
     _holds: Holds = field(init=False)
     _counts: PortCounts = field(init=False)
     _losses: Losses = field(default_factory=Losses)
+    _memory: NeighborMemory = field(default_factory=NeighborMemory)
     _is_seeded: bool = False
 
     def __post_init__(self) -> None:
@@ -101,6 +103,7 @@ class Observer:
         now = self.host.clock()
         self._holds = Holds(self.hold, kept, now)
         self._counts.seed(published_counts(annotation, labels, self._keys), now)
+        self._memory.seed(annotation, kept, self._keys, now + SETTLE_TIME)
         self._annotation, self._is_seeded = annotation, True
         self.confirmed = lost_in(annotation)
         if self.host.switch_names:
@@ -125,7 +128,10 @@ class Observer:
         now = self.host.clock()
         found = self._grace.apply(replace(_without_disabled(found), time=self.wall()), now)
         found = self._counts.apply(found, now)
-        return self._losses.apply(self.host, found, self._annotation) if self._is_seeded else found
+        if not self._is_seeded:
+            return found
+        found = self._losses.apply(self.host, found, self._annotation)
+        return self._memory.apply(found, self._annotation, now)
 
     def reconciled(self, result: Result) -> bool:
         """Take over the lost interfaces of the Node; return True if some are forgotten.
@@ -150,16 +156,22 @@ class Observer:
             self._counts.next_end(now),
             self._grace.next_end(now),
             self._vpds.next_end(now),
+            self._memory.next_end(),
             self.neighbors.next_expiry(self._netdevs),
         )
 
     def _render(self, observation: Observation, now: float) -> tuple[Rendered, Mapping[str, str]]:
         """Render the labels, and return the labels whose hold has expired with them."""
-        is_lent = self._lent(observation)
-        rendered = render(observation, self.naming, self._holds.previous(now, is_lent))
+        is_endless = self._endless(observation)
+        rendered = render(observation, self.naming, self._holds.previous(now, is_endless))
         if self._keys.speed in rendered.incomplete:
             self._counts.publish_incomplete()
-        return rendered, self._holds.update(rendered, now, is_lent)
+        return rendered, self._holds.update(rendered, now, is_endless)
+
+    def _endless(self, observation: Observation) -> Callable[[str], bool]:
+        """Return a predicate: True for the key of a label that is held without limit."""
+        is_lent, keys = self._lent(observation), self._keys
+        return lambda key: is_lent(key) or is_held_without_limit(key, observation, keys)
 
     def _lent(self, observation: Observation) -> Callable[[str], bool]:
         """Return a predicate: True for the key of an interface that is lent to a pod."""

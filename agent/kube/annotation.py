@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Malformed
 from agent.kube import interfaces, remembered
-from agent.kube.facts import is_word, optional, parse_time, parse_word, past
+from agent.kube.facts import count, is_word, optional, parse_time, parse_word, past
 from agent.kube.interfaces import LostInterface
 from agent.labels.counts import LastCount, Published
 from agent.model import Failed, Problem
@@ -100,20 +99,25 @@ def annotate(
 
 
 def fitted(annotation: Annotation) -> Annotation:
-    """Return the annotation without the last interfaces that MAX_BYTES leaves no room for.
+    """Return the annotation without what MAX_BYTES leaves no room for.
 
-    Those that are lost come after all others.
+    The least severe findings of the verdict go first, then the lost interfaces, then the last of
+    the others.
     """
-    empty = replace(annotation, interfaces=(), lost=(), dropped=MAX_BYTES)
+    verdict = annotation.verdict
+    bare = verdict and verdict._replace(findings=(), dropped=MAX_BYTES)
+    empty = replace(annotation, interfaces=(), lost=(), verdict=bare, dropped=MAX_BYTES)
     room = MAX_BYTES - len(render(empty)) - len(',"lost":[]')
     rows = [interfaces.document(row) for row in annotation.interfaces]
     rows += map(_lost_document, annotation.lost)
-    kept = _fitting(rows, room)
+    kept, room = _fitting(rows, room)
+    findings, _ = _fitting(map(remembered.row_document, verdict.findings if verdict else ()), room)
     present = len(annotation.interfaces)
     return replace(
         annotation,
         interfaces=annotation.interfaces[:kept],
         lost=annotation.lost[: max(kept - present, 0)],
+        verdict=verdict and remembered.first(verdict, findings),
         dropped=len(rows) - kept,
     )
 
@@ -131,10 +135,15 @@ def lost_in(annotation: Annotation | None) -> frozenset[Identity]:
     return frozenset(one.identity for one in annotation.lost) if annotation else frozenset()
 
 
-def _fitting(rows: Iterable[Json], room: int) -> int:
-    """Return the number of rows that fit into so many bytes, each with its comma."""
-    sizes = accumulate(len(_json(row)) + len(",") for row in rows)
-    return sum(1 for size in sizes if size <= room)
+def _fitting(rows: Iterable[Json], room: int) -> tuple[int, int]:
+    """Return the number of rows that fit into so many bytes, each with its comma, and the rest."""
+    kept = 0
+    for row in rows:
+        size = len(_json(row)) + len(",")
+        if size > room:
+            break
+        kept, room = kept + 1, room - size
+    return kept, room
 
 
 def _last_full(observation: Observation, previous: Annotation) -> tuple[int | None, str | None]:
@@ -250,7 +259,7 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
     rows, faults = _parse_interfaces(document.get("interfaces"))
     lost, more = _parse_lost(document.get("lost"))
     verdict, undone = remembered.parse(document.get("verdict"))
-    dropped = _count(document, "dropped")
+    dropped = count(document, "dropped")
     found = Annotation(time, boot_id, rows, version or "", dropped, lost, verdict)
     return found, [*untimely, *unknown, *unnamed, *faults, *more, *undone]
 
@@ -299,9 +308,3 @@ def _parse_lost(rows: object) -> tuple[Lost, list[str]]:
         found[row[:3]] = LostInterface(row, since)
         faults += [f"{name} of lost {row.interface}" for name in (*dropped, *untimely)]
     return tuple(found.values()), faults
-
-
-def _count(document: Json, name: str) -> int:
-    """Return a number of interfaces; 0 if there is none or it is malformed."""
-    value = document.get(name)
-    return value if isinstance(value, int) and 0 <= value <= MAX_LENGTH else 0

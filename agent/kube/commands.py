@@ -24,6 +24,7 @@ from agent.kube.annotation import (
 )
 from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
+from agent.kube.last_neighbors import NeighborMemory
 from agent.kube.last_switches import last_switches
 from agent.kube.lost import Losses
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
@@ -70,11 +71,14 @@ class Target:
     def completed(self, host: Host, observation: Observation) -> Observation:
         """Return the observation with what the annotation knows of interfaces.
 
-        That is what those counted last that cannot be read, and those that left the bus.
+        That is what those counted last that cannot be read, those that left the bus, and the last
+        neighbors.
         """
-        last, annotation = PortCounts(math.inf), self.annotation()
+        last, memory, annotation = PortCounts(math.inf), NeighborMemory(), self.annotation()
         last.seed(published_counts(annotation, self.previous(), self.keys), 0.0)
-        return Losses().apply(host, last.apply(observation, 0.0), annotation)
+        memory.seed(annotation, self.previous(), self.keys)
+        found = Losses().apply(host, last.apply(observation, 0.0), annotation)
+        return memory.apply(found, annotation)
 
     def switches(self) -> dict[str, tuple[str, str | None]]:
         """Return node GUID and NodeDescription of each interface's last far end."""

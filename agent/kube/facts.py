@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 Fact = TypeVar("Fact", str, int)
 
+MAX_COUNT = 64 * 1024
 MAX_SKEW = 300.0  # seconds by which two clocks may differ
 
 _WORD = re.compile(r"[!-~]{1,64}")
@@ -57,3 +58,9 @@ def parse_time(text: str) -> int:
 def past(time: int | None, now: float) -> int | None:
     """Return the time; None for one after `now`, which may be MAX_SKEW too early."""
     return None if time is None or time > now + MAX_SKEW else time
+
+
+def count(document: Mapping[str, Any], name: str) -> int:
+    """Return a number of rows; 0 if there is none or it is malformed."""
+    value = document.get(name)
+    return value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0

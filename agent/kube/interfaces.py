@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.labels.values import links
-from agent.model import Failed, IbNeighbor, Seen, natural
+from agent.model import Failed, IbNeighbor, LastNeighbor, Seen, natural
 from agent.sources.interfaces import is_of_device
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from agent.model import Neighbor, Observation, PortRole
+    from agent.model import LastNeighbors, Neighbor, Observation, PortRole
 
     Json = dict[str, Any]
 
@@ -35,14 +35,6 @@ MAX_TEXT = 1024  # characters of a neighbor's text; a TLV of 511 bytes, in hex, 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _GUID = re.compile(r"[0-9a-f]{16}")
-
-
-class LastNeighbor(NamedTuple):
-    """The neighbor that an interface last had, its texts unaltered; None is unknown."""
-
-    id: str | None = None  # the switch's node GUID, or the LLDP Chassis ID
-    name: str | None = None  # the NodeDescription with its name, or the LLDP System Name
-    port_id: str | None = None  # number of the switch's port, or the LLDP Port ID
 
 
 class LabeledInterface(NamedTuple):
@@ -99,7 +91,8 @@ def rows(
     held.
     """
     before = {row.interface: row for row in previous}
-    neighbors = _neighbors(observation)
+    last = observation.last_neighbors
+    neighbors = neighbors_of(observation) if last is None else last.of
     held = {one.interface: one.gbps for one in observation.held_counts}
     found = {
         name: row._replace(counted_gbps=held.get(name, row.counted_gbps))
@@ -109,7 +102,8 @@ def rows(
     for role in observation.ports:
         if role.backend and _is_valid(role):
             was = before.get(role.interface)
-            found[role.interface] = _row(role, neighbors.get(role.interface), was)
+            row = _row(role, neighbors.get(role.interface), was)
+            found[role.interface] = row if last is None else _with(row, last)
     ordered = [found[name] for name in sorted(found, key=natural)]
     if "rdma" in observation.off:  # no label has a sum of the counts
         ordered = [row._replace(counted_gbps=None) for row in ordered]
@@ -165,7 +159,12 @@ def _is_another(role: PortRole, previous: LabeledInterface) -> bool:
     return bool(guid and previous.port_guid) and guid != previous.port_guid
 
 
-def _neighbors(observation: Observation) -> dict[str, LastNeighbor]:
+def _with(row: LabeledInterface, last: LastNeighbors) -> LabeledInterface:
+    """Return the row with the last neighbor of the port, or without one that does not count."""
+    return row._replace(neighbor=last.of.get(row.interface))
+
+
+def neighbors_of(observation: Observation) -> dict[str, LastNeighbor]:
     """Return the selected neighbor of each link that has one."""
     found = [link for link in links(observation) if link.neighbors]
     return {link.interface: _last_neighbor(link.neighbors[0]) for link in found}

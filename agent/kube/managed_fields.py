@@ -80,6 +80,7 @@ class Keys:
 
     annotation: str
     speed: str  # the key of the speed label below P
+    leaf_group: str  # that of the leaf group
     accelerator: str  # "": none
     patterns: tuple[tuple[str, re.Pattern[str]], ...]  # (family, pattern of a label key)
     former: frozenset[str] = frozenset()  # prefixes that the operator has given up
@@ -129,8 +130,9 @@ class Keys:
 def keys_of(naming: Naming, former: Iterable[str] = ()) -> Keys:
     """Return the keys of the label table under this naming, and those of former prefixes."""
     patterns = tuple(_patterns({P: naming.prefix, IB: naming.ib_prefix}))
-    annotation, speed = f"{naming.prefix}/{OBSERVED}", f"{naming.prefix}/speed.current"
-    return Keys(annotation, speed, naming.accelerator, patterns, frozenset(former))
+    names = (OBSERVED, "speed.current", "leafgroup.current")
+    annotation, speed, leaf_group = (f"{naming.prefix}/{name}" for name in names)
+    return Keys(annotation, speed, leaf_group, naming.accelerator, patterns, frozenset(former))
 
 
 def _patterns(prefixes: Mapping[str, str]) -> Iterator[tuple[str, re.Pattern[str]]]:

@@ -1,12 +1,15 @@
 """The last verdict in the annotation, so that a restart of the agent does not lose it.
 
     "verdict": {"boot_id": "...", "time": "2026-11-22T13:34:49Z",
-                "findings": [{"code": "swapped", "interface": "ibp3", "id": "0f3c..."}, ...]}
+                "findings": [{"code": "swapped", "interface": "ibp3", "id": "0f3c..."}, ...],
+                "dropped": 9}
 
-The findings are those reported (agent/verify/verdict.py), the most severe first, at most
-MAX_FINDINGS; `time` is that of the last comparison. It counts for the boot of `boot_id` only, which
-may be newer than that of the last full observation. Half of a verdict could pass where the whole
-fails, so a verdict with any malformed part is dropped as a whole; a malformed `time` is unknown.
+The findings are those reported (agent/verify/verdict.py), the most severe first; `dropped` is the
+number of the others: more than MAX_FINDINGS, or without room beside the rows of interfaces. `time`
+is that of the last comparison. It counts for the boot of `boot_id` only, which may be newer than
+that of the last full observation. Half of a verdict could pass where the whole fails, so a verdict
+whose most severe finding has no room, or with any malformed part, is dropped as a whole; a
+malformed `time` or `dropped` is unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.facts import is_word, optional, parse_time, past
+from agent.kube.facts import count, is_word, optional, parse_time, past
 from agent.text import utc
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class Remembered(NamedTuple):
     boot_id: str
     time: int | None  # of the last comparison, seconds since the epoch
     findings: tuple[RememberedFinding, ...] = ()
+    dropped: int = 0  # findings, less severe than these
 
     @property
     def facts(self) -> tuple[object, ...]:
@@ -62,11 +66,22 @@ def document(verdict: Remembered) -> Json:
     return {
         "boot_id": verdict.boot_id,
         **({} if verdict.time is None else {"time": utc(verdict.time)}),
-        "findings": [_row(one) for one in verdict.findings[:MAX_FINDINGS]],
+        "findings": [*map(row_document, verdict.findings[:MAX_FINDINGS])],
+        **({"dropped": verdict.dropped} if verdict.dropped else {}),
     }
 
 
-def _row(finding: RememberedFinding) -> Json:
+def first(verdict: Remembered, number: int) -> Remembered | None:
+    """Return the verdict with its first findings; None if it has some, and keeps none."""
+    kept = verdict.findings[:number]
+    if verdict.findings and not kept:
+        return None
+    dropped = verdict.dropped + len(verdict.findings) - len(kept)
+    return verdict._replace(findings=kept, dropped=dropped)
+
+
+def row_document(finding: RememberedFinding) -> Json:
+    """Return the JSON object of a finding."""
     return {name: value for name, value in finding._asdict().items() if value is not None}
 
 
@@ -79,7 +94,8 @@ def parse(value: object) -> tuple[Remembered | None, list[str]]:
     if not (isinstance(boot_id, str) and is_word(boot_id)) or findings is None:
         return None, ["verdict"]
     time, untimely = optional(facts, "time", parse_time)
-    return Remembered(boot_id, time, findings), [f"{name} of verdict" for name in untimely]
+    found = Remembered(boot_id, time, findings, count(facts, "dropped"))
+    return found, [f"{name} of verdict" for name in untimely]
 
 
 def _parse_findings(rows: object) -> tuple[RememberedFinding, ...] | None:

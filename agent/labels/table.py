@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import values
+from agent.labels.leaf_group import leaf_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -68,6 +69,19 @@ LABELS = (
         "the fabric has no port names (InfiniBand)",
         values.neighbor_port_name,
     ),
+    Label(
+        "P/leaves.current",
+        "the distinct neighbor devices in natural order, joined with `_`",
+        "no neighbor known",
+        values.leaves,
+    ),
+    Label(
+        "P/leafgroup.current",
+        "the distinct devices that the backend ports are connected to, or were last, joined like "
+        "`leaves.current`: a port that is down keeps its leaf",
+        "no backend port ever had a neighbor",
+        leaf_group,
+    ),
     Label("IB/speed.current", "the same", "flavor is not infiniband", values.speed),
     Label(
         "IB/neighbors.current.{if}.device",
@@ -83,8 +97,8 @@ LABELS = (
     ),
     Label(
         "IB/leaves.current",
-        "the distinct neighbor devices in natural order, joined with `_`",
-        "no neighbor known",
+        "the same",
+        "flavor is not infiniband, or no neighbor known",
         values.leaves,
     ),
     Label(

@@ -24,7 +24,7 @@ from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from agent.model import Link, Neighbor, Observation, PortRole, RdmaDevice
 
@@ -119,7 +119,7 @@ def _backend(observation: Observation) -> list[PortRole]:
 
 def neighbor_device(observation: Observation) -> Values:
     """Yield the name of the node at the far end of each backend port."""
-    return _of_neighbors(observation, _device)
+    return _of_neighbors(observation, device_text)
 
 
 def neighbor_port_id(observation: Observation) -> Values:
@@ -134,13 +134,13 @@ def neighbor_port_name(observation: Observation) -> Values:
 
 def leaves(observation: Observation) -> Values:
     """Yield the distinct neighbor devices in natural order, joined with `_`."""
-    devices = {_device(neighbor)[0] for neighbor in _neighbors(observation)}
-    return _joined(observation, sorted(devices, key=natural))
+    devices = {device_text(neighbor)[0] for neighbor in _neighbors(observation)}
+    return joined(observation, sorted(devices, key=natural))
 
 
 def ports(observation: Observation) -> Values:
     """Yield the port IDs of the neighbors in interface order, joined with `_`."""
-    return _joined(observation, [neighbor.port_id for neighbor in _neighbors(observation)])
+    return joined(observation, [neighbor.port_id for neighbor in _neighbors(observation)])
 
 
 def accelerator(observation: Observation) -> Values:
@@ -171,7 +171,7 @@ def unread(observation: Observation) -> HoldReason | None:
     return None if is_complete else HoldReason.DEVICE_GONE
 
 
-def _device(neighbor: Neighbor) -> Text:
+def device_text(neighbor: Neighbor) -> Text:
     """Return the name, or the chassis ID or node GUID if the name encodes to nothing.
 
     Two switches with such names are two devices.
@@ -179,12 +179,12 @@ def _device(neighbor: Neighbor) -> Text:
     name = neighbor.device
     if encode.value(name) or not name:
         return name, None
-    kind, identifier = _identifier(neighbor)
-    label = f"the {kind}" if encode.value(identifier) else "missing"
-    return identifier, f"{_invalid('name', name)}: the device label is {label}"
+    kind, found = identifier(neighbor)
+    label = f"the {kind}" if encode.value(found) else "missing"
+    return found, f"{_invalid('name', name)}: the device label is {label}"
 
 
-def _identifier(neighbor: Neighbor) -> tuple[str, str]:
+def identifier(neighbor: Neighbor) -> tuple[str, str]:
     """Return the kind and the text of the identifier that its protocol gives a node."""
     facts = neighbor.facts
     if isinstance(facts, LldpNeighbor):
@@ -282,11 +282,29 @@ def _neighbors(observation: Observation) -> list[Neighbor]:
     return [link.neighbors[0] for link in links(observation) if link.neighbors]
 
 
-def _joined(observation: Observation, parts: list[str]) -> Values:
+def joined(observation: Observation, parts: list[str]) -> Values:
     """Yield the parts as one text; incomplete while a backend port may have an unread neighbor."""
-    hold = unread(observation) or _failure(observation, "ib") or _link_hold(observation)
+    hold = unread(observation) or _source_failure(observation) or _link_hold(observation)
     if parts or hold:
         yield Value("_".join(parts) or None, hold=hold)
+
+
+def _source_failure(observation: Observation) -> HoldReason | None:
+    """Return the reason why no neighbor of the backend ports was read; None if one may have been.
+
+    Without backend port it is None, unless all sources of neighbors are switched off.
+    """
+    layers = link_layers(observation)
+    failures = [_failure(observation, source) for source in sources_of(layers)]
+    if not layers and {*failures} != {HoldReason.SOURCE_OFF}:
+        return None
+    return next(filter(None, failures), None)
+
+
+def sources_of(layers: Collection[str | None]) -> list[str]:
+    """Return the sources of the neighbors of ports of these link layers; all if there is none."""
+    found = [source for source, layer in NEIGHBOR_SOURCES if layer in layers]
+    return found or [source for source, _ in NEIGHBOR_SOURCES]
 
 
 def _link_hold(observation: Observation) -> HoldReason | None:

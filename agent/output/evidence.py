@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.labels.leaf_group import device_of
 from agent.labels.values import links
 from agent.model import IbNeighbor, LldpNeighbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.model import Gpu, Link, Neighbor, Netdev, Observation, PortRole
+    from agent.model import Gpu, LastNeighbor, Link, Neighbor, Netdev, Observation, PortRole
 
     Of = Callable[[Observation, str | None], Iterable["Evidence"]]  # interface, or None: all
 
@@ -22,13 +23,14 @@ CLASS = "/sys/class/infiniband"
 NET = "/sys/class/net"
 PCI = "/sys/bus/pci/devices"
 SUM = "part of the sum"
+REMEMBERED = "remembered in the annotation"
 
 
 class Evidence(NamedTuple):
     """One fact; None is unknown."""
 
     interface: str | None  # None: it is of no port
-    via: str  # "sysfs", "lldp", "smp", "gpu", or SUM
+    via: str  # "sysfs", "lldp", "smp", "gpu", "annotation", or SUM
     subject: str  # a path, a netdev with its frame, a port with its query, a GPU, or what is summed
     fact: str  # the file, TLV, attribute or field
     value: str | None
@@ -109,6 +111,21 @@ def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
             yield from _of_neighbor(link, first[0], seen) if first else _of_state(link, seen)
 
 
+def leaf_group(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
+    """Yield the facts of each neighbor, and what is remembered of ports without one."""
+    last = dict(seen.last_neighbors.of) if seen.last_neighbors else {}
+    for link in links(seen):
+        yield from neighbor(seen, link.interface)
+        if known := last.pop(link.interface, None):
+            yield from () if link.neighbors else [_remembered(link.interface, known)]
+    yield from (_remembered(interface, known) for interface, known in last.items())
+
+
+def _remembered(interface: str, known: LastNeighbor) -> Evidence:
+    device = device_of(known)
+    return Evidence(interface, "annotation", REMEMBERED, "neighbor", device, None)
+
+
 def _of_state(link: Link, seen: Observation) -> Iterable[Evidence]:
     for role in seen.ports:
         if role.interface == link.interface:
@@ -184,6 +201,7 @@ OF_ROWS: dict[str, Of] = {
     "neighbors.current.{if}.port-id": neighbor,
     "neighbors.current.{if}.port-name": neighbor,
     "leaves.current": neighbor,
+    "leafgroup.current": leaf_group,
     "ports.current": neighbor,
     "ACC": accelerator,
 }

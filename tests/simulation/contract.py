@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.descriptions import RETRIED, Asked, Descriptions, FarEnd
 from tests.simulation.hidden import Hidden
+from tests.simulation.last_leaves import LastLeaves
 from tests.simulation.links import Downs
 from tests.simulation.names import label, natural
 from tests.simulation.neighbors import GRACE, Hearing
@@ -27,6 +28,7 @@ from tests.simulation.outcome import (
     joined,
     seen,
 )
+from tests.simulation.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,6 +63,8 @@ class Truth:
         # With querying a switch, by PCI address: since, and when it is over.
         self._trouble: dict[str, tuple[float, float]] = {}
         self._descriptions = Descriptions()
+        self._last_leaves = LastLeaves()
+        self._recent = Recent()
 
     def outcomes(self, now: float, observed_by: float) -> dict[str, Outcome]:
         """Return the outcome of each unit; the agent must have observed it by that time."""
@@ -90,14 +94,22 @@ class Truth:
             found[f"neighbor {front.name}"] = (
                 self._front(front, now) if self._promoted else _gone(sure=seen_all)
             )
+        known = [hca for hca in self._node.hcas if hca.pci not in self._unknown]
+        known.sort(key=lambda hca: natural(hca.name))
+        outcomes = [self._hidden_ones.outcome(hca.pci, neighbors[hca.name], now) for hca in known]
+        outcomes = [
+            self._recent.outcome(hca.pci, outcome, now)
+            for hca, outcome in zip(known, outcomes, strict=True)
+        ]
         if self._node.infiniband:
-            known = [hca for hca in self._node.hcas if hca.pci not in self._unknown]
-            known.sort(key=lambda hca: natural(hca.name))
-            outcomes = [
-                self._hidden_ones.outcome(hca.pci, neighbors[hca.name], now) for hca in known
-            ]
-            found["leaves"] = self._veiled(joined(outcomes, 0, distinct=True))
             found["ports"] = self._veiled(joined(outcomes, 1, distinct=False))
+        ports = {hca.pci: (neighbors[hca.name], hca.where == GONE) for hca in self._node.hcas}
+        if front:
+            outcomes += [found[f"neighbor {front.name}"]] if self._promoted else []
+            ports[front.pci] = (found[f"neighbor {front.name}"], not self._promoted)
+        found["leaves"] = self._veiled(joined(outcomes, 0, distinct=True))
+        self._last_leaves.note(ports, now, observed_by)
+        found["group"] = self._last_leaves.outcome(is_clouded=self._node.clouded or self._promoted)
         return found
 
     def _veiled(self, outcome: Outcome) -> Outcome:
@@ -110,7 +122,8 @@ class Truth:
         """Return the time at which an outcome next changes without an event."""
         moments = [*self._downs.next_changes(), *self._asked_by.values()]
         moments += [*self._blurred.values(), *self._descriptions.next_changes()]
-        moments += self._hidden_ones.next_changes()
+        moments += [*self._hidden_ones.next_changes(), *self._last_leaves.next_changes()]
+        moments += self._recent.next_changes()
         moments += [] if self._whole_since is None else [self._whole_since + UNTOLD]
         moments += [until for _, until in self._trouble.values()]
         return min(
@@ -192,6 +205,7 @@ class Truth:
         self._certain, self._unread_boot = False, told.is_certain
         self._whole_since = None
         self._hidden_ones.clear()
+        self._last_leaves.begin(told.rows)
 
     def counts(self) -> dict[str, Outcome]:
         """What each port adds to the speed, by its function."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.simulation.names import ACC, ANNOTATION, TABLE, P, keys, lost, twins, value, values
 from tests.simulation.names import told as told_by
 from tests.simulation.oracle import TOLD
+from tests.simulation.outcome import ANY
 from tests.simulation.request_rate import DENIED, RESYNC, Attempt, RequestRate
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class Judge:
         excused = {key for key in (*own, *others) if self._excused(question, key)}
         if concerned.intersection(own) and not excused.intersection(own):
             found = value(own, labels)
-            if found not in question.allowed:
+            if not {found, ANY} & question.allowed:
                 self._wrong(question, question.unit, found)
                 return
         for at, key in enumerate(twins(question.unit)):
@@ -233,8 +234,8 @@ class Judge:
 
     def _judge_twin(self, question: _Question, at: int, key: str, found: str | None) -> None:
         parts = {one[at] if isinstance(one, tuple) else one for one in question.allowed}
-        may_lack = None in question.allowed or self._may_be_roce(question.now)
-        if found not in parts and not (found is None and may_lack):
+        may_lack = {None, ANY} & question.allowed or self._may_be_roce(question.now)
+        if not {found, ANY} & parts and not (found is None and may_lack):
             self._wrong(question, key, found)
 
     def _wrong(self, question: _Question, name: str, found: Value) -> None:

@@ -20,7 +20,8 @@ P, IB, ACC = (
 )
 ANNOTATION = f"{P}/observed"
 TABLE = re.compile(
-    rf"{re.escape(P)}/(flavor|speed\.current|neighbors\.current\..+\.(device|port-id|port-name))"
+    rf"{re.escape(P)}/(flavor|speed\.current|leaves\.current|leafgroup\.current"
+    rf"|neighbors\.current\..+\.(device|port-id|port-name))"
     rf"|{re.escape(IB)}/(speed\.current|neighbors\.current\..+\.(device|port-id)|leaves\.current|ports\.current)"
     rf"|{re.escape(ACC)}"
 )
@@ -58,6 +59,8 @@ def keys(unit: str) -> tuple[str, ...]:
     return {
         "flavor": (f"{P}/flavor",),
         "speed": (f"{P}/speed.current",),
+        "leaves": (f"{P}/leaves.current",),
+        "group": (f"{P}/leafgroup.current",),
         "accelerator": (ACC,),
     }.get(unit, ())
 

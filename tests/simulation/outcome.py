@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING
 
 from tests.simulation.names import encode, natural
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tests.simulation.names import Value, Values
 
 SUM = "the sum of what the ports count"  # stands for it among the values of the speed
+ANY = "any value"  # stands for all: a flood of neighbors leaves too many choices to list them
+MAX_PRODUCT = 20_000
 NONE: Values = frozenset({None})
 NOTHING: Values = frozenset()
 
@@ -45,14 +48,18 @@ ABSENT, FAILED, AWAY = (
     Outcome(held=True, endless=True),
 )
 
+ANYTHING = Outcome(frozenset({ANY}), held=True, later=frozenset({ANY}))
+
 
 def seen(*values: Value) -> Outcome:
     return Outcome(frozenset(values))
 
 
 def joined(outcomes: list[Outcome], part: int, *, distinct: bool) -> Outcome:
-    """Return the outcome of IB/leaves.current or IB/ports.current from those of all neighbors."""
+    """Return the outcome of `leaves.current` or `ports.current` from those of all neighbors."""
     certain = all(not outcome.held for outcome in outcomes)
+    if prod(len(outcome.now) + 1 for outcome in outcomes) > MAX_PRODUCT:
+        return ANYTHING
     choices = [_choices(outcome, part) for outcome in outcomes]
     joins = frozenset(_join(chosen, distinct=distinct) for chosen in product(*choices))
     if certain:
@@ -61,6 +68,14 @@ def joined(outcomes: list[Outcome], part: int, *, distinct: bool) -> Outcome:
     whole = {_join(chosen, distinct=distinct) for chosen in product(*full)}
     visible = all(outcome.now for outcome in outcomes)
     return Outcome(frozenset(whole) if visible else NOTHING, held=True, later=joins | NONE)
+
+
+def grouped(parts: list[frozenset[str | None]], *, certain: bool) -> Outcome:
+    """Return the outcome of `leafgroup.current` from the last leaves that each port may have."""
+    if prod(map(len, parts)) > MAX_PRODUCT:
+        return ANYTHING
+    found = Outcome(frozenset(_join(chosen, distinct=True) for chosen in product(*parts)))
+    return found if certain else found.murky(found.now)
 
 
 def _choices(outcome: Outcome, part: int) -> list[str | None]:

@@ -64,7 +64,8 @@ ROWS = (
     # speed is that of none, or of those that cannot be outnumbered.
     Row(
         r"sys/(class|bus/pci/devices)/.*",
-        r".*/(flavor|speed\.current|neighbors\.current\..*): .* -> None",
+        r".*/(flavor|speed\.current|neighbors\.current\..*|leaves\.current|leafgroup\.current): .* "
+        r"-> None",
         "ib-and-roce-tie|bond-roce",
     ),
     Row(

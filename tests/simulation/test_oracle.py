@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SEEDS = 12
 FOREVER = 1e9
+GROUP, LEAVES = f"{P}/leafgroup.current", f"{P}/leaves.current"
 
 
 class Mutant(NamedTuple):
@@ -96,6 +97,13 @@ def _held_as_a_whole(world: World, request: Mapping[str, Any]) -> Mapping[str, A
     before = world.api.fields.get(("labels", key))
     is_hidden = any(hca.sick or hca.where == UNBOUND for hca in world.node.hcas)
     return _labels(request, **{key: before}) if is_hidden and before else request
+
+
+def _with_group(world: World, request: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
+    """The leaf group is what the Node, or the request, has of another label."""
+    labels = request.get("body", {}).get("metadata", {}).get("labels", {})
+    before = world.api.fields.get(("labels", key)) if key == GROUP else labels.get(key)
+    return _labels(request, **{GROUP: before or labels.get(GROUP)})
 
 
 def _healthy(answer: dict[str, Any]) -> dict[str, Any]:
@@ -197,6 +205,16 @@ MUTANTS = {
         Variant(request=_held_as_a_whole),
         (sensors.device_fails, hardware.driver_reloads, *(hardware.link_flap,) * 6),
         "speed wrong",
+    ),
+    "the leaf group has the leaves of now": Mutant(
+        Variant(request=partial(_with_group, key=LEAVES)),
+        (hardware.link_flap,) * 5,
+        "group wrong, written",
+    ),
+    "the leaf group never changes": Mutant(
+        Variant(request=partial(_with_group, key=GROUP)),
+        (hardware.cable_moved,) * 2,
+        "group wrong, standing",
     ),
     "rates are misread": Mutant(Variant(read=_short_sighted), (hardware.link_flap,), "speed wrong"),
     "NVSwitch management counts": Mutant(

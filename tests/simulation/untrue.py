@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from tests.simulation.failed_reads import Case, Machine
 
 _NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(?:device|port-id|port-name)")
-_JOINED = {f"{IB}/leaves.current", f"{IB}/ports.current"}
+_JOINED = {
+    *(f"{P}/{name}.current" for name in ("leaves", "leafgroup")),
+    *(f"{IB}/{name}.current" for name in ("leaves", "ports")),
+}
 _SPEEDS = {f"{P}/speed.current", f"{IB}/speed.current"}
 MAX_PARTS = 12  # interfaces of a device whose rates are summed in every combination
 

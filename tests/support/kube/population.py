@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.kube.annotation import Annotation
-from agent.kube.interfaces import LabeledInterface, LastNeighbor
+from agent.kube.interfaces import LabeledInterface
+from agent.model import LastNeighbor
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import ISSUER
 from tests.support.kube.programs import ClusterError

@@ -104,7 +104,7 @@ def test_examples_use_labels_that_exist(file: Path) -> None:
     keys = set(re.findall(r"backend\.coreweave\.cloud/([\w.-]+)", file.read_text()))
     neighbors = {key for key in keys if re.fullmatch(r"neighbors\.current\.\w+\.device", key)}
     assert keys
-    assert keys - neighbors - SITES <= {"flavor", "speed.current"}
+    assert keys - neighbors - SITES <= {"flavor", "speed.current", "leafgroup.current"}
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INTERFACES = ("ibp0", "mlx5_0-3", "mlx5_bond_0-eth2")
 OWN = (
-    *(f"{P}/{name}" for name in ("flavor", "speed.current")),
+    *(f"{P}/{name}" for name in ("flavor", "speed.current", "leaves.current", "leafgroup.current")),
     *(
         f"{P}/neighbors.current.{name}.{end}"
         for name in INTERFACES
@@ -44,13 +44,23 @@ FOREIGN = (
     *(f"{P}/neighbors.expected.ibp0.{end}" for end in ("device", "port-id", "port-name")),
     *(
         f"{P}/{name}"
-        for name in ("observed", "speed", "neighbors.current.ibp0", "flavor-2", "my-flavor")
+        for name in (
+            "observed",
+            "speed",
+            "neighbors.current.ibp0",
+            "flavor-2",
+            "my-flavor",
+            "leafgroup.expected",
+            "leaves.expected",
+            "ports.current",
+        )
     ),
     *(
         f"{IB}/{name}"
         for name in (
             "speed.expected",
             "leaves.expected",
+            "leafgroup.current",
             "ports.expected",
             "fabric",
             "superpod",
@@ -252,6 +262,7 @@ def test_labels_of_a_tenants_own(tenant: Cluster) -> None:
     mighty = an_agent(tenant, "mighty")
     tenants, ib = "backend.example.com", "ib.example.com"
     labels = {f"{tenants}/flavor": "1", f"{ib}/speed.current": "1G"}
+    labels |= {f"{tenants}/{name}.current": "L90.1.3" for name in ("leaves", "leafgroup")}
     written = {"labels": labels, "annotations": {f"{tenants}/observed": "{}"}}
     assert mighty.apply(written).status == 200
     assert denied(merge_label(mighty, f"{tenants}/fabric"))

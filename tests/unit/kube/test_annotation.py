@@ -25,12 +25,13 @@ from agent.kube.annotation import (
     render,
     without_future,
 )
-from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
+from agent.kube.interfaces import LabeledInterface, LostInterface
 from agent.kube.managed_fields import state_of
 from agent.model import (
     Absent,
     Failed,
     IbNeighbor,
+    LastNeighbor,
     Link,
     LldpNeighbor,
     Neighbor,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent.kube.annotation import Annotation
-from agent.kube.interfaces import LabeledInterface, LastNeighbor
+from agent.kube.interfaces import LabeledInterface
 from agent.kube.last_switches import last_switches
+from agent.model import LastNeighbor
 from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX
 
 GUID, NAME = "b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1"

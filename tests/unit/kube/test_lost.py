@@ -9,9 +9,9 @@ import pytest
 
 from agent.host import Host
 from agent.kube.annotation import Annotation, annotate, fitted, parse, render
-from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
+from agent.kube.interfaces import LabeledInterface, LostInterface
 from agent.kube.lost import Losses
-from agent.model import Absent, Failed, LostPort, PortRole, RdmaDevice, Seen
+from agent.model import Absent, Failed, LastNeighbor, LostPort, PortRole, RdmaDevice, Seen
 from agent.output.absent import absent_ports
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.interfaces import LastNeighbor
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field
 from agent.kube.plan import ForeignField, Plan, body, plan
+from agent.model import LastNeighbor
 from tests.support.nodes import (
     ACCELERATOR_KEY,
     ANNOTATED,

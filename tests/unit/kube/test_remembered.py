@@ -10,16 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.annotation import MAX_BYTES, annotate, fitted, parse, render, without_future
+from agent.kube.annotation import (
+    MAX_BYTES,
+    Annotation,
+    annotate,
+    fitted,
+    parse,
+    render,
+    without_future,
+)
+from agent.kube.interfaces import LabeledInterface, LostInterface
 from agent.kube.plan import Desired, plan
 from agent.kube.remembered import MAX_FINDINGS, Remembered, RememberedFinding, interface_of
-from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node, rows
+from agent.model import LastNeighbor
+from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node
 from tests.support.observations import observation
 
 KEY = KEYS.annotation
 SWAPPED = RememberedFinding("swapped", "ibp3", "0f3c21aa9d10")
 SPEED = RememberedFinding("speed", None, "aa3c21aa9d10")
 VERDICT = Remembered(BOOT, NOW, (SWAPPED, SPEED))
+SWITCH = LastNeighbor("b0cf0e0300d4ee40", "MF0;L90.1.3:MQM9700/U1", "3")
+WHOLE = LabeledInterface("ibp0", "0000:18:00.0", "a" * 16, "b" * 16, 400.0, SWITCH)
 
 
 def told(**changes: Any) -> str:
@@ -129,15 +141,48 @@ def test_a_change_makes_a_request_due(after: Remembered | None, due: bool) -> No
     assert plan(node({}, observed=render(before)), desired, KEYS).due == due
 
 
-def test_it_has_room_before_the_interfaces() -> None:
-    """A verdict is never cut; the last interfaces are."""
-    findings = tuple(RememberedFinding("missing", "x" * 64, f"{n:012x}") for n in range(64))
-    many = rows(*((f"mlx5_{number}", "0000:18:00.0") for number in range(512)))
-    found = fitted(replace(ANNOTATED, interfaces=many, verdict=Remembered(BOOT, NOW, findings)))
+def test_interfaces_have_room_before_findings() -> None:
+    """On a node whose 64 cables are all wrong no row is left out for a finding; the least severe
+    findings are, and counted.
+    """
+    findings = tuple(RememberedFinding("miscabled", f"ibp{n}", f"{n:012x}") for n in range(64))
+    rows = tuple(WHOLE._replace(interface=f"ibp{number}") for number in range(64))
+    large = replace(ANNOTATED, interfaces=rows, verdict=Remembered(BOOT, NOW, findings))
+    found = fitted(large)
+    assert (found.interfaces, found.dropped) == (rows, 0)
     assert found.verdict
-    assert len(found.verdict.findings) == MAX_FINDINGS
-    assert found.dropped
-    assert len(render(found)) <= MAX_BYTES
+    kept = len(found.verdict.findings)
+    assert 0 < kept < 64
+    assert found.verdict == Remembered(BOOT, NOW, findings[:kept], 64 - kept)
+    assert MAX_BYTES - 100 < len(render(found)) <= MAX_BYTES
+    assert parse(render(found), KEY) == (found, None)
+
+
+def test_lost_interfaces_have_room_before_findings() -> None:
+    """A loss is known in no other place."""
+    findings = tuple(RememberedFinding("miscabled", f"ibp{n}", f"{n:012x}") for n in range(64))
+    rows = tuple(WHOLE._replace(interface=f"ibp{number}") for number in range(32))
+    lost = tuple(LostInterface(row._replace(interface=f"x{row.interface}"), NOW) for row in rows)
+    found = fitted(Annotation(NOW, BOOT, rows, lost=lost, verdict=Remembered(BOOT, 1, findings)))
+    assert (found.interfaces, found.lost, found.dropped) == (rows, lost, 0)
+
+
+def test_a_verdict_without_its_most_severe_finding() -> None:
+    """It could pass where the whole fails, so it is left out; one without findings stays."""
+    many = tuple(WHOLE._replace(interface=f"mlx5_{number}") for number in range(512))
+    long = RememberedFinding("miscabled", "x" * 64, "f" * 64)
+    full = replace(ANNOTATED, interfaces=many, verdict=Remembered(BOOT, NOW, (long,)))
+    assert fitted(full).verdict is None
+    passed = Remembered(BOOT, NOW)
+    assert fitted(replace(full, verdict=passed)).verdict == passed
+
+
+@pytest.mark.parametrize("value", ["9", -1, None, [], 10**9])
+def test_a_malformed_number_of_findings_is_unknown(value: object) -> None:
+    """The findings count."""
+    found, problem = parse(told(dropped=value), KEY)
+    assert found
+    assert (found.verdict, problem) == (VERDICT, None)
 
 
 @pytest.mark.parametrize("text", [None, "", "x" * 65, "a\nb", "東京"])

@@ -94,12 +94,11 @@ def rendered(
 
 
 def neighbors(found: Rendered) -> dict[str, str]:
-    """The labels of neighbors, without flavor and speed."""
-    return {
-        name: text
-        for name, text in found.labels.items()
-        if not name.endswith(("/flavor", "/speed.current"))
-    }
+    """The labels of neighbors, without flavor and speed, and without the joined ones of both
+    flavors.
+    """
+    others = ("/flavor", "/speed.current", f"{P}/leaves.current", "/leafgroup.current")
+    return {name: text for name, text in found.labels.items() if not name.endswith(others)}
 
 
 def seen(*links: Link) -> Seen[tuple[Link, ...]]:
@@ -247,6 +246,28 @@ def test_leaves_are_distinct_and_in_natural_order() -> None:
     found = rendered(hcas("ibp0", "ibp1", "ibp2"), ib=seen(*(ib_link(*one) for one in names)))
     assert found.labels[f"{IB}/leaves.current"] == "leaf9_leaf10"
     assert found.labels[f"{IB}/ports.current"] == "9_10_9"
+
+
+def test_leaves_of_both_flavors() -> None:
+    """They are below the common prefix; an InfiniBand node has them below both."""
+    roce = rendered(
+        nics("mlx5_0", "mlx5_1"), lldp=seen(roce_link("mlx5_0"), roce_link("mlx5_1", "a-1"))
+    )
+    assert roce.labels[f"{P}/leaves.current"] == "a-1_leaf-1"
+    assert f"{IB}/leaves.current" not in roce.labels
+    infiniband = rendered(hcas("ibp0"), ib=seen(ib_link("ibp0")))
+    assert {infiniband.labels[f"{one}/leaves.current"] for one in (P, IB)} == {"L90.1.3"}
+
+
+@pytest.mark.parametrize("link", [held("mlx5_1"), Link("mlx5_1", None, missing="x", hold=True)])
+def test_leaves_of_a_roce_node_are_held(link: Link) -> None:
+    """While one of its neighbors is not known, or LLDP failed; a source of InfiniBand is none."""
+    before, devices = {f"{P}/leaves.current": "old"}, nics("mlx5_0", "mlx5_1")
+    for lldp in (seen(roce_link("mlx5_0"), link), Failed("x")):
+        assert rendered(devices, before, lldp=lldp).labels[f"{P}/leaves.current"] == "old"
+    both = seen(roce_link("mlx5_0"), gone("mlx5_1"))
+    found = rendered(devices, before, lldp=both, ib=OFF, off=frozenset({"ib"}))
+    assert found.labels[f"{P}/leaves.current"] == "leaf-1"
 
 
 def test_raw_names_are_joined_and_then_encoded() -> None:

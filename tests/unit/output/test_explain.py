@@ -9,7 +9,14 @@ import pytest
 
 from agent.labels.render import keys_for, render, subject_of
 from agent.labels.table import LABELS, Naming
-from agent.model import Failed, HeldCount, LostPort, Seen
+from agent.model import (
+    Failed,
+    HeldCount,
+    LastNeighbor,
+    LastNeighbors,
+    LostPort,
+    Seen,
+)
 from agent.output import explain, explain_table
 from agent.output.evidence import OF_ROWS, of_row
 from agent.output.ports import WIDTH
@@ -17,7 +24,7 @@ from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support.devices import ib
 from tests.support.machines import MACHINES
-from tests.support.nodes import LEAF, SPEED
+from tests.support.nodes import KEYS, LEAF, SPEED
 from tests.support.observations import observation
 
 if TYPE_CHECKING:
@@ -334,3 +341,15 @@ def test_a_key_that_is_turned_off(key: str, field: str, flag: str) -> None:
     """The error names the flag instead of near keys."""
     text = explain.unknown_key(key, NAMING._replace(**{field: ""}), ["{if}"])
     assert text == f"{key!r} is turned off by an empty {flag}"
+
+
+def test_a_leaf_that_is_remembered() -> None:
+    """A port without neighbor has the one of the annotation, beside its state."""
+    seen = of_machine("half-failed")
+    last = LastNeighbors({"mlx5_0": LastNeighbor("b" * 16, "MF0;L90.1.3:MQM9700/U1", "3")})
+    found = document(KEYS.leaf_group, replace(seen, last_neighbors=last))
+    assert found["state"] == "seen"
+    assert "L90.1.3" in found["value"]
+    shown = [one["fact"] for one in found["evidence"] if one["interface"] == "mlx5_0"]
+    assert shown == ["state", "phys_state", "neighbor"]
+    assert "remembered in the annotation: L90.1.3" in lines(found)

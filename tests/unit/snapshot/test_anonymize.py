@@ -129,7 +129,7 @@ def spellings(name: str) -> Iterator[bytes]:
 
 def unnamed(labels: dict[str, str]) -> dict[str, str]:
     """Return the labels whose values are no names."""
-    named = ("neighbors.current.", "leaves.current", "/accelerator")
+    named = ("neighbors.current.", "leaves.current", "leafgroup.current", "/accelerator")
     return {key: value for key, value in labels.items() if not any(part in key for part in named)}
 
 

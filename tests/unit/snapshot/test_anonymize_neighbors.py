@@ -317,7 +317,9 @@ def test_the_fabric_keeps_its_shape(node: str, tmp_path: Path) -> None:
     assert after["missing_neighbors"] == before["missing_neighbors"]
     assert list(after["labels"]) == list(before["labels"])
     for key in after["labels"]:
-        if not key.endswith((".device", ".port-id", ".port-name", "leaves.current")):
+        if not key.endswith(
+            (".device", ".port-id", ".port-name", "leaves.current", "leafgroup.current")
+        ):
             assert after["labels"][key] == before["labels"][key]
 
 

@@ -1,0 +1,183 @@
+"""The last neighbor of each backend port: the present one, else what the annotation remembers.
+
+Rules:
+- Identity is the address of the PCI function, and what the interface's name adds to that of the
+  device (`-3`, `-eth2`): a device that was renumbered keeps its last neighbor.
+- A last neighbor stays without limit while its port has none, or cannot be read. It goes with the
+  interface, and comes back with one that left the bus.
+- A neighbor is the same device as before if its identifier or its name is the same.
+- The node was moved if no neighbor that is seen is the same device as before. What is remembered
+  of its other ports is forgotten then, but not while one of them may have its neighbor still.
+- A new agent may lack a last neighbor that the published label contains: the annotation had no room
+  for it, or is gone. The label stays then while a port is without one, in the first case without
+  limit, unless another port has another neighbor than before.
+- On a Node without the label, nothing is published in the first SETTLE_TIME while a port that may
+  have a neighbor has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.kube.interfaces import neighbors_of
+from agent.labels.leaf_group import device_of
+from agent.labels.values import failed_devices, links
+from agent.model import Failed, LastNeighbor, LastNeighbors
+from agent.reasons import HoldReason
+from agent.sources.interfaces import is_of_device
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from agent.kube.annotation import Annotation
+    from agent.kube.interfaces import Interfaces, LabeledInterface
+    from agent.kube.managed_fields import Keys
+    from agent.model import Observation, PortRole
+
+    Neighbors = Mapping[str, LastNeighbor]  # by interface
+
+SETTLE_TIME = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
+
+
+class NeighborMemory:
+    """Finds the last neighbors of one node in each observation."""
+
+    def __init__(self) -> None:
+        # What was remembered when the first neighbor was another one, until a move is decided.
+        self._doubted: Neighbors = {}
+        self._gap: HoldReason | None = None  # why the published label may have more
+        self._settles_at = -math.inf
+        self._is_early = False
+
+    def seed(
+        self,
+        annotation: Annotation | None,
+        owned: Collection[str],
+        keys: Keys,
+        settles_at: float = -math.inf,
+    ) -> None:
+        """Start from the annotation and the owned labels of the Node."""
+        is_published = keys.leaf_group in owned
+        self._doubted, self._gap = {}, _gap(annotation) if is_published else None
+        self._settles_at = -math.inf if is_published else settles_at
+
+    def apply(
+        self, observation: Observation, annotation: Annotation | None, now: float = math.inf
+    ) -> Observation:
+        """Return the observation with the last neighbors, given the Node's annotation."""
+        seen, remembered = neighbors_of(observation), _remembered(observation, annotation)
+        before = _updated(remembered, self._doubted)
+        compared = [_is_same(seen[name], before[name]) for name in seen.keys() & before.keys()]
+        is_elsewhere = bool(compared) and not any(compared)
+        absent = _absent(observation)
+        is_undecided = is_elsewhere and not before.keys() <= seen.keys() | absent
+        self._doubted = before if is_undecided else {}
+        kept = {} if is_elsewhere and not is_undecided else remembered
+        of = {**kept, **seen}
+        lacking = _lacking(observation, of)
+        hold = self._hold(lacking, is_same=all(compared))
+        early = self._is_early = not hold and now < self._settles_at and not lacking <= absent
+        last = LastNeighbors(of, HoldReason.NO_NEIGHBOR if early else hold, is_early=early)
+        return replace(observation, last_neighbors=last)
+
+    def next_end(self) -> float:
+        """Return the time at which a new agent does not wait for neighbors any more."""
+        return self._settles_at if self._is_early else math.inf
+
+    def _hold(self, lacking: Collection[str], *, is_same: bool) -> HoldReason | None:
+        """Return why last neighbors may be missing or outdated; None if they are not."""
+        if self._doubted:
+            return HoldReason.MAY_HAVE_MOVED
+        if not lacking:
+            self._gap = None
+        return self._gap if is_same else None
+
+
+def _gap(annotation: Annotation | None) -> HoldReason | None:
+    """Return why an annotation may lack a part of the published label; None if it does not."""
+    if annotation is None:
+        return HoldReason.NO_NEIGHBOR
+    return HoldReason.NOT_REMEMBERED if annotation.dropped else None
+
+
+def is_held_without_limit(key: str, observation: Observation, keys: Keys) -> bool:
+    """Return True for the leaf group if the annotation had no room for a part of it."""
+    last = observation.last_neighbors
+    return key == keys.leaf_group and bool(last and last.hold is HoldReason.NOT_REMEMBERED)
+
+
+def _is_same(one: LastNeighbor, other: LastNeighbor) -> bool:
+    return (one.id is not None and one.id == other.id) or device_of(one) == device_of(other)
+
+
+def _updated(remembered: Neighbors, doubted: Neighbors) -> Neighbors:
+    """Return what is remembered of these interfaces, as it was before the doubts."""
+    return {name: doubted.get(name, last) for name, last in remembered.items()}
+
+
+def _absent(observation: Observation) -> set[str]:
+    """Return the interfaces that have no neighbor for certain."""
+    found = (link for link in links(observation) if not link.neighbors and not link.hold)
+    return {link.interface for link in found}
+
+
+def _lacking(observation: Observation, of: Neighbors) -> set[str]:
+    """Return the interfaces, and the devices that cannot be read, without a last neighbor."""
+    if isinstance(observation.rdma, Failed):
+        return {"rdma"}
+    backend = {role.interface for role in observation.ports if role.backend}
+    unread = {
+        device
+        for device in failed_devices(observation)
+        if not any(is_of_device(name, device) for name in {*of, *backend})
+    }
+    return (backend | unread | {*observation.unbound}) - of.keys() - observation.given_up
+
+
+def _remembered(observation: Observation, annotation: Annotation | None) -> dict[str, LastNeighbor]:
+    """Return what the annotation remembers of the interfaces that are there, or may be."""
+    if annotation is None:
+        return {}
+    functions = _by_function(annotation)
+    backend = {role.interface: role for role in observation.ports if role.backend}
+    found = {
+        name: _row_of(role, functions.get(role.device.pci or "", ()))
+        for name, role in backend.items()
+    }
+    unread = _unread(annotation.interfaces, observation)
+    rows = {row.interface: row for row in unread} | found
+    last = {name: row.neighbor for name, row in rows.items() if row and row.neighbor}
+    return {name: neighbor for name, neighbor in last.items() if device_of(neighbor)}
+
+
+def _by_function(annotation: Annotation) -> Mapping[str, list[LabeledInterface]]:
+    """Return the rows of each PCI function, those of lost interfaces last."""
+    functions: dict[str, list[LabeledInterface]] = defaultdict(list)
+    for row in (*annotation.interfaces, *(one.row for one in annotation.lost)):
+        functions[row.pci].append(row)
+    return functions
+
+
+def _row_of(role: PortRole, rows: Sequence[LabeledInterface]) -> LabeledInterface | None:
+    """Return the row of a port among those of its PCI function."""
+    suffix = role.interface.removeprefix(role.device.name)
+    for row in rows:
+        if row.interface == role.interface or (suffix and row.interface.endswith(suffix)):
+            return row
+    return rows[0] if len(rows) == 1 and not suffix else None
+
+
+def _unread(rows: Interfaces, observation: Observation) -> list[LabeledInterface]:
+    """Return the rows of interfaces whose device is there, or may be, and cannot be read."""
+    if isinstance(observation.rdma, Failed):
+        return list(rows)
+    failed = failed_devices(observation)
+    return [
+        row
+        for row in rows
+        if row.interface in observation.unbound
+        or any(is_of_device(row.interface, device) for device in failed)
+    ]

@@ -1,0 +1,129 @@
+"""A new agent under the admission policy of a release before: it lacks keys of the label table."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.kube.apply import apply, get_node
+from agent.kube.errors import Failure
+from agent.kube.plan import plan
+from agent.kube.transport import connect
+from tests.support.kube import agents
+from tests.support.kube.agents import a_node
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.programs import missing
+from tests.support.nodes import ACCELERATOR_KEY as ACC
+from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.kube.session import Outcome
+
+NEW = (f"{PREFIX}/leafgroup.current", f"{PREFIX}/leaves.current")
+OTHERS = {FLAVOR: "infiniband", SPEED: "3200G", LEAF: "L90.1.3", IB_SPEED: "3200G", ACC: "a.1"}
+ALL = OTHERS | dict.fromkeys(NEW, "L90.1.3")
+
+
+def older() -> str:
+    """Return the policy as it was without the keys."""
+    text = (MANIFESTS / "base" / "policy.yaml").read_text()
+    without = re.sub(r"variables\.prefix \+ '/(leaves|leafgroup)\.current',\s*", "", text)
+    without = without.replace("'leafgroup.current',", "")
+    assert "leafgroup.current" not in without
+    assert len(text) - len(without) > 100
+    return without
+
+
+def wordless() -> str:
+    """Return that policy without the names of the keys in its messages."""
+    return re.sub(r"\n +messageExpression: .*(\n {8,}.*)*", "", older())
+
+
+def in_force(cluster: Cluster, policy: str, word: str) -> Cluster:
+    """Replace the policy, and wait until it refuses a new key with this word."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=policy)
+    probe, deadline = agents.an_agent(cluster, "mighty"), time.monotonic() + 30
+    while True:
+        answer = probe.apply({"labels": {NEW[0]: str(time.monotonic_ns())}})
+        if answer.status == 422 and (NEW[0] in answer.message) == (word == "named"):
+            return cluster
+        assert time.monotonic() < deadline, answer.message
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def older_cluster() -> Iterator[Cluster]:
+    """An API server with the manifests in it."""
+    require(missing())
+    with Cluster() as cluster:
+        agents.install(cluster, "sysfs")
+        yield cluster
+
+
+class Upgraded:
+    """A new agent with a token of its Pod, on a Node of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.node = cluster, a_node(cluster)
+        token = cluster.token_for_pod_on(self.node, "bwagent", "bwagent")
+        self.kube = connect(str(cluster.kubeconfig(token)))
+
+    def apply(self, labels: dict[str, str]) -> Outcome:
+        return apply(self.kube, plan(self.read(), desired(labels), KEYS))
+
+    def read(self) -> Any:
+        found = get_node(self.kube, self.node)
+        assert not isinstance(found, Failure), found.text
+        return found
+
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the Node below the agent's prefixes."""
+        labels = self.read()["metadata"]["labels"]
+        return {key: value for key, value in labels.items() if key in ALL}
+
+
+@pytest.mark.slow
+def test_the_new_keys_alone_are_refused(older_cluster: Cluster) -> None:
+    """All others are applied and kept up to date, the next plan postpones what was refused, and
+    with the new policy the Node has them all.
+    """
+    agent = Upgraded(in_force(older_cluster, older(), "named"))
+    outcome = agent.apply(ALL)
+    assert outcome.failure is None
+    assert {one.key for one in outcome.refused} == {*NEW}
+    assert (outcome.requests, agent.labels()) == (2, OTHERS)
+    again = plan(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
+    assert (again.due, again.postponed) == (False, NEW)
+    changed = agent.apply(ALL | {SPEED: "2800G"})
+    assert agent.labels() == OTHERS | {SPEED: "2800G"}
+    assert changed.requests == 2
+    older_cluster.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-k", str(MANIFESTS / "overlays" / "sysfs")
+    )
+    deadline = time.monotonic() + 30
+    while agent.apply(ALL).refused:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert agent.labels() == ALL
+
+
+@pytest.mark.slow
+def test_a_policy_that_names_no_key(older_cluster: Cluster) -> None:
+    """The family of the new keys is refused, the others are applied; it takes a request for each,
+    and ends.
+    """
+    agent = Upgraded(in_force(older_cluster, wordless(), "unnamed"))
+    outcome = agent.apply(ALL)
+    assert outcome.failure is None
+    assert {one.key for one in outcome.refused} == {key for key in ALL if key.startswith(PREFIX)}
+    assert agent.labels() == {IB_SPEED: "3200G", ACC: "a.1"}
+    assert outcome.requests <= 6
+    again = plan(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
+    assert not again.due

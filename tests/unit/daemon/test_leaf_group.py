@@ -1,0 +1,143 @@
+"""The leaf group of a running agent: over restarts and reboots, and the requests that it takes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.events.event import Event
+from agent.infiniband.smp import Attribute, get
+from tests.support import nodes
+from tests.support.kernel_tree import BUS, CLASS, HOME, hca
+from tests.support.nodes import KEYS
+from tests.support.running import World
+from tests.support.smps import node_info, reply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+A, B = "0000:18:00.0", "0000:19:00.0"
+GROUP = "leafgroup.current"
+HOUR = 3600.0
+
+
+class Fabric:
+    """The far ends of the ports, by interface: GUID and name."""
+
+    def __init__(self, **leaves: tuple[int, str]) -> None:
+        self.leaves: Mapping[str, tuple[int, str]] = leaves
+
+    def __call__(self, address: tuple[str, int]) -> dict[str, Any]:
+        device, port = address
+        guid, name = self.leaves[device]
+        data = [node_info(guid=guid, local_port=1), f"MF0;{name}:MQM9700/U1".encode()]
+        asked = [get(Attribute.NODE_INFO, 1, port), get(Attribute.NODE_DESCRIPTION, 2, port)]
+        answers = [
+            {"request": request.hex(), "reply": reply(request, one).hex(), "error": None}
+            for request, one in zip(asked, data, strict=True)
+        ]
+        told = {"device": device, "port": port, "exchanges": answers}
+        return told | {"error": None, "text": None}
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    return Fabric(ibp0=(1, "a"), ibp1=(2, "b"))
+
+
+@pytest.fixture
+def world(fabric: Fabric) -> World:
+    """Two HCAs on two leaves; the agent has been running for a minute."""
+    world = World(hca("ibp0", A) | hca("ibp1", B))
+    world.smp = fabric
+    world.run(60.0)
+    assert world.labels[GROUP] == "a_b"
+    return world
+
+
+def state(world: World, name: str, bdf: str, text: bytes) -> World:
+    path = f"{HOME}/{bdf}/infiniband/{name}/ports/1/state"
+    world.at(0.0, Event("port", f"{name}/1"), do=lambda: world.write(path, text))
+    return world.run(120.0)
+
+
+def test_it_outlives_everything_but_another_leaf(world: World, fabric: Fabric) -> None:
+    """A link that is down for hours, new agents, a reboot; then the cable is in another switch."""
+    state(world, "ibp1", B, b"1: DOWN\n")
+    assert "neighbors.current.ibp1.device" not in world.labels
+    assert world.labels["leaves.current"] == "a"
+    for _ in range(2):
+        assert world.run(3 * HOUR).labels[GROUP] == "a_b"
+        world.start_again()
+    world.write("proc/sys/kernel/random/boot_id", b"another\n")
+    world.start_again()
+    assert world.run(3 * HOUR).labels[GROUP] == "a_b"
+    assert all(KEYS.leaf_group in labels for labels in world.api.writes)
+    fabric.leaves = {"ibp0": (1, "a"), "ibp1": (3, "c")}
+    assert state(world, "ibp1", B, b"4: ACTIVE\n").labels[GROUP] == "a_c"
+
+
+def test_the_memory_alone_makes_no_request(world: World, fabric: Fabric) -> None:
+    """A switch was replaced by one of the same name: its GUID comes with the next hourly one."""
+    before = len(world.api.applied())
+    fabric.leaves = {"ibp0": (1, "a"), "ibp1": (9, "b")}
+    world.at(0.0, Event("signal", "SIGHUP"))
+    world.run(60.0)
+    applied = len(world.api.applied())
+    world.run(120.0)
+    state(world, "ibp0", A, b"4: ACTIVE\n")
+    assert len(world.api.applied()) == applied <= before + 1
+    world.run(1.2 * HOUR)
+    rows = json.loads(world.told)["interfaces"]
+    assert rows[1]["neighbor"]["id"] == f"{9:016x}"
+
+
+def test_an_annotation_that_somebody_removed(world: World) -> None:
+    """The running agent writes it again; a new one holds the label while a port is down."""
+    state(world, "ibp1", B, b"1: DOWN\n")
+    world.api.annotation = None
+    world.start_again()
+    assert world.run(300.0).labels[GROUP] == "a_b"
+    assert world.run(600.0).labels[GROUP] == "a"
+
+
+def test_an_annotation_that_lacked_the_port(world: World) -> None:
+    """It had no room for it: the label stays."""
+    state(world, "ibp1", B, b"1: DOWN\n")
+    assert world.api.annotation
+    document = json.loads(world.api.annotation)
+    document["interfaces"] = document["interfaces"][:1]
+    world.api.annotation = json.dumps(document | {"dropped": 1})
+    world.start_again()
+    assert world.run(3 * HOUR).labels[GROUP] == "a_b"
+
+
+def test_an_hca_that_leaves_the_bus_takes_its_leaf(world: World) -> None:
+    """And has it again when it is back, though its link is down."""
+    entries = dict(world.entries)
+    paths = (f"{CLASS}/ibp1", f"{HOME}/{B}", f"{BUS}/{B}")
+    world.at(0.0, Event("device", "ibp1"), do=lambda: world.remove(*paths))
+    assert world.run(60.0).labels[GROUP] == "a"
+    world.start_again()
+    world.run(60.0)
+    world.entries.update(entries)
+    assert state(world, "ibp1", B, b"1: DOWN\n").labels[GROUP] == "a_b"
+
+
+def test_a_source_that_is_switched_off(world: World) -> None:
+    """The label goes, and is back with the source."""
+    world.start_again(sources=("rdma",))
+    assert GROUP not in world.run(60.0).labels
+    state(world, "ibp1", B, b"1: DOWN\n")
+    world.start_again()
+    assert world.run(60.0).labels[GROUP] == "a_b"
+
+
+def test_cleanup_removes_both(world: World) -> None:
+    """They are keys of the table, and owned."""
+    from agent.kube.plan import removal
+
+    removed = removal(nodes.node(world.api.labels, {}, world.api.annotation), KEYS).removed
+    assert {KEYS.leaf_group, KEYS.leaf_group.replace("leafgroup", "leaves")} <= removed.keys()

@@ -1,0 +1,334 @@
+"""The last neighbor of each backend port, and the leaf group that is made of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.kube.annotation import Annotation, annotate, fitted
+from agent.kube.interfaces import LabeledInterface, LostInterface
+from agent.kube.last_neighbors import SETTLE_TIME, NeighborMemory, is_held_without_limit
+from agent.labels.render import render
+from agent.labels.table import Naming
+from agent.model import (
+    Absent,
+    Failed,
+    IbNeighbor,
+    LastNeighbor,
+    Link,
+    LldpNeighbor,
+    Neighbor,
+    Observation,
+    PortRole,
+    RdmaDevice,
+    Seen,
+)
+from agent.reasons import HoldReason
+from tests.support.nodes import BOOT, KEYS, NOW
+from tests.support.observations import PORT, observation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GROUP = KEYS.leaf_group
+
+
+def guid(leaf: str) -> str:
+    return leaf.encode().hex().rjust(16, "0")[-16:]
+
+
+def pci(number: int) -> str:
+    return f"0000:{0x18 + number:02x}:00.0"
+
+
+def link(name: str, leaf: str | None, *, hold: bool = False, of: str | None = None) -> Link:
+    """Return the link of a port to a leaf, which has the GUID of `of`; None: no neighbor."""
+    if leaf is None:
+        return Link(name, None, missing="no-answer" if hold else "link-down", hold=hold)
+    facts = IbNeighbor("switch", guid(of or leaf), None, 1, f"MF0;{leaf}:MQM9700/U1")
+    return Link(name, None, (Neighbor(leaf, "1", None, facts),))
+
+
+def seen(*leaves: str | None, hold: bool = False, **changes: Any) -> Observation:
+    """Return an observation of ibp0, ibp1, ... with these leaves."""
+    names = [f"ibp{number}" for number in range(len(leaves))]
+    links = (link(name, leaf, hold=hold) for name, leaf in zip(names, leaves, strict=True))
+    found = observation(*((name, pci(number)) for number, name in enumerate(names)))
+    devices = tuple(role.device for role in found.ports)
+    return replace(found, rdma=Seen(devices), ib=Seen(tuple(links)), **changes)
+
+
+def last(leaf: str) -> LastNeighbor:
+    return LastNeighbor(guid(leaf), f"MF0;{leaf}:MQM9700/U1", "1")
+
+
+def annotated(*leaves: str | None, **changes: Any) -> Annotation:
+    """Return an annotation with these last leaves."""
+    rows = (
+        LabeledInterface(f"ibp{number}", pci(number), neighbor=last(leaf) if leaf else None)
+        for number, leaf in enumerate(leaves)
+    )
+    return replace(Annotation(NOW, BOOT, tuple(rows)), **changes)
+
+
+class Agent:
+    """An agent that remembers over its observations; `label` is what the Node has."""
+
+    def __init__(self, annotation: Annotation | None, label: str | None = None) -> None:
+        self.annotation, self.now = annotation, 1000.0
+        self.labels: Mapping[str, str] = {GROUP: label} if label else {}
+        self.memory = NeighborMemory()
+        self.memory.seed(annotation, self.labels, KEYS, self.now + SETTLE_TIME)
+
+    def sees(self, found: Observation, after: float = SETTLE_TIME) -> str | None:
+        """Observe this; return the leaf group."""
+        self.now += after
+        found = self.memory.apply(found, self.annotation, self.now)
+        rendered = render(found, Naming(), self.labels)
+        self.annotation = annotate(found, rendered.labels, KEYS, self.annotation)
+        self.labels, self.last = rendered.labels, found
+        return rendered.labels.get(GROUP)
+
+    @property
+    def remembered(self) -> list[str | None]:
+        """The names of the switches in the annotation."""
+        rows = self.annotation.interfaces if self.annotation else ()
+        return [row.neighbor and row.neighbor.name for row in rows]
+
+    def restarts(self) -> Agent:
+        assert self.annotation
+        return Agent(fitted(self.annotation), self.labels.get(GROUP))
+
+
+def test_a_port_that_is_down_keeps_its_leaf() -> None:
+    """Without limit, across restarts, and until it has another one."""
+    agent = Agent(None)
+    assert agent.sees(seen("a", "b")) == "a_b"
+    assert agent.sees(seen("a", None)) == "a_b"
+    for _ in range(3):
+        agent = agent.restarts()
+        assert agent.sees(seen("a", None), after=0.0) == "a_b"
+        assert agent.sees(seen("a", None), after=1e6) == "a_b"
+    assert agent.sees(seen("a", "c")) == "a_c"
+    assert agent.sees(seen("a", None)) == "a_c"
+
+
+def test_another_neighbor_takes_effect_at_once() -> None:
+    """While another port does not answer, too, and for a new agent."""
+    agent = Agent(annotated("a", "b", "c"), "a_b_c")
+    links = (link("ibp0", "a"), link("ibp1", "x"), link("ibp2", None, hold=True))
+    assert agent.sees(replace(seen("a", "x", None), ib=Seen(links)), after=0.0) == "a_c_x"
+
+
+@pytest.mark.parametrize("ib", [Failed("x"), Failed("x", pending=True), Seen(())])
+def test_a_failed_source_changes_nothing(ib: Any) -> None:
+    """What is remembered is complete: the label is not held, and has no end."""
+    agent = Agent(annotated("a", "b"), "a_b")
+    for after in (0.0, 10.0, 1e6):
+        assert agent.sees(replace(seen("a", "b"), ib=ib), after) == "a_b"
+    assert agent.last.last_neighbors
+    assert agent.last.last_neighbors.hold is None
+
+
+def test_devices_that_cannot_be_read_keep_their_leaves() -> None:
+    """One that fails, one without driver, and all of them."""
+    agent = Agent(annotated("a", "b", "c"), "a_b_c")
+    one = replace(seen("a"), unbound=("ibp1",))
+    broken = RdmaDevice("ibp2", failure="blocks")
+    assert agent.sees(replace(one, rdma=Seen((one.ports[0].device, broken)))) == "a_b_c"
+    assert agent.sees(observation(rdma=Failed("x"), ib=Absent("x"))) == "a_b_c"
+    assert agent.restarts().sees(observation(rdma=Failed("x"), ib=Absent("x"))) == "a_b_c"
+
+
+def test_an_interface_takes_its_leaf() -> None:
+    """A device that left the bus; when it is back its leaf is, too."""
+    agent = Agent(annotated("a", "b"), "a_b")
+    assert agent.sees(seen("a")) == "a"
+    row = LabeledInterface("ibp1", pci(1), neighbor=last("b"))
+    agent.annotation = annotated("a", lost=(LostInterface(row, NOW),))
+    assert agent.sees(seen("a", None)) == "a_b"
+
+
+def test_a_node_that_was_moved_forgets() -> None:
+    """No port that is seen has the leaf that it had."""
+    agent = Agent(annotated("a", "b", "c"), "a_b_c")
+    assert agent.sees(seen("x", "y", None), after=0.0) == "x_y"
+    assert agent.remembered == ["MF0;x:MQM9700/U1", "MF0;y:MQM9700/U1", None]
+
+
+def test_a_move_shows_when_all_have_spoken() -> None:
+    """Until then the published label stays: one port with another leaf is no move yet."""
+    agent = Agent(annotated("a", "b", "c", "d"), "a_b_c_d")
+    first = (link("ibp0", "x"), *(link(f"ibp{n}", None, hold=True) for n in (1, 2, 3)))
+    silent = replace(seen("x", None, None, None), ib=Seen(first))
+    assert agent.sees(silent, after=0.0) == "a_b_c_d"
+    assert agent.last.last_neighbors
+    assert agent.last.last_neighbors.hold is HoldReason.MAY_HAVE_MOVED
+    two = (*first[:1], link("ibp1", "y"), *first[2:])
+    assert agent.sees(replace(silent, ib=Seen(two)), after=9.0) == "a_b_c_d"
+    assert agent.sees(seen("x", "y", "z", None), after=9.0) == "x_y_z"
+
+
+def test_one_cable_moved_while_the_agent_was_away() -> None:
+    """The first port that speaks is the one; the next one says that the node is where it was."""
+    agent = Agent(annotated("a", "b", "c"), "a_b_c")
+    first = (link("ibp0", "x"), link("ibp1", None, hold=True), link("ibp2", None))
+    silent = replace(seen("x", None, None), ib=Seen(first))
+    assert agent.sees(silent, after=0.0) == "a_b_c"
+    assert agent.sees(seen("x", "b", None), after=9.0) == "b_c_x"
+
+
+def test_renumbered_devices_keep_their_leaves() -> None:
+    """The PCI function is the same; the names were swapped by a reboot."""
+    agent = Agent(annotated("a", "b", "c"), "a_b_c")
+    found = observation(("ibp1", pci(0)), ("ibp0", pci(1)), ("ibp7", pci(2)))
+    links = (link("ibp1", None), link("ibp0", "b"), link("ibp7", None))
+    assert agent.sees(replace(found, ib=Seen(links)), after=0.0) == "a_b_c"
+    assert agent.remembered == [f"MF0;{leaf}:MQM9700/U1" for leaf in "bac"]
+
+
+def test_ports_and_legs_of_one_function_are_told_apart() -> None:
+    """By what their names add to the device's, which may have another name."""
+    rows = tuple(
+        LabeledInterface(f"mlx5_1{end}", pci(0), neighbor=last(leaf))
+        for end, leaf in (("-3", "a"), ("-6", "b"), ("-eth2", "c"))
+    )
+    device = RdmaDevice("mlx5_4", pci=pci(0))
+    ports = tuple(
+        PortRole(f"mlx5_4{end}", device, PORT, None, backend=True, reason="", counted_gbps=0.0)
+        for end in ("-6", "-eth2", "-9")
+    )
+    agent = Agent(Annotation(NOW, BOOT, rows), "a_b_c")
+    down = Seen(tuple(link(role.interface, None) for role in ports))
+    assert agent.sees(replace(observation(), ports=ports, ib=down)) == "b_c"
+    assert agent.remembered == ["MF0;b:MQM9700/U1", None, "MF0;c:MQM9700/U1"]
+
+
+def test_a_renamed_switch_has_its_new_name_for_all_ports() -> None:
+    """Those that are down, too: the node GUID is the same."""
+    agent = Agent(annotated("a", "a", "b"), "a_b")
+    links = (link("ibp0", "new", of="a"), link("ibp1", None), link("ibp2", "b"))
+    assert agent.sees(replace(seen("a", None, "b"), ib=Seen(links)), after=0.0) == "b_new"
+
+
+def test_a_renamed_switch_is_no_other_one() -> None:
+    """A rack with one leaf, which has another name: the node is where it was."""
+    agent = Agent(annotated("a", "b"), "a_b")
+    links = (link("ibp0", "new", of="a"), link("ibp1", None))
+    assert agent.sees(replace(seen("a", None), ib=Seen(links)), after=0.0) == "b_new"
+
+
+def roce(name: str, leaf: str | None, chassis: str = "00:1c:73:00:00:01") -> Link:
+    if leaf is None:
+        return Link(name, "eth0", missing="link-down")
+    facts = LldpNeighbor("m", "m", chassis, 4, "swp1", 5, 120, None, leaf)
+    return Link(name, "eth0", (Neighbor(leaf, "swp1", "swp1", facts, 1.0),))
+
+
+def ethernet(*links: Link) -> Observation:
+    found = observation(*((one.interface, pci(n)) for n, one in enumerate(links)))
+    ports = tuple(
+        role._replace(port=replace(role.port, link_layer="Ethernet")) for role in found.ports
+    )
+    return replace(found, ports=ports, lldp=Seen(links), ib=Absent("no InfiniBand"))
+
+
+def test_switches_that_share_a_chassis_id() -> None:
+    """As virtual ones do: each port keeps its own name."""
+    agent = Agent(None)
+    up = (roce("mlx5_0", "s1"), roce("mlx5_1", "s2"), roce("mlx5_2", "s3", "x"))
+    assert agent.sees(ethernet(*up)) == "s1_s2_s3"
+    assert agent.sees(ethernet(*up[:2], roce("mlx5_2", None))) == "s1_s2_s3"
+    assert agent.sees(ethernet(up[0], up[1], roce("mlx5_2", "s1"))) == "s1_s2"
+
+
+def test_a_name_that_encodes_to_nothing() -> None:
+    """The chassis ID is the leaf, whether the port is up or down."""
+    agent = Agent(None)
+    up = (roce("mlx5_0", "---"), roce("mlx5_1", "s2", "x"))
+    assert agent.sees(ethernet(*up)) == "00-1c-73-00-00-01_s2"
+    assert agent.sees(ethernet(roce("mlx5_0", None), up[1])) == "00-1c-73-00-00-01_s2"
+
+
+def test_sources_that_are_switched_off() -> None:
+    """`probe` leaves the label, `run` removes it; the source of another link layer is none."""
+    agent = Agent(annotated("a", "b"), "a_b")
+    off = replace(seen("x", "y"), ib=Failed("off"), off=frozenset({"ib", "nvml"}))
+    assert agent.sees(off) == "a_b"
+    lldp = replace(seen("a", None), lldp=Failed("off"), off=frozenset({"lldp"}))
+    assert agent.sees(lldp) == "a_b"
+    disabled = replace(seen("a", "b"), ib=Absent("off"), disabled=frozenset({"ib"}))
+    assert agent.sees(disabled) is None
+    assert agent.sees(seen("a", None)) == "a_b"
+
+
+def test_a_new_node_is_labeled_when_its_ports_have_spoken() -> None:
+    """Or after a while: half of the leaves would be another group."""
+    agent = Agent(None)
+    some = replace(seen("a", "b"), ib=Seen((link("ibp0", "a"), link("ibp1", None, hold=True))))
+    assert agent.sees(some, after=0.0) is None
+    assert agent.memory.next_end() == agent.now + SETTLE_TIME
+    assert agent.sees(some, after=SETTLE_TIME) == "a"
+    assert agent.sees(seen("a", "b"), after=1.0) == "a_b"
+
+
+def test_a_port_that_never_had_a_neighbor_delays_nothing() -> None:
+    """On a Node that has the label: what the others are connected to counts at once."""
+    agent = Agent(annotated("a", "b", None), "a_b")
+    links = (link("ibp0", "x"), link("ibp1", "b"), link("ibp2", None, hold=True))
+    assert agent.sees(replace(seen("x", "b", None), ib=Seen(links)), after=0.0) == "b_x"
+
+
+def test_ports_without_link_are_not_waited_for() -> None:
+    """They have no neighbor for certain."""
+    assert Agent(None).sees(seen("a", None), after=0.0) == "a"
+
+
+def test_an_annotation_that_is_gone() -> None:
+    """The published label is held while a port is down; all are seen, and it follows."""
+    agent = Agent(None, "a_b")
+    assert agent.sees(seen("a", None)) == "a_b"
+    assert agent.last.last_neighbors
+    assert agent.last.last_neighbors.hold is HoldReason.NO_NEIGHBOR
+    assert not is_held_without_limit(GROUP, agent.last, KEYS)
+    assert agent.sees(seen("a", "c")) == "a_c"
+
+
+def test_an_annotation_without_room() -> None:
+    """What it lacks does not change the label, without limit, unless another port does."""
+    agent = Agent(annotated("a", dropped=1), "a_b")
+    assert agent.sees(seen("a", None)) == "a_b"
+    assert is_held_without_limit(GROUP, agent.last, KEYS)
+    assert not is_held_without_limit(KEYS.speed, agent.last, KEYS)
+    assert agent.sees(seen("a", "b")) == "a_b"
+    assert not is_held_without_limit(GROUP, agent.last, KEYS)
+    reloading = Agent(annotated("a", dropped=1), "a_b")
+    assert reloading.sees(observation(rdma=Failed("x"), ib=Absent("x"))) == "a_b"
+    assert reloading.sees(seen("a", None)) == "a_b"
+    moved = Agent(annotated("a", dropped=1), "a_b")
+    assert moved.sees(seen("x", None)) == "x"
+
+
+def test_without_a_node() -> None:
+    """`probe --dry-run` and a replay know the neighbors that are seen."""
+    found = render(seen("a", None), Naming())
+    assert found.labels[GROUP] == "a"
+    assert render(seen(None, None), Naming()).labels.get(GROUP) is None
+
+
+def test_a_node_without_neighbors() -> None:
+    """No label if no port ever had one."""
+    assert Agent(annotated(None, None)).sees(seen(None, None)) is None
+    assert Agent(None).sees(replace(seen(None, None), ib=Failed("x"))) is None
+
+
+def test_long_names_are_hashed_together() -> None:
+    """As in the other joined labels: the raw names, joined."""
+    leaves = ["L" * 40 + letter for letter in "ab"]
+    agent = Agent(None)
+    value = agent.sees(seen(*leaves))
+    assert value
+    assert value.startswith("x")
+    assert agent.sees(seen(leaves[0], None)) == value
