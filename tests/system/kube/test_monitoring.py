@@ -8,18 +8,24 @@ for those about faults. Then everything breaks, and every alert fires.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+import yaml
 
 from tests.support import fabric as simulated
 from tests.support import prometheus, stand_in_nvml
 from tests.support.fabric import Fabric
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, card, hca
 from tests.support.kube.cluster import MERGE
+from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.programs import missing as lacks_kubectl
+from tests.support.kube.programs import program
 from tests.support.kube.resident import LIMIT, Agent, P
 from tests.support.prometheus import MONITORING, Prometheus
 from tests.support.real_parts import require
@@ -58,6 +64,7 @@ SPARE = card("ibp3", SECOND) | {
     f"{HOME}/{SECOND}/infiniband/ibp3/ports/1/state": b"1: DOWN\n",
     f"{HOME}/{SECOND}/infiniband/ibp3/ports/1/phys_state": b"2: Polling\n",
 }
+DASHBOARD = "bwagent-dashboard"
 IN_PROGRESS = 2  # NVML_GPU_FABRIC_STATE_IN_PROGRESS
 A, EXPECTED = "monitored-a", f"{P}/neighbors.expected.ibsim0.device"
 # Panels whose queries are empty while all is well; each has a result when everything is broken.
@@ -234,3 +241,25 @@ def test_every_alert_is_there() -> None:
     """The alerts that fire above are all that there are."""
     source = Path(__file__).read_text()
     assert [one for one in prometheus.alerts() if f'"{one["alert"]}"' not in source] == []
+
+
+def test_the_component(tmp_path: Path) -> None:
+    """An overlay with the component has its objects, in the namespace of that overlay."""
+    require(lacks_kubectl())
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "elsewhere",
+        "resources": [os.path.relpath(MANIFESTS / "overlays/lldp", tmp_path.resolve())],
+        "components": [os.path.relpath(MONITORING, tmp_path.resolve())],
+    }
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
+    command = [program("kubectl"), "kustomize", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+    added = ("PodMonitor", "bwagent"), ("PrometheusRule", "bwagent"), ("ConfigMap", DASHBOARD)
+    assert {found[one]["metadata"]["namespace"] for one in added} == {"elsewhere"}
+    board = found["ConfigMap", DASHBOARD]
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert board["data"] == {"bwagent.json": (MONITORING / "dashboard.json").read_text()}
