@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MONITORING = Path(__file__).parents[2] / "manifests/monitoring"
 RULES = MONITORING / "rules.yaml"
 LIMIT = 30.0  # seconds that anything may take
-# What takes minutes, hours or days takes a moment: rules without patience, for a test.
-SHORT = {"for": "0s", "offset 1d": "offset 8s", "per_second[1h]": "per_second[3s]", "7200": "3"}
+# Hours and days of the rules, and what they are for a test.
+SHORT = {"offset 1d": "offset 8s", "per_second[1h]": "per_second[3s]", "7200": "3"}
 
 
 def missing() -> str | None:
@@ -40,14 +40,23 @@ def alerts() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
-def impatient() -> str:
-    """Return the rules with the times of SHORT: an alert fires at the next evaluation."""
+def rules(*, patient: bool = True) -> str:
+    """Return the rules, evaluated every second; without patience, hours and days are those of
+    SHORT, and an alert fires at the next evaluation.
+    """
     document = yaml.safe_load(RULES.read_text())
-    for rule in (rule for group in document["groups"] for rule in group["rules"]):
-        rule.pop("for", None)
-        for long, short in SHORT.items():
-            rule["expr"] = rule["expr"].replace(long, short)
+    for group in document["groups"]:
+        group.pop("interval", None)
+        for rule in () if patient else group["rules"]:
+            rule.pop("for", None)
+            rule["expr"] = _shortened(rule["expr"])
     return yaml.safe_dump(document)
+
+
+def _shortened(expression: str) -> str:
+    for long, short in SHORT.items():
+        expression = expression.replace(long, short)
+    return expression
 
 
 class Prometheus:
@@ -69,9 +78,11 @@ class Prometheus:
         found = self._get("/api/v1/alerts")["data"]["alerts"]
         return {one["labels"]["alertname"] for one in found if one["state"] == state}
 
-    def use(self, rules: str, targets: Mapping[str, str]) -> None:
-        """Take these rules and scrape these targets, by node; "" is one without that label."""
-        configure(self._folder, rules, targets)
+    def hurry(self, targets: Mapping[str, str]) -> None:
+        """Take the rules without patience, and scrape these targets, by node; "" is one without
+        that label.
+        """
+        configure(self._folder, rules(patient=False), targets)
         os.kill(self._pid, signal.SIGHUP)
 
     def until_ready(self) -> None:
@@ -93,9 +104,9 @@ class Prometheus:
         return found
 
 
-def configure(folder: Path, rules: str, targets: Mapping[str, str]) -> None:
+def configure(folder: Path, text: str, targets: Mapping[str, str]) -> None:
     """Write its configuration: the label `node` and the job are those of scrape.yaml."""
-    (folder / "rules.yaml").write_text(rules)
+    (folder / "rules.yaml").write_text(text)
     scraped = [
         {"targets": [address], "labels": {"node": node} if node else {}}
         for node, address in targets.items()
@@ -110,9 +121,9 @@ def configure(folder: Path, rules: str, targets: Mapping[str, str]) -> None:
 
 @contextmanager
 def scraping(folder: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
-    """Run a Prometheus with the rules as they are; `targets` has the addresses by node."""
+    """Run a Prometheus with the rules; `targets` has the addresses by node."""
     folder.mkdir()
-    configure(folder, RULES.read_text(), targets)
+    configure(folder, rules(), targets)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     arguments = (
         *("--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--log.level=warn"),
