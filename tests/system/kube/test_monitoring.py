@@ -120,6 +120,15 @@ def queries() -> list[tuple[str, str]]:
     ]
 
 
+def variables() -> dict[str, str]:
+    """Return the query of each variable of the dashboard as an expression with its values."""
+    board = json.loads((MONITORING / "dashboard.json").read_text())
+    queries = [one["query"]["query"] for one in board["templating"]["list"][1:]]
+    named = [query.removeprefix("label_values(").removesuffix(")") for query in queries]
+    pairs = [one.split(", ") for one in named]
+    return {label: f"count by ({label}) ({metric})" for metric, label in pairs}
+
+
 class Site(NamedTuple):
     """Three nodes under one leaf, with GPUs of a driver, and the Prometheus that scrapes them."""
 
@@ -224,6 +233,11 @@ def test_all_is_well(site: Site) -> None:
     early = {"BwagentLabelsHeld"}
     wait(lambda: (site.empty() ^ OF_FAULTS) | (site.prometheus.alerts("pending") - early))
     assert site.prometheus.alerts() == set()
+    chosen = {
+        label: {one["metric"][label] for one in site.prometheus.query(query)}
+        for label, query in variables().items()
+    }
+    assert chosen == {"node": {*site.targets}, "leaf": {"leaf1"}}
     assert site.b.metrics().holds("bwagent_port_state", "state", interface="ibp3") == ["DOWN"]
 
 
