@@ -10,6 +10,13 @@ packages=$(sed 's/#.*//' apt-packages.txt)
 if ! dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | awk '$1 != "installed" {exit 1}' ||
     [ "$(dpkg-query -W $packages 2>/dev/null | wc -l)" -lt "$(echo "$packages" | grep -c .)" ]; then
     export DEBIAN_FRONTEND=noninteractive
+    # No daemon of theirs starts by itself: lldpd, Prometheus, the registry and containerd are run by tests only.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap '$root rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' | $root tee "$policy" >/dev/null
+        $root chmod 755 "$policy"
+    fi
     $root apt-get update -q
     $root apt-get install -q -y --no-install-recommends $packages
 fi

@@ -103,6 +103,8 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
     Metric("bwagent_api_requests_total", COUNTER,
            "Requests to the API server by HTTP status.",
            ("code",), lambda now: by_key(now.requests.items())),
+    Metric("bwagent_ready", GAUGE,
+           "1 if the Node says what was observed, as /readyz.", (), lambda now: single(now.ready)),
     Metric("bwagent_last_applied_timestamp_seconds", GAUGE,
            "Time at which the Node last had every label.", (), lambda now: single(now.applied_at)),
     Metric("bwagent_lldp_frames_dropped_total", COUNTER,

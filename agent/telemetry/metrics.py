@@ -45,6 +45,7 @@ class Snapshot:
     keys_foreign: int | None = None  # None before the Node was read
     # By HTTP status. A counter that begins at 0 shows its first increase.
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
+    ready: bool = False
     applied_at: float | None = None
     frames_dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
     # Of an expected half.
@@ -109,6 +110,10 @@ class Metrics:
     def applied(self, at: float) -> None:
         """Record that the Node has every label at `at`."""
         self.snapshot = replace(self.snapshot, applied_at=at)
+
+    def judged(self, *, ready: bool) -> None:
+        """Record whether the Node says what was observed."""
+        self.snapshot = replace(self.snapshot, ready=ready)
 
     def reconciled(self, refused: Sized, left_alone: Sized) -> None:
         """Record the keys that are refused, and those that are left to other managers."""

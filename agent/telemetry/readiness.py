@@ -82,6 +82,7 @@ class Readiness:
         self._observed: Hashable = None  # the state of the last observation
         self._sent: Hashable = None  # the state that the last request carries
         self._applied: Hashable = None  # the state that the Node has; None: unknown
+        self.is_ready = False
 
     @property
     def is_current(self) -> bool:
@@ -102,6 +103,7 @@ class Readiness:
         """Record that the Node has what the last request carries, except the refused keys."""
         keys = [refusal.key for refusal in refusals]
         self._applied = None if keys else self._sent
+        self.is_ready = not keys
         if keys:
             first = f"keys refused by the API server: {len(keys)}"
             self._status.mark_unready("\n".join([first, *keys]))
@@ -111,4 +113,5 @@ class Readiness:
     def failed(self, reason: str) -> None:
         """Record a failed request."""
         if not self.is_current:
+            self.is_ready = False
             self._status.mark_unready(f"not applied: {reason}")

@@ -180,6 +180,7 @@ class Reporter:
         if not (refusals or self.dry_run):
             self.metrics.applied(self.wall())
         self._readiness.applied(refusals)
+        self.metrics.judged(ready=self._readiness.is_ready)
         if refusals:
             self._start.end()
         self._verify()
@@ -190,6 +191,7 @@ class Reporter:
         reason = text.removeprefix(f"Node {self.node}: ")
         self.log.warning("node request failed", node=self.node, reason=reason)
         self._readiness.failed(reason)
+        self.metrics.judged(ready=self._readiness.is_ready)
 
     def annotation_age(self, annotation: Annotation | None) -> float:
         """Return the seconds since the annotation's time; 0 without one."""

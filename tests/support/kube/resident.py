@@ -99,7 +99,7 @@ class Agent:
         self.cluster, self.folder, self.node = cluster, folder, node
         self.sys = lay(entries, folder)
         self.log = folder / f"{time.monotonic_ns()}.log"
-        served = f"{address}:{free_ports(1)[0]}"
+        self.served = served = f"{address}:{free_ports(1)[0]}"
         self._fetch, self._url = fetch or get, f"http://{served}/metrics"
         self._verdict_url = f"http://{served}/verdict"
         own = ["--node-name", node, "--sysfs-root", str(self.sys), "--metrics-address", served]

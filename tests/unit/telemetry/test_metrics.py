@@ -463,7 +463,10 @@ def test_what_the_loop_counts() -> None:
     for code in (200, 200, 409, None, 0, 99999):
         metrics.request(code)
     metrics.applied(1234.5)
+    assert of(metrics, "bwagent_ready") == {(): 0}
+    metrics.judged(ready=True)
     metrics.reconciled(["b"], ["c", "d"])
+    assert of(metrics, "bwagent_ready") == {(): 1}
     assert of(metrics, "bwagent_keys_foreign") == {}
     metrics.planned(["c", "d"])
     metrics.frames_dropped({"own": 3})

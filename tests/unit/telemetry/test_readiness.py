@@ -94,6 +94,23 @@ def test_an_agent_with_a_refused_key_is_not_ready() -> None:
     assert world.metrics.snapshot.keys_refused == 2
 
 
+def test_the_metric_agrees_with_the_page() -> None:
+    """bwagent_ready is 1 and 0 when /readyz is 200 and 503: refused, accepted, not applied."""
+    world = World(IB, api=refusing(SPEED))
+    told = [world.metrics.snapshot.ready]
+    world.run(30)
+    told.append(world.metrics.snapshot.ready)
+    world.api.trouble = lambda _request: None
+    world.run(3 * MINUTE)
+    assert world.state.readiness() == READY
+    told.append(world.metrics.snapshot.ready)
+    world.api.trouble = answer(503)
+    link_down(world)
+    world.run(MINUTE)
+    assert not world.state.readiness()[0]
+    assert [*told, world.metrics.snapshot.ready] == [False, False, True, False]
+
+
 def test_every_key_refused() -> None:
     """A policy of other prefixes refuses them all, and the annotation, without naming any."""
     world = World(IB, api=Api(trouble=refuse_all)).run(30)

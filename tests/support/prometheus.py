@@ -1,0 +1,136 @@
+"""A real Prometheus that scrapes the agents of a test, and the files of manifests/monitoring."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.support.kube.programs import free_ports, last_words, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MONITORING = Path(__file__).parents[2] / "manifests/monitoring"
+RULES = MONITORING / "rules.yaml"
+LIMIT = 30.0  # seconds that anything may take
+# Hours and days of the rules, and what they are for a test.
+SHORT = {"offset 1d": "offset 8s", "per_second[1h]": "per_second[3s]", "7200": "3"}
+
+
+def missing() -> str | None:
+    """Return what this host lacks; None if it lacks nothing."""
+    absent = [name for name in ("prometheus", "promtool") if not shutil.which(name)]
+    return f"not installed: {', '.join(absent)} (Debian package prometheus)" if absent else None
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Return the alert rules."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def rules(*, patient: bool = True) -> str:
+    """Return the rules, evaluated every second; without patience, hours and days are those of
+    SHORT, and an alert fires at the next evaluation.
+    """
+    document = yaml.safe_load(RULES.read_text())
+    for group in document["groups"]:
+        group.pop("interval", None)
+        for rule in () if patient else group["rules"]:
+            rule.pop("for", None)
+            rule["expr"] = _shortened(rule["expr"])
+    return yaml.safe_dump(document)
+
+
+def _shortened(expression: str) -> str:
+    for long, short in SHORT.items():
+        expression = expression.replace(long, short)
+    return expression
+
+
+class Prometheus:
+    """A Prometheus of one second's intervals; `address` is where it answers."""
+
+    def __init__(self, folder: Path, pid: int, address: str) -> None:
+        self._folder, self._pid, self._address = folder, pid, address
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the result of an instant query; a query that it refuses fails the test."""
+        asked = urllib.parse.urlencode({"query": expression})
+        answer = self._get(f"/api/v1/query?{asked}")
+        assert answer["status"] == "success", (expression, answer)
+        result = answer["data"]["result"]
+        return result if isinstance(result, list) else []
+
+    def alerts(self, state: str = "firing") -> set[str]:
+        """Return the names of the alerts in this state."""
+        found = self._get("/api/v1/alerts")["data"]["alerts"]
+        return {one["labels"]["alertname"] for one in found if one["state"] == state}
+
+    def hurry(self, targets: Mapping[str, str]) -> None:
+        """Take the rules without patience, and scrape these targets, by node; "" is one without
+        that label.
+        """
+        configure(self._folder, rules(patient=False), targets)
+        os.kill(self._pid, signal.SIGHUP)
+
+    def until_ready(self) -> None:
+        """Wait until it answers."""
+        deadline = time.monotonic() + LIMIT
+        while True:
+            with suppress(urllib.error.URLError, ConnectionError):
+                urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=LIMIT).close()
+                return
+            assert time.monotonic() < deadline, last_words(self._folder)
+            time.sleep(0.1)
+
+    def _get(self, path: str) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"http://{self._address}{path}", timeout=LIMIT) as reply:
+                found: dict[str, Any] = json.load(reply)
+        except urllib.error.HTTPError as error:
+            found = json.load(error)
+        return found
+
+
+def configure(folder: Path, text: str, targets: Mapping[str, str]) -> None:
+    """Write its configuration: the label `node` and the job are those of scrape.yaml."""
+    (folder / "rules.yaml").write_text(text)
+    scraped = [
+        {"targets": [address], "labels": {"node": node} if node else {}}
+        for node, address in targets.items()
+    ]
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "scrape_configs": [{"job_name": "bwagent", "static_configs": scraped}],
+        "rule_files": ["rules.yaml"],
+    }
+    (folder / "prometheus.yaml").write_text(json.dumps(configuration))
+
+
+@contextmanager
+def scraping(folder: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
+    """Run a Prometheus with the rules; `targets` has the addresses by node."""
+    folder.mkdir()
+    configure(folder, rules(), targets)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    arguments = (
+        *("--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--log.level=warn"),
+        f"--web.listen-address={address}",
+    )
+    at = shutil.which("prometheus")
+    with running("prometheus", arguments, folder, at) as process:
+        prometheus = Prometheus(folder, process.pid, address)
+        prometheus.until_ready()
+        yield prometheus
