@@ -17,3 +17,5 @@ sh support/qemu/fetch_kernel.sh
 # The distributions' own Go is too old to build it, so Go is taken where it is.
 [ -n "${KUBEBUILDER_ASSETS-}" ] || sh support/kube/build.sh all ||
     echo "no Kubernetes, or only a part of it: the tests over it will be skipped" >&2
+[ -n "${HELM-}" ] || sh support/helm/build.sh ||
+    echo "no helm: the tests over it will be skipped" >&2

@@ -6,6 +6,7 @@ are in a folder of its own.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -76,7 +77,21 @@ def rendered(
     return tuple(each for each in yaml.safe_load_all(text) if each is not None)
 
 
-def the(kind: str, objects: tuple[Object, ...]) -> Object:
-    """Return the only object of this kind."""
-    (found,) = (each for each in objects if each["kind"] == kind)
-    return found
+def nested(values: Object) -> Object:
+    """Return values with dotted names as a tree."""
+    tree: Object = {}
+    for name, value in values.items():
+        *groups, last = name.split(".")
+        at = tree
+        for group in groups:
+            at = at.setdefault(group, {})
+        at[last] = value
+    return tree
+
+
+def with_values(folder: Path, values: Object, chart: Path = CHART) -> dict[str, Object]:
+    """Return the rendered objects by kind, with these values."""
+    file = folder / "values.yaml"
+    file.write_text(json.dumps(nested(values)))
+    found = rendered("-f", str(file), chart=chart)
+    return {each["kind"]: each for each in found}

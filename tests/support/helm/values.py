@@ -37,9 +37,7 @@ class Value(NamedTuple):
         return json.dumps(self.schema["default"])
 
 
-def values(
-    schema: dict[str, Any] = SCHEMA, path: tuple[str, ...] = ()
-) -> Iterator[Value]:
+def values(schema: dict[str, Any] = SCHEMA, path: tuple[str, ...] = ()) -> Iterator[Value]:
     """Yield all groups and values, a group before its values."""
     for name, row in schema["properties"].items():
         if name not in NOT_OURS:
@@ -61,10 +59,11 @@ def as_yaml() -> str:
 def _entry(one: Value) -> str:
     indent = "  " * (len(one.path) - 1)
     mark = f"{indent}# "
+    gap = "" if indent else "\n"
     text = textwrap.fill(
         one.schema["description"], WIDTH, initial_indent=mark, subsequent_indent=mark
     )
-    return f"{text}\n{indent}{one.path[-1]}:{'' if one.is_group else f' {one.default}'}\n"
+    return f"{gap}{text}\n{indent}{one.path[-1]}:{'' if one.is_group else f' {one.default}'}\n"
 
 
 def table() -> str:

@@ -1,0 +1,116 @@
+"""The chart on a real machine: it takes over from an overlay, is upgraded, rolled back and
+uninstalled by the real helm, and the Node's labels follow.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.helm.chart import CHART, helm, missing, profile
+from tests.support.kube.agents import P, an_agent
+from tests.support.kube.worker import DAEMON_SETS, NEIGHBOR, SPEED, in_force
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.kube.manifests import Object
+    from tests.support.kube.worker import Worker
+
+OTHER = "other.example.com"
+KINDS = (
+    "serviceaccounts,configmaps,daemonsets,clusterroles,clusterrolebindings,priorityclasses,"
+    "validatingadmissionpolicies,validatingadmissionpolicybindings"
+)
+
+
+def values(worker: Worker, folder: Path) -> str:
+    """Write what a cluster would provide, as the overlays of worker.py have it."""
+    host, port = worker.cluster.url.removeprefix("https://").split(":")
+    variables = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    machine: Object = {
+        "sysfsRoot": "/machine/sys",
+        "run": {"minInterval": "1s"},
+        "minReadySeconds": 1,
+        "extraEnv": [{"name": name, "value": value} for name, value in variables.items()],
+        "extraVolumes": [{"name": "machine", "hostPath": {"path": str(worker.devices)}}],
+        "extraVolumeMounts": [{"name": "machine", "mountPath": "/machine", "readOnly": True}],
+    }
+    file = folder / "machine.json"
+    file.write_text(json.dumps(machine))
+    return str(file)
+
+
+def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path) -> None:
+    """The labels follow each step, and stay after the last, which leaves nothing else but the
+    namespace. The DaemonSet is the overlay's.
+    """
+    require(missing())
+    config = worker.cluster.kubeconfig()
+    release = ("bwagent", str(CHART), "-n", "bwagent", "-f", values(worker, tmp_path))
+    worker.roll_out("sysfs")
+    worker.until("the overlay's agent labels", lambda: labeled(worker, P, SPEED))
+    before = uid(worker)
+
+    notes = helm("install", *release, *profile("lldp"), "--take-ownership", kubeconfig=config)
+    worker.until("the chart's agent labels", lambda: labeled(worker, P, SPEED | NEIGHBOR))
+    assert uid(worker) == before
+    assert "FORBIDS" not in notes
+    next_commands(worker, notes)
+
+    notes = helm(
+        *("upgrade", *release, *profile("lldp"), "--set", f"labelPrefix={OTHER}"),
+        kubeconfig=config,
+    )
+    assert f"--set formerLabelPrefixes={{{P}}}" in notes
+    another = an_agent(worker.cluster, "mighty")
+    worker.until("the policy follows", lambda: in_force(another, f"{OTHER}/"))
+    worker.until("the labels follow", lambda: labeled(worker, OTHER, SPEED | NEIGHBOR))
+    assert not in_force(worker.mighty, f"{P}/")
+
+    helm("rollback", "bwagent", "1", "-n", "bwagent", kubeconfig=config)
+    worker.until("the policy is back", lambda: in_force(worker.mighty, f"{P}/"))
+    (worker.devices / "sys/class/infiniband/rxe0/ports/1/state").write_text("1: DOWN\n")
+    try:
+        worker.until("the labels are back", lambda: worker.labels(f"{P}/")["speed.current"] == "0G")
+    finally:
+        (worker.devices / "sys/class/infiniband/rxe0/ports/1/state").write_text("4: ACTIVE\n")
+    worker.until("the link is back", lambda: labeled(worker, P, SPEED | NEIGHBOR))
+
+    helm("uninstall", "bwagent", "-n", "bwagent", "--wait", kubeconfig=config)
+    assert worker.labels(f"{P}/") == SPEED | NEIGHBOR
+    left = worker.cluster.kubectl(
+        "get", KINDS, "-A", "-l", "app.kubernetes.io/managed-by=Helm", "-o", "name"
+    )
+    assert left == ""
+    assert worker.cluster.request("GET", "/api/v1/namespaces/bwagent").status == 200
+
+
+def labeled(worker: Worker, prefix: str, expected: dict[str, str]) -> bool:
+    """True if a ready agent has these labels."""
+    return worker.is_ready() and worker.labels(f"{prefix}/") == expected
+
+
+def uid(worker: Worker) -> object:
+    answer = worker.cluster.request("GET", f"{DAEMON_SETS}/bwagent")
+    return answer.body["metadata"]["uid"]
+
+
+def next_commands(worker: Worker, notes: str) -> None:
+    """The three commands of the notes work as they stand there."""
+    commands = [line.split()[1:] for line in notes.splitlines() if line.startswith("  kubectl ")]
+    rollout, labels, probe = (worker.cluster.kubectl(*command) for command in commands)
+    assert "successfully rolled out" in rollout
+    assert "10G" in labels
+    assert "rxe0" in probe
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(worker: Worker) -> None:
+    """Start without a release."""
+    config = worker.cluster.kubeconfig()
+    if "bwagent" in helm("list", "-n", "bwagent", "-q", kubeconfig=config):
+        helm("uninstall", "bwagent", "-n", "bwagent", kubeconfig=config)
