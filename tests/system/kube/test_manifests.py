@@ -42,7 +42,7 @@ GRANTS = re.compile(
 SITES = {"fabric", "superpod", "rack", "speed.expected"}
 
 every_file = pytest.mark.parametrize(
-    "file", (*FILES, *TEMPLATES), ids=lambda file: str(file.relative_to(MANIFESTS))
+    "file", [*FILES, *TEMPLATES], ids=lambda file: str(file.relative_to(MANIFESTS))
 )
 
 
