@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.helm.chart import CHART, HelmError, helm, missing, nested
-from tests.support.kube.agents import P, a_node, denied, install
+from tests.support.kube.agents import P, a_node, denied
 from tests.support.kube.cluster import MERGE, Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.programs import missing as no_cluster
@@ -40,13 +40,11 @@ def fresh() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def overlaid() -> Iterator[Cluster]:
-    """An API server with an overlay."""
-    require(missing() or no_cluster())
-    with Cluster() as cluster:
-        install(cluster, "sysfs")
-        yield cluster
+@pytest.fixture
+def overlaid(installed: Cluster) -> Cluster:
+    """The API server with an overlay."""
+    require(missing())
+    return installed
 
 
 def run(cluster: Cluster, verb: str, release: str, namespace: str, *flags: str) -> str:
@@ -56,7 +54,7 @@ def run(cluster: Cluster, verb: str, release: str, namespace: str, *flags: str) 
 
 
 @contextmanager
-def installed(cluster: Cluster, release: str, namespace: str, *flags: str) -> Iterator[str]:
+def release_of(cluster: Cluster, release: str, namespace: str, *flags: str) -> Iterator[str]:
     """Install a release for the block; yield the notes."""
     notes = run(cluster, "install", release, namespace, *flags)
     try:
@@ -117,7 +115,7 @@ def test_two_releases(fresh: Cluster) -> None:
     names of labels.
     """
     a, b = ("--set", "nodeSelector.class=a"), ("--set", "nodeSelector.class=b")
-    with installed(fresh, "bwagent", "first", *a):
+    with release_of(fresh, "bwagent", "first", *a):
         assert "on the same nodes" in refused(fresh, "bwagent", "second", *a)
         assert "on the same nodes" in refused(fresh, "bwagent", "second")
         assert "a namespace of its own" in refused(fresh, "another", "first", *b)
@@ -136,7 +134,7 @@ def test_without_a_policy(fresh: Cluster) -> None:
     against those that are there.
     """
     off = ("--set", "policy.enabled=false")
-    with installed(fresh, "bwagent", "gpu", *off) as notes:
+    with release_of(fresh, "bwagent", "gpu", *off) as notes:
         assert "NO POLICY IS INSTALLED" in notes
         assert "validatingadmissionpolicy" not in objects(fresh)
 
@@ -149,7 +147,7 @@ def test_a_namespace_that_forbids(fresh: Cluster, level: str) -> None:
     label = f"pod-security.kubernetes.io/enforce={level}"
     fresh.kubectl("create", "namespace", level)
     fresh.kubectl("label", "namespace", level, label)
-    with installed(fresh, "bwagent", level) as notes:
+    with release_of(fresh, "bwagent", level) as notes:
         assert f"THE NAMESPACE {level} FORBIDS THE PODS" in notes
         (command,) = (line for line in notes.splitlines() if "kubectl label" in line)
         fresh.kubectl(*command.split()[1:])
@@ -161,13 +159,13 @@ def test_the_longest_name(fresh: Cluster) -> None:
     restricts its account.
     """
     namespace = "n" * 63
-    with installed(fresh, LONG, namespace):
+    with release_of(fresh, LONG, namespace):
         restricted(fresh, f"bwagent-{LONG}", namespace)
 
 
 def test_the_policy_of_another_name(fresh: Cluster) -> None:
     """A release of any name has an account that the policy restricts."""
-    with installed(fresh, "foo", "gpu"):
+    with release_of(fresh, "foo", "gpu"):
         restricted(fresh, "bwagent-foo", "gpu")
 
 

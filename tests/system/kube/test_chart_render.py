@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,8 @@ HELMS = {
 }
 CHECKSUM = "checksum/settings"
 LONG = "a" * 53  # the longest name of a release
-FIELDS = {  # of the Pods that are lists of things with names, in any order
-    "volumes",
-    "volumeMounts",
-    "env",
-}
+FIELDS = {"env", "volumes", "volumeMounts"}  # of a Pod: lists of named things, in any order
+HASH = re.compile(r"\bbwagent-[a-z0-9]{10}$", re.MULTILINE)  # of the settings, by kustomize
 
 
 @pytest.fixture(autouse=True)
@@ -53,27 +51,30 @@ def named(objects: tuple[Object, ...]) -> dict[tuple[str, str], Object]:
 
 def without_helms(one: Object) -> Object:
     """Return an object of the chart without Helm's own labels and the settings' checksum."""
-    labels = one["metadata"].pop("labels")
-    assert labels.keys() >= HELMS
-    assert labels.keys() == HELMS
+    assert one["metadata"]["labels"].keys() >= HELMS
     if one["kind"] == "DaemonSet":
         assert one["spec"]["template"]["metadata"]["annotations"].pop(CHECKSUM)
-    found: Object = in_order(one)
-    return found
+    return comparable(one)
 
 
 def of_kustomize(folder: Path, fields: Object) -> dict[tuple[str, str], Object]:
     """Return an overlay's objects by kind and name, without Namespace and the hash of settings."""
     (folder / "kustomization.yaml").write_text(json.dumps(fields))
-    text = rendered(str(folder))
+    text = HASH.sub("bwagent", rendered(str(folder)))
     objects = tuple(yaml.safe_load_all(text))
-    (settings,) = (each["metadata"]["name"] for each in objects if each["kind"] == "ConfigMap")
-    objects = tuple(yaml.safe_load_all(text.replace(settings, "bwagent")))
-    return named(tuple(in_order(each) for each in objects if each["kind"] != "Namespace"))
+    return named(tuple(comparable(each) for each in objects if each["kind"] != "Namespace"))
+
+
+def comparable(one: Object) -> Object:
+    """Return an object without Helm's labels, and with the named things of a Pod in order."""
+    about = one["metadata"]
+    labels = {key: value for key, value in about.pop("labels", {}).items() if key not in HELMS}
+    found: Object = in_order({**one, "metadata": {**about, "labels": labels}})
+    return found
 
 
 def in_order(one: Any) -> Any:
-    """Return an object with the lists of named things in a Pod sorted."""
+    """Return a value with its lists of named things in a Pod sorted."""
     if isinstance(one, dict):
         return {
             key: sorted(value, key=lambda each: str(each["name"]))
@@ -90,7 +91,6 @@ def test_every_overlay_has_its_profile() -> None:
 
 
 ADDED: dict[str, tuple[Object, tuple[str, ...]]] = {
-    "as it is": ({}, ()),
     "metrics-tls": (
         {"components": ["metrics-tls"]},
         ("--set", "metrics.tlsSecret=bwagent-metrics"),
@@ -123,14 +123,26 @@ ADDED: dict[str, tuple[Object, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("added", ADDED)
-@pytest.mark.parametrize("overlay", OVERLAYS)
+if (MANIFESTS / "monitoring").is_dir():
+    ADDED["monitoring"] = (
+        {"components": ["monitoring"]},
+        (
+            *("--set", "metrics.podMonitor.enabled=true"),
+            *("--set", "alerts.enabled=true,dashboard.enabled=true"),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("overlay", "added"),
+    [*((overlay, "as it is") for overlay in OVERLAYS), *(("lldp", added) for added in ADDED)],
+)
 def test_a_profile_is_its_overlay(tmp_path: Path, overlay: str, added: str) -> None:
     """Object by object, but for Helm's own labels and the Namespace; with the components and
     settings that an own overlay adds, too.
     """
     require(no_kubectl())
-    fields, flags = ADDED[added]
+    fields, flags = ADDED.get(added, ({}, ()))
     up = os.path.relpath(MANIFESTS, tmp_path.resolve())
     paths = ("components", "transformers")
     more = {
@@ -189,6 +201,13 @@ def test_names(release: str, namespace: str, name: str, cluster: str) -> None:
     assert container(kinds)["envFrom"] == [{"configMapRef": {"name": name}}]
     # A Pod's name has at most 58 characters of its DaemonSet's.
     assert "bwagent" in name[:58]
+
+
+def test_the_address_is_known_where_it_is_used() -> None:
+    """A variable may refer to those before it."""
+    env = container({each["kind"]: each for each in template()})["env"]
+    names = [one["name"] for one in env]
+    assert names.index("NODE_IP") < names.index("BWAGENT_RUN_METRICS_ADDRESS")
 
 
 def test_a_changed_setting_rolls_out(tmp_path: Path) -> None:

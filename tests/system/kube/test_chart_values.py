@@ -106,7 +106,7 @@ EVERY: list[tuple[Object, Look, object]] = [
     ({"metrics.tlsSecret": "t"}, mounted("tls"), "/etc/bwagent/tls"),
     ({"metrics.tlsSecret": "t"}, of_container("readinessProbe", "httpGet", "scheme"), "HTTPS"),
     (MONITORS, endpoint("port"), "http"),
-    ({"metrics.podMonitor.interval": "30s", **MONITORS}, endpoint("interval"), "30s"),
+    ({"metrics.podMonitor.interval": "1m", **MONITORS}, endpoint("interval"), "1m"),
     (
         {"metrics.podMonitor.labels": {"release": "p"}, **MONITORS},
         of("PodMonitor", "metadata", "labels", "release"),
