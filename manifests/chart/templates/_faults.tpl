@@ -82,6 +82,10 @@
 {{- $spec := .spec.template.spec }}
 {{- $where := printf "the DaemonSet %s in namespace %s" .metadata.name .metadata.namespace }}
 {{- $own := and (eq .metadata.name $name) (eq .metadata.namespace $.Release.Namespace) }}
+{{- /* Of an object that it takes over, Helm leaves what the new one does not have: volumes of the host, say. */}}
+{{- if and $own (ne $.Release.Name (get (.metadata.annotations | default dict) "meta.helm.sh/release-name" | default "")) }}
+{{- $faults = append $faults (printf "%s is not of this release: delete it with --cascade=orphan first (README.md, From an overlay to the chart)" $where) }}
+{{- end }}
 {{- if and (not $own) (eq "bwagent" (get (.spec.template.metadata.labels | default dict) "app.kubernetes.io/name" | default "")) }}
 {{- $apart := false }}
 {{- range $key, $value := $spec.nodeSelector | default dict }}

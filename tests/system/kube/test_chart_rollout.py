@@ -1,4 +1,4 @@
-"""The chart on a real machine: it takes over from an overlay, is upgraded, rolled back and
+"""The chart on a real machine: it takes over from an overlay, and is upgraded, rolled back and
 uninstalled by the real helm, and the Node's labels follow.
 """
 
@@ -47,33 +47,34 @@ def values(worker: Worker, folder: Path) -> str:
 
 def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path) -> None:
     """The labels follow each step, and stay after the last, which leaves nothing else but the
-    namespace. The DaemonSet is the overlay's.
+    namespace. The chart takes over the overlay's Pods, and none of its privileges.
     """
     require(missing())
     config = worker.cluster.kubeconfig()
     release = ("bwagent", str(CHART), "-n", "bwagent", "-f", values(worker, tmp_path))
-    worker.roll_out("sysfs")
-    worker.until("the overlay's agent labels", lambda: labeled(worker, P, SPEED))
-    before = uid(worker)
+    worker.roll_out("full")
+    worker.until("the overlay's agent labels", lambda: labeled(worker, P, SPEED | NEIGHBOR))
+    overlays = worker.pod()["metadata"]["uid"]
+    first_commands(worker)
+    assert worker.pod()["metadata"]["uid"] == overlays
 
-    notes = helm("install", *release, *profile("lldp"), "--take-ownership", kubeconfig=config)
-    worker.until("the chart's agent labels", lambda: labeled(worker, P, SPEED | NEIGHBOR))
-    assert uid(worker) == before
+    notes = helm("install", *release, "--take-ownership", kubeconfig=config)
+    worker.until("the chart's agent labels", lambda: labeled(worker, P, SPEED))
+    assert worker.pod()["metadata"]["uid"] != overlays
+    assert volumes(worker) == {"token", "machine"}
     assert "FORBIDS" not in notes
     next_commands(worker, notes)
 
-    notes = helm(
-        *("upgrade", *release, *profile("lldp"), "--set", f"labelPrefix={OTHER}"),
-        kubeconfig=config,
-    )
-    assert f"--set formerLabelPrefixes={{{P}}}" in notes
+    flags = (*profile("lldp"), "--set", f"labelPrefix={OTHER}")
+    notes = helm("upgrade", *release, *flags, kubeconfig=config)
+    assert f"--set 'formerLabelPrefixes={{{P}}}'" in notes
     another = an_agent(worker.cluster, "mighty")
     worker.until("the policy follows", lambda: in_force(another, f"{OTHER}/"))
     worker.until("the labels follow", lambda: labeled(worker, OTHER, SPEED | NEIGHBOR))
     assert not in_force(worker.mighty, f"{P}/")
 
     # Another speed, for the labels of before are still there.
-    now = {**SPEED, **NEIGHBOR, "speed.current": "25G"}
+    now = {**SPEED, "speed.current": "25G"}
     speed.write_text("25000\n")
     helm("rollback", "bwagent", "1", "-n", "bwagent", kubeconfig=config)
     worker.until("the policy is back", lambda: in_force(worker.mighty, f"{P}/"))
@@ -93,9 +94,18 @@ def labeled(worker: Worker, prefix: str, expected: dict[str, str]) -> bool:
     return worker.is_ready() and worker.labels(f"{prefix}/") == expected
 
 
-def uid(worker: Worker) -> object:
-    answer = worker.cluster.request("GET", f"{DAEMON_SETS}/bwagent")
-    return answer.body["metadata"]["uid"]
+def volumes(worker: Worker) -> set[str]:
+    """Return the names of the volumes that the DaemonSet gives its Pods."""
+    body = worker.cluster.request("GET", f"{DAEMON_SETS}/bwagent").body
+    return {one["name"] for one in body["spec"]["template"]["spec"]["volumes"]}
+
+
+def first_commands(worker: Worker) -> None:
+    """Run the commands of the README that come before `helm install` in place of an overlay."""
+    section = (CHART / "README.md").read_text().partition("## From an overlay to the chart")[2]
+    lines = section.partition("helm install")[0].splitlines()
+    for command in [line for line in lines if line.startswith("kubectl ")]:
+        worker.cluster.kubectl(*command.split()[1:])
 
 
 def next_commands(worker: Worker, notes: str) -> None:
