@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -141,6 +142,22 @@ def test_without_a_policy(fresh: Cluster) -> None:
     with release_of(fresh, "bwagent", "gpu", *off) as notes:
         assert "NO POLICY IS INSTALLED" in notes
         assert "validatingadmissionpolicy" not in objects(fresh)
+
+
+def test_labels_that_stay(fresh: Cluster) -> None:
+    """The notes of another prefix have the command that removes the labels of both former ones; it
+    works as it stands there.
+    """
+    with release_of(fresh, "bwagent", "gpu"):
+        flags = ("--set", "labelPrefix=a.b,ibLabelPrefix=c.d,formerLabelPrefixes={e.f}")
+        notes = run(fresh, "upgrade", "bwagent", "gpu", *flags)
+        (command,) = (line for line in notes.splitlines() if line.startswith("  helm upgrade"))
+        words = [str(CHART) if word == "CHART" else word for word in shlex.split(command)]
+        assert "stay" not in helm(*words[1:], kubeconfig=fresh.kubeconfig()).partition("ask one")[2]
+        policy = fresh.kubectl("get", "validatingadmissionpolicy", "bwagent.gpu", "-o", "json")
+        variables = {row["name"]: row for row in json.loads(policy)["spec"]["variables"]}
+        former = set(variables["formerPrefixes"]["expression"].strip("'").split())
+        assert former == {"e.f", P, "ib.coreweave.cloud"}
 
 
 @pytest.mark.parametrize("level", ["baseline", "restricted"])

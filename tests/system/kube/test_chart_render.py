@@ -86,8 +86,10 @@ def in_order(one: Any) -> Any:
 
 
 def test_every_overlay_has_its_profile() -> None:
-    """The profiles are the overlays."""
+    """The profiles are the overlays, and the README has a row for each."""
     assert PROFILES == OVERLAYS
+    text = (CHART / "README.md").read_text()
+    assert all(f"| `{name}` |" in text for name in PROFILES)
 
 
 ADDED: dict[str, tuple[Object, tuple[str, ...]]] = {
@@ -154,6 +156,14 @@ def test_a_profile_is_its_overlay(tmp_path: Path, overlay: str, added: str) -> N
     assert {key: without_helms(one) for key, one in chart.items()} == of_kustomize(tmp_path, own)
 
 
+def test_a_chart_of_charts(tmp_path: Path) -> None:
+    """As a dependency of another chart it renders the same, under that one's release."""
+    shutil.copytree(CHART, tmp_path / "charts/bwagent")
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: site, version: 1.0.0}")
+    (tmp_path / "values.yaml").write_text("{global: {a: b}, bwagent: {labelPrefix: a.example}}")
+    assert template(chart=tmp_path) == template("--set", "labelPrefix=a.example")
+
+
 @pytest.mark.parametrize("name", [None, *PROFILES])
 def test_lint(name: str | None) -> None:
     """`helm lint --strict` has nothing to say, with and without a profile."""
@@ -208,6 +218,12 @@ def test_the_address_is_known_where_it_is_used() -> None:
     env = container({each["kind"]: each for each in template()})["env"]
     names = [one["name"] for one in env]
     assert names.index("NODE_IP") < names.index("BWAGENT_RUN_METRICS_ADDRESS")
+
+
+def test_a_large_number(tmp_path: Path) -> None:
+    """Helm's numbers are floating point, and Kubernetes' are not."""
+    changed = with_values(tmp_path, {"minReadySeconds": 3_000_000})
+    assert changed["DaemonSet"]["spec"]["minReadySeconds"] == 3_000_000
 
 
 def test_a_changed_setting_rolls_out(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path)
     """The labels follow each step, and stay after the last, which leaves nothing else but the
     namespace. The chart takes over the overlay's Pods, and none of its privileges.
     """
-    require(missing())
     config = worker.cluster.kubeconfig()
     release = ("bwagent", str(CHART), "-n", "bwagent", "-f", values(worker, tmp_path))
     worker.roll_out("full")
@@ -127,8 +126,10 @@ def speed(worker: Worker) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left(worker: Worker) -> None:
-    """Start without a release."""
+def _nothing_left(worker: Worker) -> Iterator[None]:
+    """Leave no release to the other tests of this machine."""
+    require(missing())
+    yield
     config = worker.cluster.kubeconfig()
-    if "bwagent" in helm("list", "-n", "bwagent", "-q", kubeconfig=config):
+    if helm("list", "-n", "bwagent", "-q", kubeconfig=config):
         helm("uninstall", "bwagent", "-n", "bwagent", kubeconfig=config)
