@@ -112,6 +112,11 @@ EVERY: list[tuple[Object, Look, object]] = [
         of("PodMonitor", "metadata", "labels", "release"),
         "p",
     ),
+    (  # by which Helm knows its own
+        {"metrics.podMonitor.labels": {"app.kubernetes.io/managed-by": "me"}, **MONITORS},
+        of("PodMonitor", "metadata", "labels", "app.kubernetes.io/managed-by"),
+        "Helm",
+    ),
     (
         {
             "metrics.podMonitor.tlsConfig": {"serverName": "a"},
