@@ -19,6 +19,7 @@ from tests.support.kube.manifests import (
     FILES,
     MANIFESTS,
     OVERLAYS,
+    TEMPLATES,
     own_overlay,
     pod,
     rendered,
@@ -41,7 +42,7 @@ GRANTS = re.compile(
 SITES = {"fabric", "superpod", "rack", "speed.expected"}
 
 every_file = pytest.mark.parametrize(
-    "file", FILES, ids=lambda file: str(file.relative_to(MANIFESTS))
+    "file", [*FILES, *TEMPLATES], ids=lambda file: str(file.relative_to(MANIFESTS))
 )
 
 
@@ -89,7 +90,7 @@ def test_settings_are_flags(file: Path) -> None:
         }
 
 
-@every_file
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(MANIFESTS)))
 def test_yaml_is_strict(file: Path) -> None:
     """Every file is YAML with lines of at most 120 columns, except lines that cannot be folded."""
     assert all(isinstance(document, dict) for document in yaml.safe_load_all(file.read_text()))

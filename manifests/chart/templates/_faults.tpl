@@ -1,0 +1,114 @@
+{{/* The contradictions in the values, as a JSON list of sentences. */}}
+{{- define "bwagent.contradictions" -}}
+{{- $faults := list }}
+{{- $sources := .Values.sources }}
+{{- $devices := .Values.privileges.hostDevices }}
+{{- $raw := or .Values.privileges.netRaw $devices }}
+{{- $plugin := contains "/" (keys (.Values.resources.limits | default dict) | join " ") }}
+{{- if and (not $sources) (not $devices) }}
+{{- $faults = append $faults "sources is empty, which means all, without privileges.hostDevices: name the sources, or take profiles/full.yaml" }}
+{{- end }}
+{{- if and (has "lldp" $sources) (not $raw) }}
+{{- $faults = append $faults "sources has lldp without privileges.netRaw" }}
+{{- end }}
+{{- range list "ib" "nvml" }}
+{{- if and (has . $sources) (not $devices) (not $plugin) }}
+{{- $faults = append $faults (printf "sources has %s without privileges.hostDevices, or a device plugin's resource in resources.limits" .) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.privileges.netRaw $sources (not (has "lldp" $sources)) }}
+{{- $faults = append $faults "privileges.netRaw is for the source lldp, which sources leaves out" }}
+{{- end }}
+{{- if and $devices $sources (not (has "ib" $sources)) (not (has "nvml" $sources)) }}
+{{- $faults = append $faults "privileges.hostDevices is for the sources ib and nvml, which sources leaves out" }}
+{{- end }}
+{{- if and .Values.policy.enabled .Values.policy.elsewhere }}
+{{- $faults = append $faults "policy.elsewhere is for policy.enabled=false" }}
+{{- end }}
+{{- if not (or .Values.policy.enabled .Values.policy.elsewhere) }}
+{{- range $name, $text := include "bwagent.otherNames" (list . (index (splitList "\n---\n" (.Files.Get "files/policy.yaml")) 0 | fromYaml)) | fromJson }}
+{{- $faults = append $faults (printf "%s is changed with policy.enabled=false: no policy would hold the agent to it (policy.elsewhere=true if one does)" $name) }}
+{{- end }}
+{{- end }}
+{{- range .Values.formerLabelPrefixes }}
+{{- if or (eq . $.Values.labelPrefix) (eq . $.Values.ibLabelPrefix) }}
+{{- $faults = append $faults (printf "formerLabelPrefixes has %s, which is in use" .) }}
+{{- end }}
+{{- end }}
+{{- range $index, $variable := .Values.extraEnv }}
+{{- if or (hasPrefix "BWAGENT_" .name) (has .name (list "NODE_NAME" "NODE_IP")) }}
+{{- $faults = append $faults (printf "extraEnv has %s, which the chart sets: it has a value of its own, and the policy follows that" .name) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.metrics.tlsSecret .Values.metrics.podMonitor.enabled (not .Values.metrics.podMonitor.tlsConfig) }}
+{{- $faults = append $faults "metrics.podMonitor.enabled with metrics.tlsSecret needs metrics.podMonitor.tlsConfig" }}
+{{- end }}
+{{- if and .Values.metrics.podMonitor.tlsConfig (not .Values.metrics.tlsSecret) }}
+{{- $faults = append $faults "metrics.podMonitor.tlsConfig without metrics.tlsSecret" }}
+{{- end }}
+{{- if and (or .Values.networkPolicy.from .Values.networkPolicy.to) (not .Values.networkPolicy.enabled) }}
+{{- $faults = append $faults "networkPolicy.from or networkPolicy.to without networkPolicy.enabled" }}
+{{- end }}
+{{- if hasKey .Values.podLabels "app.kubernetes.io/name" }}
+{{- $faults = append $faults "podLabels has app.kubernetes.io/name, by which the DaemonSet knows its Pods" }}
+{{- end }}
+{{- range $value, $file := dict "alerts" "rules.yaml" "dashboard" "dashboard.json" }}
+{{- if and (get $.Values $value).enabled (not ($.Files.Get (printf "files/%s" $file))) }}
+{{- $faults = append $faults (printf "%s.enabled, and this chart has no files/%s" $value $file) }}
+{{- end }}
+{{- end }}
+{{- toJson $faults }}
+{{- end }}
+
+{{/* The values of labels' names that differ from those in a policy, as a JSON object: value -> the policy's. */}}
+{{- define "bwagent.otherNames" -}}
+{{- $values := dict "prefix" "labelPrefix" "ibPrefix" "ibLabelPrefix" "accelerator" "acceleratorLabel" "formerPrefixes" "formerLabelPrefixes" }}
+{{- $names := include "bwagent.labelNames" (index . 0) | fromYaml }}
+{{- $others := dict }}
+{{- range (index . 1).spec.variables }}
+{{- $theirs := trimAll "'" .expression }}
+{{- if and (hasKey $names .name) (ne (get $names .name) $theirs) }}
+{{- $_ := set $others (get $values .name) $theirs }}
+{{- end }}
+{{- end }}
+{{- toJson $others }}
+{{- end }}
+
+{{/* What in the cluster forbids the release, as a JSON list of sentences: other agents and their policies. */}}
+{{- define "bwagent.conflicts" -}}
+{{- $faults := list }}
+{{- $name := include "bwagent.name" . }}
+{{- range (lookup "apps/v1" "DaemonSet" "" "").items }}
+{{- $spec := .spec.template.spec }}
+{{- $where := printf "the DaemonSet %s in namespace %s" .metadata.name .metadata.namespace }}
+{{- $own := and (eq .metadata.name $name) (eq .metadata.namespace $.Release.Namespace) }}
+{{- /* Of an object that it takes over, Helm leaves what the new one does not have: volumes of the host, say. */}}
+{{- if and $own (ne $.Release.Name (get (.metadata.annotations | default dict) "meta.helm.sh/release-name" | default "")) }}
+{{- $faults = append $faults (printf "%s is not of this release: delete it with --cascade=orphan first (README.md, From an overlay to the chart)" $where) }}
+{{- end }}
+{{- if and (not $own) (eq "bwagent" (get (.spec.template.metadata.labels | default dict) "app.kubernetes.io/name" | default "")) }}
+{{- $apart := false }}
+{{- range $key, $value := $spec.nodeSelector | default dict }}
+{{- if and (hasKey $.Values.nodeSelector $key) (ne $value (get $.Values.nodeSelector $key)) }}
+{{- $apart = true }}
+{{- end }}
+{{- end }}
+{{- if not $apart }}
+{{- $faults = append $faults (printf "%s has its agents on the same nodes: delete it first, or give one key of nodeSelector another value" $where) }}
+{{- else if eq .metadata.namespace $.Release.Namespace }}
+{{- $faults = append $faults (printf "%s has Pods of the same labels: give this release a namespace of its own" $where) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range (lookup "admissionregistration.k8s.io/v1" "ValidatingAdmissionPolicy" "" "").items }}
+{{- $variables := list }}
+{{- range .spec.variables }}{{ $variables = append $variables .name }}{{ end }}
+{{- if and (ne .metadata.name (include "bwagent.clusterName" $)) (has "formerPrefixes" $variables) (has "ibPrefix" $variables) }}
+{{- $policy := .metadata.name }}
+{{- range $value, $theirs := include "bwagent.otherNames" (list $ .) | fromJson }}
+{{- $faults = append $faults (printf "%s differs from %q of the ValidatingAdmissionPolicy %s, which would refuse the labels: one set of names per cluster" $value $theirs $policy) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $faults }}
+{{- end }}

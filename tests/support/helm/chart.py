@@ -1,0 +1,100 @@
+"""The chart under manifests/chart, and the real helm that renders and installs it.
+
+helm is a program of this host only: without a cluster's flags it sees no kubeconfig, and its caches
+are in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.programs import environment
+
+if TYPE_CHECKING:
+    from tests.support.kube.manifests import Object
+
+HERE = Path(__file__).parent
+CHART = MANIFESTS / "chart"
+PROFILES = tuple(sorted(path.stem for path in (CHART / "profiles").iterdir()))
+VERSION = next(
+    line.split()[-1]
+    for line in (HERE / "go.mod").read_text().splitlines()
+    if line.startswith("require helm.sh/helm/v3 ")
+)
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent/helm" / VERSION
+
+
+class HelmError(Exception):
+    """A failure of helm: its standard error."""
+
+
+def _program() -> Path:
+    return Path(os.environ.get("HELM") or CACHE / "helm")
+
+
+def missing() -> str | None:
+    """Return the reason why there is no helm here; None if there is one."""
+    if _program().is_file():
+        return None
+    return f"there is no helm in $HELM, and none in {CACHE}: run {HERE / 'build.sh'} (with Go)"
+
+
+def helm(*arguments: str, kubeconfig: Path | None = None) -> str:
+    """Return helm's output; raises HelmError if it fails.
+
+    Without a cluster a warning is an error, too; the API server may have warnings about Pods.
+    """
+    with tempfile.TemporaryDirectory(prefix="helm-") as home:
+        known = {} if kubeconfig is None else {"KUBECONFIG": str(kubeconfig)}
+        done = subprocess.run(
+            [str(_program()), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**environment(Path(home)), **known},
+        )
+    if done.returncode or (done.stderr and kubeconfig is None):
+        raise HelmError(done.stderr.strip())
+    return done.stdout
+
+
+def profile(name: str) -> tuple[str, str]:
+    """Return the flags of helm for a profile."""
+    return "-f", str(CHART / "profiles" / f"{name}.yaml")
+
+
+def rendered(
+    *flags: str, release: str = "bwagent", namespace: str = "bwagent", chart: Path = CHART
+) -> tuple[Object, ...]:
+    """Return the objects of `helm template`."""
+    text = helm("template", release, str(chart), "-n", namespace, *flags)
+    return tuple(each for each in yaml.safe_load_all(text) if each is not None)
+
+
+def nested(values: Object) -> Object:
+    """Return values with dotted names as a tree."""
+    tree: Object = {}
+    for name, value in values.items():
+        *groups, last = name.split(".")
+        at = tree
+        for group in groups:
+            at = at.setdefault(group, {})
+        at[last] = value
+    return tree
+
+
+def with_values(folder: Path, values: Object, chart: Path = CHART) -> dict[str, Object]:
+    """Return the rendered objects by kind, with these values."""
+    file = folder / "values.yaml"
+    file.write_text(json.dumps(nested(values)))
+    found = rendered("-f", str(file), chart=chart)
+    return {each["kind"]: each for each in found}

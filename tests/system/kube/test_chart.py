@@ -1,0 +1,238 @@
+"""The chart on a real API server, by the real helm: what is refused before anything is applied,
+names, namespaces and policies of several releases.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.helm.chart import CHART, HelmError, helm, missing, nested
+from tests.support.kube.agents import P, a_node, denied
+from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.controllers import eventually
+from tests.support.kube.programs import missing as no_cluster
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LONG = "a" * 53  # the longest name of a release
+OTHER = "other.example.com"
+HELMS = "app.kubernetes.io/managed-by=Helm"
+KINDS = (
+    "serviceaccounts,configmaps,daemonsets,clusterroles,clusterrolebindings,priorityclasses,"
+    "validatingadmissionpolicies,validatingadmissionpolicybindings,networkpolicies"
+)
+
+
+@pytest.fixture(scope="module")
+def fresh() -> Iterator[Cluster]:
+    """An API server without manifests."""
+    require(missing() or no_cluster())
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def overlaid(installed: Cluster) -> Cluster:
+    """The API server with an overlay."""
+    require(missing())
+    return installed
+
+
+def run(cluster: Cluster, verb: str, release: str, namespace: str, *flags: str) -> str:
+    """Install or upgrade a release; return the notes."""
+    where = ("-n", namespace, "--create-namespace")
+    return helm(verb, release, str(CHART), *where, *flags, kubeconfig=cluster.kubeconfig())
+
+
+@contextmanager
+def release_of(cluster: Cluster, release: str, namespace: str, *flags: str) -> Iterator[str]:
+    """Install a release for the block; yield the notes."""
+    notes = run(cluster, "install", release, namespace, *flags)
+    try:
+        yield notes
+    finally:
+        helm("uninstall", release, "-n", namespace, kubeconfig=cluster.kubeconfig())
+    assert objects(cluster) == ""
+
+
+def objects(cluster: Cluster) -> str:
+    """Return the names of all objects of the chart."""
+    return cluster.kubectl("get", KINDS, "-A", "-l", HELMS, "-o", "name")
+
+
+def refused(cluster: Cluster, release: str, namespace: str, *flags: str) -> str:
+    """Return the message of an installation that fails and leaves nothing."""
+    before = objects(cluster), releases(cluster)
+    with pytest.raises(HelmError) as failed:
+        run(cluster, "install", release, namespace, *flags)
+    assert (objects(cluster), releases(cluster)) == before
+    return str(failed.value)
+
+
+def releases(cluster: Cluster) -> str:
+    """Return all releases, failed ones, too."""
+    return helm("list", "-A", "--all", "-o", "json", kubeconfig=cluster.kubeconfig())
+
+
+def test_beside_an_overlay(overlaid: Cluster) -> None:
+    """The overlay's agents on the same nodes are an error that names them, and so is a prefix that
+    its policy would refuse.
+    """
+    message = refused(overlaid, "foo", "gpu", "--set", f"labelPrefix={OTHER}")
+    assert "the DaemonSet bwagent in namespace bwagent has its agents on the same nodes" in message
+    assert f'labelPrefix differs from "{P}" of the ValidatingAdmissionPolicy bwagent' in message
+
+
+def test_an_overlay_is_not_taken_unasked(overlaid: Cluster) -> None:
+    """Under the overlay's own names the DaemonSet has to go first, whatever is taken over: of it
+    Helm would leave the volumes that the chart does not have.
+    """
+    for flags in ((), ("--take-ownership",)):
+        message = refused(overlaid, "bwagent", "bwagent", *flags)
+        assert "the DaemonSet bwagent in namespace bwagent is not of this release" in message
+        assert "--cascade=orphan" in message
+
+
+def test_a_wrong_value_applies_nothing(fresh: Cluster) -> None:
+    """Neither one that the schema refuses nor a contradiction."""
+    assert "'labelPrefx'" in refused(fresh, "bwagent", "gpu", "--set", "labelPrefx=a.b")
+    assert "privileges.netRaw" in refused(fresh, "bwagent", "gpu", "--set", "sources={lldp}")
+
+
+def test_a_monitor_without_its_kind(fresh: Cluster) -> None:
+    """Without the Prometheus Operator a PodMonitor is an error that names it."""
+    flag = "metrics.podMonitor.enabled=true"
+    assert "PodMonitor" in refused(fresh, "bwagent", "gpu", "--set", flag)
+
+
+def test_two_releases(fresh: Cluster) -> None:
+    """Two in two namespaces, on other nodes; not on the same, in one namespace, or with other
+    names of labels.
+    """
+    a, b = ("--set", "nodeSelector.class=a"), ("--set", "nodeSelector.class=b")
+    with release_of(fresh, "bwagent", "first", *a):
+        assert "on the same nodes" in refused(fresh, "bwagent", "second", *a)
+        assert "on the same nodes" in refused(fresh, "bwagent", "second")
+        assert "a namespace of its own" in refused(fresh, "another", "first", *b)
+        message = refused(fresh, "bwagent", "second", *b, "--set", f"ibLabelPrefix={OTHER}")
+        assert 'ibLabelPrefix differs from "ib.coreweave.cloud" of the' in message
+        assert "ValidatingAdmissionPolicy bwagent.first" in message
+        run(fresh, "install", "bwagent", "second", *b)
+        policies = fresh.kubectl("get", "validatingadmissionpolicies", "-o", "name").split()
+        assert [name.partition("/")[2] for name in policies] == ["bwagent.first", "bwagent.second"]
+        run(fresh, "upgrade", "bwagent", "first", *a)
+        helm("uninstall", "bwagent", "-n", "second", kubeconfig=fresh.kubeconfig())
+
+
+def test_without_a_policy(fresh: Cluster) -> None:
+    """The notes say what is missing; a prefix that a policy elsewhere has to permit is checked
+    against those that are there.
+    """
+    off = ("--set", "policy.enabled=false")
+    with release_of(fresh, "bwagent", "gpu", *off) as notes:
+        assert "NO POLICY IS INSTALLED" in notes
+        assert "validatingadmissionpolicy" not in objects(fresh)
+
+
+def test_labels_that_stay(fresh: Cluster) -> None:
+    """The notes of another prefix have the command that removes the labels of both former ones; it
+    works as it stands there.
+    """
+    with release_of(fresh, "bwagent", "gpu"):
+        flags = ("--set", "labelPrefix=a.b,ibLabelPrefix=c.d,formerLabelPrefixes={e.f}")
+        notes = run(fresh, "upgrade", "bwagent", "gpu", *flags)
+        (command,) = (line for line in notes.splitlines() if line.startswith("  helm upgrade"))
+        words = [str(CHART) if word == "CHART" else word for word in shlex.split(command)]
+        assert "stay" not in helm(*words[1:], kubeconfig=fresh.kubeconfig()).partition("ask one")[2]
+        policy = fresh.kubectl("get", "validatingadmissionpolicy", "bwagent.gpu", "-o", "json")
+        variables = {row["name"]: row for row in json.loads(policy)["spec"]["variables"]}
+        former = set(variables["formerPrefixes"]["expression"].strip("'").split())
+        assert former == {"e.f", P, "ib.coreweave.cloud"}
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+def test_a_namespace_that_forbids(fresh: Cluster, level: str) -> None:
+    """An existing namespace works; where its Pod Security level forbids the Pods, the notes have
+    the command that permits them.
+    """
+    label = f"pod-security.kubernetes.io/enforce={level}"
+    fresh.kubectl("create", "namespace", level)
+    fresh.kubectl("label", "namespace", level, label)
+    with release_of(fresh, "bwagent", level) as notes:
+        assert f"THE NAMESPACE {level} FORBIDS THE PODS" in notes
+        (command,) = (line for line in notes.splitlines() if "kubectl label" in line)
+        fresh.kubectl(*command.split()[1:])
+        assert "FORBIDS" not in run(fresh, "upgrade", "bwagent", level)
+
+
+def test_the_longest_name(fresh: Cluster) -> None:
+    """A release of 53 characters in a namespace of 63: every object is accepted, and the policy
+    restricts its account.
+    """
+    namespace = "n" * 63
+    with release_of(fresh, LONG, namespace):
+        restricted(fresh, f"bwagent-{LONG}", namespace)
+
+
+def test_the_policy_of_another_name(fresh: Cluster) -> None:
+    """A release of any name has an account that the policy restricts."""
+    with release_of(fresh, "foo", "gpu"):
+        restricted(fresh, "bwagent-foo", "gpu")
+
+
+def restricted(cluster: Cluster, account: str, namespace: str) -> None:
+    """Wait until an account labels its own Node, with own labels only."""
+    node = a_node(cluster)
+    token = cluster.token_for_pod_on(node, account, namespace)
+
+    def forbidden() -> bool:
+        body = {"metadata": {"labels": {"foreign": os.urandom(4).hex()}}}
+        path = f"/api/v1/nodes/{node}"
+        return denied(cluster.request("PATCH", path, body, kind=MERGE, token=token))
+
+    eventually(cluster, f"the policy of {account}", forbidden)
+    body = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node, "labels": {f"{P}/flavor": "roce"}},
+    }
+    path = f"/api/v1/nodes/{node}?fieldManager=bwagent"
+    kind = "application/apply-patch+yaml"
+    assert cluster.request("PATCH", path, body, kind=kind, token=token).status == 200
+
+
+def test_a_renamed_value(fresh: Cluster, tmp_path: Path) -> None:
+    """A release with a value that this chart has under another name is not upgraded: the error
+    names it, and the release stays as it is.
+    """
+    older = tmp_path / "older"
+    shutil.copytree(CHART, older)
+    for path in (older / "values.schema.json", older / "values.yaml"):
+        path.write_text(path.read_text().replace("labelPrefix", "prefix"))
+    for path in (older / "templates").iterdir():
+        path.write_text(path.read_text().replace(".Values.labelPrefix", ".Values.prefix"))
+    (older / "Chart.yaml").write_text((CHART / "Chart.yaml").read_text().replace("0.1.0", "0.0.9"))
+    config = fresh.kubeconfig()
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(nested({"prefix": OTHER})))
+    where = ("-n", "gpu", "--create-namespace")
+    helm("install", "bwagent", str(older), *where, "-f", str(file), kubeconfig=config)
+    for flags in (("--reuse-values",), ("--reset-then-reuse-values",), ("-f", str(file))):
+        with pytest.raises(HelmError, match="'prefix'"):
+            run(fresh, "upgrade", "bwagent", "gpu", *flags)
+    (row,) = json.loads(helm("list", "-n", "gpu", "-o", "json", kubeconfig=config))
+    assert (row["revision"], row["chart"]) == ("1", "bwagent-0.0.9")
+    run(fresh, "upgrade", "bwagent", "gpu", "--set", f"labelPrefix={OTHER}")
+    helm("rollback", "bwagent", "-n", "gpu", kubeconfig=config)
+    helm("uninstall", "bwagent", "-n", "gpu", kubeconfig=config)
+    assert objects(fresh) == ""

@@ -1,0 +1,328 @@
+"""Every value of the chart at least once, as helm renders it, and the values that are refused; no
+cluster is needed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent import __version__
+from agent.cli import cli
+from tests.support.helm.chart import CHART, HelmError, missing, rendered, with_values
+from tests.support.helm.look import (
+    endpoint,
+    in_policy,
+    mounted,
+    of,
+    of_container,
+    of_pod,
+    setting,
+    variable,
+)
+from tests.support.helm.values import leaves
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.helm.look import Kinds, Look
+    from tests.support.kube.manifests import Object
+
+REPOSITORY = "r.example/bwagent"
+MONITORS = {"metrics.podMonitor.enabled": True}
+PEER = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
+AFFINITY: Object = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
+MOUNT = {"name": "machine", "mountPath": "/machine"}
+
+
+@pytest.fixture(autouse=True)
+def _helm() -> None:
+    require(missing())
+
+
+# Values that are set together, and what is seen of the first.
+EVERY: list[tuple[Object, Look, object]] = [
+    ({"image.repository": REPOSITORY}, of_container("image"), f"{REPOSITORY}:{__version__}"),
+    ({"image.tag": "1"}, of_container("image"), "bwagent:1"),
+    (
+        {"image.digest": f"sha256:{'0' * 64}", "image.tag": "1"},
+        of_container("image"),
+        f"bwagent@sha256:{'0' * 64}",
+    ),
+    ({"image.pullPolicy": "Never"}, of_container("imagePullPolicy"), "Never"),
+    ({"imagePullSecrets": [{"name": "r"}]}, of_pod("imagePullSecrets"), [{"name": "r"}]),
+    ({"sources": [], "privileges.hostDevices": True}, setting("SOURCE"), None),
+    ({"sources": ["lldp"], "privileges.netRaw": True}, setting("SOURCE"), "lldp"),
+    (
+        {"privileges.netRaw": True, "sources": ["rdma", "lldp"]},
+        of_container("securityContext", "capabilities"),
+        {"drop": ["ALL"], "add": ["NET_RAW"]},
+    ),
+    (
+        {"privileges.hostDevices": True, "sources": ["ib"]},
+        of_container("securityContext"),
+        {"runAsUser": 0, "runAsGroup": 0, "readOnlyRootFilesystem": True, "privileged": True},
+    ),
+    ({"labelPrefix": "a.b"}, setting("LABEL_PREFIX"), "a.b"),
+    ({"labelPrefix": "a.b"}, in_policy("prefix"), "a.b"),
+    ({"ibLabelPrefix": ""}, setting("IB_LABEL_PREFIX"), ""),
+    ({"ibLabelPrefix": ""}, in_policy("ibPrefix"), ""),
+    ({"acceleratorLabel": "a.b/c"}, setting("ACCELERATOR_LABEL"), "a.b/c"),
+    ({"acceleratorLabel": "a.b/c"}, in_policy("accelerator"), "a.b/c"),
+    ({"formerLabelPrefixes": ["a.b", "c"]}, setting("FORMER_LABEL_PREFIXES"), "a.b c"),
+    ({"formerLabelPrefixes": ["a.b", "c"]}, in_policy("formerPrefixes"), "a.b c"),
+    ({"excludeDevices": ["mlx5_[0,1]", "b*"]}, setting("EXCLUDE_DEVICE"), "mlx5_[0,1] b*"),
+    ({"backendDevices": ["ibp*"]}, setting("BACKEND_DEVICE"), "ibp*"),
+    ({"openvswitch": True}, setting("OPENVSWITCH"), "true"),
+    ({"nvmlLibrary": "/lib/n.so"}, setting("NVML_LIBRARY"), "/lib/n.so"),
+    ({"sysfsRoot": "/host/sys"}, setting("SYSFS_ROOT"), "/host/sys"),
+    ({"run.dryRun": True}, setting("RUN_DRY_RUN"), "true"),
+    ({"run.hold": "5m"}, setting("RUN_HOLD"), "5m"),
+    ({"run.minInterval": "1s"}, setting("RUN_MIN_INTERVAL"), "1s"),
+    ({"run.resync": "2h"}, setting("RUN_RESYNC"), "2h"),
+    ({"run.gpuInterval": "1m"}, setting("RUN_GPU_INTERVAL"), "1m"),
+    ({"run.portInterval": "0.5"}, setting("RUN_PORT_INTERVAL"), "0.5"),
+    ({"run.verdictDelay": "9"}, setting("RUN_VERDICT_DELAY"), "9"),
+    ({"run.verbose": True}, setting("RUN_VERBOSE"), "true"),
+    ({"run.logFormat": "text"}, setting("RUN_LOG_FORMAT"), "text"),
+    ({"plan.configMap": "cables"}, mounted("plan"), "/etc/bwagent/plan"),
+    (
+        {"plan.file": "a.csv", "plan.configMap": "cables"},
+        variable("BWAGENT_RUN_PLAN"),
+        "/etc/bwagent/plan/a.csv",
+    ),
+    ({"policy.enabled": False}, of("ValidatingAdmissionPolicyBinding"), None),
+    (
+        {"policy.elsewhere": True, "policy.enabled": False, "labelPrefix": "a.b"},
+        of("ValidatingAdmissionPolicy"),
+        None,
+    ),
+    ({"metrics.port": 9000}, variable("BWAGENT_RUN_METRICS_ADDRESS"), "$(NODE_IP):9000"),
+    ({"metrics.port": 9000}, of_container("ports", 0, "containerPort"), 9000),
+    ({"metrics.tlsSecret": "t"}, mounted("tls"), "/etc/bwagent/tls"),
+    ({"metrics.tlsSecret": "t"}, of_container("readinessProbe", "httpGet", "scheme"), "HTTPS"),
+    (MONITORS, endpoint("port"), "http"),
+    ({"metrics.podMonitor.interval": "1m", **MONITORS}, endpoint("interval"), "1m"),
+    (
+        {"metrics.podMonitor.labels": {"release": "p"}, **MONITORS},
+        of("PodMonitor", "metadata", "labels", "release"),
+        "p",
+    ),
+    (  # by which Helm knows its own
+        {"metrics.podMonitor.labels": {"app.kubernetes.io/managed-by": "me"}, **MONITORS},
+        of("PodMonitor", "metadata", "labels", "app.kubernetes.io/managed-by"),
+        "Helm",
+    ),
+    (
+        {
+            "metrics.podMonitor.tlsConfig": {"serverName": "a"},
+            "metrics.tlsSecret": "t",
+            **MONITORS,
+        },
+        endpoint("tlsConfig"),
+        {"serverName": "a"},
+    ),
+    ({"networkPolicy.enabled": True}, of("NetworkPolicy", "spec", "policyTypes"), ["Ingress"]),
+    (
+        {"networkPolicy.from": [PEER], "networkPolicy.enabled": True},
+        of("NetworkPolicy", "spec", "ingress"),
+        [{"from": [PEER], "ports": [{"port": "http"}]}],
+    ),
+    (
+        {"networkPolicy.to": [{"to": [PEER]}], "networkPolicy.enabled": True},
+        of("NetworkPolicy", "spec", "egress"),
+        [{"to": [PEER]}],
+    ),
+    (
+        {"nodeSelector": {"gpu": "yes"}},
+        of_pod("nodeSelector"),
+        {"gpu": "yes", "kubernetes.io/os": "linux"},
+    ),
+    (
+        {"tolerations": [{"operator": "Exists"}]},
+        of_pod("tolerations"),
+        [{"operator": "Exists"}],
+    ),
+    ({"affinity": AFFINITY}, of_pod("affinity"), AFFINITY),
+    ({"priorityClassName": "mine"}, of_pod("priorityClassName"), "mine"),
+    ({"priorityClassName": "mine"}, of("PriorityClass"), None),
+    (
+        {"resources": {"limits": {"rdma/hca": 1}}, "sources": ["ib"]},
+        of_container("resources", "limits"),
+        {"rdma/hca": 1, "memory": "192Mi"},
+    ),
+    ({"minReadySeconds": 0}, of("DaemonSet", "spec", "minReadySeconds"), 0),
+    (
+        {"updateStrategy.type": "OnDelete"},
+        of("DaemonSet", "spec", "updateStrategy"),
+        {"type": "OnDelete"},
+    ),
+    (
+        {"updateStrategy.maxUnavailable": 3},
+        of("DaemonSet", "spec", "updateStrategy", "rollingUpdate", "maxUnavailable"),
+        3,
+    ),
+    (
+        {"podLabels": {"team": "net"}},
+        of("DaemonSet", "spec", "template", "metadata", "labels"),
+        {"app.kubernetes.io/name": "bwagent", "team": "net"},
+    ),
+    (
+        {"podAnnotations": {"a/b": "c"}},
+        of("DaemonSet", "spec", "template", "metadata", "annotations", "a/b"),
+        "c",
+    ),
+    ({"extraEnv": [{"name": "A", "value": "b"}]}, variable("A"), "b"),
+    (
+        {"extraVolumes": [{"name": "machine", "emptyDir": {}}], "extraVolumeMounts": [MOUNT]},
+        mounted("machine"),
+        "/machine",
+    ),
+]
+# Their files come with the monitoring; test_files_of_the_monitoring has them.
+OF_FILES = {"alerts.enabled", "alerts.labels", "dashboard.enabled", "dashboard.labels"}
+
+
+@pytest.mark.parametrize(
+    ("values", "look", "expected"), EVERY, ids=[next(iter(values)) for values, _, _ in EVERY]
+)
+def test_every_value(tmp_path: Path, values: Object, look: Look, expected: object) -> None:
+    """A value is seen where it belongs, and the default is something else."""
+    assert look(with_values(tmp_path, values)) == expected
+    assert look(default()) != expected
+
+
+@cache
+def default() -> Kinds:
+    return {each["kind"]: each for each in rendered()}
+
+
+def test_every_value_is_tested() -> None:
+    """Each value of the schema is set by a test."""
+    tested = {name for values, _, _ in EVERY for name in values}
+    assert tested | OF_FILES == {one.name for one in leaves()}
+
+
+def test_every_flag_has_its_value() -> None:
+    """The values set each flag of `run`, but for those that are the Pod's own."""
+    names = set()
+    for values, _, _ in EVERY:
+        names |= {name.rpartition(".")[2] for name in values}
+    given = {"".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in names}
+    words = {
+        "sources": "source",
+        "exclude_devices": "exclude_device",
+        "backend_devices": "backend_device",
+        "config_map": "plan",
+        "port": "metrics_address",
+    }
+    of_the_pod = {"kubeconfig", "context", "node_name"}
+    tls = {"metrics_cert", "metrics_key", "metrics_client_ca"}
+    flags = {str(one.name) for one in cli.commands["run"].params} - of_the_pod - tls
+    assert flags <= {words.get(name, name) for name in given}
+
+
+NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
+    "a typo": ({"labelPrefx": "a.b"}, "'labelPrefx'"),
+    "a typo in a group": ({"image.tga": "1"}, "/image': additional properties 'tga'"),
+    "a typo in a flag": ({"run.min_interval": "1s"}, "'min_interval'"),
+    "a typo in a toleration": ({"tolerations": [{"keys": "a"}]}, "/tolerations/0"),
+    "a group that is none": ({"policy": True}, "/policy"),
+    "another type": ({"metrics.port": "9477"}, "/metrics/port"),
+    "no such port": ({"metrics.port": 70000}, "/metrics/port"),
+    "no such source": ({"sources": ["lldb"]}, "/sources/0"),
+    "a source twice": ({"sources": ["rdma", "rdma"]}, "/sources"),
+    "no domain": ({"labelPrefix": "a_b"}, "/labelPrefix"),
+    "no prefix": ({"labelPrefix": ""}, "/labelPrefix"),
+    "a quote for the policy": ({"formerLabelPrefixes": ["a' + 'b"]}, "/formerLabelPrefixes/0"),
+    "no key": ({"acceleratorLabel": "accelerator"}, "/acceleratorLabel"),
+    "a list in one glob": ({"excludeDevices": ["a,b"]}, "/excludeDevices/0"),
+    "no time": ({"run.hold": "soon"}, "/run/hold"),
+    "a surge": ({"updateStrategy.maxSurge": 1}, "'maxSurge'"),
+    "nobody": ({"updateStrategy.maxUnavailable": 0}, "/updateStrategy/maxUnavailable"),
+    "no value": ({"tolerations": None}, "'tolerations'"),
+    "a number": ({"nodeSelector": {"a": 1}}, "/nodeSelector/a"),
+}
+CONTRADICTIONS: dict[str, tuple[Object, str]] = {
+    "lldp without its capability": ({"sources": ["lldp"]}, "privileges.netRaw"),
+    "ib without devices": ({"sources": ["ib"]}, "sources has ib without privileges.hostDevices"),
+    "nvml without devices": (
+        {"sources": ["rdma", "lldp", "nvml"], "privileges.netRaw": True},
+        "sources has nvml without privileges.hostDevices",
+    ),
+    "all without devices": ({"sources": []}, "sources is empty"),
+    "a capability for nothing": ({"privileges.netRaw": True}, "privileges.netRaw is for"),
+    "devices for nothing": ({"privileges.hostDevices": True}, "privileges.hostDevices is for"),
+    "a prefix without policy": (
+        {"policy.enabled": False, "labelPrefix": "a.b"},
+        "labelPrefix is changed with policy.enabled=false",
+    ),
+    "a former prefix without policy": (
+        {"policy.enabled": False, "formerLabelPrefixes": ["a.b"]},
+        "formerLabelPrefixes is changed with policy.enabled=false",
+    ),
+    "two policies": ({"policy.elsewhere": True}, "policy.elsewhere is for"),
+    "a former prefix in use": (
+        {"formerLabelPrefixes": ["ib.coreweave.cloud"]},
+        "formerLabelPrefixes has ib.coreweave.cloud, which is in use",
+    ),
+    "a prefix behind the policy": (
+        {"extraEnv": [{"name": "BWAGENT_RUN_LABEL_PREFIX", "value": "a.b"}]},
+        "extraEnv has BWAGENT_RUN_LABEL_PREFIX",
+    ),
+    "another Node": ({"extraEnv": [{"name": "NODE_NAME", "value": "a"}]}, "NODE_NAME"),
+    "a monitor without certificate": (
+        {"metrics.tlsSecret": "t", **MONITORS},
+        "needs metrics.podMonitor.tlsConfig",
+    ),
+    "a certificate for nothing": (
+        {"metrics.podMonitor.tlsConfig": {"a": "b"}},
+        "tlsConfig without metrics.tlsSecret",
+    ),
+    "peers of no policy": ({"networkPolicy.from": [PEER]}, "without networkPolicy.enabled"),
+    "Pods of another name": (
+        {"podLabels": {"app.kubernetes.io/name": "a"}},
+        "podLabels has app.kubernetes.io/name",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_IN_SCHEMA)
+def test_the_schema_refuses(tmp_path: Path, name: str) -> None:
+    """A value that is none is an error that names it."""
+    values, message = NOT_IN_SCHEMA[name]
+    with pytest.raises(HelmError) as refused:
+        with_values(tmp_path, values)
+    assert "values don't meet the specifications of the schema" in str(refused.value)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictions(tmp_path: Path, name: str) -> None:
+    """Values that contradict each other are an error that names both."""
+    values, message = CONTRADICTIONS[name]
+    with pytest.raises(HelmError) as refused:
+        with_values(tmp_path, values)
+    assert "values: " in str(refused.value)
+    assert message in str(refused.value)
+
+
+def test_all_contradictions_are_one_error(tmp_path: Path) -> None:
+    """Nobody has to try again for the next one."""
+    with pytest.raises(HelmError) as refused:
+        with_values(tmp_path, {"sources": ["lldp", "ib"], "policy.elsewhere": True})
+    text = str(refused.value)
+    assert all(name in text for name in ("has lldp", "has ib", "policy.elsewhere"))
+
+
+@pytest.mark.parametrize(("value", "file"), [("alerts", "rules"), ("dashboard", "dashboard")])
+def test_a_missing_file_is_named(tmp_path: Path, value: str, file: str) -> None:
+    """A chart that was packed without a file says so."""
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart, ignore=shutil.ignore_patterns("rules.*", "dashboard.*"))
+    with pytest.raises(HelmError, match=rf"{value}\.enabled, and this chart has no files/{file}"):
+        with_values(tmp_path, {f"{value}.enabled": True}, chart)

@@ -1,0 +1,113 @@
+"""The chart is equal to its schema, to the manifests that it has copies of, and to the agent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from agent import __version__
+from tests.support.documents import between
+from tests.support.helm.chart import CHART
+from tests.support.helm.values import SCHEMA, as_yaml, leaves, table, values
+from tests.support.kube.manifests import MANIFESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# A chart cannot read what lies outside its folder.
+COPIES = {
+    "policy.yaml": MANIFESTS / "base/policy.yaml",
+    "rules.yaml": MANIFESTS / "monitoring/rules.yaml",
+    "dashboard.json": MANIFESTS / "monitoring/dashboard.json",
+}
+# What the API server checks, and the parts of it that helm's users write.
+FREE = {
+    "from",
+    "to",
+    "nodeAffinity",
+    "podAffinity",
+    "podAntiAffinity",
+    "extraVolumes",
+    "extraVolumeMounts",
+    "tlsConfig",
+    "valueFrom",
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_is_its_original(name: str, update_golden: bool) -> None:
+    """files/ has what the manifests have, byte by byte."""
+    copy, original = CHART / "files" / name, COPIES[name]
+    if update_golden and original.exists():
+        copy.write_bytes(original.read_bytes())
+    assert copy.exists() == original.exists()
+    assert not copy.exists() or copy.read_bytes() == original.read_bytes()
+
+
+def test_no_file_without_original() -> None:
+    """files/ has nothing else."""
+    assert {path.name for path in (CHART / "files").iterdir()} <= COPIES.keys()
+
+
+def test_values_are_those_of_the_schema(update_golden: bool) -> None:
+    """values.yaml has every default below its description."""
+    path = CHART / "values.yaml"
+    if update_golden:
+        path.write_text(as_yaml())
+    assert path.read_text() == as_yaml()
+    found = yaml.safe_load(path.read_text())
+    for one in leaves():
+        value = found
+        for key in one.path:
+            value = value[key]
+        assert value == one.schema["default"]
+
+
+def test_the_table_of_values(update_golden: bool) -> None:
+    """The README has a row for each value: default and description."""
+    path, begin = CHART / "README.md", "| value | default | meaning |\n|---|---|---|\n"
+    assert between(path, begin, "\n## ", table(), update=update_golden) == table()
+
+
+def objects(schema: object, name: str = "") -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield every schema of an object, with its name."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object":
+            yield name, schema
+        for key, value in schema.items():
+            yield from objects(value, name if key in {"items", "properties"} else str(key))
+
+
+def test_a_typo_is_an_error() -> None:
+    """No object has names but those of the schema, unless it is a map or Kubernetes' own type."""
+    (globals_,) = (row for name, row in objects(SCHEMA) if name == "global")
+    for name, schema in objects(SCHEMA):
+        closed = (
+            schema.get("additionalProperties") not in {None, True}
+            if not isinstance(schema.get("additionalProperties"), dict)
+            else True
+        )
+        assert closed or name in FREE or schema is globals_, name
+
+
+def test_every_value_is_required() -> None:
+    """`helm upgrade --reuse-values` from a chart without a value is an error that names it."""
+    groups = [SCHEMA, *(one.schema for one in values() if one.is_group)]
+    for group in groups:
+        assert set(group["required"]) == group["properties"].keys() - {"global"}
+
+
+def test_versions() -> None:
+    """The chart has the version of the agent."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_the_schema_is_json(repository: Path) -> None:
+    """The schema is written as json.dumps() writes it, so that a diff shows what changed."""
+    path = repository / "manifests/chart/values.schema.json"
+    assert path.read_text() == json.dumps(SCHEMA, indent=2) + "\n"
