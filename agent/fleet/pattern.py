@@ -20,7 +20,7 @@ from agent.fleet.causes import causes
 from agent.fleet.evidence import RIVALS, is_majority
 from agent.fleet.finding import CODES
 from agent.fleet.grouping import grouped
-from agent.fleet.leaf_rule import leaf_rule
+from agent.fleet.leaf_rule import leaf_rule, with_others
 from agent.fleet.missing import leaves_down, missing
 from agent.fleet.odd import Odd, Ruled, Seat, odd_cables, ruled
 from agent.fleet.pattern_groups import groups_of
@@ -69,10 +69,10 @@ def _ruled_groups(table: Table) -> tuple[list[Ruled], list[Row]]:
     """Return the groups of a table with their rules, and the nodes of which no cable is known."""
     groups, unseen = grouped(table.rows, RIVALS)
     leaves = len({leaf for row in table.rows for leaf in row.leaves if leaf})
-    found = []
-    for rows in groups:
-        by_leaf = leaf_rule(rows, leaves)
-        found.append(ruled(rows, by_leaf, port_rule(rows, by_leaf)))
+    rules = with_others([leaf_rule(rows, leaves) for rows in groups])
+    found = [
+        ruled(rows, rule, port_rule(rows, rule)) for rows, rule in zip(groups, rules, strict=True)
+    ]
     return _with_lines(found), unseen
 
 
