@@ -10,8 +10,8 @@ from math import comb, log2
 MAJORITY = 0.7  # the least `confidence`: 4 of 5, 6 of 8, 23 of 32
 NO_COINCIDENCE = 15.0  # the least `surprise` in bits: once in 30,000 groups wired at random
 AMONG_OTHERS = 8.0  # of a group among others that are regular: once in 250
-CREW = 2  # nodes of which most cables deviate alike, or 1/6 of the group: another crew
-CREW_SHARE = 6
+CREW = 2  # nodes of which most cables deviate alike, or 1/5 of the group: another crew
+CREW_SHARE = 5
 RIVALS = 4  # nodes that deviate alike: another way to wire, and no mistake ...
 RIVAL_SHARE = 16  # ... or this part of a large group: 1/16
 

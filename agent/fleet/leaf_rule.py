@@ -44,6 +44,8 @@ class LeafRule(NamedTuple):
 def leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
     """Return the rule of a group, by its fresh nodes; `all_leaves` is the fleet's number."""
     wirings = Counter(row.leaves for row in rows if row.is_fresh)
+    if not wirings:
+        return _no_rule(len(rows[0].ports))
     columns = [_column(column) for column in zip(*_repeated(wirings), strict=True)]
     leaves = tuple(leaf for leaf, _ in columns)
     followers = sum(count for wiring, count in wirings.items() if follows(wiring, leaves))
@@ -51,6 +53,10 @@ def leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
     is_most = 2 * leaves.count(None) < len(leaves) and not _has_rival(wirings, leaves)
     bits = surprise(followers, wirings.total(), ways) if is_most else 0.0
     return LeafRule(leaves, tuple(count for _, count in columns), bits, bits >= NO_COINCIDENCE)
+
+
+def _no_rule(columns: int) -> LeafRule:
+    return LeafRule((None,) * columns, (Count(0, 0),) * columns, 0.0, is_sure=False)
 
 
 def with_others(rules: Sequence[LeafRule]) -> list[LeafRule]:

@@ -99,10 +99,12 @@ def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[FleetFinding
     for group in groups:
         left += missing(group, [odd for odd in odds[id(group)] if id(odd) not in dead])
     found = [of_down(one, ports) for one in down]
-    found += _mirrored(groups, ports)
+    mirrored = [*_mirrored(groups, ports)]
+    found += mirrored
     found += [of_cause(cause, ports) for cause in causes(left, _taken(groups, left))]
     found.sort(key=_listing)
-    return tuple(found), sum(len(one.ports) for one in found)
+    odd = sum(1 for some in odds.values() for one in some if one.row.leaves[one.column])
+    return tuple(found), odd + sum(len(one.ports) for one in mirrored)
 
 
 _RANK = {code: number for number, code in enumerate(CODES)}

@@ -156,6 +156,18 @@ def test_swap_of_rails_without_port_numbers() -> None:
     assert found.majority == "31 of 32 nodes of the group have mlx5_0 on L90.1.1"
 
 
+@pytest.mark.parametrize("name", ["s1", "Ethernet1/1/1", "999999/999999", "<script>", "", "9" * 60])
+def test_a_port_that_is_named_otherwise_is_not_compared(name: str) -> None:
+    """One port of a leaf with a name of another kind is no wrong port."""
+    fleet = model(Fleet(fleets.RAIL, 32))
+    nodes = [*fleet.nodes]
+    ports = [*nodes[3].ports]
+    end = far_end(End(2, 4), fleets.INFINIBAND)._replace(port_id=name)
+    ports[2] = ports[2]._replace(far_end=end, last_end=end)
+    nodes[3] = replace(nodes[3], ports=tuple(ports))
+    assert infer(replace(fleet, nodes=tuple(nodes))).findings == ()
+
+
 def test_a_leaf_that_is_down_is_said_once() -> None:
     """Not once for each of its ports."""
     fleet = Fleet(fleets.RAIL, 64)
@@ -222,8 +234,9 @@ def test_stale_labels_are_neither_evidence_nor_reported() -> None:
     assert found.findings == ()
     assert found.covered == 31 * 8
     assert found.notes[0].startswith("1 node without a report")
-    fleet.silent = {*range(4, 32)}
-    assert infer(model(fleet)).findings == ()
+    for silent in ({*range(4, 32)}, {*range(32)}):
+        fleet.silent = silent
+        assert infer(model(fleet)).findings == ()
 
 
 def test_labels_of_another_boot_are_stale() -> None:
