@@ -13,7 +13,7 @@ from agent.fleet import evidence
     ("m", "n", "expected"),
     [(4, 5, True), (6, 8, True), (23, 32, True), (3, 3, False), (3, 4, False), (22, 32, False)],
 )
-def test_a_majority(m: int, n: int, expected: bool) -> None:  # noqa: FBT001 - a table
+def test_a_majority(m: int, n: int, expected: bool) -> None:
     """Three nodes are none, whatever they agree on."""
     assert evidence.is_majority(m, n) is expected
 
