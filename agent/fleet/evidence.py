@@ -9,7 +9,9 @@ from math import comb, log2
 
 MAJORITY = 0.7  # the least `confidence`: 4 of 5, 6 of 8, 23 of 32
 NO_COINCIDENCE = 15.0  # the least `surprise` in bits: once in 30,000 groups wired at random
-CREW = 2  # nodes of which most cables deviate alike, or 1/8 of the group: another crew
+AMONG_OTHERS = 8.0  # of a group among others that are regular: once in 250
+CREW = 2  # nodes of which most cables deviate alike, or 1/5 of the group: another crew
+CREW_SHARE = 5
 RIVALS = 4  # nodes that deviate alike: another way to wire, and no mistake ...
 RIVAL_SHARE = 16  # ... or this part of a large group: 1/16
 
@@ -53,4 +55,4 @@ def is_crew(nodes: int, n: int) -> bool:
 
     One cable that is off like another's is likelier than all cables of two nodes.
     """
-    return nodes >= max(CREW, n / 8)
+    return nodes >= max(CREW, n / CREW_SHARE)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Leaves = tuple[str | None, ...]
 
+PAIR = 2
 MAX_CENTERS = 8  # groups that are compared for one leaf: more than that are no groups
 
 
@@ -72,7 +73,8 @@ def grouped(rows: Iterable[Row], habit: int) -> tuple[list[list[Row]], list[Row]
     """
     rows = list(rows)
     places = _places(rows, habit)
-    numbers = _by_neighbors([places[row.leaves] for row in rows])
+    undecided = [places[row.leaves] for row in rows]
+    numbers = _by_exchange(undecided, _by_neighbors(undecided))
     found: dict[int | tuple[int, ...], list[Row]] = defaultdict(list)
     unseen = []
     for row, number in zip(rows, numbers, strict=True):
@@ -119,6 +121,35 @@ def _settled(
     """Return the only group that a neighbor is in, too."""
     common = neighbors.intersection(place)
     return common.pop() if len(common) == 1 else place
+
+
+def _by_exchange(
+    places: list[int | tuple[int, ...]], settled: list[int | tuple[int, ...]]
+) -> list[int | tuple[int, ...]]:
+    """Settle a node between two groups if just one other was between them: they changed cables.
+
+    That one is in one of the groups, so this one is in the other.
+    """
+    between: dict[tuple[int, ...], list[int | tuple[int, ...]]] = defaultdict(list)
+    for place, number in zip(places, settled, strict=True):
+        if isinstance(place, tuple) and len(place) == PAIR:
+            between[tuple(sorted(place))].append(number)
+    return [
+        _exchanged(number, between.get(tuple(sorted(number)), []))
+        if isinstance(number, tuple)
+        else number
+        for number in settled
+    ]
+
+
+def _exchanged(
+    place: tuple[int, ...], between: list[int | tuple[int, ...]]
+) -> int | tuple[int, ...]:
+    """Return the group that the other node of two is not in."""
+    others = [one for one in between if isinstance(one, int)]
+    if len(between) != PAIR or len(others) != 1:
+        return place
+    return next(number for number in place if number != others[0])
 
 
 def _last(one: int | tuple[int, ...], other: int | tuple[int, ...]) -> int | tuple[int, ...]:

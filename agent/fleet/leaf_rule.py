@@ -6,7 +6,14 @@ from collections import Counter
 from math import factorial, prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.evidence import is_coincidence, is_crew, is_habit, is_majority
+from agent.fleet.evidence import (
+    AMONG_OTHERS,
+    NO_COINCIDENCE,
+    is_crew,
+    is_habit,
+    is_majority,
+    surprise,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,20 +37,34 @@ class LeafRule(NamedTuple):
 
     leaves: Leaves
     counts: tuple[Count, ...]  # the nodes on that leaf, of those that are on any
+    bits: float  # how unlikely it is that nodes wired at random agree so well
     is_sure: bool  # no coincidence
 
 
 def leaf_rule(rows: Sequence[Row], all_leaves: int) -> LeafRule:
     """Return the rule of a group, by its fresh nodes; `all_leaves` is the fleet's number."""
     wirings = Counter(row.leaves for row in rows if row.is_fresh)
+    if not wirings:
+        return _no_rule(len(rows[0].ports))
     columns = [_column(column) for column in zip(*_repeated(wirings), strict=True)]
     leaves = tuple(leaf for leaf, _ in columns)
     followers = sum(count for wiring, count in wirings.items() if follows(wiring, leaves))
     ways = _alternatives(leaves, all_leaves)
-    is_most = 2 * leaves.count(None) < len(leaves)
-    is_sure = is_most and not is_coincidence(followers, wirings.total(), ways)
-    is_sure = is_sure and not _has_rival(wirings, leaves)
-    return LeafRule(leaves, tuple(count for _, count in columns), is_sure)
+    is_most = 2 * leaves.count(None) < len(leaves) and not _has_rival(wirings, leaves)
+    bits = surprise(followers, wirings.total(), ways) if is_most else 0.0
+    return LeafRule(leaves, tuple(count for _, count in columns), bits, bits >= NO_COINCIDENCE)
+
+
+def _no_rule(columns: int) -> LeafRule:
+    return LeafRule((None,) * columns, (Count(0, 0),) * columns, 0.0, is_sure=False)
+
+
+def with_others(rules: Sequence[LeafRule]) -> list[LeafRule]:
+    """Return the rules; where most groups of a table are regular, one more needs less proof."""
+    judged = [rule for rule in rules if any(rule.leaves)]
+    if not is_majority(sum(1 for rule in judged if rule.is_sure), len(judged)):
+        return [*rules]
+    return [rule._replace(is_sure=rule.bits >= AMONG_OTHERS) for rule in rules]
 
 
 def follows(wiring: Leaves, leaves: Leaves) -> bool:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from agent.fleet.odd import Odd, Ruled
 
 NEARLY_ALL = 7 / 8  # of the ports of a leaf
-MAX_MISSING = 1 / 4  # of the cables of a node, or one: with more it is not yet cabled, or a spare
+MAX_LOST = 1 / 2  # of a node's cables: with more it is a spare, or on its way out
+MAX_NEVER = 1 / 4  # of a node's cables, or one, that were never there: with more it is a new node
 
 
 class Down(NamedTuple):
@@ -55,11 +56,15 @@ def _totals(groups: Iterable[Ruled], leaves: Iterable[str]) -> Counter[str]:
 
 def missing(group: Ruled, odds: Sequence[Odd]) -> Iterator[Odd]:
     """Yield the odd cables without those that are missing by design: half-built, or spare."""
-    counted = Counter(odd.row.node.name for odd in odds if odd.wrong == MISSING)
-    most = max(1, MAX_MISSING * len(group.leaf_rule.leaves))
-    counts = {odd.column: present(group, odd.column) for odd in odds if odd.wrong == MISSING}
+    gaps = [odd for odd in odds if odd.wrong == MISSING]
+    lost = Counter(odd.row.node.name for odd in gaps)
+    never = Counter(odd.row.node.name for odd in gaps if not odd.was_there)
+    cables = len(group.leaf_rule.leaves)
+    incomplete = {name for name, count in lost.items() if count > max(1, MAX_LOST * cables)}
+    incomplete |= {name for name, count in never.items() if count > max(1, MAX_NEVER * cables)}
+    counts = {odd.column: present(group, odd.column) for odd in gaps}
     for odd in odds:
         if odd.wrong != MISSING:
             yield odd
-        elif counted[odd.row.node.name] <= most and is_majority(*counts[odd.column]):
+        elif odd.row.node.name not in incomplete and is_majority(*counts[odd.column]):
             yield odd._replace(majority=counts[odd.column])

@@ -20,7 +20,7 @@ from agent.fleet.causes import causes
 from agent.fleet.evidence import RIVALS, is_majority
 from agent.fleet.finding import CODES
 from agent.fleet.grouping import grouped
-from agent.fleet.leaf_rule import leaf_rule
+from agent.fleet.leaf_rule import leaf_rule, with_others
 from agent.fleet.missing import leaves_down, missing
 from agent.fleet.odd import Odd, Ruled, Seat, odd_cables, ruled
 from agent.fleet.pattern_groups import groups_of
@@ -69,10 +69,10 @@ def _ruled_groups(table: Table) -> tuple[list[Ruled], list[Row]]:
     """Return the groups of a table with their rules, and the nodes of which no cable is known."""
     groups, unseen = grouped(table.rows, RIVALS)
     leaves = len({leaf for row in table.rows for leaf in row.leaves if leaf})
-    found = []
-    for rows in groups:
-        by_leaf = leaf_rule(rows, leaves)
-        found.append(ruled(rows, by_leaf, port_rule(rows, by_leaf)))
+    rules = with_others([leaf_rule(rows, leaves) for rows in groups])
+    found = [
+        ruled(rows, rule, port_rule(rows, rule)) for rows, rule in zip(groups, rules, strict=True)
+    ]
     return _with_lines(found), unseen
 
 
@@ -99,10 +99,12 @@ def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[FleetFinding
     for group in groups:
         left += missing(group, [odd for odd in odds[id(group)] if id(odd) not in dead])
     found = [of_down(one, ports) for one in down]
-    found += _mirrored(groups, ports)
+    mirrored = [*_mirrored(groups, ports)]
+    found += mirrored
     found += [of_cause(cause, ports) for cause in causes(left, _taken(groups, left))]
     found.sort(key=_listing)
-    return tuple(found), sum(len(one.ports) for one in found)
+    odd = sum(1 for some in odds.values() for one in some if one.row.leaves[one.column])
+    return tuple(found), odd + sum(len(one.ports) for one in mirrored)
 
 
 _RANK = {code: number for number, code in enumerate(CODES)}

@@ -9,13 +9,13 @@ the fleet. A name that is not of this shape (a MAC address, a free description) 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from agent.fleet.rows import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from agent.fleet.model import FarEnd, FleetNode
 
@@ -30,7 +30,7 @@ _SEPARATOR = str.maketrans("/:._", "----")
 class PortNumbers:
     """The numbers of all ports that occur in a fleet."""
 
-    def __init__(self, nodes: Iterable[FleetNode]) -> None:
+    def __init__(self, nodes: Sequence[FleetNode]) -> None:
         """Read the names of all far ends."""
         names = {
             (end.port_id, end.port_name)
@@ -43,11 +43,16 @@ class PortNumbers:
         self._of: dict[Names, int] = {
             one: self._number(*found) for one, found in self._parsed.items()
         }
+        self._template = self._templates(nodes)
         self._texts: dict[tuple[str, int], str] = {}
 
     def __getitem__(self, end: FarEnd) -> int | None:
-        """Return the number of a far end's port."""
-        return self._of.get((end.port_id, end.port_name))
+        """Return the number of a far end's port; None if its switch names most ports otherwise."""
+        names = end.port_id, end.port_name
+        found = self._of.get(names)
+        if found is None or self._parsed[names][0] != self._template[end.label]:
+            return None
+        return found
 
     def text(self, like: FarEnd, number: int) -> str | None:
         """Return the name of a port of the switch of another one; None if no node has it."""
@@ -58,6 +63,20 @@ class PortNumbers:
             }
         parsed = self._parsed.get((like.port_id, like.port_name))
         return self._texts.get((parsed[0], number)) if parsed else None
+
+    def _templates(self, nodes: Iterable[FleetNode]) -> dict[str, str]:
+        """Return the commonest template of each switch."""
+        seen = Counter(
+            (end.label, end.port_id, end.port_name)
+            for node in nodes
+            for port in node.ports
+            if (end := current(port))
+        )
+        counted: dict[str, Counter[str]] = defaultdict(Counter)
+        for (label, *names), count in seen.items():
+            if found := self._parsed.get((names[0], names[1])):
+                counted[label][found[0]] += count
+        return {label: some.most_common(1)[0][0] for label, some in counted.items()}
 
     def _number(self, template: str, numbers: tuple[int, ...]) -> int:
         """Return one number; the first port of the fleet has the number that it shows, or 0."""

@@ -40,6 +40,8 @@ class PortRule(NamedTuple):
 
 def port_rule(rows: Sequence[Row], rule: LeafRule) -> PortRule | None:
     """Return the rule of a group, None if its ports follow none."""
+    if not any(rule.leaves):
+        return None
     seats = [_seats(row, rule) for row in rows]
     offsets = _offsets([one for one, row in zip(seats, rows, strict=True) if row.is_fresh])
     votes = [_votes(one, offsets) for one in seats]

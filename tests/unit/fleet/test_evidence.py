@@ -1,0 +1,42 @@
+"""The thresholds that docs/fleet.md names."""
+
+from __future__ import annotations
+
+from math import factorial
+
+import pytest
+
+from agent.fleet import evidence
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "expected"),
+    [(4, 5, True), (6, 8, True), (23, 32, True), (3, 3, False), (3, 4, False), (22, 32, False)],
+)
+def test_a_majority(m: int, n: int, expected: bool) -> None:
+    """Three nodes are none, whatever they agree on."""
+    assert evidence.is_majority(m, n) is expected
+
+
+def test_confidence_is_never_certainty() -> None:
+    """31 of 32 nodes are 0.94, and all of a thousand are less than 1."""
+    assert evidence.confidence(31, 32) == pytest.approx(0.94, abs=0.005)
+    assert evidence.confidence(1000, 1000) < 1
+
+
+def test_two_nodes_of_eight_rails_prove_as_much_as_sixteen_pairs() -> None:
+    """A node that agrees counts the logarithm of the ways in which it might be wired."""
+    assert not evidence.is_coincidence(2, 2, factorial(8))
+    assert not evidence.is_coincidence(16, 16, 2)
+    assert evidence.is_coincidence(15, 15, 2)
+    assert evidence.is_coincidence(15, 16, 2)
+    assert evidence.is_coincidence(0, 0, 2)
+
+
+@pytest.mark.parametrize(("n", "habit", "crew"), [(8, 4, 2), (16, 4, 4), (32, 4, 7), (128, 8, 26)])
+def test_a_habit_is_shared_by_some(n: int, habit: int, crew: int) -> None:
+    """One interface off alike on four nodes, or most cables of two."""
+    assert evidence.is_habit(habit, n)
+    assert not evidence.is_habit(habit - 1, n)
+    assert evidence.is_crew(crew, n)
+    assert not evidence.is_crew(crew - 1, n)
