@@ -76,7 +76,8 @@ def judge(
     expectations = Expectations(fleet, plans, naming, options.off)
     quiet = silent.causes(fleet)
     halves, refused = _halves(fleet, expectations)
-    expected = {node.name: _cables(half) for node, half in halves if _cables(half)}
+    counts = {node.name: planned.cables_in(half) for node, half in halves}
+    expected = {name: count for name, count in counts.items() if count}
     fresh = [one for one in halves if one[0].name not in quiet]
     compared = planned.compared(fresh, expectations, options)
     inferred = infer(fleet)
@@ -88,7 +89,7 @@ def judge(
     unread = sum(count for name, count in expected.items() if name in quiet)
     return Judged(
         fleet,
-        tuple(_distinct(sorted(found, key=order))),
+        tuple(_distinct(sorted(expectations.placed(found), key=order))),
         tuple(inferred.groups),
         tuple(_notes(fleet, plans, expectations, expected, compared, inferred)),
         compared.planned + unread if expected else inferred.covered,
@@ -110,11 +111,6 @@ def _halves(
         else:
             halves += [] if half.is_empty else [(node, half)]
     return halves, refused
-
-
-def _cables(half: Expected) -> int:
-    """Return the number of cables that are expected; 0 if only a speed is."""
-    return len(half.rows) or int(bool(half.leaves or half.ports))
 
 
 def _of_pattern(inferred: Inferred, fleet: Fleet, quiet: Collection[str]) -> Iterator[FleetFinding]:
