@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
 from agent.fleet.cables import first_of, leaf_key
+from agent.fleet.finding_order import leaf_of, rack_of
 from agent.fleet.hosts import Hosts
-from agent.fleet.worklist import leaf_of, rack_of
 from agent.model import natural
 from agent.verify.cables import device_key, shapes
 from agent.verify.expected import Expected, distinct, end_key, from_labels, row_of

@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from agent.errors import Malformed
-from agent.fleet import identity, leaves, planned, silent, speeds
+from agent.fleet import identity, leaf_causes, planned, silent, speeds
 from agent.fleet.cables import first_of
 from agent.fleet.expectation import Expectations
+from agent.fleet.finding_order import order
 from agent.fleet.judged import Judged
 from agent.fleet.verdict import many
-from agent.fleet.worklist import order
 from agent.labels.table import Naming
 from agent.verify.finding import ID_LENGTH
 from agent.verify.findings import DEFAULTS
@@ -118,9 +118,8 @@ def _of_pattern(inferred: Inferred, fleet: Fleet, quiet: Collection[str]) -> Ite
     found = [one for one in inferred.findings if not any(name in quiet for name in one.nodes)]
     known = {port for one in found if one.code == "leaf-down" for port in one.ports}
     fresh = [node for node in fleet.nodes if node.name not in quiet]
-    down = [
-        (one, ports) for one, ports in leaves.down_without_plan(fresh) if known.isdisjoint(ports)
-    ]
+    lost = leaf_causes.down_without_plan(fresh)
+    down = [(one, ports) for one, ports in lost if known.isdisjoint(ports)]
     explained = {port for _, ports in down for port in ports}
     yield from (one for one, _ in down)
     for one in found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
-from agent.fleet import leaves, rings
+from agent.fleet import leaf_causes, rings
 from agent.fleet.cables import Cable, cables_of
 from agent.fleet.finding import FleetFinding, PortRef, finding
 from agent.fleet.folds import FOLDS
@@ -103,8 +103,8 @@ def _findings(results: Sequence[Result], off: Off) -> Iterator[FleetFinding]:
     }
     explained: set[PortRef] = set()
     for cause in (
-        leaves.renamed(found),
-        leaves.down(found),
+        leaf_causes.renamed(found),
+        leaf_causes.down(found),
         _rings(found, in_rings, explained, off),
         _nodes_down(found, explained),
     ):

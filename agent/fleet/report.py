@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from agent.fleet.document import json_text
+from agent.fleet.finding_order import leaf_of, place_of, rack_of
 from agent.fleet.suites import junit_text
 from agent.fleet.verdict import EXIT, many, outcome, verdict
-from agent.fleet.worklist import leaf_of, place_of, rack_of
 from agent.output.paragraphs import MAX_TEXT, joined, opening, section
 from agent.text import visible
 from agent.verify.finding import ERROR, INFO, NO_END, UNKNOWN, WARNING

@@ -75,8 +75,8 @@ ALLOWED: dict[str, set[str]] = {
     "nvml": set(),
     "events": set(),
     "fleet": {
-        *("environment", "exits", "host", "inputs", "kube", "labels", "options", "output"),
-        *("snapshot", "sources", "verify"),
+        *("environment", "exits", "host", "infiniband", "inputs", "kube", "labels", "options"),
+        *("output", "snapshot", "sources", "verify"),
     },
     "host": {"lldp", "sysfs"},
     "live_host": {"helper", "host", "infiniband", "lldp", "sources", "sysfs"},
