@@ -106,13 +106,20 @@ def _findings(results: Sequence[Result], off: Off) -> Iterator[FleetFinding]:
         leaf_causes.renamed(found),
         leaf_causes.down(found),
         _rings(found, in_rings, explained, off),
-        _nodes_down(found, explained),
+        leaf_causes.nodes_down(_links(found), explained),
     ):
         for one, ports in cause:
             yield one
             explained.update(ports)
     rest = [(result.node, one) for result in results for one in result.findings]
     yield from _of_nodes(rest, {one.port: one for one in found}, explained)
+
+
+def _links(found: Iterable[Cable]) -> Iterator[tuple[PortRef, bool]]:
+    """Yield the ports that are compared, True if nobody is at the far end."""
+    for one in found:
+        if one.checked.status != cables.IGNORED:
+            yield one.port, one.checked.status == cables.MISSING
 
 
 def _rings(
@@ -126,16 +133,6 @@ def _rings(
     ]
     for ring in rings.rings(wrong, off):
         yield rings.swapped(ring), [one.port for one in ring]
-
-
-def _nodes_down(found: Iterable[Cable], explained: Collection[PortRef]) -> Iterator[Explained]:
-    """Yield a finding for each node none of whose cables has a link."""
-    counted = (one for one in found if one.checked.status != cables.IGNORED)
-    for node, same in grouped(counted, lambda one: one.port.node).items():
-        lost = [one.port for one in same if one.checked.status == cables.MISSING]
-        if len(lost) == len(same) > 1 and not all(port in explained for port in lost):
-            text = f"Check the NICs and cables of {node}: none of its {len(lost)} ports has a link."
-            yield finding("missing", lost, text, key=[node, "all"]), lost
 
 
 def _of_nodes(
