@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
-from agent.fleet.cables import first_of
+from agent.fleet.cables import first_of, leaf_key
+from agent.fleet.finding_order import leaf_of, rack_of
 from agent.fleet.hosts import Hosts
 from agent.model import natural
 from agent.verify.cables import device_key, shapes
@@ -23,6 +24,7 @@ from agent.verify.names import unpadded
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from agent.fleet.finding import FleetFinding
     from agent.fleet.model import Fleet, FleetNode
     from agent.labels.table import Naming
     from agent.verify.expected import FarPort, Row
@@ -54,6 +56,7 @@ class Expectations:
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self._rows: dict[str, list[Row]] = {}
         self._taken: dict[FarPort, list[_User]] = {}
+        self._racks: dict[str, str] = {}  # of leaves
         interfaces: dict[str, None] = {}
         for cable in cables:
             self._add(cable)
@@ -67,6 +70,13 @@ class Expectations:
     def off(self) -> Off:
         """`padding` if the plans have two switches that differ in leading zeros only."""
         return frozenset() if self._names.are_padded else frozenset({"padding"})
+
+    def placed(self, findings: Iterable[FleetFinding]) -> Iterator[FleetFinding]:
+        """Yield the findings, those of a leaf with its rack if the plan has it."""
+        for one in findings:
+            leaf = leaf_of(one)
+            rack = self._racks.get(leaf_key(leaf)) if leaf and not rack_of(one) else None
+            yield one._replace(facts=(*one.facts, ("far-rack", rack))) if rack else one
 
     def notes(self) -> Iterator[str]:
         """Yield a line for hosts of the plans that are no Node, or perhaps several."""
@@ -113,6 +123,8 @@ class Expectations:
             node = self.hosts.node(near.node)
             if node is not None:
                 self._rows.setdefault(node, []).append(row_of(cable, near, far))
+                if far.rack:
+                    self._racks[leaf_key(far.node)] = far.rack
             if cable.mark != IGNORE:
                 user = _User(node, f"{near.node} {near.interface}")
                 self._taken.setdefault(_key(far), []).append(user)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.verify.finding import grouped
-from agent.verify.names import label_value, same_name
+from agent.verify.names import hosts, label_value, same_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,10 +22,11 @@ class Hosts:
 
     def __init__(self, nodes: Sequence[str], names: Iterable[str], off: Off = frozenset()) -> None:
         self._off = off
-        self._nodes: dict[str, list[str]] = {}
+        self._by_name = grouped(nodes, _key)
+        self._by_short: dict[str, list[str]] = {}
         for node in nodes:
-            for key in _keys(node):
-                self._nodes.setdefault(key, []).append(node)
+            for short in hosts(node):
+                self._by_short.setdefault(_key(short), []).append(node)
         self.ambiguous: dict[str, list[str]] = {}  # host to Nodes, and Node to hosts
         self._found: dict[str, str] = {}
         for name in names:
@@ -37,7 +38,10 @@ class Hosts:
         return self._found.get(host)
 
     def _find(self, host: str) -> None:
-        candidates = {node for key in _keys(host) for node in self._nodes.get(key, ())}
+        key = _key(host)
+        candidates = {*self._by_name.get(key, ()), *self._by_short.get(key, ())}
+        for short in hosts(host):
+            candidates.update(self._by_name.get(_key(short), ()))
         if host in candidates:
             self._found[host] = host
             return
@@ -52,20 +56,19 @@ class Hosts:
 
         Spellings that are equal to each other are one host.
         """
-        for node, hosts in grouped(self._found, self._found.__getitem__).items():
-            if len(hosts) > 1 and not self._are_one(hosts):
-                for host in hosts:
+        for node, names in grouped(self._found, self._found.__getitem__).items():
+            if len(names) > 1 and not self._are_one(names):
+                for host in names:
                     if host != node:
                         del self._found[host]
-                if node not in hosts:
-                    self.ambiguous[node] = hosts
+                if node not in names:
+                    self.ambiguous[node] = names
 
-    def _are_one(self, hosts: Sequence[str]) -> bool:
-        longest = max(hosts, key=len)
-        return all(same_name(longest, other, self._off) for other in hosts)
+    def _are_one(self, names: Sequence[str]) -> bool:
+        longest = max(names, key=len)
+        return all(same_name(longest, other, self._off) for other in names)
 
 
-def _keys(name: str) -> set[str]:
-    """Return texts of which names that may be equal share one."""
-    short = name.partition(".")[0]
-    return {label_value(text).casefold() for text in (name, short)}
+def _key(name: str) -> str:
+    """Return a text that names share which are equal without a domain."""
+    return label_value(name).casefold()

@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from agent.errors import Malformed
-from agent.fleet import identity, leaves, planned, silent, speeds
+from agent.fleet import identity, leaf_causes, planned, silent, speeds
 from agent.fleet.cables import first_of
 from agent.fleet.expectation import Expectations
+from agent.fleet.finding_order import order
 from agent.fleet.judged import Judged
 from agent.fleet.verdict import many
-from agent.fleet.worklist import order
 from agent.labels.table import Naming
 from agent.verify.finding import ID_LENGTH
 from agent.verify.findings import DEFAULTS
@@ -76,7 +76,8 @@ def judge(
     expectations = Expectations(fleet, plans, naming, options.off)
     quiet = silent.causes(fleet)
     halves, refused = _halves(fleet, expectations)
-    expected = {node.name: _cables(half) for node, half in halves if _cables(half)}
+    counts = {node.name: planned.cables_in(half) for node, half in halves}
+    expected = {name: count for name, count in counts.items() if count}
     fresh = [one for one in halves if one[0].name not in quiet]
     compared = planned.compared(fresh, expectations, options)
     inferred = infer(fleet)
@@ -88,7 +89,7 @@ def judge(
     unread = sum(count for name, count in expected.items() if name in quiet)
     return Judged(
         fleet,
-        tuple(_distinct(sorted(found, key=order))),
+        tuple(_distinct(sorted(expectations.placed(found), key=order))),
         tuple(inferred.groups),
         tuple(_notes(fleet, plans, expectations, expected, compared, inferred)),
         compared.planned + unread if expected else inferred.covered,
@@ -112,19 +113,13 @@ def _halves(
     return halves, refused
 
 
-def _cables(half: Expected) -> int:
-    """Return the number of cables that are expected; 0 if only a speed is."""
-    return len(half.rows) or int(bool(half.leaves or half.ports))
-
-
 def _of_pattern(inferred: Inferred, fleet: Fleet, quiet: Collection[str]) -> Iterator[FleetFinding]:
     """Yield what does not follow the pattern, without the ports of silent nodes."""
     found = [one for one in inferred.findings if not any(name in quiet for name in one.nodes)]
     known = {port for one in found if one.code == "leaf-down" for port in one.ports}
     fresh = [node for node in fleet.nodes if node.name not in quiet]
-    down = [
-        (one, ports) for one, ports in leaves.down_without_plan(fresh) if known.isdisjoint(ports)
-    ]
+    lost = leaf_causes.down_without_plan(fresh)
+    down = [(one, ports) for one, ports in lost if known.isdisjoint(ports)]
     explained = {port for _, ports in down for port in ports}
     yield from (one for one, _ in down)
     for one in found:

@@ -10,22 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
-from agent.fleet import leaves, rings
-from agent.fleet.cables import Cable, cables_of, port_text
+from agent.fleet import leaf_causes, rings
+from agent.fleet.cables import Cable, cables_of
 from agent.fleet.finding import FleetFinding, PortRef, finding
+from agent.fleet.folds import FOLDS
 from agent.fleet.seen import seen_node
-from agent.fleet.unverified import folded
-from agent.verify import cables, rates, words
-from agent.verify.expected import end_key
-from agent.verify.finding import NO_END, grouped
+from agent.verify import cables, rates
+from agent.verify.finding import grouped
 from agent.verify.findings import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from agent.fleet.expectation import Expectations
+    from agent.fleet.folds import Found
     from agent.fleet.model import FleetNode
-    from agent.verify.expected import Expected, FarPort
+    from agent.verify.expected import Expected
     from agent.verify.finding import Finding
     from agent.verify.findings import Options, Result
 
@@ -51,17 +51,33 @@ def compared(
     options = options._replace(off=options.off | expectations.off)
     results: list[Result] = []
     refused: list[FleetFinding] = []
+    planned = as_planned = 0
     for node, expected in nodes:
         try:
-            results.append(_result(node, expected, options))
+            result = _result(node, expected, options)
         except Malformed as error:
             refused.append(contradiction(node.name, error))
+            planned += cables_in(expected)
+        else:
+            results.append(result)
+            planned += result.planned if expected.rows else cables_in(expected)
+            as_planned += result.as_planned if expected.rows else _is_right(expected, result)
     return Compared(
         (*refused, *_findings(results, options.off)),
-        sum(result.planned for result in results),
-        sum(result.as_planned for result in results),
+        planned,
+        as_planned,
         tuple(dict.fromkeys(one.assumption for one in results if one.assumption)),
     )
+
+
+def cables_in(expected: Expected) -> int:
+    """Return the number of expected cables; 1 for labels that name all leaves or ports at once."""
+    return len(expected.rows) or int(bool(expected.leaves or expected.ports))
+
+
+def _is_right(expected: Expected, result: Result) -> int:
+    """Return 1 if labels that name all leaves or ports at once are as expected."""
+    return cables_in(expected) and int(not any(one.code != "speed" for one in result.findings))
 
 
 def contradiction(node: str, error: Malformed) -> FleetFinding:
@@ -87,16 +103,23 @@ def _findings(results: Sequence[Result], off: Off) -> Iterator[FleetFinding]:
     }
     explained: set[PortRef] = set()
     for cause in (
-        leaves.renamed(found),
-        leaves.down(found),
+        leaf_causes.renamed(found),
+        leaf_causes.down(found),
         _rings(found, in_rings, explained, off),
-        _nodes_down(found, explained),
+        leaf_causes.nodes_down(_links(found), explained),
     ):
         for one, ports in cause:
             yield one
             explained.update(ports)
     rest = [(result.node, one) for result in results for one in result.findings]
     yield from _of_nodes(rest, {one.port: one for one in found}, explained)
+
+
+def _links(found: Iterable[Cable]) -> Iterator[tuple[PortRef, bool]]:
+    """Yield the ports that are compared, True if nobody is at the far end."""
+    for one in found:
+        if one.checked.status != cables.IGNORED:
+            yield one.port, one.checked.status == cables.MISSING
 
 
 def _rings(
@@ -112,40 +135,23 @@ def _rings(
         yield rings.swapped(ring), [one.port for one in ring]
 
 
-def _nodes_down(found: Iterable[Cable], explained: Collection[PortRef]) -> Iterator[Explained]:
-    """Yield a finding for each node none of whose cables has a link."""
-    counted = (one for one in found if one.checked.status != cables.IGNORED)
-    for node, same in grouped(counted, lambda one: one.port.node).items():
-        lost = [one.port for one in same if one.checked.status == cables.MISSING]
-        if len(lost) == len(same) > 1 and not all(port in explained for port in lost):
-            text = f"Check the NICs and cables of {node}: none of its {len(lost)} ports has a link."
-            yield finding("missing", lost, text, key=[node, "all"]), lost
-
-
 def _of_nodes(
-    found: Iterable[tuple[str, Finding]],
-    by_port: dict[PortRef, Cable],
-    explained: Collection[PortRef],
+    found: Iterable[Found], by_port: Mapping[PortRef, Cable], explained: Collection[PortRef]
 ) -> Iterator[FleetFinding]:
     """Yield the findings of nodes that nothing wider explains, those of one cause folded."""
     kept = [one for one in found if not _is_explained(*one, explained)]
-    kinds = grouped(kept, lambda one: _kind(one[1]))
-    plain = [_of_node(*one, by_port) for one in kinds.get("", ())]
-    linked = {port for one in plain if one.code in OF_LINKS for port in one.ports}
-    yield from plain
-    yield from _of_plan(kinds.get("duplicate", ()))
-    yield from folded(kinds.get("unverifiable", ()))
-    for one in kinds.get("speed", ()):
-        speed = _of_node(*one, by_port)
-        if not speed.ports or not {*speed.ports} <= linked | {*explained}:
+    kinds = grouped(kept, lambda one: one[1].code)
+    speeds = kinds.pop("speed", [])
+    told: set[PortRef] = {*explained}
+    for code, same in kinds.items():
+        folded, rest = FOLDS[code](same) if code in FOLDS else ([], same)
+        for one in (*folded, *(_of_node(*pair, by_port) for pair in rest)):
+            yield one
+            told.update(one.ports if code in OF_LINKS else ())
+    for pair in speeds:
+        speed = _of_node(*pair, by_port)
+        if not speed.ports or not told.issuperset(speed.ports):
             yield speed
-
-
-def _kind(one: Finding) -> str:
-    """Return the code of a finding that is folded, or may be explained by others."""
-    if one.code == "duplicate":
-        return one.code if one.actual == NO_END else ""
-    return one.code if one.code in {"unverifiable", "speed"} else ""
 
 
 def _is_explained(node: str, one: Finding, explained: Collection[PortRef]) -> bool:
@@ -156,7 +162,7 @@ def _is_explained(node: str, one: Finding, explained: Collection[PortRef]) -> bo
     return all(PortRef(node, name) in explained for name in one.interfaces)
 
 
-def _of_node(node: str, one: Finding, by_port: dict[PortRef, Cable]) -> FleetFinding:
+def _of_node(node: str, one: Finding, by_port: Mapping[PortRef, Cable]) -> FleetFinding:
     """Return the finding of a node as one of the fleet, under the same ID."""
     ports = tuple(PortRef(node, name) for name in one.interfaces)
     wrong = [by_port[port] for port in ports if port in by_port and by_port[port].checked.is_wrong]
@@ -172,20 +178,3 @@ def _of_node(node: str, one: Finding, by_port: dict[PortRef, Cable]) -> FleetFin
         facts=one.facts,
         id=one.id,
     )
-
-
-def _of_plan(found: Iterable[tuple[str, Finding]]) -> Iterator[FleetFinding]:
-    """Yield one finding for each switch port that the plan gives twice."""
-    for same in grouped(found, lambda pair: _end(pair[1])).values():
-        ports = [PortRef(node, name) for node, one in same for name in one.interfaces]
-        first = same[0][1]
-        facts, (device, port) = dict(first.facts), first.expected
-        users = [port_text(one) for one in ports] if len(ports) > 1 else [facts["users"]]
-        text = words.duplicate_in_plan(device or "", port or "", users)
-        end = first.expected
-        yield finding("duplicate", ports, text, key=_end(first), facts=facts, expected=end)
-
-
-def _end(one: Finding) -> FarPort:
-    device, port = one.expected
-    return end_key(device or "", port or "")

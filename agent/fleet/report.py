@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from agent.fleet.document import json_text
+from agent.fleet.finding_order import leaf_of, place_of, rack_of
 from agent.fleet.suites import junit_text
 from agent.fleet.verdict import EXIT, many, outcome, verdict
-from agent.fleet.worklist import leaf_of, rack_of
 from agent.output.paragraphs import MAX_TEXT, joined, opening, section
 from agent.text import visible
 from agent.verify.finding import ERROR, INFO, NO_END, UNKNOWN, WARNING
@@ -49,8 +49,9 @@ def table(judged: Judged) -> str:
 def _work(judged: Judged) -> Iterator[list[str]]:
     """Yield a section for each leaf at which there is something to do."""
     found = [one for one in judged.findings if one.severity in {ERROR, WARNING}]
-    for title, same in groupby(found, _title):
-        yield section(title, map(_line, same))
+    for _, group in groupby(found, place_of):
+        same = list(group)
+        yield section(_title(same[0]), map(_line, same))
 
 
 def _title(finding: FleetFinding) -> str:

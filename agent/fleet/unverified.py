@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.fleet.finding import FleetFinding
     from agent.verify.finding import Finding
 
-    Found = tuple[str, Finding]  # node, its finding
+    Found = tuple[str, Finding]
 
 MAX_REASONS = 20  # more that are of one node each are one finding
 OTHERS = "reasons of one node each"

@@ -95,7 +95,11 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return the items by key, in their order."""
     found: dict[K, list[T]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
+        name = key(item)
+        if name in found:
+            found[name].append(item)
+        else:
+            found[name] = [item]
     return found
 
 

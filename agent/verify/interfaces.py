@@ -86,8 +86,9 @@ def _names(ports: Iterable[Port]) -> dict[str, tuple[str, ...]]:
         names = (port.interface, port.netdev, port.pci, device)
         for name in {*names, f"{device}/{number}", f"{device}-{number}"}:
             if name:
-                key = name.lower()
-                found[key] = tuple(dict.fromkeys((*found.get(key, ()), port.interface)))
+                known = found.get(key := name.lower(), ())
+                if port.interface not in known:
+                    found[key] = (*known, port.interface)
     return found
 
 
@@ -108,12 +109,13 @@ def address(text: str) -> str | None:
     return f"{int(found[1] or '0', 16):04x}:{found[2].lower()}" if found else None
 
 
-def _forms(text: str) -> list[str]:
+@lru_cache(8192)
+def _forms(text: str) -> tuple[str, ...]:
     """Return the spellings under which an interface is looked up."""
     plain = text.strip().lower()
     port = _PORT.fullmatch(plain)
     forms = [plain, address(plain), f"{port[1]}/{int(port[2])}" if port else None]
-    return [form for form in forms if form]
+    return tuple(filter(None, forms))
 
 
 @lru_cache(8192)
@@ -195,6 +197,7 @@ class _Order:
         return self._interfaces[number - self._base]
 
 
+@lru_cache(8192)
 def _number(text: str) -> int | None:
     found = _NUMBER.fullmatch(text.strip())
     return int(found[2]) if found else None

@@ -145,13 +145,13 @@ def same_name(one: str, other: str, off: Off = frozenset()) -> str | None:
     if "fqdn" in off:
         return None
     for whole, short in ((one, other), (other, one)):
-        for host in _hosts(whole):
+        for host in hosts(whole):
             if by := EXACT if host == short else same_text(host, short, off):
                 return "fqdn" if by == EXACT else f"fqdn+{by}"
     return None
 
 
-def _hosts(name: str) -> Iterator[str]:
+def hosts(name: str) -> Iterator[str]:
     """Yield what stands before a domain: `L90.1.3` of `L90.1.3.example.com`."""
     for dot in re.finditer(r"\.", name):
         if _DOMAIN.fullmatch(name, dot.end()):

@@ -108,9 +108,11 @@ def _doubled(
     rows = [one.row for one in checked if one.row.port and not _shares_port(one)]
     by_end = grouped(rows, lambda row: end_key(row.device or "", row.port or ""))
     for end, here in by_end.items():
+        if len(here) == 1 and end not in expected.taken:
+            continue
         others = [expected.taken[end]] if end in expected.taken else []
         users = [*(row.interface or row.text for row in here), *others]
-        if len(users) > 1 and here[0].device:
+        if here[0].device:
             yield users, here
 
 

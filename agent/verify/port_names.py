@@ -74,13 +74,16 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
 
     Equal if any pair is; different if a pair is comparable, and none is equal.
     """
+    expected = tuple(expected)
     texts = [*seen.texts, *filter(None, [seen.description])]
+    if any(one in texts for one in expected):
+        return matched(EXACT)
     results = {
         (one, text): _compare_port(one, text, seen, off) for one in expected for text in texts
     }
     equal = [match for match in results.values() if match.equal]
     if equal:
-        return min(equal, key=lambda match: match.by != EXACT)
+        return equal[0]
     proofs = _proofs(seen)
     is_different = any(
         match == DIFFERENT and text in proofs for (_, text), match in results.items()

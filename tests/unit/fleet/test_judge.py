@@ -59,6 +59,18 @@ def test_a_leaf_with_most_of_its_ports_is_not_down() -> None:
     assert codes(judge(nodes, pattern=PATTERN)) == ["missing"]
 
 
+def test_a_node_that_lost_all_its_links() -> None:
+    """It had them, by its annotation; a port that never had a neighbor is no fault."""
+    nodes = rack(8)
+    for rail in range(4):
+        nodes = cabled(nodes, "gpu-002", f"mlx5_{rail}", far_end=None, gbps=0.0)
+    found = only(judge(nodes))
+    assert (found.code, found.nodes, len(found.ports)) == ("missing", ("gpu-002",), 4)
+    for rail in range(4):
+        nodes = cabled(nodes, "gpu-002", f"mlx5_{rail}", last_end=None)
+    assert judge(nodes).findings == ()
+
+
 def test_slower_than_the_group() -> None:
     """One finding for a node; a port that is not ACTIVE has another sentence."""
     nodes = cabled(rack(8), "gpu-002", "mlx5_1", gbps=200.0)

@@ -11,6 +11,7 @@ import pytest
 from agent.errors import Malformed
 from agent.fleet.expectation import Expectations
 from agent.fleet.finding import Move, PortRef
+from agent.fleet.report import FORMATS
 from agent.fleet.seen import NO_LABEL, seen_node
 from agent.fleet.verdict import outcome, verdict
 from agent.labels.table import Naming
@@ -355,3 +356,43 @@ def test_the_half_of_a_node_is_that_of_verify(seed: int) -> None:
                 verify(expectations.of(one), seen_node(one))
         else:
             assert verify(expectations.of(one), seen_node(one), Options(expectations.off)) == whole
+
+
+def test_the_rack_of_a_leaf_is_known_from_any_row() -> None:
+    """So that all its findings are listed together, however the plan spells its name."""
+    cables_ = [one._replace(b=one.b._replace(node=one.b.node.upper())) for one in PLAN.cables]
+    nodes = cabled(RACK, "gpu-002", "mlx5_1", far_end=far_end("leaf01", "swp4"))
+    result = judge(pulled(nodes, ("gpu-003", "mlx5_1")), PLAN._replace(cables=tuple(cables_)))
+    assert sorted(codes(result)) == ["claimed", "missing", "wrong-port"]
+    assert FORMATS["table"](result).count("(rack B3)\n") == 1
+
+
+def test_interfaces_that_the_plan_lacks_are_folded() -> None:
+    """A storage HCA on every node is one finding; on two nodes it is one for each."""
+    with_storage = [
+        replace(one, ports=(*one.ports, port(one.name, 8, far_end("stor", f"swp{number}"))))
+        for number, one in enumerate(RACK)
+    ]
+    found = only(judge(with_storage, PLAN))
+    assert (found.code, len(found.ports), found.severity) == ("unexpected", 4, "warning")
+    assert found.text.startswith("The plan has no cable for mlx5_8 of 4 nodes (gpu-001, gpu-002,")
+    assert codes(judge([*with_storage[:2], *RACK[2:]], PLAN)) == ["unexpected"] * 2
+
+
+def test_a_node_without_its_interfaces_is_one_finding() -> None:
+    nodes = [replace(labeled(RACK[0]), ports=RACK[0].ports[:1]), *map(labeled, RACK[1:])]
+    found = only(judge(nodes))
+    assert (found.code, len(found.ports)) == ("missing-interface", 3)
+    assert found.text == (
+        "gpu-001: mlx5_1, mlx5_2, mlx5_3 of the plan are not on this node: look for their NICs on "
+        "the PCI bus."
+    )
+
+
+@pytest.mark.parametrize(("leaves", "right"), [("leaf00_leaf01", 1), ("leaf00_leaf09", 0)])
+def test_older_labels_of_all_leaves(leaves: str, right: int) -> None:
+    """`leaves.expected` names them at once, and counts as one cable."""
+    one = replace(rack(1, 2)[0], labels={"ib.coreweave.cloud/leaves.expected": leaves})
+    result = judge([one])
+    assert (result.planned, result.as_planned, result.by_pattern) == (1, right, False)
+    assert codes(result) == ["miscabled"] * (1 - right)

@@ -1,7 +1,7 @@
 """What happened to a whole leaf: it lost its ports, or has another name than in the plan.
 
-Both are said once, not for each port. Two exchanged names, or a ring of them, are leaves with other
-names, too: every cable is at the planned port of the next leaf.
+Both are said once, not for each port; so is a node without any link. Two exchanged names, or a ring
+of them, are leaves with other names, too: every cable is at the planned port of the next leaf.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from agent.verify import cables, words
 from agent.verify.finding import facts_of, grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from agent.fleet.cables import Cable
     from agent.fleet.finding import FleetFinding
     from agent.fleet.model import FarEnd, FleetNode
     from agent.verify.expected import Row
+
+    Explained = tuple[FleetFinding, list[PortRef]]  # and the ports that it explains
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
 NEARLY_ALL = 0.9
@@ -39,7 +41,7 @@ class _Leaf(NamedTuple):
         return self.cables[0].checked.row._replace(port_id=None, port_name=None)
 
 
-def renamed(found: Iterable[Cable]) -> list[tuple[FleetFinding, list[PortRef]]]:
+def renamed(found: Iterable[Cable]) -> list[Explained]:
     """Return a finding for each leaf with another name, and the ports that it explains."""
     leaves = _leaves(found)
     names = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
@@ -92,7 +94,7 @@ def _renamed(leaf: _Leaf, name: str) -> FleetFinding:
     )
 
 
-def down(found: Iterable[Cable]) -> Iterator[tuple[FleetFinding, list[PortRef]]]:
+def down(found: Iterable[Cable]) -> Iterator[Explained]:
     """Yield a finding for each leaf of the plan that lost its ports, and the ports."""
     for leaf in _leaves(found).values():
         lost = [one.port for one in leaf.cables if one.checked.status == cables.MISSING]
@@ -117,23 +119,41 @@ def _down(
     )
 
 
-def down_without_plan(
-    nodes: Iterable[FleetNode],
-) -> Iterator[tuple[FleetFinding, list[PortRef]]]:
-    """Yield the same by the last far ends that the annotations have."""
-    ports: dict[str, list[tuple[PortRef, bool]]] = {}
-    ends: dict[str, FarEnd] = {}
-    for node in nodes:
-        for port in node.ports:
-            end = port.far_end or port.last_end
-            if end and not port.is_lost:
-                is_down = port.far_end is None and port.gbps == 0
-                ends.setdefault(end.switch, end)
-                ports.setdefault(end.switch, []).append(
-                    (PortRef(node.name, port.interface), is_down)
-                )
-    for switch, same in ports.items():
-        lost = [port for port, is_down in same if is_down]
+class _Known(NamedTuple):
+    """A port whose far end is known, perhaps by the annotation only."""
+
+    port: PortRef
+    end: FarEnd
+    is_down: bool
+
+
+def down_without_plan(nodes: Iterable[FleetNode]) -> Iterator[Explained]:
+    """Yield the same by the last far ends that the annotations have; then nodes without a link."""
+    known = [one for node in nodes for one in _known(node)]
+    explained: set[PortRef] = set()
+    for same in grouped(known, lambda one: one.end.switch).values():
+        lost = [one.port for one in same if one.is_down]
         if _is_down(lost, len(same)):
-            name = ends[switch].device
+            name = same[0].end.device
+            explained.update(lost)
             yield _down(name, name, lost, len(same), {}), lost
+    yield from nodes_down(((one.port, one.is_down) for one in known), explained)
+
+
+def _known(node: FleetNode) -> Iterator[_Known]:
+    for port in node.ports:
+        end = port.far_end or port.last_end
+        if end and not port.is_lost:
+            is_down = port.far_end is None and port.gbps == 0
+            yield _Known(PortRef(node.name, port.interface), end, is_down)
+
+
+def nodes_down(
+    ports: Iterable[tuple[PortRef, bool]], explained: Collection[PortRef]
+) -> Iterator[Explained]:
+    """Yield a finding for each node none of whose several ports has a link; True: it is down."""
+    for node, same in grouped(ports, lambda one: one[0].node).items():
+        lost = [port for port, is_down in same if is_down]
+        if len(lost) == len(same) > 1 and not all(port in explained for port in lost):
+            text = f"Check the NICs and cables of {node}: none of its {len(lost)} ports has a link."
+            yield finding("missing", lost, text, key=[node, "all"]), lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.fleet.cables import leaf_key
 from agent.fleet.finding import ALL_CODES
 from agent.model import natural
 from agent.verify.finding import ERROR, INFO, UNKNOWN, WARNING
@@ -28,13 +29,17 @@ def rack_of(finding: FleetFinding) -> str | None:
     return dict(finding.facts).get("far-rack")
 
 
+def place_of(finding: FleetFinding) -> tuple[str | None, str]:
+    """Return rack and leaf, spelled alike for all findings of one leaf."""
+    return rack_of(finding), leaf_key(leaf_of(finding) or "")
+
+
 def order(finding: FleetFinding) -> Order:
     """Return the sort key; findings without a leaf come before those of leaves."""
     port = finding.expected[1] or finding.actual[1] or ""
     return (
         CLASSES[finding.severity],
-        _natural(rack_of(finding)),
-        _natural(leaf_of(finding)),
+        *map(_natural, place_of(finding)),
         RANK[finding.code],
         natural(port),
         natural(finding.nodes[0] if finding.nodes else ""),

@@ -1,0 +1,45 @@
+"""docs/fleet.md is equal to the code where it repeats it: codes, and an example of output."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.fleet.finding import ALL_CODES
+from agent.fleet.judged import Group
+from agent.fleet.report import FORMATS
+from tests.support.documents import between
+from tests.support.planned_fleets import NoPattern, judge, plan_of
+from tests.support.small_fleets import NOW, cabled, rack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCUMENT = "docs/fleet.md"
+
+
+def test_the_table_of_codes(repository: Path) -> None:
+    """Every code with its severity, its meaning, and what to do."""
+    begin = "| code | severity | is | to do |\n|---|---|---|---|\n"
+    table = between(repository / DOCUMENT, begin, "\n\n", "", update=False)
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
+    assert [row[:3] for row in rows] == [[f"`{one}`", *ALL_CODES[one]] for one in ALL_CODES]
+    assert all(len(row) == 4 for row in rows)
+
+
+def test_the_example(repository: Path, update_golden: bool) -> None:
+    """A fleet with a swap between two nodes, a dead leaf, a pulled cable and silent agents."""
+    nodes = planned = rack(64)
+    end = {one.name: one.ports[3].far_end for one in nodes}
+    for name, other in (("gpu-017", "gpu-018"), ("gpu-018", "gpu-017")):
+        nodes = cabled(nodes, name, "mlx5_3", far_end=end[other])
+    for name in [one.name for one in nodes]:
+        nodes = cabled(nodes, name, "mlx5_1", far_end=None, gbps=0.0)
+    nodes = cabled(nodes, "gpu-040", "mlx5_0", far_end=None, gbps=0.0)
+    nodes = [replace(one, time=NOW - 9000) if one.name > "gpu-062" else one for one in nodes]
+    names = tuple(one.name for one in nodes)
+    pattern = NoPattern(groups=(Group("leaf00 to leaf03", names, (), "rail-optimized"),))
+    truth = FORMATS["table"](judge(nodes, plan_of(planned), pattern=pattern))
+    begin = "$ bwagent fleet verify --plan plan.csv\n"
+    found = between(repository / DOCUMENT, begin, "```", truth, update=update_golden)
+    assert found == truth
