@@ -16,7 +16,7 @@ import time
 import tracemalloc
 from typing import TYPE_CHECKING
 
-from agent.fleet.pattern import infer
+from agent.fleet.pattern.infer import infer
 from tests.support import fleets
 from tests.support.fleet_models import Score, model, score
 

@@ -68,7 +68,7 @@ def _read(flags: Flags) -> Fleet:
 
 def _rendered(judged: Judged, output: str) -> str:
     if output == HTML:
-        from agent.fleet.page import page
+        from agent.fleet.page.render import page
 
         return page(judged)
     from agent.fleet.report import FORMATS

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from agent.fleet.model import FleetNode, FleetPort
-    from agent.kube.interfaces import LastNeighbor
+    from agent.model import LastNeighbor
 
 MAX_CACHED = 1 << 16  # texts; the switches of a large fleet and their ports
 

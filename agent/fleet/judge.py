@@ -7,8 +7,7 @@ without any are left out and counted. A silent Node is never compared.
 from __future__ import annotations
 
 import hashlib
-from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.fleet import identity, leaf_causes, planned, silent, speeds
@@ -16,6 +15,7 @@ from agent.fleet.cables import first_of
 from agent.fleet.expectation import Expectations
 from agent.fleet.finding_order import order
 from agent.fleet.judged import Judged
+from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.verdict import many
 from agent.labels.table import Naming
 from agent.verify.finding import ID_LENGTH
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent.fleet.finding import FleetFinding
     from agent.fleet.judged import Group
     from agent.fleet.model import Fleet, FleetNode
+    from agent.fleet.pattern.infer import Pattern
     from agent.verify.expected import Expected
     from agent.verify.findings import Options
     from agent.verify.model import Plan
@@ -36,41 +37,12 @@ OF_SPEED = frozenset({"slow", "speed"})
 MAX_NOTES = 3  # of one kind
 
 
-class Inferred(Protocol):
-    """The pattern of a fleet."""
-
-    @property
-    def findings(self) -> Sequence[FleetFinding]:
-        """The cables that do not follow it."""
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        """All nodes by what they share."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """One line each."""
-
-    @property
-    def covered(self) -> int:
-        """The number of cables that have a pattern."""
-
-    @property
-    def regular(self) -> int:
-        """The number of cables that follow it."""
-
-
-def _infer(fleet: Fleet) -> Inferred:
-    found: Inferred = import_module("agent.fleet.pattern").infer(fleet)
-    return found
-
-
 def judge(
     fleet: Fleet,
     plans: Sequence[Plan] = (),
     options: Options = DEFAULTS,
     naming: Naming = NAMING,
-    infer: Callable[[Fleet], Inferred] = _infer,
+    infer: Callable[[Fleet], Pattern] = of_fleet,
 ) -> Judged:
     """Judge a fleet; raises Malformed for plans that name no Node of it."""
     expectations = Expectations(fleet, plans, naming, options.off)
@@ -113,7 +85,7 @@ def _halves(
     return halves, refused
 
 
-def _of_pattern(inferred: Inferred, fleet: Fleet, quiet: Collection[str]) -> Iterator[FleetFinding]:
+def _of_pattern(inferred: Pattern, fleet: Fleet, quiet: Collection[str]) -> Iterator[FleetFinding]:
     """Yield what does not follow the pattern, without the ports of silent nodes."""
     found = [one for one in inferred.findings if not any(name in quiet for name in one.nodes)]
     known = {port for one in found if one.code == "leaf-down" for port in one.ports}
@@ -162,7 +134,7 @@ def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
     expectations: Expectations,
     expected: Collection[str],
     compared: planned.Compared,
-    inferred: Inferred,
+    inferred: Pattern,
 ) -> Iterator[str]:
     """Yield a line for each plan, and for what was left out."""
     for plan in plans:

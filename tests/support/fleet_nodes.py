@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from agent.kube.annotation import Annotation, render
-from agent.kube.interfaces import LabeledInterface, LastNeighbor
+from agent.kube.interfaces import LabeledInterface
 from agent.labels.table import Naming
+from agent.model import LastNeighbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

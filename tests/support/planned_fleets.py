@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from agent.fleet import judge as module
 from agent.fleet.judged import Group
+from agent.fleet.pattern.infer import Pattern
 from agent.verify.model import Cable, End, Place, Plan
 from tests.support.small_fleets import fleet
 
@@ -19,19 +20,9 @@ if TYPE_CHECKING:
 FILE = "plan.csv"
 
 
-class NoPattern(NamedTuple):
-    """An inference that finds nothing: one group of all nodes."""
-
-    findings: tuple[FleetFinding, ...] = ()
-    groups: tuple[Group, ...] = ()
-    notes: tuple[str, ...] = ()
-    covered: int = 0
-    regular: int = 0
-
-
-def no_pattern(members: Fleet) -> NoPattern:
-    """Infer nothing."""
-    return NoPattern(groups=(Group("all", tuple(one.name for one in members.nodes), (), None),))
+def no_pattern(members: Fleet) -> Pattern:
+    """Infer nothing: one group of all nodes."""
+    return Pattern(groups=(Group("all", tuple(one.name for one in members.nodes), (), None),))
 
 
 def cables(nodes: Iterable[FleetNode]) -> list[Cable]:
@@ -58,7 +49,7 @@ def plan_of(nodes: Iterable[FleetNode], *others: Cable) -> Plan:
 
 
 def judge(
-    nodes: Sequence[FleetNode], *plans: Plan, pattern: NoPattern | None = None, **more: Any
+    nodes: Sequence[FleetNode], *plans: Plan, pattern: Pattern | None = None, **more: Any
 ) -> Judged:
     """Judge nodes by plans, without a pattern unless one is given."""
     choices = {key: more.pop(key) for key in ("options", "naming") if key in more}

@@ -71,7 +71,6 @@ def flags(command: str, *words: str) -> dict[str, object]:
 
 def test_a_fleet_as_it_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing but the report is printed."""
-    pytest.importorskip("agent.fleet.pattern")
     path = tmp_path / "nodes.json"
     path.write_text(listed([whole(number) for number in range(32)]))
     assert verify(flags("verify", "--nodes", str(path), "-o", "json")) == 0
@@ -95,7 +94,6 @@ def test_a_crossed_cable_is_a_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
 ) -> None:
     """In every format, by the fleet's own pattern."""
-    pytest.importorskip("agent.fleet.pattern")
     path = tmp_path / "nodes.json"
     nodes = [whole(number) for number in range(32)]
     path.write_text(listed([*nodes[:7], crossed(7, 3, 4), *nodes[8:]]))
@@ -109,7 +107,6 @@ def test_a_broken_capture_is_code_1_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The others are exported."""
-    pytest.importorskip("agent.fleet.exports.table")
     (tmp_path / "dgx").symlink_to(FIXTURES / "dgx-h100")
     (tmp_path / "empty").mkdir()
     assert export("csv", flags("export", "csv", "--snapshots", str(tmp_path))) == 1

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from agent.fleet.finding import ALL_CODES
 from agent.fleet.judged import Group
+from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
 from tests.support.documents import between
-from tests.support.planned_fleets import NoPattern, judge, plan_of
+from tests.support.planned_fleets import judge, plan_of
 from tests.support.small_fleets import NOW, cabled, rack
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def test_the_example(repository: Path, update_golden: bool) -> None:
     nodes = cabled(nodes, "gpu-040", "mlx5_0", far_end=None, gbps=0.0)
     nodes = [replace(one, time=NOW - 9000) if one.name > "gpu-062" else one for one in nodes]
     names = tuple(one.name for one in nodes)
-    pattern = NoPattern(groups=(Group("leaf00 to leaf03", names, (), "rail-optimized"),))
+    pattern = Pattern(groups=(Group("leaf00 to leaf03", names, (), "rail-optimized"),))
     truth = FORMATS["table"](judge(nodes, plan_of(planned), pattern=pattern))
     begin = "$ bwagent fleet verify --plan plan.csv\n"
     found = between(repository / DOCUMENT, begin, "```", truth, update=update_golden)

@@ -13,15 +13,16 @@ from agent.errors import Malformed
 from agent.fleet.finding import PortRef, finding
 from agent.fleet.judged import Group
 from agent.fleet.model import FarEnd, FleetNode, FleetPort
+from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
 from agent.fleet.verdict import outcome
-from tests.support.planned_fleets import NoPattern, codes, judge, only, plan_of
+from tests.support.planned_fleets import codes, judge, only, plan_of
 from tests.support.small_fleets import NOW, cabled, far_end, node, rack
 
 A = PortRef("gpu-001", "mlx5_0")
 GROUPS = (Group("rack", tuple(one.name for one in rack(8)), (), "rail-optimized"),)
 MISSING = finding("missing", [A], "Check gpu-001 mlx5_0.", confidence=0.99)
-PATTERN = NoPattern((MISSING,), GROUPS, ("one note",), 16, 15)
+PATTERN = Pattern((MISSING,), GROUPS, ("one note",), 16, 15)
 
 
 def test_the_pattern_decides_without_a_plan() -> None:
@@ -75,7 +76,7 @@ def test_slower_than_the_group() -> None:
     """One finding for a node; a port that is not ACTIVE has another sentence."""
     nodes = cabled(rack(8), "gpu-002", "mlx5_1", gbps=200.0)
     nodes = cabled(nodes, "gpu-003", "mlx5_1", gbps=0.0)
-    found = judge(nodes, pattern=NoPattern(groups=GROUPS)).findings
+    found = judge(nodes, pattern=Pattern(groups=GROUPS)).findings
     assert [one.code for one in found] == ["slow", "slow"]
     assert found[0].text == (
         "Reseat or replace the cable of gpu-002 mlx5_1 to leaf01 port swp2 (200G); 6 of 8 such "
@@ -92,7 +93,7 @@ def test_two_generations_in_one_group_are_not_slow(slow: int) -> None:
     nodes = rack(8)
     for one in range(1, slow + 1):
         nodes = cabled(nodes, f"gpu-{one:03}", "mlx5_1", gbps=200.0)
-    assert judge(nodes, pattern=NoPattern(groups=GROUPS)).findings == ()
+    assert judge(nodes, pattern=Pattern(groups=GROUPS)).findings == ()
 
 
 def test_standby_legs_of_bonds_are_not_slow() -> None:
@@ -101,7 +102,7 @@ def test_standby_legs_of_bonds_are_not_slow() -> None:
         replace(one, ports=(one.ports[0]._replace(interface="mlx5_bond_0-eth2"),)) for one in nodes
     ]
     nodes = cabled(nodes, "gpu-003", "mlx5_bond_0-eth2", gbps=0.0)
-    assert judge(nodes, pattern=NoPattern(groups=GROUPS)).findings == ()
+    assert judge(nodes, pattern=Pattern(groups=GROUPS)).findings == ()
 
 
 def test_work_is_listed_by_leaf() -> None:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from agent.fleet.model import FarEnd, FleetNode
 from agent.fleet.nodes import NodeReader
 from agent.kube.annotation import parse
-from agent.kube.interfaces import LabeledInterface, LastNeighbor, LostInterface
+from agent.kube.interfaces import LabeledInterface, LostInterface
 from agent.labels import encode
 from agent.labels.table import Naming
+from agent.model import LastNeighbor
 from tests.support.fleet_nodes import (
     BOOT,
     IB,

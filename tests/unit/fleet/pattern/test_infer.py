@@ -9,7 +9,7 @@ import pytest
 
 from agent.fleet.model import Fleet as Model
 from agent.fleet.model import FleetNode, FleetPort
-from agent.fleet.pattern import infer
+from agent.fleet.pattern.infer import infer
 from tests.support import fleets
 from tests.support.fleet_models import Score, far_end, model, score
 from tests.support.fleets import Cable, End, Fleet, Shape

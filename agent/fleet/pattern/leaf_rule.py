@@ -6,7 +6,7 @@ from collections import Counter
 from math import factorial, prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.evidence import (
+from agent.fleet.pattern.evidence import (
     AMONG_OTHERS,
     NO_COINCIDENCE,
     is_crew,
@@ -18,7 +18,7 @@ from agent.fleet.evidence import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.fleet.rows import Row
+    from agent.fleet.pattern.rows import Row
 
     Leaves = tuple[str | None, ...]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.evidence import RIVALS, is_majority
-from agent.fleet.odd import MISSING, present
+from agent.fleet.pattern.evidence import RIVALS, is_majority
+from agent.fleet.pattern.odd import MISSING, present
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.fleet.odd import Odd, Ruled
+    from agent.fleet.pattern.odd import Odd, Ruled
 
 NEARLY_ALL = 7 / 8  # of the ports of a leaf
 MAX_LOST = 1 / 2  # of a node's cables: with more it is a spare, or on its way out

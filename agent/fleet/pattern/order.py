@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.evidence import RIVALS, is_coincidence, is_majority
+from agent.fleet.pattern.evidence import RIVALS, is_coincidence, is_majority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

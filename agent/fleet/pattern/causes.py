@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.odd import PORT, Seat
+from agent.fleet.pattern.odd import PORT, Seat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.fleet.odd import Odd
+    from agent.fleet.pattern.odd import Odd
 
 MIN_SHIFTED = 3  # cables; two that changed places are swapped
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
-    from agent.fleet.port_numbers import PortNumbers
+    from agent.fleet.pattern.port_numbers import PortNumbers
 
     Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
     Kind = tuple[str | None, tuple[Column, ...]]

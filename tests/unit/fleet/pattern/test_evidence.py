@@ -6,7 +6,7 @@ from math import factorial
 
 import pytest
 
-from agent.fleet import evidence
+from agent.fleet.pattern import evidence
 
 
 @pytest.mark.parametrize(

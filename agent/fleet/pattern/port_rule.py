@@ -15,14 +15,14 @@ from collections import Counter
 from math import comb
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.evidence import RIVALS, is_coincidence, is_habit, is_majority
-from agent.fleet.leaf_rule import Count
+from agent.fleet.pattern.evidence import RIVALS, is_coincidence, is_habit, is_majority
+from agent.fleet.pattern.leaf_rule import Count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.fleet.leaf_rule import LeafRule
-    from agent.fleet.rows import Row
+    from agent.fleet.pattern.leaf_rule import LeafRule
+    from agent.fleet.pattern.rows import Row
 
     Offsets = tuple[int | None, ...]
     Seats = list[int | None]  # the port of each column on the right leaf

@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from agent.fleet.rows import current
+from agent.fleet.pattern.rows import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

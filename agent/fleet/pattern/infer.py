@@ -4,10 +4,10 @@
     grouping   nodes of a table that hang on the same leaves: a group
     leaf_rule  the leaf of each interface of a group, port_rule and order the port there
     odd        the cables that follow no rule, missing those that lead nowhere
-    causes     odd cables that are one mistake, pattern_words its sentence
+    causes     odd cables that are one mistake, words its sentence
 
 A fleet may be wired without a pattern, and a wrong finding sends somebody to a data hall in vain.
-So each rule must be that of a majority and no coincidence (agent/fleet/evidence.py), or it is none.
+So each rule must be that of a majority and no coincidence, or it is none (evidence).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet import order
-from agent.fleet.causes import causes
-from agent.fleet.evidence import RIVALS, is_majority
 from agent.fleet.finding import CODES
-from agent.fleet.grouping import grouped
-from agent.fleet.leaf_rule import leaf_rule, with_others
-from agent.fleet.missing import leaves_down, missing
-from agent.fleet.odd import Odd, Ruled, Seat, odd_cables, ruled
-from agent.fleet.pattern_groups import groups_of
-from agent.fleet.pattern_words import Ports, of_cause, of_down, of_mirrored
-from agent.fleet.port_numbers import PortNumbers
-from agent.fleet.port_rule import port_rule
-from agent.fleet.rows import tables
+from agent.fleet.pattern import order
+from agent.fleet.pattern.causes import causes
+from agent.fleet.pattern.evidence import RIVALS, is_majority
+from agent.fleet.pattern.grouping import grouped
+from agent.fleet.pattern.groups import groups_of
+from agent.fleet.pattern.leaf_rule import leaf_rule, with_others
+from agent.fleet.pattern.missing import leaves_down, missing
+from agent.fleet.pattern.odd import Odd, Ruled, Seat, odd_cables, ruled
+from agent.fleet.pattern.port_numbers import PortNumbers
+from agent.fleet.pattern.port_rule import port_rule
+from agent.fleet.pattern.rows import tables
+from agent.fleet.pattern.words import Ports, of_cause, of_down, of_mirrored
 from agent.model import natural
 
 if TYPE_CHECKING:
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from agent.fleet.finding import FleetFinding
     from agent.fleet.judged import Group
     from agent.fleet.model import Fleet
-    from agent.fleet.rows import Row, Table
+    from agent.fleet.pattern.rows import Row, Table
 
 
 class Pattern(NamedTuple):
     """What a fleet's wiring is like, and what is odd about it."""
 
-    findings: tuple[FleetFinding, ...]
-    groups: tuple[Group, ...]  # every node is in exactly one
-    notes: tuple[str, ...]  # one line each: why there is no pattern, or no evidence
-    covered: int  # cables of fresh nodes that a rule is about
-    regular: int  # of these, the ones that follow it
+    findings: tuple[FleetFinding, ...] = ()
+    groups: tuple[Group, ...] = ()  # every node is in exactly one
+    notes: tuple[str, ...] = ()  # one line each: why there is no pattern, or no evidence
+    covered: int = 0  # cables of fresh nodes that a rule is about
+    regular: int = 0  # of these, the ones that follow it
 
 
 def infer(fleet: Fleet) -> Pattern:

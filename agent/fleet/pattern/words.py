@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.fleet.causes import SHIFTED, SWAPPED
-from agent.fleet.evidence import confidence
 from agent.fleet.finding import Move, PortRef, finding
-from agent.fleet.odd import LEAF, MISSING, Seat
-from agent.fleet.rows import current
+from agent.fleet.pattern.causes import SHIFTED, SWAPPED
+from agent.fleet.pattern.evidence import confidence
+from agent.fleet.pattern.odd import LEAF, MISSING, Seat
+from agent.fleet.pattern.rows import current
 from agent.verify.finding import MAX_NAMES, NO_END
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.fleet.causes import Cause
     from agent.fleet.finding import FleetFinding
-    from agent.fleet.missing import Down
     from agent.fleet.model import FarEnd
-    from agent.fleet.odd import Odd, Ruled
-    from agent.fleet.port_numbers import PortNumbers
+    from agent.fleet.pattern.causes import Cause
+    from agent.fleet.pattern.missing import Down
+    from agent.fleet.pattern.odd import Odd, Ruled
+    from agent.fleet.pattern.port_numbers import PortNumbers
     from agent.verify.finding import Ends
 
 ALONE = {LEAF: "miscabled", MISSING: "missing"}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet import order
-from agent.fleet.evidence import is_habit
-from agent.fleet.leaf_rule import Count
-from agent.fleet.port_rule import place
+from agent.fleet.pattern import order
+from agent.fleet.pattern.evidence import is_habit
+from agent.fleet.pattern.leaf_rule import Count
+from agent.fleet.pattern.port_rule import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agent.fleet.leaf_rule import LeafRule
-    from agent.fleet.order import Line
-    from agent.fleet.port_rule import PortRule
-    from agent.fleet.rows import Row
+    from agent.fleet.pattern.leaf_rule import LeafRule
+    from agent.fleet.pattern.order import Line
+    from agent.fleet.pattern.port_rule import PortRule
+    from agent.fleet.pattern.rows import Row
 
 MISSING, LEAF, PORT = "missing", "leaf", "port"
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.fleet.evidence import RIVALS
 from agent.fleet.judged import Group
+from agent.fleet.pattern.evidence import RIVALS
 from agent.model import natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.fleet.odd import Ruled
-    from agent.fleet.pattern_words import Ports
-    from agent.fleet.rows import Row
+    from agent.fleet.pattern.odd import Ruled
+    from agent.fleet.pattern.rows import Row
+    from agent.fleet.pattern.words import Ports
 
 NO_NEIGHBORS = "no neighbors"
 SMALL = "other nodes"

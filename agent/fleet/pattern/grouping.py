@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.fleet.rows import Row
+    from agent.fleet.pattern.rows import Row
 
     Leaves = tuple[str | None, ...]
 
