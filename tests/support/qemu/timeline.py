@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 P = "backend.coreweave.cloud"
 PARTS = ("device", "port-id", "port-name")
 NEIGHBOR = re.compile(rf"{re.escape(P)}/neighbors\.current\.(.+)\.({'|'.join(PARTS)})")
+JOINED = {f"{P}/leaves.current", f"{P}/leafgroup.current"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,12 @@ class Version:
 
 def facts_of(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the facts of these labels; a label of no neighbor is a fact of its own,
-    without the prefix.
+    without the prefix. Those that join all neighbors follow from the others.
     """
     found: dict[str, str] = {}
     for key, value in sorted(labels.items()):
+        if key in JOINED:
+            continue
         if neighbor := NEIGHBOR.fullmatch(key):
             interface, part = neighbor.groups()
             place = found.get(interface, " ".join("-" * len(PARTS))).split()

@@ -121,6 +121,8 @@ def test_a_managed_switch_becomes_labels(managed: Fabric, tmp_path: Path) -> Non
         f"{P}/speed.current": "0G",
         f"{P}/neighbors.current.ibsim0.device": "L90.1.3",
         f"{P}/neighbors.current.ibsim0.port-id": "3",
+        f"{P}/leaves.current": "L90.1.3",
+        f"{P}/leafgroup.current": "L90.1.3",
         f"{IB}/speed.current": "0G",
         f"{IB}/neighbors.current.ibsim0.device": "L90.1.3",
         f"{IB}/neighbors.current.ibsim0.port-id": "3",

@@ -95,7 +95,7 @@ def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path)
         try:
             os.kill(asked_again(agent), signal.SIGKILL)
             agent.says("killed by SIGKILL")
-            assert (source(agent), held(agent)) == (0, 6)
+            assert (source(agent), held(agent)) == (0, 7)
             agent.set("ibsim0", "state", "1: DOWN")
             agent.speaks("0G")
         finally:
@@ -106,6 +106,7 @@ def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path)
         assert down.value("bwagent_port_flaps_total", **PORT) == 1
         assert down.value("bwagent_speed_bytes_per_second") == 0
         assert missing_word(agent) == ["link-down"]
+        assert agent.labels()["leafgroup.current"] == "leaf1"
 
         fabric.console('Unlink "host"[1]')
         fabric.console('Link "host"[1] "leaf2"[5]')
@@ -115,6 +116,7 @@ def test_a_cable_that_is_moved(fabric: Fabric, cluster: Cluster, tmp_path: Path)
         agent.set("ibsim0", "state", "4: ACTIVE")
         agent.speaks("400G")
         assert agent.metadata()["labels"][f"{IB}/leaves.current"] == "leaf2"
+        assert agent.labels()["leaves.current"] == agent.labels()["leafgroup.current"] == "leaf2"
         up = agent.metrics()
         [(told, _)] = up.series("bwagent_neighbor_info", **PORT)
         assert (told["via"], told["device"], told["port_id"], told["selected"]) == (
@@ -137,9 +139,10 @@ def test_a_switch_that_keeps_silent(fabric: Fabric, cluster: Cluster, tmp_path: 
         agent.look()
         agent.until(lambda: missing_word(agent) == ["no-answer"])
         assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
-        assert held(agent) == 6
-        agent.until(lambda: agent.labels() == {"flavor": "infiniband", "speed.current": "400G"})
-        assert (held(agent), agent.metrics().value("bwagent_labels_expired_total")) == (0, 6)
+        assert held(agent) == 7
+        steady = {"flavor": "infiniband", "speed.current": "400G", "leafgroup.current": "leaf1"}
+        agent.until(lambda: agent.labels() == steady)
+        assert (held(agent), agent.metrics().value("bwagent_labels_expired_total")) == (0, 7)
         fabric.restart(LEAVES.replace("leaf1", "leaf-9"))
         agent.look()
         connected(agent, "leaf-9", "1")

@@ -137,7 +137,8 @@ def test_labels_name_two_leaves(tour: Path) -> None:
         "rxe_bond0-eth4": ("leaf-2", "MAC", "swp3"),
     }
     fields = ("device", "port-id", "port-name")
-    assert labels == {f"{P}/flavor": "roce", f"{P}/speed.current": "60G"} | {
+    leaves = {f"{P}/{name}.current": "leaf-1_leaf-2" for name in ("leaves", "leafgroup")}
+    assert labels == {f"{P}/flavor": "roce", f"{P}/speed.current": "60G"} | leaves | {
         f"{P}/neighbors.current.{interface}.{field}": value
         for interface, values in neighbors.items()
         for field, value in zip(fields, values, strict=True)
