@@ -72,7 +72,7 @@ class FleetNode:
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  # all labels of the Node
     leaf_group: str | None = None  # `leafgroup.current`
     accelerator: str | None = None
-    time: int | None = None  # of the last full observation, seconds since the epoch
+    time: int | None = None  # of the last observation, seconds since the epoch
     boot_id: str | None = None  # the boot of that observation
     node_boot_id: str | None = None  # status.nodeInfo.bootID; only where whole Nodes are read
     agent: str | None = None  # version

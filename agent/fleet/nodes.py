@@ -88,8 +88,8 @@ class NodeReader:
             labels=labels,
             leaf_group=own.get(_Place("leafgroup.current")),
             accelerator=labels.get(self._naming.accelerator),
-            time=annotation.time if annotation else None,
-            boot_id=annotation.boot_id if annotation else None,
+            time=annotation.reported.time if annotation else None,
+            boot_id=annotation.reported.boot_id if annotation else None,
             node_boot_id=boot_id if isinstance(boot_id, str) and is_word(boot_id) else None,
             agent=intern(annotation.agent) or None if annotation else None,
             problems=tuple(problems),
@@ -128,7 +128,7 @@ class NodeReader:
         if problem:
             problems.append(f"{problem.subject}: {problem.text}")
         known = without_future(found, self._now)
-        if found and known and found.time != known.time:
+        if found and known and found.reported != known.reported:
             problems.append(f"{self._annotation}: its time is in the future, ignored")
         return known
 

@@ -1,24 +1,27 @@
 """The annotation `P/observed`: time and place of the last full observation.
 
     {"schema": 1, "agent": "0.1.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
+     "partial": {"boot_id": "...", "time": "2026-11-20T14:34:49Z"},
      "interfaces": [{"interface": "ibp0", "pci": "0000:18:00.0", ...}, ...],
      "lost": [{"interface": "ibp3", ..., "since": "2026-11-20T13:30:00Z"}],
      "verdict": {"boot_id": "...", "findings": [...]}, "dropped": 2}
 
 `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
-switched off. agent/kube/interfaces.py has the rows of `interfaces`, and of `lost` those that left
-the bus, if there are any; agent/kube/remembered.py has `verdict`, if there is one. `dropped` is the
-number of rows for which the annotation has no room. The PCI addresses tell an interface that was
-renamed by a reboot from one that is gone. Anyone with access to the Node can edit the annotation,
-so a malformed one is a problem to report and never an exception. A malformed `time`, `since`,
-`boot_id`, `agent` or `verdict` is unknown.
+switched off, and `boot_id` its boot; `partial` has those of the last observation if it was another
+one, so that an agent with a failing source is not taken for a dead one. agent/kube/interfaces.py
+has the rows of `interfaces`, and of `lost` those that left the bus, if there are any;
+agent/kube/remembered.py has `verdict`, if there is one. `dropped` is the number of rows for which
+the annotation has no room. The PCI addresses tell an interface that was renamed by a reboot from
+one that is gone. Anyone with access to the Node can edit the annotation, so a malformed one is a
+problem to report and never an exception. A malformed `time`, `since`, `boot_id`, `partial`, `agent`
+or `verdict` is unknown.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import agent
 from agent.errors import Malformed
@@ -50,6 +53,13 @@ MAX_LOST = 64  # lost interfaces that are read and kept; no node has more ports
 MAX_PROBLEM = 200  # characters
 
 
+class Report(NamedTuple):
+    """When an observation was made; None is unknown."""
+
+    time: int | None  # seconds since the epoch
+    boot_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Annotation:
     """The contents of the annotation; None is unknown."""
@@ -61,6 +71,12 @@ class Annotation:
     dropped: int = 0  # rows for which there was no room
     lost: Lost = ()
     verdict: Remembered | None = None  # of `run`
+    partial: Report | None = None  # the last observation; None: it was full
+
+    @property
+    def reported(self) -> Report:
+        """The last observation, full or not."""
+        return self.partial or Report(self.time, self.boot_id)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -75,7 +91,8 @@ class Annotation:
         """
         lost = [one.identity for one in self.lost]
         verdict = self.verdict.facts if self.verdict else None
-        return self.boot_id, self.dropped, verdict, *lost, *(row[:-1] for row in self.interfaces)
+        boots = self.boot_id, self.reported.boot_id
+        return *boots, self.dropped, verdict, *lost, *(row[:-1] for row in self.interfaces)
 
 
 _NEVER = Annotation(None, None)  # no observation yet
@@ -93,9 +110,9 @@ def annotate(
     rows = interfaces.rows(observation, known, previous.interfaces)
     lost = interfaces.lost_rows(observation, previous.interfaces, previous.lost)
     gone = {one.identity for one in lost}
-    time, boot_id = _last_full(observation, previous)
+    last, partial = _reports(observation, previous)
     kept = tuple(row for row in rows if row[:3] not in gone)
-    return Annotation(time, boot_id, kept, lost=lost, verdict=previous.verdict)
+    return Annotation(*last, kept, lost=lost, verdict=previous.verdict, partial=partial)
 
 
 def fitted(annotation: Annotation) -> Annotation:
@@ -146,12 +163,11 @@ def _fitting(rows: Iterable[Json], room: int) -> tuple[int, int]:
     return kept, room
 
 
-def _last_full(observation: Observation, previous: Annotation) -> tuple[int | None, str | None]:
-    """Return time and boot ID of the last full observation; a malformed boot ID is unknown."""
-    time, boot_id = previous.time, previous.boot_id
-    if _is_full(observation):
-        time, boot_id = int(observation.time), observation.boot_id
-    return time, boot_id if is_word(boot_id) else None
+def _reports(observation: Observation, previous: Annotation) -> tuple[Report, Report | None]:
+    """Return the last full observation, and this one unless it is the same."""
+    boot_id = observation.boot_id
+    now = Report(int(observation.time), boot_id if is_word(boot_id) else None)
+    return (now, None) if _is_full(observation) else (Report(previous.time, previous.boot_id), now)
 
 
 def _is_full(observation: Observation) -> bool:
@@ -175,11 +191,17 @@ def _document(annotation: Annotation) -> Json:
         "agent": annotation.agent,
         "boot_id": annotation.boot_id,
         "time": None if annotation.time is None else utc(annotation.time),
+        **({"partial": _report_document(annotation.partial)} if annotation.partial else {}),
         "interfaces": [interfaces.document(row) for row in annotation.interfaces],
         **({"lost": [*map(_lost_document, annotation.lost)]} if annotation.lost else {}),
         **({"verdict": remembered.document(annotation.verdict)} if annotation.verdict else {}),
         **({"dropped": annotation.dropped} if annotation.dropped else {}),
     }
+
+
+def _report_document(report: Report) -> Json:
+    time = None if report.time is None else utc(report.time)
+    return {"boot_id": report.boot_id, "time": time}
 
 
 def _lost_document(lost: LostInterface) -> Json:
@@ -216,7 +238,11 @@ def without_future(annotation: Annotation | None, now: float) -> Annotation | No
         return None
     lost = tuple(one._replace(since=past(one.since, now)) for one in annotation.lost)
     verdict = annotation.verdict and annotation.verdict.without_future(now)
-    return replace(annotation, time=past(annotation.time, now), lost=lost, verdict=verdict)
+    partial = annotation.partial
+    if partial:
+        partial = partial._replace(time=past(partial.time, now))
+    known = past(annotation.time, now)
+    return replace(annotation, time=known, lost=lost, verdict=verdict, partial=partial)
 
 
 def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
@@ -224,9 +250,8 @@ def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) 
 
     `now` is in seconds since the epoch.
     """
-    if annotation is None or annotation.time is None:
-        return True
-    return not 0 <= now - annotation.time < resync
+    time = annotation.reported.time if annotation else None
+    return time is None or not 0 <= now - time < resync
 
 
 def parse(text: str | None, key: str) -> Parsed:
@@ -259,9 +284,21 @@ def _parse(text: str) -> tuple[Annotation, list[str]]:
     rows, faults = _parse_interfaces(document.get("interfaces"))
     lost, more = _parse_lost(document.get("lost"))
     verdict, undone = remembered.parse(document.get("verdict"))
+    partial, unsaid = _parse_partial(document.get("partial"))
     dropped = count(document, "dropped")
-    found = Annotation(time, boot_id, rows, version or "", dropped, lost, verdict)
-    return found, [*untimely, *unknown, *unnamed, *faults, *more, *undone]
+    found = Annotation(time, boot_id, rows, version or "", dropped, lost, verdict, partial)
+    return found, [*untimely, *unknown, *unnamed, *faults, *more, *undone, *unsaid]
+
+
+def _parse_partial(value: object) -> tuple[Report | None, list[str]]:
+    """Return the last observation if it was not full, and the facts that were dropped."""
+    if value is None:
+        return None, []
+    if not isinstance(value, dict):
+        return None, ["partial"]
+    time, untimely = optional(value, "time", parse_time)
+    boot_id, unknown = optional(value, "boot_id", parse_word)
+    return Report(time, boot_id), [f"{name} of partial" for name in (*untimely, *unknown)]
 
 
 def _parse_document(text: str) -> Json:

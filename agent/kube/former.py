@@ -58,9 +58,8 @@ def _running(fields: Fields, keys: Keys, now: float | None) -> set[str]:
 def _is_young(text: str, now: float | None) -> bool:
     """Return True for an annotation of the last MAX_AGE; two clocks may differ by as much."""
     annotation, _ = parse(text, OBSERVED)
-    if annotation is None or annotation.time is None:
-        return False
-    return now is None or abs(now - annotation.time) < MAX_AGE
+    time = annotation.reported.time if annotation else None
+    return time is not None and (now is None or abs(now - time) < MAX_AGE)
 
 
 def _problems(state: State, kept: FieldSet, running: set[str], keys: Keys) -> list[Problem]:

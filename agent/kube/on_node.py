@@ -33,6 +33,7 @@ def facts_of(key: str, annotation: Annotation | None, node: Node, keys: Keys) ->
         "agent": annotation.agent or None if annotation else None,
         "boot_id": annotation.boot_id if annotation else None,
         "observed": _time(time),
+        "reported": _time(annotation.reported.time) if annotation else None,
         "interfaces": _rows(annotation, keys.interface(key)) if annotation else [],
     }
 

@@ -336,9 +336,11 @@ def _is_due(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool
 def _has_new_facts(plan: Plan, wanted: Annotation, previous: Annotation | None) -> bool:
     """Return True if an annotation that changes does so in more than its time.
 
-    It is new, has no time, belongs to another manager or cannot be parsed, or it is of another boot
-    or has other facts of interfaces.
+    It is new, has no time, belongs to another manager or cannot be parsed, it is the first of a
+    full observation or of another boot, or has other facts of interfaces.
     """
-    if previous is None or previous.time is None:
+    if previous is None or previous.reported.time is None:
+        return True
+    if previous.time is None and wanted.time is not None:
         return True
     return plan.keys.annotation_field not in plan.managed or previous.facts != wanted.facts

@@ -94,12 +94,14 @@ def _on_node(document: Json) -> Iterator[str]:
 
 
 def _observed(facts: Json, boot_id: str | None) -> str:
-    """Return what the annotation says of the last full observation."""
+    """Return what the annotation says of the last full observation, and of a later one."""
     time, version = facts["observed"] or "at an unknown time", facts["agent"] or "version unknown"
     boot = "boot unknown"
     if facts["boot_id"] and boot_id:
         boot = "this boot" if facts["boot_id"] == boot_id else "another boot"
-    return f"last full observation {time}, {boot}, bwagent {version}"
+    reported = facts.get("reported")
+    later = f"; an incomplete one {reported}" if reported not in {None, facts["observed"]} else ""
+    return f"last full observation {time}, {boot}, bwagent {version}{later}"
 
 
 def _held_by(facts: Json) -> str:

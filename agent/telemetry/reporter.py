@@ -169,7 +169,7 @@ class Reporter:
     def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
         """Report the first read of the Node; `problem` is that of its annotation."""
         self._applied = conditions.of_problems([problem] if problem else [])
-        observed_at = annotation.time if annotation else None
+        observed_at = annotation.reported.time if annotation else None
         self.log.debug("node read", node=self.node, last_observed=observed_at)
         self._recovered()
 
@@ -194,10 +194,9 @@ class Reporter:
         self.metrics.judged(ready=self._readiness.is_ready)
 
     def annotation_age(self, annotation: Annotation | None) -> float:
-        """Return the seconds since the annotation's time; 0 without one."""
-        if annotation is None or annotation.time is None:
-            return 0.0
-        return self.wall() - annotation.time
+        """Return the seconds since the annotation was written; 0 if that is unknown."""
+        time = annotation.reported.time if annotation else None
+        return 0.0 if time is None else self.wall() - time
 
     def _verify(self) -> None:
         """Report that the labels of the Node were observed again."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.kube.facts import parse_time
 from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, hca, netdev
 from tests.support.kube.resident import IB, LIMIT, Agent, P
 from tests.support.sysfs_on_disk import lay, remove
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.support.kube.cluster import Cluster
 
 A, B = "0000:18:00.0", "0000:19:00.0"
+GPU = {"vendor": "0x10de", "class": "0x030200"}
 
 
 @pytest.fixture
@@ -64,6 +66,27 @@ def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entrie
         assert agent.version() == before
         agent.set("ibp0", "state", "1: DOWN")
         agent.speaks("400G")
+
+
+def test_an_agent_whose_driver_is_missing_reports(
+    cluster: Cluster, tmp_path: Path, two: Entries
+) -> None:
+    """No observation of it is full, and yet the Node has the time of the last one; a restart within
+    the hour does not write it again.
+    """
+    cluster.node("run-partial")
+    two |= {f"{BUS}/0000:3b:00.0/{name}": f"{text}\n".encode() for name, text in GPU.items()}
+    broken = ("--source", "rdma", "--source", "nvml", "--nvml-library", "/nonexistent.so")
+    with Agent(cluster, tmp_path, "run-partial", two, *broken) as agent:
+        agent.until(lambda: f"{P}/observed" in agent.metadata().get("annotations", {}))
+        found = json.loads(agent.metadata()["annotations"][f"{P}/observed"])
+        assert found["time"] is None
+        assert abs(parse_time(found["partial"]["time"]) - time.time()) < 60
+        agent.stop(signal.SIGKILL)
+        before = agent.version()
+    with Agent(cluster, tmp_path, "run-partial", two, *broken) as agent:
+        time.sleep(2)
+        assert agent.version() == before
 
 
 def test_a_driver_that_reloads_is_held_and_then_not(

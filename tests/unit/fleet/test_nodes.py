@@ -66,6 +66,16 @@ def roce(device: str, port_id: str, text: str | None) -> FarEnd | None:
     return port(read(document), "eth0").far_end
 
 
+def test_a_node_whose_agent_has_a_failing_source() -> None:
+    """Its report counts although no observation is full."""
+    found = json.loads(annotation(7))
+    found |= {"time": None, "boot_id": None, "partial": {"time": found["time"], "boot_id": "b"}}
+    document = whole(7)
+    document["metadata"]["annotations"] = {OBSERVED: json.dumps(found)}
+    node = read(document)
+    assert (node.time, node.boot_id) == (read(whole(7)).time, "b")
+
+
 def test_a_node() -> None:
     """Everything that the model has is read."""
     found = read(whole(7))

@@ -17,6 +17,7 @@ from agent.kube.annotation import (
     MAX_LENGTH,
     RESYNC,
     Annotation,
+    Report,
     annotate,
     annotation_of,
     fitted,
@@ -91,8 +92,52 @@ def test_an_observation_that_is_not_full(change: dict[str, Any]) -> None:
     before = Annotation(NOW - 60, "another-boot")
     found = annotate(observation(boot_id=BOOT, **change), [], KEYS, before)
     assert (found.time, found.boot_id) == (NOW - 60, "another-boot")
+    assert found.reported == (NOW, BOOT)
     found = annotate(observation(**change), [], KEYS)
     assert (found.time, found.boot_id) == (None, None)
+    assert found.reported == (NOW, BOOT)
+    assert parse(render(found), KEY) == (found, None)
+
+
+def test_a_full_observation_after_another() -> None:
+    """One time is enough then."""
+    before = annotate(observation(ib=Failed("x")), [], KEYS)
+    found = annotate(observation(), [], KEYS, before)
+    assert found.partial is None
+    assert found.reported == (found.time, found.boot_id) == (NOW, BOOT)
+
+
+@pytest.mark.parametrize(
+    ("partial", "fault"),
+    [
+        ([], "partial"),
+        ("x", "partial"),
+        ({"time": 7, "boot_id": BOOT}, "time of partial"),
+        ({"time": "soon"}, "time of partial"),
+        ({"boot_id": "a b"}, "boot_id of partial"),
+    ],
+)
+def test_a_malformed_report(partial: object, fault: str) -> None:
+    """What is malformed is unknown, and said."""
+    found, problem = parse(json.dumps({"schema": 1, "partial": partial}), KEY)
+    assert found
+    assert found.reported.time is None
+    assert problem
+    assert problem.text == f"malformed facts, ignored: {fault}"
+
+
+def test_a_report_of_the_future() -> None:
+    """Its time is unknown."""
+    found = Annotation(NOW, BOOT, partial=Report(NOW + 301, BOOT))
+    assert without_future(found, NOW) == replace(found, partial=Report(None, BOOT))
+
+
+def test_a_report_of_another_boot_is_a_fact() -> None:
+    """A request is due at once after a boot; the time alone is none."""
+    before = Annotation(NOW, "one", partial=Report(NOW, "one"))
+    assert before.facts == replace(before, partial=Report(NOW + 60, "one")).facts
+    assert before.facts == Annotation(NOW, "one").facts
+    assert before.facts != replace(before, partial=Report(NOW, "two")).facts
 
 
 def test_interfaces_that_are_held() -> None:
@@ -246,6 +291,7 @@ def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
 def test_age(time: int | None, *, stale: bool) -> None:
     """The annotation is stale after an hour, without a time, and with a time in the future."""
     assert is_stale(Annotation(time, BOOT), NOW) == stale
+    assert is_stale(Annotation(NOW, BOOT, partial=Report(time, BOOT)), NOW) == stale
 
 
 def test_no_annotation() -> None:

@@ -137,6 +137,14 @@ def test_a_running_agent(keys: Any, age: float) -> None:
     assert reasons(found) == {OLD: text}
 
 
+def test_a_running_agent_with_a_failing_source() -> None:
+    """Its annotation has no time of a full observation; nothing of it is removed."""
+    found = a_node(age=60)
+    report = {"schema": 1, "time": None, "partial": {"boot_id": "b", "time": _rfc3339(NOW - 60)}}
+    found["metadata"]["annotations"][f"{OLD}/observed"] = json.dumps(report)
+    assert planned(found).removed == {}
+
+
 def test_a_running_agent_of_a_third_prefix() -> None:
     """With any other agent on the Node nothing is removed."""
     found = planned(a_node(60, "b.example"))
