@@ -58,6 +58,8 @@ NEIGHBOR = {
     "neighbors.current.rxe0.device": LEAF,
     "neighbors.current.rxe0.port-id": PORT,
     "neighbors.current.rxe0.port-name": PORT,
+    "leaves.current": LEAF,
+    "leafgroup.current": LEAF,
 }
 
 
