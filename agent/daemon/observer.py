@@ -103,8 +103,8 @@ class Observer:
         now = self.host.clock()
         self._holds = Holds(self.hold, kept, now)
         self._counts.seed(published_counts(annotation, labels, self._keys), now)
-        self._memory.seed(annotation, kept, self._keys, now + SETTLE_TIME)
-        self._annotation, self._is_seeded = annotation, True
+        self._annotation = self._memory.seed(annotation, kept, self._keys, now + SETTLE_TIME)
+        self._is_seeded = True
         self.confirmed = lost_in(annotation)
         if self.host.switch_names:
             self.host.switch_names.seed(last_switches(annotation, labels, self._keys))

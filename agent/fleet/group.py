@@ -13,6 +13,14 @@ from agent.verify.options import short_help
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
+def _shows_domains(command: click.Command) -> click.Command:
+    """Show the key of the NVLink domains in --help: they are levels and blocks of an export."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name == "accelerator_label":
+            parameter.hidden = False
+    return command
+
+
 @click.group()
 def fleet() -> None:
     """Compare the cables of all Nodes, or export the topology."""
@@ -39,6 +47,7 @@ def verify(**flags: Any) -> None:
     click.get_current_context().exit(compare(flags))
 
 
+@_shows_domains
 @short_help
 @fleet.command(
     "export",

@@ -76,9 +76,9 @@ class Target:
         """
         last, memory, annotation = PortCounts(math.inf), NeighborMemory(), self.annotation()
         last.seed(published_counts(annotation, self.previous(), self.keys), 0.0)
-        memory.seed(annotation, self.previous(), self.keys)
+        trusted = memory.seed(annotation, self.previous(), self.keys)
         found = Losses().apply(host, last.apply(observation, 0.0), annotation)
-        return memory.apply(found, annotation)
+        return memory.apply(found, trusted)
 
     def switches(self) -> dict[str, tuple[str, str | None]]:
         """Return node GUID and NodeDescription of each interface's last far end."""

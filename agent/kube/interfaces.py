@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.labels.values import links
-from agent.model import Failed, IbNeighbor, LastNeighbor, Seen, natural
+from agent.model import Failed, LastNeighbor, LldpNeighbor, Seen, natural
 from agent.sources.interfaces import is_of_device
 
 if TYPE_CHECKING:
@@ -173,12 +173,22 @@ def neighbors_of(observation: Observation) -> dict[str, LastNeighbor]:
 def _last_neighbor(neighbor: Neighbor) -> LastNeighbor:
     """Return the neighbor without the texts that `parse` rejects."""
     facts = neighbor.facts
-    if isinstance(facts, IbNeighbor):
+    if isinstance(facts, LldpNeighbor):
+        texts = _lldp_texts(facts)
+    else:
         description = neighbor.last_description or facts.node_description
         texts = (facts.node_guid, description, str(facts.port))
-    else:
-        texts = (facts.chassis_id, facts.system_name, facts.port_id)
     return LastNeighbor(*(text if _is_text(text) else None for text in texts))
+
+
+def _lldp_texts(facts: LldpNeighbor) -> tuple[str | None, ...]:
+    """Return identifier, name and port of an LLDP neighbor.
+
+    A Chassis ID that looks like the node GUID of an InfiniBand switch is no identifier.
+    """
+    if _is_guid(facts.chassis_id):
+        return None, facts.system_name or facts.chassis_id, facts.port_id
+    return facts.chassis_id, facts.system_name, facts.port_id
 
 
 def document(row: LabeledInterface) -> Json:

@@ -6,11 +6,18 @@ Rules:
 - A last neighbor stays without limit while its port has none, or cannot be read. It goes with the
   interface, and comes back with one that left the bus.
 - A neighbor is the same device as before if its identifier or its name is the same.
+- A switch whose name changed has the new one for its ports that are down, too. Switches that share
+  a Chassis ID, as virtual ones do, keep their own names.
+- A last neighbor of another fabric than the port's link layer does not count.
+- Anyone with access to the Node can edit the annotation. At the start of an agent its neighbors
+  count only if they make up the published label: all of them if that is a hash, else each one whose
+  name it contains.
 - The node was moved if no neighbor that is seen is the same device as before. What is remembered
   of its other ports is forgotten then, but not while one of them may have its neighbor still.
 - A new agent may lack a last neighbor that the published label contains: the annotation had no room
   for it, or is gone. The label stays then while a port is without one, in the first case without
   limit, unless another port has another neighbor than before.
+- The same holds for an annotation that does not make up the published label.
 - On a Node without the label, nothing is published in the first SETTLE_TIME while a port that may
   have a neighbor has none.
 """
@@ -18,12 +25,14 @@ Rules:
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.kube.interfaces import neighbors_of
-from agent.labels.leaf_group import device_of
+from agent.labels import encode
+from agent.labels.leaf_group import GUID, device_of, group_of
 from agent.labels.values import failed_devices, links
 from agent.model import Failed, LastNeighbor, LastNeighbors
 from agent.reasons import HoldReason
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
 
     Neighbors = Mapping[str, LastNeighbor]  # by interface
 
+_HASH = re.compile(r"x[0-9a-f]{1,16}")  # a switch may have such a name
 SETTLE_TIME = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
 
 
@@ -55,14 +65,18 @@ class NeighborMemory:
     def seed(
         self,
         annotation: Annotation | None,
-        owned: Collection[str],
+        owned: Mapping[str, str],
         keys: Keys,
         settles_at: float = -math.inf,
-    ) -> None:
-        """Start from the annotation and the owned labels of the Node."""
-        is_published = keys.leaf_group in owned
-        self._doubted, self._gap = {}, _gap(annotation) if is_published else None
-        self._settles_at = -math.inf if is_published else settles_at
+    ) -> Annotation | None:
+        """Start from the annotation and the owned labels of the Node.
+
+        Returns the annotation without the last neighbors that do not count.
+        """
+        published = owned.get(keys.leaf_group)
+        self._doubted, self._gap = {}, _gap(annotation, published) if published else None
+        self._settles_at = -math.inf if published else settles_at
+        return _trusted(annotation, published) if annotation and published else annotation
 
     def apply(
         self, observation: Observation, annotation: Annotation | None, now: float = math.inf
@@ -76,7 +90,7 @@ class NeighborMemory:
         is_undecided = is_elsewhere and not before.keys() <= seen.keys() | absent
         self._doubted = before if is_undecided else {}
         kept = {} if is_elsewhere and not is_undecided else remembered
-        of = {**kept, **seen}
+        of = {**_renamed(kept, before, seen), **seen}
         lacking = _lacking(observation, of)
         hold = self._hold(lacking, is_same=all(compared))
         early = self._is_early = not hold and now < self._settles_at and not lacking <= absent
@@ -96,11 +110,63 @@ class NeighborMemory:
         return self._gap if is_same else None
 
 
-def _gap(annotation: Annotation | None) -> HoldReason | None:
+def _gap(annotation: Annotation | None, published: str) -> HoldReason | None:
     """Return why an annotation may lack a part of the published label; None if it does not."""
-    if annotation is None:
-        return HoldReason.NO_NEIGHBOR
-    return HoldReason.NOT_REMEMBERED if annotation.dropped else None
+    if annotation and annotation.dropped:
+        return HoldReason.NOT_REMEMBERED
+    is_whole = annotation and _group(annotation) == published
+    return None if is_whole else HoldReason.NO_NEIGHBOR
+
+
+def _group(annotation: Annotation) -> str:
+    """Return the label that the last neighbors of an annotation make up."""
+    last = (row.neighbor for row in annotation.interfaces)
+    return encode.value(group_of(filter(None, (device_of(one) for one in last if one))))
+
+
+def _trusted(annotation: Annotation, published: str) -> Annotation:
+    """Return the annotation without the last neighbors that the published label speaks against.
+
+    An annotation that had no room for a part of a hash cannot be checked.
+    """
+    is_hash = _HASH.fullmatch(published) is not None
+    if _group(annotation) == published or (is_hash and annotation.dropped):
+        return annotation
+    kept = (
+        row if not is_hash and _is_part(row.neighbor, published) else row._replace(neighbor=None)
+        for row in annotation.interfaces
+    )
+    return replace(annotation, interfaces=tuple(kept))
+
+
+def _is_part(neighbor: LastNeighbor | None, published: str) -> bool:
+    """Return True if a label contains the name of a neighbor, between two `_` or at an end."""
+    name = encode.replaced(device_of(neighbor)) if neighbor else ""
+    parts = {f"_{name}_", f"_{name.strip(encode.TRIMMED)}_"}
+    return any(part in f"_{published}_" for part in parts)
+
+
+def _renamed(kept: Neighbors, before: Neighbors, seen: Neighbors) -> dict[str, LastNeighbor]:
+    """Return the last neighbors that are not seen, those with another name now with the new one."""
+    found = {}
+    for interface in kept.keys() - seen.keys():
+        last = kept[interface]
+        names = _names_now(last, before, seen)
+        is_renamed = len(names) == 1 and last.name not in names
+        found[interface] = last._replace(name=names.pop()) if is_renamed else last
+    return found
+
+
+def _names_now(last: LastNeighbor, before: Neighbors, seen: Neighbors) -> set[str | None]:
+    """Return the names of the ports whose neighbor is the one that this neighbor was.
+
+    Of devices that share a Chassis ID those are the ports whose neighbor had the same name before.
+    """
+    ports = {name for name, one in seen.items() if last.id is not None and one.id == last.id}
+    same = {name for name in ports & before.keys() if before[name][:2] == last[:2]}
+    is_shared = len({one.name for one in before.values() if one.id == last.id}) > 1
+    is_unique = GUID.fullmatch(last.id or "") or not is_shared
+    return {seen[name].name for name in (ports if is_unique else same)}
 
 
 def is_held_without_limit(key: str, observation: Observation, keys: Keys) -> bool:
@@ -144,13 +210,22 @@ def _remembered(observation: Observation, annotation: Annotation | None) -> dict
     functions = _by_function(annotation)
     backend = {role.interface: role for role in observation.ports if role.backend}
     found = {
-        name: _row_of(role, functions.get(role.device.pci or "", ()))
+        name: _of_fabric(_row_of(role, functions.get(role.device.pci or "", ())), role)
         for name, role in backend.items()
     }
     unread = _unread(annotation.interfaces, observation)
     rows = {row.interface: row for row in unread} | found
     last = {name: row.neighbor for name, row in rows.items() if row and row.neighbor}
     return {name: neighbor for name, neighbor in last.items() if device_of(neighbor)}
+
+
+def _of_fabric(row: LabeledInterface | None, role: PortRole) -> LabeledInterface | None:
+    """Return the row of a port, unless its last neighbor is of another fabric than the port is."""
+    layer = role.port.link_layer
+    if row is None or row.neighbor is None or layer is None:
+        return row
+    is_infiniband = GUID.fullmatch(row.neighbor.id or "") is not None
+    return row if is_infiniband == (layer == "InfiniBand") else None
 
 
 def _by_function(annotation: Annotation) -> Mapping[str, list[LabeledInterface]]:

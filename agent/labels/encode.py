@@ -11,6 +11,8 @@ import re
 MAX_LENGTH = 63  # characters of a label value, and of the name part of a label key
 MAX_PREFIX_LENGTH = 253  # characters of the prefix of a label key, a DNS subdomain (RFC 1123)
 
+TRIMMED = "._-"  # characters that a value neither begins nor ends with
+
 _INVALID = re.compile(r"[^A-Za-z0-9._-]")
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
@@ -27,7 +29,12 @@ def value(raw: str) -> str:
     """
     if len(_octets(raw)) > MAX_LENGTH:
         return hashed(raw)
-    return _INVALID.sub("-", raw).strip("._-")
+    return replaced(raw).strip(TRIMMED)
+
+
+def replaced(raw: str) -> str:
+    """Return `raw` with `-` for each character that is not valid in a label value."""
+    return _INVALID.sub("-", raw)
 
 
 def hashed(raw: str) -> str:

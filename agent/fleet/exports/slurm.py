@@ -46,7 +46,7 @@ def root_line(built: Tree) -> str:
     return commented(
         [
             "If all of them are one network, this line lets a job span them:",
-            f"SwitchName=root Switches={hostlist(built.tops)}",
+            f"SwitchName={built.root} Switches={hostlist(built.tops)}",
         ]
     )
 

@@ -61,7 +61,7 @@ def _tree(built: Tree) -> Iterator[str]:
         yield from _switch(one)
     if len(built.tops) > 1:
         yield "    # If all of them are one network, these lines let a job span them:"
-        for line in _switch(Switch("root", children=built.tops)):
+        for line in _switch(Switch(built.root, children=built.tops)):
             yield f"    # {line[4:]}"
 
 

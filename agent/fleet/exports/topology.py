@@ -132,7 +132,7 @@ def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGrou
     return tuple(sorted(groups, key=lambda group: (_order(group.path), natural(group.value))))
 
 
-def _order(path: Path) -> list[tuple[str | tuple[int, str], ...]]:
+def _order(path: Path) -> list[tuple[str | tuple[int, str, int], ...]]:
     return [natural(value or "") for value in path]
 
 

@@ -9,7 +9,7 @@ to 64 characters that its hostlists can hold: a leaf group keeps its label value
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.fleet.exports.exported import listed
@@ -49,6 +49,13 @@ class Tree(NamedTuple):
     tops: tuple[str, ...]  # names of the switches without a parent
     switch_of: Mapping[str, str]  # leaf switch by Node name
     notes: tuple[str, ...]
+
+    @property
+    def root(self) -> str:
+        """The name of a switch that would join all others: `root`, unless one bears that."""
+        taken = {one.name for one in self.switches}
+        more = (f"root-{number}" for number in range(1, len(taken) + 1))
+        return next(name for name in chain(["root"], more) if name not in taken)
 
 
 def tree(found: Topology, hosts: Mapping[str, str]) -> Tree:
@@ -94,10 +101,10 @@ def _above(
     children: dict[Place, dict[str, None]] = defaultdict(dict)  # in the order of the leaves
     tops: dict[str, None] = {}
     for one in groups:
-        chain = [_place(one), *_parents(one)]
-        for below, place in pairwise(chain):
+        line = [_place(one), *_parents(one)]
+        for below, place in pairwise(line):
             children[place][names[below]] = None
-        tops[names[chain[-1]]] = None
+        tops[names[line[-1]]] = None
     ordered = sorted(children, key=lambda place: (-len(place[0]), natural(names[place])))
     return [Switch(names[place], children=tuple(children[place])) for place in ordered], list(tops)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from agent.fleet.command import export, verify
 from agent.fleet.group import fleet as group
@@ -146,3 +147,10 @@ def test_the_group_has_two_commands() -> None:
     """Each is imported only when it runs."""
     assert isinstance(group, click.Group)
     assert sorted(group.commands) == ["export", "verify"]
+
+
+def test_an_export_names_the_key_of_the_domains() -> None:
+    """A fleet whose agents have another key would be exported without domains."""
+    text = CliRunner().invoke(group, ["export", "--help"]).output
+    assert "--accelerator-label KEY" in text
+    assert "--accelerator-label" not in CliRunner().invoke(group, ["verify", "--help"]).output

@@ -77,10 +77,10 @@ class Agent:
     """An agent that remembers over its observations; `label` is what the Node has."""
 
     def __init__(self, annotation: Annotation | None, label: str | None = None) -> None:
-        self.annotation, self.now = annotation, 1000.0
+        self.now = 1000.0
         self.labels: Mapping[str, str] = {GROUP: label} if label else {}
         self.memory = NeighborMemory()
-        self.memory.seed(annotation, self.labels, KEYS, self.now + SETTLE_TIME)
+        self.annotation = self.memory.seed(annotation, self.labels, KEYS, self.now + SETTLE_TIME)
 
     def sees(self, found: Observation, after: float = SETTLE_TIME) -> str | None:
         """Observe this; return the leaf group."""
@@ -332,3 +332,88 @@ def test_long_names_are_hashed_together() -> None:
     assert value
     assert value.startswith("x")
     assert agent.sees(seen(leaves[0], None)) == value
+
+
+def test_a_renamed_switch_keeps_its_new_name() -> None:
+    """For the port that was down when the other one went down, too."""
+    agent = Agent(annotated("a", "a", "b"), "a_b")
+    links = (link("ibp0", "new", of="a"), link("ibp1", None), link("ibp2", "b"))
+    assert agent.sees(replace(seen("a", None, "b"), ib=Seen(links))) == "b_new"
+    assert agent.sees(seen(None, None, "b")) == "b_new"
+    assert agent.restarts().sees(seen(None, None, "b")) == "b_new"
+
+
+def test_a_port_that_is_down_beside_one_of_the_same_chassis_id() -> None:
+    """It keeps its own name, also when the other one's changes."""
+    agent = Agent(None)
+    assert agent.sees(ethernet(roce("mlx5_0", "s1"), roce("mlx5_1", "s2"))) == "s1_s2"
+    assert agent.sees(ethernet(roce("mlx5_0", "s1"), roce("mlx5_1", None))) == "s1_s2"
+    assert agent.sees(ethernet(roce("mlx5_0", "new"), roce("mlx5_1", None))) == "new_s2"
+
+
+def test_names_that_differ_in_zeros_have_one_order() -> None:
+    """Whichever port is up."""
+    agent = Agent(None)
+    assert agent.sees(seen("leaf01", "leaf1")) == "leaf1_leaf01"
+    assert agent.sees(seen(None, "leaf1")) == "leaf1_leaf01"
+    assert agent.sees(seen("leaf01", None)) == "leaf1_leaf01"
+
+
+def test_a_port_of_another_fabric_has_no_last_neighbor() -> None:
+    """An HCA that is reconfigured from InfiniBand to Ethernet, and back."""
+    agent = Agent(annotated("a", "b"), "a_b")
+    assert agent.sees(ethernet(roce("ibp0", None), roce("ibp1", None))) is None
+    assert agent.sees(ethernet(roce("ibp0", "s1"), roce("ibp1", None))) == "s1"
+    assert agent.sees(seen(None, None)) is None
+
+
+@pytest.mark.parametrize("name", ["MF0;evil:x/U3", "Quantum Mellanox Technologies", None])
+def test_a_chassis_id_that_looks_like_a_node_guid(name: str | None) -> None:
+    """The label is the same when the port is down."""
+    chassis = "0123456789abcdef"
+    facts = LldpNeighbor("m", "m", chassis, 7, "swp1", 5, 120, None, name)
+    up = Link("mlx5_0", "eth0", (Neighbor(name or chassis, "swp1", None, facts, 1.0),))
+    agent = Agent(None)
+    value = agent.sees(ethernet(up, roce("mlx5_1", "s2")))
+    assert value
+    assert agent.sees(ethernet(roce("mlx5_0", None), roce("mlx5_1", "s2"))) == value
+
+
+@pytest.mark.parametrize("leaf", ["EVIL", "_", "a" * 64])
+def test_a_last_neighbor_that_the_label_speaks_against(leaf: str) -> None:
+    """Somebody has edited the annotation: the published label is held, and that text never used."""
+    agent = Agent(annotated("a", leaf, "c"), "a_b_c")
+    assert agent.sees(seen("a", None, None)) == "a_b_c"
+    assert agent.last.last_neighbors
+    assert agent.last.last_neighbors.hold is HoldReason.NO_NEIGHBOR
+    assert agent.remembered == ["MF0;a:MQM9700/U1", None, "MF0;c:MQM9700/U1"]
+    assert agent.sees(seen("a", "d", None)) == "a_c_d"
+
+
+def test_a_hash_that_the_annotation_does_not_make_up() -> None:
+    """None of its neighbors counts; one that does make it up counts in full."""
+    leaves = ["L" * 40 + letter for letter in "abc"]
+    value = Agent(None).sees(seen(*leaves))
+    assert Agent(annotated(*leaves), value).sees(seen(leaves[0], None, None)) == value
+    forged = Agent(annotated(*leaves[:2], "EVIL"), value)
+    assert forged.sees(seen(leaves[0], None, None)) == value
+    assert forged.remembered == [f"MF0;{leaves[0]}:MQM9700/U1", None, None]
+    assert forged.sees(seen(*leaves)) == value
+
+
+def test_a_row_of_an_interface_that_does_not_exist() -> None:
+    """While no device can be read, all rows count that agree with the label."""
+    rows = (*annotated("a", "b").interfaces, LabeledInterface("ibp9", pci(9), neighbor=last("x")))
+    agent = Agent(Annotation(NOW, BOOT, rows), "a_b")
+    assert agent.sees(observation(rdma=Failed("x"), ib=Absent("x"))) == "a_b"
+    assert agent.sees(seen("a", None)) == "a_b"
+
+
+@pytest.mark.parametrize("leaves", [("-a", "b."), ("(x)", "y/z"), ("a_b", "b_a"), ("xa", "xb")])
+def test_names_with_invalid_characters_are_found_in_the_label(leaves: tuple[str, str]) -> None:
+    agent = Agent(None)
+    value = agent.sees(seen(*leaves))
+    again = agent.restarts()
+    assert again.sees(seen(leaves[0], None)) == value
+    assert again.last.last_neighbors
+    assert again.last.last_neighbors.hold is None

@@ -28,6 +28,13 @@ def test_a_root_is_offered_and_not_made_up() -> None:
     assert not any("Switches=" in line for line in entries(exported.text))
 
 
+def test_a_root_has_a_name_of_its_own() -> None:
+    """Where leaf groups have the usual one."""
+    found = fleet(node(f"n{at}", name) for at, name in enumerate(("root", "root-1", "x")))
+    assert "# SwitchName=root-2 Switches=" in tree_conf(found, NAMING).text
+    assert '# - switch: "root-2"' in topology_yaml(found, NAMING).text
+
+
 def test_no_root_above_a_single_top() -> None:
     """Where the site's labels join all leaf groups, nothing is offered."""
     assert "root" not in tree_conf(tall(), NAMING).text
