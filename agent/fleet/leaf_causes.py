@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.cables import first_of, leaf_key
+from agent.fleet.cables import Leaves, first_of, leaf_key
 from agent.fleet.finding import PortRef, finding
 from agent.fleet.verdict import many
 from agent.model import natural
@@ -45,10 +45,11 @@ def renamed(found: Iterable[Cable]) -> list[Explained]:
     """Return a finding for each leaf with another name, and the ports that it explains."""
     leaves = _leaves(found)
     names = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
+    planned = Leaves(leaf.name for leaf in leaves.values())
     return [
         (_renamed(leaves[key], name), [one.port for one in leaves[key].cables])
         for key, name in names.items()
-        if (other := leaf_key(name)) not in leaves or other in names
+        if all(leaf_key(other) in names for other in planned.like(name))
     ]
 
 
