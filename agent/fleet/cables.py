@@ -85,7 +85,7 @@ def end_text(end: Ends) -> str:
     return " ".join(filter(None, (device or "the switch", f"port {port}" if port else None)))
 
 
-def first_of(texts: Sequence[str], most: int = MAX_NAMES) -> str:
+def first_of(texts: Sequence[str], most: int = MAX_NAMES, sep: str = ", ") -> str:
     """Return the first texts, and the number of the others."""
-    shown = ", ".join(texts[:most])
+    shown = sep.join(texts[:most])
     return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"

@@ -75,6 +75,12 @@ def _named(
     return port._replace(far_end=end._replace(label=name, name=name)) if name else port
 
 
+def names_of(port: FleetPort) -> list[str]:
+    """Return the names by which an operator may call a port: interface, device, PCI address."""
+    device, _, leg = _parts(port.interface)
+    return [*filter(None, (port.interface, device, leg, port.pci))]
+
+
 def _parts(interface: str) -> tuple[str, int, str | None]:
     """Return RDMA device, port number and leg: of `mlx5_0-3`, and of `mlx5_bond_0-eth2`."""
     device, dash, tail = interface.partition("-")

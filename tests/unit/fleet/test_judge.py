@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.fleet.finding import PortRef, finding
+from agent.fleet.judge import judge as of_fleet
 from agent.fleet.judged import Group
 from agent.fleet.model import FarEnd, FleetNode, FleetPort
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
 from agent.fleet.verdict import outcome
+from agent.verify.findings import Options
 from tests.support.planned_fleets import codes, judge, only, plan_of
-from tests.support.small_fleets import NOW, cabled, far_end, node, rack
+from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
 A = PortRef("gpu-001", "mlx5_0")
 GROUPS = (Group("rack", tuple(one.name for one in rack(8)), (), "rail-optimized"),)
@@ -189,3 +191,13 @@ def test_hostile_fleets(members: list[FleetNode]) -> None:
             assert len({one.id for one in result.findings}) == len(result.findings)
             printed = "".join(form(result) for form in FORMATS.values())
             assert all(line.isprintable() for line in printed.split("\n"))
+
+
+def test_ignored_interfaces_without_a_plan() -> None:
+    """They are neither evidence nor judged, by whichever name."""
+    nodes = cabled(rack(32, 8), "gpu-003", "mlx5_2", far_end=None, gbps=0.0)
+    nodes = cabled(nodes, "gpu-007", "mlx5_2", gbps=100.0)
+    assert {*codes(of_fleet(fleet(nodes)))} == {"missing", "slow"}
+    for name in ("mlx5_2", "mlx5_[2]", "0000:12:00.0"):
+        result = of_fleet(fleet(nodes), options=Options(ignore=(name,)))
+        assert (result.findings, result.planned, result.as_planned) == ((), 224, 224)
