@@ -24,12 +24,13 @@ HTML = "html"
 def verify(flags: Flags) -> int:
     """Print what the fleet is judged to be; return the exit code."""
     plans = _plans(flags)  # first: their errors need no cluster
+    numbered = _hca_map(flags)
     fleet = _read(flags)
     from agent.fleet import report
     from agent.fleet.judge import judge
     from agent.verify.findings import Options
 
-    options = Options(frozenset(flags["no_tolerance"]), flags["ignore"])
+    options = Options(frozenset(flags["no_tolerance"]), flags["ignore"], numbered)
     judged = judge(fleet, plans, options, inputs.naming(flags))
     _print(_rendered(judged, flags["output"]))
     return _code(fleet, report.EXIT[report.outcome(judged)])
@@ -54,6 +55,12 @@ def _plans(flags: Flags) -> list[Plan]:
     from agent.verify.plans.reader import read_plan
 
     return [plan for path in flags["plan"] for plan in read_plan(path, flags["plan_format"])]
+
+
+def _hca_map(flags: Flags) -> dict[str, str]:
+    from agent.verify.hca_map import read_map
+
+    return read_map(flags["hca_map"]) if flags["hca_map"] else {}
 
 
 def _read(flags: Flags) -> Fleet:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
-from agent.fleet.cables import first_of, leaf_key
+from agent.fleet.cables import Leaves, first_of
 from agent.fleet.finding_order import leaf_of, rack_of
 from agent.fleet.hosts import Hosts
 from agent.model import natural
@@ -56,13 +56,14 @@ class Expectations:
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self._rows: dict[str, list[Row]] = {}
         self._taken: dict[FarPort, list[_User]] = {}
-        self._racks: dict[str, str] = {}  # of leaves
+        self._racks: dict[str, str] = {}  # by the name of the leaf
         interfaces: dict[str, None] = {}
         for cable in cables:
             self._add(cable)
             interfaces |= {cable.a.interface: None, cable.b.interface: None}
         self._interfaces = tuple(numbers(interfaces).values())
         self._names = _Names(names)
+        self._leaves = Leaves(self._racks)
         self._plan_names = set(names)
         _require_any(self._rows, plans, fleet)
 
@@ -75,8 +76,13 @@ class Expectations:
         """Yield the findings, those of a leaf with its rack if the plan has it."""
         for one in findings:
             leaf = leaf_of(one)
-            rack = self._racks.get(leaf_key(leaf)) if leaf and not rack_of(one) else None
+            rack = self._rack(leaf) if leaf and not rack_of(one) else None
             yield one._replace(facts=(*one.facts, ("far-rack", rack))) if rack else one
+
+    def _rack(self, leaf: str) -> str | None:
+        """Return the rack of a leaf; None if the plan has none, or several leaves like this."""
+        racks = {self._racks[name] for name in self._leaves.like(leaf)}
+        return racks.pop() if len(racks) == 1 else None
 
     def notes(self) -> Iterator[str]:
         """Yield a line for hosts of the plans that are no Node, or perhaps several."""
@@ -124,7 +130,7 @@ class Expectations:
             if node is not None:
                 self._rows.setdefault(node, []).append(row_of(cable, near, far))
                 if far.rack:
-                    self._racks[leaf_key(far.node)] = far.rack
+                    self._racks[far.node] = far.rack
             if cable.mark != IGNORE:
                 user = _User(node, f"{near.node} {near.interface}")
                 self._taken.setdefault(_key(far), []).append(user)

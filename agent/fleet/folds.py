@@ -45,7 +45,9 @@ def _duplicate(found: Sequence[Found]) -> Folded:
 def _of_plan(same: Sequence[Found]) -> FleetFinding:
     ports, end = _ports(same), same[0][1].expected
     facts = dict(same[0][1].facts)
-    users = [port_text(one) for one in ports] if len(ports) > 1 else [facts["users"]]
+    users = [port_text(one) for one in ports]
+    if len(ports) < 2:  # the others are of nodes that are not compared
+        users += [facts["users"].removeprefix(f"{ports[0].interface}, " if ports else "")]
     text = words.duplicate_in_plan(end[0] or "", end[1] or "", users)
     return finding("duplicate", ports, text, key=_end(same[0]), facts=facts, expected=end)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MAX_CACHED = 1 << 16  # identifiers
 MAX_CLAIMS = 0.5  # share of a switch's claimed ports that may be claimed twice
+MANY_NAMES = 4  # that are of several switches each: two fabrics
 MUCH_OLDER = 3600  # seconds between two reports, which are an hour apart at most
 
 
@@ -123,11 +124,19 @@ def _switches(claims: Sequence[_Claim]) -> Iterator[FleetFinding]:
         names = grouped(same, lambda one: (one.end.name or "").casefold())
         if len(names) > 1:
             yield _two_names([*names.values()])
-    for same in grouped(known, lambda one: (one.end.name or "").casefold()).values():
-        ids = [*grouped(same, lambda one: _address(one.end.id) or "").values()]
-        of_switches = [part for part in ids if len(_ports(part)) > 1]  # not of a port alone
-        if len(of_switches) > 1 and _share_a_port(of_switches):
-            yield _two_ids(of_switches)
+    by_name = grouped(known, lambda one: (one.end.name or "").casefold()).values()
+    shared = [parts for same in by_name if (parts := _of_two_switches(same))]
+    if len(shared) < MANY_NAMES:
+        yield from map(_two_ids, shared)
+    else:
+        yield _two_fabrics(shared)
+
+
+def _of_two_switches(same: Sequence[_Claim]) -> list[list[_Claim]]:
+    """Return what is seen of each switch with this name; empty if it may be of one."""
+    ids = grouped(same, lambda one: _address(one.end.id) or "").values()
+    of_switches = [part for part in ids if len(_ports(part)) > 1]  # not of a port alone
+    return of_switches if len(of_switches) > 1 and _share_a_port(of_switches) else []
 
 
 def _ports(part: Iterable[_Claim]) -> set[str]:
@@ -163,8 +172,17 @@ def _two_ids(parts: Sequence[Sequence[_Claim]]) -> FleetFinding:
     return _identity(parts, text, ["ids", name], name)
 
 
+def _two_fabrics(shared: Sequence[Sequence[Sequence[_Claim]]]) -> FleetFinding:
+    names = sorted({parts[0][0].end.name or "" for parts in shared}, key=natural)
+    text = (
+        f"Give each switch a name of its own: {len(shared):,} names ({first_of(names)}) are each "
+        "of several switches; two fabrics may have the same names, or the Nodes be of two clusters."
+    )
+    return _identity([part for parts in shared for part in parts], text, ["ids"], None)
+
+
 def _identity(
-    parts: Sequence[Sequence[_Claim]], text: str, key: Sequence[object], device: str
+    parts: Sequence[Sequence[_Claim]], text: str, key: Sequence[object], device: str | None
 ) -> FleetFinding:
     ports = [one.port for part in parts for one in part]
     nodes = sorted({port.node for port in ports}, key=natural)

@@ -7,6 +7,7 @@ without any are left out and counted. A silent Node is never compared.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
@@ -16,6 +17,7 @@ from agent.fleet.expectation import Expectations
 from agent.fleet.finding_order import order
 from agent.fleet.judged import Judged
 from agent.fleet.pattern.infer import infer as of_fleet
+from agent.fleet.seen import names_of
 from agent.fleet.verdict import many
 from agent.labels.table import Naming
 from agent.verify.finding import ID_LENGTH
@@ -52,11 +54,12 @@ def judge(
     expected = {name: count for name, count in counts.items() if count}
     fresh = [one for one in halves if one[0].name not in quiet]
     compared = planned.compared(fresh, expectations, options)
-    inferred = infer(fleet)
+    kept = _without_ignored(fleet, options)
+    inferred = infer(kept)
     found = [*refused, *compared.findings]
     if not expected:
-        found += _of_pattern(inferred, fleet, quiet)
-    found += _of_fleet(fleet, inferred.groups, quiet, found)
+        found += _of_pattern(inferred, kept, quiet)
+    found += _of_fleet(kept, inferred.groups, quiet, found)
     found += silent.findings(fleet, quiet, expected or None)
     unread = sum(count for name, count in expected.items() if name in quiet)
     return Judged(
@@ -68,6 +71,20 @@ def judge(
         compared.as_planned if expected else inferred.regular,
         not expected,
     )
+
+
+def _without_ignored(fleet: Fleet, options: Options) -> Fleet:
+    """Return the fleet without the interfaces that --ignore names."""
+    if not options.ignore:
+        return fleet
+    nodes = tuple(
+        replace(
+            node,
+            ports=tuple(port for port in node.ports if not options.has_ignored(names_of(port))),
+        )
+        for node in fleet.nodes
+    )
+    return replace(fleet, nodes=nodes)
 
 
 def _halves(

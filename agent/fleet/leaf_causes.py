@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.cables import first_of, leaf_key
+from agent.fleet.cables import Leaves, first_of, leaf_key
 from agent.fleet.finding import PortRef, finding
 from agent.fleet.verdict import many
 from agent.model import natural
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
 NEARLY_ALL = 0.9
+MOST = 0.75  # of the cables of a leaf: the others may be wrong, or of agents with its former name
 
 
 class _Leaf(NamedTuple):
@@ -40,16 +41,34 @@ class _Leaf(NamedTuple):
         """Its first row, without a port."""
         return self.cables[0].checked.row._replace(port_id=None, port_name=None)
 
+    def at(self, name: str) -> list[Cable]:
+        """Return the cables at their planned ports of a switch with this other name."""
+        return [one for one in self.cables if one.checked.actual[0] == name and _is_renamed(one)]
 
-def renamed(found: Iterable[Cable]) -> list[Explained]:
-    """Return a finding for each leaf with another name, and the ports that it explains."""
+
+class Renamed(NamedTuple):
+    """Leaves with other names than in the plan."""
+
+    findings: tuple[FleetFinding, ...]
+    names: Mapping[str, str]  # key of the name that is seen, to that of the plan
+    ports: Mapping[PortRef, str]  # those at their planned port, to the leaf's name in the plan
+
+
+def renamed(found: Iterable[Cable]) -> Renamed:
+    """Return a finding for each leaf with another name, and the names."""
     leaves = _leaves(found)
     names = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
-    return [
-        (_renamed(leaves[key], name), [one.port for one in leaves[key].cables])
+    planned = Leaves(leaf.name for leaf in leaves.values())
+    kept = {
+        key: name
         for key, name in names.items()
-        if (other := leaf_key(name)) not in leaves or other in names
-    ]
+        if all(leaf_key(other) in names for other in planned.like(name))
+    }
+    return Renamed(
+        tuple(_renamed(leaves[key], name) for key, name in kept.items()),
+        {leaf_key(name): leaves[key].name for key, name in kept.items()},
+        {one.port: leaves[key].name for key, name in kept.items() for one in leaves[key].at(name)},
+    )
 
 
 def _leaves(found: Iterable[Cable]) -> dict[str, _Leaf]:
@@ -62,26 +81,37 @@ def _leaves(found: Iterable[Cable]) -> dict[str, _Leaf]:
 
 
 def _other_name(leaf: _Leaf) -> str | None:
-    """Return the name that all far ends have, at the planned ports; None if there is none."""
+    """Return the name that most far ends have, at the planned ports; None if there is none."""
     seen = [one for one in leaf.cables if one.checked.far_end]
-    names = {one.checked.actual[0] for one in seen}
-    nodes = {one.port.node for one in seen}
-    if len(seen) < MIN_PORTS or len(names) > 1 or len(nodes) < 2:
+    others = grouped(
+        (one for one in seen if _is_renamed(one)), lambda one: one.checked.actual[0] or ""
+    )
+    name, same = max(others.items(), key=lambda one: len(one[1]), default=("", []))
+    if len(same) < max(MIN_PORTS, MOST * len(seen)) or len({one.port.node for one in same}) < 2:
         return None
-    return names.pop() if all(map(_differs_in_name, seen)) else None
+    former = [one for one in seen if one.checked.device.equal]
+    return name if _addresses(former) <= _addresses(same) else None
 
 
-def _differs_in_name(one: Cable) -> bool:
+def _addresses(found: Iterable[Cable]) -> set[str]:
+    """Return the identifiers of the switches that these cables lead to, or else their names."""
+    ends = [one.checked.far_end.seen_device for one in found if one.checked.far_end]
+    return {text for end in ends for text in (end.guids + end.macs or end.names)}
+
+
+def _is_renamed(one: Cable) -> bool:
     """Return True for another switch at the planned port of it."""
     checked = one.checked
     return checked.device.equal is False and bool(checked.row.ports and checked.far_port.equal)
 
 
 def _renamed(leaf: _Leaf, name: str) -> FleetFinding:
-    seen = [one.port for one in leaf.cables if one.checked.far_end]
+    known = [one for one in leaf.cables if one.checked.far_end]
+    seen = [one.port for one in leaf.at(name)]
+    share = "all" if len(seen) == len(known) else f"{len(seen):,} of"
     text = (
-        f"Correct the name of {words.far(leaf.row)} in the plan or on the switch: all "
-        f"{many(len(seen), 'cable')} planned for it are at the same ports of {name}."
+        f"Correct the name of {words.far(leaf.row)} in the plan or on the switch: {share} "
+        f"{many(len(known), 'cable')} planned for it are at the same ports of {name}."
     )
     return finding(
         "renamed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from agent.options import GLOB, check, cluster_options, label_options, not_empty, options
-from agent.verify.options import no_tolerance_option, plan_files_options
+from agent.verify.options import hca_map_option, no_tolerance_option, plan_files_options
 
 OUTPUTS = ("table", "json", "csv", "junit", "html")
 EXPORTS = (
@@ -55,6 +55,7 @@ reading_options = options(
 # The comparison and its output: verify.
 comparison_options = options(
     plan_files_options,
+    hca_map_option,
     click.option("--ignore", **GLOB, help="Ignore these interfaces. Repeatable."),
     no_tolerance_option,
     click.option(

@@ -14,7 +14,7 @@ from agent.fleet import leaf_causes, rings
 from agent.fleet.cables import Cable, cables_of
 from agent.fleet.finding import FleetFinding, PortRef, finding
 from agent.fleet.folds import FOLDS
-from agent.fleet.seen import seen_node
+from agent.fleet.seen import seen_node, with_names
 from agent.verify import cables, rates
 from agent.verify.finding import grouped
 from agent.verify.findings import verify
@@ -47,8 +47,21 @@ class Compared(NamedTuple):
 def compared(
     nodes: Iterable[tuple[FleetNode, Expected]], expectations: Expectations, options: Options
 ) -> Compared:
-    """Compare each node with its expected half."""
+    """Compare each node with its expected half; leaves with other names by those of the plan."""
     options = options._replace(off=options.off | expectations.off)
+    nodes = list(nodes)
+    first, results = _compared(nodes, options)
+    renamed = leaf_causes.renamed(cables_of(results))
+    if not renamed.names:
+        return first
+    named = [(with_names(node, renamed.names, renamed.ports), expected) for node, expected in nodes]
+    again, _ = _compared(named, options)
+    return again._replace(findings=(*renamed.findings, *again.findings))
+
+
+def _compared(
+    nodes: Iterable[tuple[FleetNode, Expected]], options: Options
+) -> tuple[Compared, list[Result]]:
     results: list[Result] = []
     refused: list[FleetFinding] = []
     planned = as_planned = 0
@@ -62,12 +75,9 @@ def compared(
             results.append(result)
             planned += result.planned if expected.rows else cables_in(expected)
             as_planned += result.as_planned if expected.rows else _is_right(expected, result)
-    return Compared(
-        (*refused, *_findings(results, options.off)),
-        planned,
-        as_planned,
-        tuple(dict.fromkeys(one.assumption for one in results if one.assumption)),
-    )
+    findings = (*refused, *_findings(results, options.off))
+    assumptions = dict.fromkeys(one.assumption for one in results if one.assumption)
+    return Compared(findings, planned, as_planned, (*assumptions,)), results
 
 
 def cables_in(expected: Expected) -> int:
@@ -103,7 +113,6 @@ def _findings(results: Sequence[Result], off: Off) -> Iterator[FleetFinding]:
     }
     explained: set[PortRef] = set()
     for cause in (
-        leaf_causes.renamed(found),
         leaf_causes.down(found),
         _rings(found, in_rings, explained, off),
         leaf_causes.nodes_down(_links(found), explained),

@@ -9,7 +9,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from agent.fleet.cables import end_text, first_of, leaf_key, port_text
+from agent.fleet.cables import end_text, first_of, likeness, port_text
 from agent.fleet.finding import finding
 from agent.model import natural
 from agent.verify import words
@@ -52,7 +52,7 @@ class _Index:
         self._by_device: dict[str, list[Cable]] = {}
         for one in wrong:
             row = one.checked.row
-            device = leaf_key(row.device or "")
+            device = likeness(row.device or "")
             self._by_device.setdefault(device, []).append(one)
             for key in {(device, _number(name)) for name in row.ports or ("",)}:
                 self._by_end.setdefault(key, []).append(one)
@@ -72,7 +72,7 @@ class _Index:
         if not end:
             return
         seen = end.seen_device
-        devices = dict.fromkeys(map(leaf_key, (end.device, *seen.names, *seen.guids, *seen.macs)))
+        devices = dict.fromkeys(map(likeness, (end.device, *seen.names, *seen.guids, *seen.macs)))
         numbers = {_number(text) for text in (end.port_id, end.port_name) if text}
         for device in devices:
             for number in (*sorted(numbers), ""):

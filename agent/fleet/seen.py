@@ -6,15 +6,20 @@ reason is not known: a source that fails for longer than its hold removes the la
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from agent.fleet.cables import leaf_key
+from agent.fleet.finding import PortRef
 from agent.fleet.model import INFINIBAND
 from agent.verify.names import SeenDevice, guid, mac
 from agent.verify.port_names import SeenPort
 from agent.verify.seen import DOWN, FarEnd, Port, SeenNode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.fleet.model import FarEnd as FleetEnd
     from agent.fleet.model import FleetNode, FleetPort
 
@@ -50,6 +55,30 @@ def _state(port: FleetPort) -> str | None:
     if port.far_end or port.gbps:
         return ACTIVE
     return DOWN if port.gbps == 0 else None
+
+
+def with_names(
+    node: FleetNode, names: Mapping[str, str], of_ports: Mapping[PortRef, str]
+) -> FleetNode:
+    """Return a node with a plan's names for the switches at ports, or of the keys of names."""
+    ports = tuple(_named(port, node.name, names, of_ports) for port in node.ports)
+    return node if ports == node.ports else replace(node, ports=ports)
+
+
+def _named(
+    port: FleetPort, node: str, names: Mapping[str, str], of_ports: Mapping[PortRef, str]
+) -> FleetPort:
+    end = port.far_end
+    if not end:
+        return port
+    name = of_ports.get(PortRef(node, port.interface)) or names.get(leaf_key(end.device))
+    return port._replace(far_end=end._replace(label=name, name=name)) if name else port
+
+
+def names_of(port: FleetPort) -> list[str]:
+    """Return the names by which an operator may call a port: interface, device, PCI address."""
+    device, _, leg = _parts(port.interface)
+    return [*filter(None, (port.interface, device, leg, port.pci))]
 
 
 def _parts(interface: str) -> tuple[str, int, str | None]:

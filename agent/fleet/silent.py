@@ -12,7 +12,7 @@ from agent.fleet.cables import first_of
 from agent.fleet.finding import finding
 from agent.fleet.verdict import many
 from agent.text import utc
-from agent.verify.finding import INFO, UNKNOWN
+from agent.verify.finding import INFO, UNKNOWN, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -80,6 +80,11 @@ def unreadable(nodes: Iterable[FleetNode]) -> Iterator[FleetFinding]:
     found = [node for node in nodes if node.problems]
     if found:
         names = [node.name for node in found]
-        problems = [problem for node in found for problem in node.problems]
-        text = f"{many(len(names), 'Node')} could not be read in full: {first_of(problems)}."
+        pairs = [(problem, node.name) for node in found for problem in node.problems]
+        whose = {
+            problem: first_of([name for _, name in same])
+            for problem, same in grouped(pairs, lambda one: one[0]).items()
+        }
+        listed = first_of([f"{problem} ({nodes})" for problem, nodes in whose.items()], sep="; ")
+        text = f"{many(len(names), 'Node')} could not be read in full: {listed}."
         yield finding("unreadable", [], text, nodes=names, key=["all"])

@@ -61,15 +61,16 @@ no_tolerance_option = click.option(
     callback=check(_tolerances),
     help="Compare names without it. Repeatable.",
 )
+hca_map_option = click.option(
+    "--hca-map",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="CSV",
+    help="Columns port,hca-name: the plan's HCA numbers.",
+)
 verify_options = options(
     plan_files_options,
     click.option("--from-node", **SWITCH, help="The Node's labels, beside --plan."),
-    click.option(
-        "--hca-map",
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="CSV",
-        help="Columns port,hca-name: the plan's HCA numbers.",
-    ),
+    hca_map_option,
     click.option("--ignore", **GLOB, help="Ignore these interfaces. Repeatable."),
     no_tolerance_option,
     click.option(

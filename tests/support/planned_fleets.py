@@ -8,7 +8,7 @@ from agent.fleet import judge as module
 from agent.fleet.judged import Group
 from agent.fleet.pattern.infer import Pattern
 from agent.verify.model import Cable, End, Place, Plan
-from tests.support.small_fleets import fleet
+from tests.support.small_fleets import cabled, far_end, fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,6 +46,31 @@ def cables(nodes: Iterable[FleetNode]) -> list[Cable]:
 def plan_of(nodes: Iterable[FleetNode], *others: Cable) -> Plan:
     """The plan that has the nodes as they are."""
     return Plan(FILE, "own", None, (*cables(nodes), *others))
+
+
+def exchanged(nodes: list[FleetNode], *ports: tuple[str, str]) -> list[FleetNode]:
+    """The nodes with these far ends in a ring: each port has that of the next."""
+    ends = {(one.name, two.interface): two.far_end for one in nodes for two in one.ports}
+    for place, (name, interface) in enumerate(ports):
+        nodes = cabled(nodes, name, interface, far_end=ends[ports[(place + 1) % len(ports)]])
+    return nodes
+
+
+def renamed(nodes: list[FleetNode], names: dict[str, str]) -> list[FleetNode]:
+    """The nodes with other names of leaves at the same ports."""
+    for one in nodes:
+        for two in one.ports:
+            if two.far_end and two.far_end.device in names:
+                end = far_end(names[two.far_end.device], two.far_end.port_id)
+                nodes = cabled(nodes, one.name, two.interface, far_end=end)
+    return nodes
+
+
+def pulled(nodes: list[FleetNode], *ports: tuple[str, str]) -> list[FleetNode]:
+    """The nodes without a link at these ports."""
+    for name, interface in ports:
+        nodes = cabled(nodes, name, interface, far_end=None, gbps=0.0)
+    return nodes
 
 
 def judge(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent.fleet.judged import Group
 from agent.fleet.pattern.evidence import RIVALS
+from agent.fleet.verdict import many
 from agent.model import natural
 
 if TYPE_CHECKING:
@@ -89,18 +90,22 @@ def _notes(
     rows = [*(row for group in found for row in group.rows), *unseen]
     if silent := sum(1 for row in rows if not row.is_fresh):
         yield f"{_count(silent)} without a report of the last two hours: no evidence, not judged."
-    irregular = [group for group in large if not group.is_regular]
+    irregular = [group for group in large if not group.is_regular and _fresh(group)]
     if irregular:
-        nodes = sum(len(group.rows) for group in irregular)
+        nodes = sum(map(_fresh, irregular))
         yield (
-            f"{_count(nodes)} in {len(irregular)} groups have no pattern: no majority of them has"
-            " an interface on one leaf, or their agreement may be a coincidence."
+            f"{_count(nodes)} in {many(len(irregular), 'group')}: no pattern, as no majority of"
+            " them has an interface on one leaf, or their agreement may be a coincidence."
         )
-    if small:
-        yield f"{_count(len(small))} share their leaves with too few others for a majority."
+    if few := sum(row.is_fresh for row in small):
+        yield f"{_count(few)} with too few others on the same leaves for a majority."
     if unseen:
         yield f"{_count(len(unseen))} never had a neighbor."
 
 
+def _fresh(group: Ruled) -> int:
+    return sum(row.is_fresh for row in group.rows)
+
+
 def _count(nodes: int) -> str:
-    return "1 node" if nodes == 1 else f"{nodes} nodes"
+    return many(nodes, "node")

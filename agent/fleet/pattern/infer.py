@@ -59,10 +59,10 @@ def infer(fleet: Fleet) -> Pattern:
         found += groups
         unseen += nothing
     ports = Ports(found, numbers)
-    findings, odd = _findings(found, ports)
-    covered = sum(map(_covered, found))
+    findings, odd, never = _findings(found, ports)
+    covered = sum(map(_covered, found)) + never
     listed, notes = groups_of(found, unseen, ports)
-    return Pattern(findings, listed, notes, covered, covered - odd)
+    return Pattern(findings, listed, notes, covered, covered - odd - never)
 
 
 def _ruled_groups(table: Table) -> tuple[list[Ruled], list[Row]]:
@@ -90,8 +90,11 @@ def _with_lines(groups: list[Ruled]) -> list[Ruled]:
     ]
 
 
-def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[FleetFinding, ...], int]:
-    """Return the findings in the order in which they are listed, and the number of odd cables."""
+def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[FleetFinding, ...], int, int]:
+    """Return the findings in the order in which they are listed, and the number of odd cables.
+
+    Last the number of missing ones that never had a neighbor, which are not among these.
+    """
     odds = {id(group): list(odd_cables(group)) for group in groups}
     down = leaves_down(groups, [odd for some in odds.values() for odd in some])
     dead = {id(odd) for one in down for odd in one.odds}
@@ -104,7 +107,8 @@ def _findings(groups: Sequence[Ruled], ports: Ports) -> tuple[tuple[FleetFinding
     found += [of_cause(cause, ports) for cause in causes(left, _taken(groups, left))]
     found.sort(key=_listing)
     odd = sum(1 for some in odds.values() for one in some if one.row.leaves[one.column])
-    return tuple(found), odd + sum(len(one.ports) for one in mirrored)
+    never = sum(1 for one in left if not one.row.leaves[one.column])
+    return tuple(found), odd + sum(len(one.ports) for one in mirrored), never
 
 
 _RANK = {code: number for number, code in enumerate(CODES)}

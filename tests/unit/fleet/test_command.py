@@ -154,3 +154,22 @@ def test_an_export_names_the_key_of_the_domains() -> None:
     text = CliRunner().invoke(group, ["export", "--help"]).output
     assert "--accelerator-label KEY" in text
     assert "--accelerator-label" not in CliRunner().invoke(group, ["verify", "--help"]).output
+
+
+def test_a_map_of_the_plans_names(tmp_path: Path) -> None:
+    """Without it the finding says which flag takes it, and the flag is there."""
+    plan, names = tmp_path / "plan.csv", tmp_path / "map.csv"
+    rows = [
+        f"gpu-{number:05},{'abcdefgh'[rail]},{leaf(number, rail)},{number + 1}"
+        for number in range(4)
+        for rail in range(8)
+    ]
+    plan.write_text("\n".join(["node,interface,device,port-id", *rows, ""]))
+    names.write_text(
+        "port,hca-name\n" + "".join(f"{name},ibp{rail}\n" for rail, name in enumerate("abcdefgh"))
+    )
+    command = ("fleet", "verify", "--nodes", "-", "--plan", str(plan))
+    alone = bwagent(*command, input=FLEET.encode())
+    assert (alone.returncode, b"--hca-map" in alone.stdout) == (1, True)
+    mapped = bwagent(*command, "--hca-map", str(names), input=FLEET.encode())
+    assert b"32 of 32 cables as planned" in mapped.stdout

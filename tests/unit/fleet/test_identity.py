@@ -62,6 +62,23 @@ def test_one_name_with_two_identifiers_at_one_port(ids: tuple[str, str]) -> None
     )
 
 
+def test_two_fabrics_with_the_same_names_are_one_finding() -> None:
+    """Or the Nodes of two clusters in one file."""
+    ends = [
+        (f"leaf{leaf:02}", port, f"00:1c:73:00:{leaf:02x}:{fabric:02x}")
+        for leaf in range(1, 5)
+        for port in ("swp1", "swp2")
+        for fabric in (1, 2)
+    ]
+    (one,) = found(seen(*ends))
+    assert (one.code, one.severity, len(one.ports)) == ("switch-identity", "error", 16)
+    assert one.actual == (None, None)
+    assert one.text == (
+        "Give each switch a name of its own: 4 names (leaf01, leaf02, leaf03, leaf04) are each of "
+        "several switches; two fabrics may have the same names, or the Nodes be of two clusters."
+    )
+
+
 def test_one_name_for_two_asics_of_a_chassis() -> None:
     """Their ports differ, so it may be one switch."""
     ends = [("leaf01", f"swp{port}", ONE if port < 33 else OTHER) for port in range(1, 65)]

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.fleet.finding import PortRef, finding
+from agent.fleet.judge import judge as of_fleet
 from agent.fleet.judged import Group
 from agent.fleet.model import FarEnd, FleetNode, FleetPort
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
 from agent.fleet.verdict import outcome
+from agent.verify.findings import Options
+from agent.verify.model import Cable, End, Place
 from tests.support.planned_fleets import codes, judge, only, plan_of
-from tests.support.small_fleets import NOW, cabled, far_end, node, rack
+from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 
 A = PortRef("gpu-001", "mlx5_0")
 GROUPS = (Group("rack", tuple(one.name for one in rack(8)), (), "rail-optimized"),)
@@ -189,3 +192,30 @@ def test_hostile_fleets(members: list[FleetNode]) -> None:
             assert len({one.id for one in result.findings}) == len(result.findings)
             printed = "".join(form(result) for form in FORMATS.values())
             assert all(line.isprintable() for line in printed.split("\n"))
+
+
+def test_ignored_interfaces_without_a_plan() -> None:
+    """They are neither evidence nor judged, by whichever name."""
+    nodes = cabled(rack(32, 8), "gpu-003", "mlx5_2", far_end=None, gbps=0.0)
+    nodes = cabled(nodes, "gpu-007", "mlx5_2", gbps=100.0)
+    assert {*codes(of_fleet(fleet(nodes)))} == {"missing", "slow"}
+    for name in ("mlx5_2", "mlx5_[2]", "0000:12:00.0"):
+        result = of_fleet(fleet(nodes), options=Options(ignore=(name,)))
+        assert (result.findings, result.planned, result.as_planned) == ((), 224, 224)
+
+
+def test_a_missing_cable_that_never_had_a_neighbor_counts() -> None:
+    """Of all cables, those that findings name do not follow the pattern."""
+    nodes = cabled(rack(32, 8), "gpu-003", "mlx5_2", far_end=None, last_end=None, gbps=0.0)
+    result = of_fleet(fleet(nodes))
+    assert (codes(result), result.planned, result.as_planned) == (["missing"], 256, 255)
+
+
+def test_a_port_that_the_plan_gives_to_another_node_is_named_with_both() -> None:
+    """Though one of the two is not compared, because its rows contradict each other."""
+    twice = Cable(End("gpu-001", "mlx5_0"), End("leaf00", "swp4"), Place("plan.csv", None, 99))
+    found = judge(rack(), plan_of(rack(), twice)).findings
+    (text,) = (one.text for one in found if one.code == "duplicate")
+    assert text == (
+        "Correct the plan: it gives leaf00 port swp4 to gpu-004 mlx5_0 and gpu-001 mlx5_0."
+    )

@@ -18,7 +18,16 @@ from agent.labels.table import Naming
 from agent.verify.expected import from_plans
 from agent.verify.findings import Options, verify
 from agent.verify.model import Cable, End, Place, Plan
-from tests.support.planned_fleets import cables, codes, judge, only, plan_of
+from tests.support.planned_fleets import (
+    cables,
+    codes,
+    exchanged,
+    judge,
+    only,
+    plan_of,
+    pulled,
+    renamed,
+)
 from tests.support.small_fleets import cabled, far_end, fleet, node, port, rack
 
 if TYPE_CHECKING:
@@ -27,31 +36,6 @@ if TYPE_CHECKING:
 P = "backend.coreweave.cloud"
 RACK = rack()
 PLAN = plan_of(RACK)
-
-
-def exchanged(nodes: list[FleetNode], *ports: tuple[str, str]) -> list[FleetNode]:
-    """The nodes with these far ends in a ring: each port has that of the next."""
-    ends = {(one.name, two.interface): two.far_end for one in nodes for two in one.ports}
-    for place, (name, interface) in enumerate(ports):
-        nodes = cabled(nodes, name, interface, far_end=ends[ports[(place + 1) % len(ports)]])
-    return nodes
-
-
-def renamed(nodes: list[FleetNode], names: dict[str, str]) -> list[FleetNode]:
-    """The nodes with other names of leaves at the same ports."""
-    for one in nodes:
-        for two in one.ports:
-            if two.far_end and two.far_end.device in names:
-                end = far_end(names[two.far_end.device], two.far_end.port_id)
-                nodes = cabled(nodes, one.name, two.interface, far_end=end)
-    return nodes
-
-
-def pulled(nodes: list[FleetNode], *ports: tuple[str, str]) -> list[FleetNode]:
-    """The nodes without a link at these ports."""
-    for name, interface in ports:
-        nodes = cabled(nodes, name, interface, far_end=None, gbps=0.0)
-    return nodes
 
 
 def labeled(one: FleetNode, **others: str) -> FleetNode:

@@ -81,10 +81,12 @@ def test_nodes_of_which_nothing_is_expected_are_a_remark() -> None:
 
 
 def test_unreadable_nodes_are_one_finding() -> None:
-    nodes = [replace(one, problems=(f"Node {one.name}: no JSON",)) for one in rack(2)]
+    """Each problem is said once, with its Nodes."""
+    nodes = [replace(one, problems=("no JSON",)) for one in rack(2)]
+    nodes.append(replace(node("gpu-003", []), problems=("no JSON", "no time")))
     (found,) = unreadable([*nodes, *rack(1, first=9)])
-    assert (found.nodes, found.severity) == (("gpu-001", "gpu-002"), "unknown")
+    assert (found.nodes, found.severity) == (("gpu-001", "gpu-002", "gpu-003"), "unknown")
     assert found.text == (
-        "2 Nodes could not be read in full: Node gpu-001: no JSON, Node gpu-002: no JSON."
+        "3 Nodes could not be read in full: no JSON (gpu-001, gpu-002, gpu-003); no time (gpu-003)."
     )
     assert list(unreadable(rack())) == []
