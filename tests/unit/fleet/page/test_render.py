@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
@@ -332,14 +331,11 @@ def test_the_same_again() -> None:
 
 @pytest.mark.slow
 def test_a_thousand_nodes() -> None:
-    """Less than 3 MB and a second of CPU, also where no two rows are equal."""
+    """Less than 3 MB, also where no two rows are equal."""
     fleet = judged.faulty(1000, 32)
     odd = tuple(
         replace(node, ports=tuple(port._replace(gbps=number * 10.0 + 1) for port in node.ports))
         for number, node in enumerate(fleet.fleet.nodes)
     )
     for one in (fleet, fleet._replace(fleet=replace(fleet.fleet, nodes=odd))):
-        before = time.process_time()
-        text = page(one)
-        assert time.process_time() - before < 1
-        assert len(text.encode()) < 3_000_000
+        assert len(page(one).encode()) < 3_000_000
