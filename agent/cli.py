@@ -31,6 +31,7 @@ from agent.options import (
     source_options,
     wait_options,
 )
+from agent.shell.commands import completion
 from agent.verify.options import plan_options, short_help, verify_options
 
 if TYPE_CHECKING:
@@ -280,6 +281,7 @@ def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
 
 
 cli.add_command(fleet)
+cli.add_command(completion)
 
 
 @short_help

@@ -90,6 +90,7 @@ ALLOWED: dict[str, set[str]] = {
         *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
         *("output", "sources", "sysfs", "telemetry", "verify"),
     },
+    "shell": set(),
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
     "verify": {
         "environment",
@@ -130,6 +131,7 @@ THIRD_PARTY = {
     "kube.client",
     "nvml.library",
     "options",
+    "shell.commands",
     "output.formats",
     "lldp.pcapng",
     "snapshot.archive",
