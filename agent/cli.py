@@ -5,7 +5,6 @@ Each command imports its modules itself, so that `--help` and short commands sta
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from agent.options import (
     source_options,
     wait_options,
 )
-from agent.shell.commands import completion
+from agent.shell.commands import completion, doctor
 from agent.verify.options import plan_options, short_help, verify_options
 
 if TYPE_CHECKING:
@@ -115,22 +114,15 @@ def _show(
     show(document(observation, choices, notes, rendered), output)
 
 
-def _node_name(flags: Flags) -> str:
-    from agent.labels.encode import prefix_fault
-
-    name: str = flags["node_name"] or os.uname().nodename.lower()
-    if prefix_fault(name):
-        raise click.UsageError(f"the host name {name[:64]!r} is not a Node name: set --node-name")
-    return name
-
-
 def _target(flags: Flags) -> Target:
     """Read the Node; raises Unavailable before anything else is done."""
     from agent.kube.commands import target
     from agent.kube.transport import connect
 
     kube = connect(flags["kubeconfig"], flags["context"])
-    return target(kube, _node_name(flags), inputs.naming(flags), flags["former_label_prefixes"])
+    return target(
+        kube, inputs.node_name(flags), inputs.naming(flags), flags["former_label_prefixes"]
+    )
 
 
 def _publish(
@@ -176,7 +168,7 @@ def run(
     check_tls(flags)
     serve(
         Configuration(
-            node=_node_name(flags),
+            node=inputs.node_name(flags),
             naming=inputs.naming(flags),
             settings=Settings(hold, min_interval, resync),
             sources=source,
@@ -232,7 +224,7 @@ def cleanup(
         raise click.UsageError("--all excludes --node-name")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
-    node, naming = None if everywhere else _node_name(flags), inputs.naming(flags)
+    node, naming = None if everywhere else inputs.node_name(flags), inputs.naming(flags)
     with connected(flags["kubeconfig"], flags["context"]) as kube:
         if foreign:
             clean_up_foreign(kube, node, naming, manager, yes=yes)
@@ -282,6 +274,7 @@ def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
 
 cli.add_command(fleet)
 cli.add_command(completion)
+cli.add_command(doctor)
 
 
 @short_help

@@ -41,6 +41,7 @@ IO = {
     "lldp.packet_socket",
     "lldp.wait",
     "nvml.library",
+    "shell.surroundings",
     "telemetry.certificates",
     "telemetry.server",
 }
@@ -51,14 +52,16 @@ MEASURED_IO = {
     "events.port_states",
     "events.timer",
     "lldp.wait",
+    "shell.surroundings",
     "telemetry.certificates",
     "telemetry.server",
 }
 MAX_UNCOVERED_LINES = 2639  # of the folder that once held all modules that do I/O
 # Modules that every other may import.
-BASE = {"errors", "limits", "metric", "model", "reasons", "text"}
+BASE = {"check", "errors", "limits", "metric", "model", "reasons", "text"}
 # What a package or top-level module may import besides BASE and itself.
 ALLOWED: dict[str, set[str]] = {
+    "check": set(),
     "cleanup": {"exits", "kube", "labels"},
     "environment": set(),
     "errors": set(),
@@ -90,7 +93,10 @@ ALLOWED: dict[str, set[str]] = {
         *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
         *("output", "sources", "sysfs", "telemetry", "verify"),
     },
-    "shell": set(),
+    "shell": {
+        *("environment", "exits", "host", "inputs", "kube", "lldp", "options", "sources"),
+        "sysfs",
+    },
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
     "verify": {
         "environment",

@@ -206,6 +206,7 @@ def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
     [
         *("probe", "run", "capture", "verify", "cleanup", "fleet verify", "fleet export"),
         "completion",
+        "doctor",
     ],
 )
 def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
