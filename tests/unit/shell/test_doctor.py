@@ -12,10 +12,12 @@ import pytest
 
 from agent.check import Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
+from agent.infiniband.umad import LIBRARY
 from agent.model import Absent, Failed, Seen
 from agent.shell.doctor import exit_code, lines, of_sources
 from agent.shell.surroundings import surroundings
 from agent.sources.table import NAMES
+from tests.support.documents import between
 from tests.support.kernel_tree import Kernel, host
 from tests.support.observations import observation
 from tests.support.snapshots import FIXTURES, bwagent
@@ -114,9 +116,18 @@ def test_the_program_lists_what_a_machine_lacks() -> None:
     root = str(FIXTURES / "dgx-h100/sys")
     finished = bwagent("doctor", "--no-cluster", "--sysfs-root", root, "--source", "ib")
     assert (finished.returncode, finished.stderr) == (1, b"")
-    (line,) = finished.stdout.decode().splitlines()
+    line = finished.stdout.decode().splitlines()[0]  # without libibumad there is another one
     assert line.startswith("missing  ib ")
     assert line.endswith("run: modprobe ib_umad")
+
+
+def test_the_sample_is_what_doctor_prints(repository: Path, update_golden: bool) -> None:
+    """docs/operations.md shows the lines of a machine without umad devices."""
+    command = "doctor --no-cluster --sysfs-root sysfs_fixtures/dgx-h100/sys"
+    printed = bwagent(*command.split(), cwd=repository).stdout.decode().splitlines(keepends=True)
+    truth = "".join(line for line in printed if LIBRARY not in line)
+    path, begin = repository / "docs/operations.md", f"$ bwagent {command}\n"
+    assert between(path, begin, "```", truth, update=update_golden) == truth
 
 
 def test_a_node_without_hardware_lacks_nothing() -> None:
