@@ -159,7 +159,7 @@ def _command(cli: click.Command) -> int:
 
 def _program(path: str) -> str:
     """Return the name of the program as an operator types it."""
-    return "kubectl bwagent" if os.path.basename(path) == PLUGIN else "bwagent"
+    return "kubectl bwagent" if path.rpartition("/")[2] == PLUGIN else "bwagent"
 
 
 def _usage(error: click.ClickException) -> str:
