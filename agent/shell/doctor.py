@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.check import Step, missing
+from agent.check import Step, absent, missing
 from agent.errors import Unavailable
+from agent.model import Failed
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
@@ -20,14 +21,19 @@ CLUSTER = "kubernetes"
 
 
 def of_sources(around: Surroundings) -> Iterator[Line]:
-    """Yield the checks of all sources that --source does not leave out."""
+    """Yield the checks of the sources that --source does not leave out.
+
+    The first row is always checked: the others get their ports from it.
+    """
     for source in SOURCES:
-        if around.observation.is_asked(source.name):
+        if source is SOURCES[0] or around.observation.is_asked(source.name):
             yield from ((source.name, check) for check in _checked(source, around))
 
 
 def _checked(source: Source, around: Surroundings) -> Iterable[Check]:
     """Return the checks of a source; a read that blocks is one of them."""
+    if source.link_layer and isinstance(around.observation.rdma, Failed):
+        return [absent("not checked: the ports of this node are not known")]
     try:
         return list(source.checks(around))
     except Unavailable as error:

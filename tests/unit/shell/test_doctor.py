@@ -61,11 +61,21 @@ def test_exit_code() -> None:
 
 
 def test_every_source_has_checks() -> None:
-    """At least one line of each; none of one that --source leaves out."""
+    """At least one line of each; of those that --source leaves out, the RDMA devices only."""
     seen = observation(rdma=Absent("none"), ib=Absent("none"), nvml=Seen(()))
     assert [name for name, _ in of_sources(around(seen))] == list(NAMES)
-    seen = observation(rdma=Absent("none"), off=frozenset({"lldp", "nvml"}))
+    seen = observation(rdma=Absent("none"), off=frozenset({"rdma", "lldp", "nvml"}))
     assert [name for name, _ in of_sources(around(seen))] == ["rdma", "ib"]
+
+
+def test_neighbors_of_unknown_ports_are_not_checked() -> None:
+    """That no backend port is known does not mean that there is none."""
+    seen = observation(rdma=Failed("why"), ib=Absent("no InfiniBand backend port"))
+    found = {name: check for name, check in of_sources(around(seen)) if name != "nvml"}
+    assert found["rdma"].missing is Step.DRIVER
+    assert {found[name].text for name in ("lldp", "ib")} == {
+        "not checked: the ports of this node are not known"
+    }
 
 
 def test_a_read_that_blocks_is_a_line() -> None:
@@ -116,7 +126,7 @@ def test_the_program_lists_what_a_machine_lacks() -> None:
     root = str(FIXTURES / "dgx-h100/sys")
     finished = bwagent("doctor", "--no-cluster", "--sysfs-root", root, "--source", "ib")
     assert (finished.returncode, finished.stderr) == (1, b"")
-    line = finished.stdout.decode().splitlines()[0]  # without libibumad there is another one
+    line = finished.stdout.decode().splitlines()[1]  # without libibumad there is another one
     assert line.startswith("missing  ib ")
     assert line.endswith("run: modprobe ib_umad")
 
