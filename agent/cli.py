@@ -80,7 +80,7 @@ def cli() -> None:
 @device_options
 @wait_options
 def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
-    """Observe this node once; print its labels, apply them to its Node."""
+    """Observe this node once; print its labels, and apply them."""
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
     from agent.labels.render import render
@@ -160,7 +160,7 @@ def _publish(
 def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:
-    """Watch this node; keep its Node's labels current, until SIGTERM."""
+    """Watch this node; keep its Node's labels current until SIGTERM."""
     from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
@@ -207,7 +207,7 @@ def run(
 def cleanup(
     everywhere: bool, foreign: bool, manager: str | None, lost: bool, yes: bool, **flags: Any
 ) -> None:
-    """Remove every label and annotation that the agent owns on a Node.
+    """Remove every label and annotation of the agent from a Node.
 
     Delete the DaemonSet first: an agent that runs writes its labels again.
     """
@@ -256,7 +256,7 @@ def cleanup(
 @device_options
 @wait_options
 def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
-    """Print where one label comes from, and who holds it on the Node.
+    """Print where a label comes from, and who holds it on the Node.
 
     KEY may lack its prefix.
     """
@@ -292,7 +292,7 @@ cli.add_command(doctor)
 @device_options
 @wait_options
 def verify(**flags: Any) -> None:
-    """Compare the cables of this node with those that the site planned.
+    """Compare the cables of this node with those of the site's plan.
 
     The plan is --plan, or the expected labels of the Node. Exit code 3: differences.
     """

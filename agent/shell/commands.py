@@ -34,7 +34,9 @@ def completion(shell: str) -> None:
 
 @click.command(
     cls=CheckedCommand,
-    epilog="\b\nExamples:\n  sudo bwagent doctor\n  bwagent doctor --no-cluster --source lldp",
+    epilog="\b\nExamples:\n"
+    "  bwagent doctor --no-cluster\n"
+    "  bwagent doctor --context prod --source ib",
 )
 @click.option("--no-cluster", **SWITCH, help="Contact no API server.")
 @cluster_options
@@ -42,7 +44,7 @@ def completion(shell: str) -> None:
 @device_options
 @source_options
 def doctor(no_cluster: bool, **flags: Any) -> None:
-    """List what is missing on this node, with the command that brings it.
+    """List what this node lacks, with the command that brings it.
 
     Nothing is changed. Exit code 1: something is missing.
     """
