@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent.check import AS_ROOT, NOT_PERMITTED, Step, absent, missing, there
 from agent.model import Failed, Seen
+from agent.reasons import HoldReason
 from agent.sources.rdma_device import CLASS
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ SOURCE = "rdma"
 # Drivers of NICs, and the module that makes RDMA devices of them. Other NICs, such as those of
 # ice, are often there without RDMA.
 RDMA_MODULES = {"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib"}
+
+NAME_BACKEND = "export BWAGENT_BACKEND_DEVICE=GLOB (names the RDMA devices of the backend)"
 
 
 def checks(around: Surroundings) -> Iterator[Check]:
@@ -33,7 +36,9 @@ def _devices(around: Surroundings) -> Check:
     if module := _unloaded(around):
         return missing(Step.DRIVER, outcome.reason, f"modprobe {module}")
     if isinstance(outcome, Failed):
-        return missing(Step.DRIVER, outcome.reason, _command(around))
+        is_unknown = outcome.hold is HoldReason.FRONT_END_UNKNOWN
+        command = NAME_BACKEND if is_unknown else _command(around)
+        return missing(Step.DRIVER, outcome.reason, command)
     return absent(outcome.reason)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from agent.check import Step
 from agent.model import Absent, Failed, Problem, RdmaDevice, Seen
+from agent.reasons import HoldReason
 from agent.sources.rdma_checks import checks
 from tests.support.observations import observation
 from tests.support.surroundings import around
@@ -56,6 +57,14 @@ def test_devices_that_cannot_be_read(folders: dict[str, list[str]], command: str
     (check,) = checks(around(observation(rdma=Failed("why")), folders))
     assert (check.missing, check.text) == (Step.DRIVER, "why")
     assert check.command.startswith(command)
+
+
+def test_a_backend_that_is_not_known() -> None:
+    """The devices can be read then, and an operator can name the backend."""
+    failed = Failed("why", hold=HoldReason.FRONT_END_UNKNOWN)
+    folders = {NET: ["lo"], CLASS: ["mlx5_0"]}
+    (check,) = checks(around(observation(rdma=failed), folders))
+    assert "BWAGENT_BACKEND_DEVICE=" in check.command
 
 
 def test_files_of_root() -> None:
