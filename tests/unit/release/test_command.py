@@ -35,10 +35,11 @@ def test_a_base_with_its_digest() -> None:
     assert checked_base(base) == base
 
 
+@pytest.mark.slow
 def test_no_release_without_its_tag(repository: Path, tmp_path: Path) -> None:
     """A copy of the repository without tags makes no release, and writes nothing."""
     copy = tmp_path / "copy"
-    clone = ["git", "clone", "-q", "--no-tags", f"file://{repository}", copy]
+    clone = ["git", "clone", "-q", "--no-tags", "--depth=1", f"file://{repository}", str(copy)]
     done = subprocess.run(clone, check=False, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"no git checkout: {done.stderr.strip()}")

@@ -68,5 +68,5 @@ def test_a_file_of_no_package(root: Path) -> None:
 def test_a_debian_package_without_its_copyright_file(root: Path) -> None:
     """A license is not fulfilled by a name: its text has to be there."""
     (root / "usr/share/doc/libexample1/copyright").unlink()
-    with pytest.raises(Refused, match="^libexample1: its copyright file"):
+    with pytest.raises(Refused, match=r"^libexample1: its copyright file"):
         image_parts(root)
