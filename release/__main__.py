@@ -41,7 +41,7 @@ def main() -> int:
         base = None if flags.dry_run else image.checked_base(flags.base)
         for path in make(source, flags.dist.resolve(), base):
             print(f"{sha256(path)}  {path.name}")  # noqa: T201 - as sha256sum does
-    except Refused as fault:
+    except (OSError, Refused) as fault:
         print(f"release: {fault}", file=sys.stderr)  # noqa: T201 - the one line of an error
         return 1
     return 0
@@ -52,7 +52,7 @@ def _source(url: str | None, *, dry_run: bool) -> Source:
     known = revision(ROOT)
     if not known:
         raise Refused(f"{ROOT}: no git checkout")
-    repository = url or run("git", "-C", ROOT, "remote", "get-url", "origin")
+    repository = url or _origin()
     if dry_run:
         return Source(repository, known.name, *known)
     tag = f"v{__version__}"
@@ -61,6 +61,13 @@ def _source(url: str | None, *, dry_run: bool) -> Source:
     if run("git", "-C", ROOT, "status", "--porcelain"):
         raise Refused("the checkout has changes or files that git does not know")
     return Source(repository, f"refs/tags/{tag}", *known)
+
+
+def _origin() -> str:
+    try:
+        return run("git", "-C", ROOT, "remote", "get-url", "origin")
+    except Refused as error:
+        raise Refused("--source: missing, and the checkout has no remote origin") from error
 
 
 def make(source: Source, dist: Path, base: str | None) -> list[Path]:

@@ -25,7 +25,9 @@ def checked_base(base: str | None) -> str:
 
 
 def build(root: Path, tag: str, base: str, version: str, source: Source) -> None:
-    """Build the image `tag` from the checkout `root`."""
+    """Build the image `tag` from the checkout `root`; raises Refused if it could not be listed."""
+    if os.geteuid():
+        raise Refused("only root can mount the image to list its files: try buildah unshare")
     day = f"{datetime.fromtimestamp(source.epoch, UTC):%Y-%m-%dT%H:%M:%SZ}"
     arguments = {
         "BASE": base,
@@ -52,11 +54,7 @@ def save(tag: str, archive: Path) -> None:
 
 @contextmanager
 def file_system(tag: str) -> Iterator[Path]:
-    """Give the image's file system as a folder; buildah mounts for root only."""
-    if os.geteuid():
-        raise Refused(
-            "the image's file system can be mounted by root only: buildah unshare nox ..."
-        )
+    """Give the image's file system as a folder."""
     container = run("buildah", "from", "--pull-never", tag)
     try:
         yield Path(run("buildah", "mount", container))

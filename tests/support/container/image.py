@@ -12,11 +12,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[3]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "container"
@@ -90,6 +91,15 @@ class Image:
         said = _do("podman", "history", "--format=json", TAG, store=self.store).stdout
         steps = json.loads(said)
         return [step["size"] for step in reversed(steps) if step["size"]]
+
+    @contextmanager
+    def file_system(self) -> Iterator[Path]:
+        """Give the image's file system as a folder."""
+        place = _do("podman", "image", "mount", TAG, store=self.store).stdout.strip()
+        try:
+            yield Path(place)
+        finally:
+            _do("podman", "image", "unmount", TAG, store=self.store)
 
     def _run(self, what: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         return _do("podman", "run", *_privileges(**options), *what, check=False, store=self.store)

@@ -15,6 +15,9 @@ from packaging.requirements import Requirement
 
 from agent import __version__
 from agent.revision import Revision
+from release.licenses import checked
+from release.parts import image_parts
+from release.sbom import document
 from tests.support import stand_in_nvml
 from tests.support.container.image import ROOT, Image, missing
 from tests.support.real_parts import require
@@ -263,3 +266,14 @@ def test_papers(image: Image) -> None:
     assert "PyYAML" in image.python(
         "from importlib.metadata import distribution as d; print(d('pyyaml').name)"
     )
+
+
+def test_licenses(image: Image) -> None:
+    """Every part of the image may be shipped, every file belongs to one, and they make an SBOM."""
+    with image.file_system() as root:
+        found = checked(image_parts(root))
+    assert {"click", "libc6", "libgcc-s1"} <= {one.part.name for one in found}
+    bom = json.loads(document("image", __version__, 64 * "0", 0, found))
+    assert len(bom["components"]) == len(found)
+    python = [one for one in found if one.part.kind == "pypi"]
+    assert not [one for one in python if "GPL" in one.expression and one.part.name != "pyudev"]

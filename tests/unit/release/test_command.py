@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from agent import __version__
 from release.errors import Refused
 from release.image import checked_base
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.slow  # each starts Python and git
+SOURCE = ("--source", "https://example.com/bwagent")
 
 
 def release(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,16 +40,64 @@ def test_a_base_with_its_digest() -> None:
     assert checked_base(base) == base
 
 
-@pytest.mark.slow
-def test_no_release_without_its_tag(repository: Path, tmp_path: Path) -> None:
-    """A copy of the repository without tags makes no release, and writes nothing."""
-    copy = tmp_path / "copy"
-    clone = ["git", "clone", "-q", "--no-tags", "--depth=1", f"file://{repository}", str(copy)]
-    done = subprocess.run(clone, check=False, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no git checkout: {done.stderr.strip()}")
-    refused = release(copy, "--source", "https://example.com/bwagent")
+@pytest.fixture
+def checkout(repository: Path, tmp_path: Path) -> Path:
+    """A repository of what decides whether there is a release, in one commit without a tag."""
+    folder = tmp_path / "checkout"
+    for name in ("agent/__init__.py", "agent/revision.py", ".gitignore"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(repository / name, folder / name)
+    shutil.copytree(repository / "release", folder / "release")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def complaint(checkout: Path, *arguments: str) -> str:
+    """Return the one line of a release that is refused, and writes nothing."""
+    refused = release(checkout, *arguments)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("release: HEAD is not v")
     assert refused.stderr.count("\n") == 1
-    assert not (copy / "dist").exists()
+    assert not (checkout / "dist").exists()
+    return refused.stderr.removesuffix("\n")
+
+
+def test_no_release_without_its_tag(checkout: Path) -> None:
+    """The tag is that of the version; another one is none."""
+    tag = f"v{__version__}"
+    expected = f"release: HEAD is not {tag}, the tag of agent/__init__.py's version"
+    assert complaint(checkout, *SOURCE) == expected
+    git(checkout, "tag", f"{tag}.1")
+    assert complaint(checkout, *SOURCE) == expected
+
+
+def test_no_release_of_changed_files(checkout: Path) -> None:
+    """A file that git does not know could get into the sdist."""
+    git(checkout, "tag", f"v{__version__}")
+    assert complaint(checkout, *SOURCE).startswith("release: --base missing:")
+    (checkout / "agent/new.py").write_text("")
+    assert complaint(checkout, *SOURCE).startswith("release: the checkout has changes or files")
+
+
+def test_no_release_of_an_unknown_repository(checkout: Path) -> None:
+    """Image and provenance say where the source is."""
+    assert complaint(checkout, "--dry-run").startswith("release: --source: missing")
+
+
+def test_a_folder_that_cannot_be_made(checkout: Path) -> None:
+    """The line names the folder."""
+    line = complaint(checkout, "--dry-run", *SOURCE, "--dist", "/proc/nowhere")
+    assert line.startswith("release: ")
+    assert line.endswith("'/proc/nowhere'")
+
+
+def test_no_release_without_git(checkout: Path) -> None:
+    """An archive without git says no revision, so nothing could be proved about it."""
+    shutil.rmtree(checkout / ".git")
+    assert complaint(checkout, *SOURCE).endswith(": no git checkout")
