@@ -48,8 +48,7 @@ def missing() -> str | None:
 class Image:
     """The built image; `run` starts a container of it and removes it afterwards.
 
-    Built from `context` with more `options` of buildah. In a `store` of its own nothing is cached
-    but the base.
+    Built from `context` with more `options` of buildah, and kept in `store`.
     """
 
     def __init__(self, *options: str, context: Path = ROOT, store: Path = CACHE) -> None:

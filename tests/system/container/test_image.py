@@ -127,6 +127,7 @@ def test_two_builds_are_one_image(image: Image, tmp_path: Path) -> None:
     said = {"REVISION": known.name, "SOURCE_DATE_EPOCH": str(known.time), "CREATED": day}
     options = [f"--build-arg={name}={value}" for name, value in said.items()]
     options += ["--build-arg=SOURCE=https://example.com/bwagent", f"--timestamp={known.time}"]
+    options += ["--no-cache"]
     contexts = ROOT, private_copy(tmp_path / "checkout")
     try:
         first, second = (
