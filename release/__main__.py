@@ -103,7 +103,7 @@ def _pinned() -> list[Part]:
 def _image(source: Source, dist: Path, base: str) -> list[Path]:
     image.build(ROOT, TAG, base, __version__, source)
     archive = dist / f"bwagent-{__version__}-{os.uname().machine}.oci.tar"
-    image.save(TAG, archive)
+    image.save(TAG, archive, source.epoch)
     with image.file_system(TAG) as root:
         parts = image_parts(root)
     return [archive, *_papers(archive, "image", parts, source)]

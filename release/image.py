@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import tarfile
+import tempfile
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,10 +48,26 @@ def build(root: Path, tag: str, base: str, version: str, source: Source) -> None
     )
 
 
-def save(tag: str, archive: Path) -> None:
-    """Write the image as an OCI archive."""
-    archive.unlink(missing_ok=True)  # buildah adds to an archive that is there
-    run("buildah", "push", "--quiet", tag, f"oci-archive:{archive}")
+def save(tag: str, archive: Path, epoch: int) -> None:
+    """Write the image as an OCI archive, the same bytes for the same image."""
+    with tempfile.TemporaryDirectory() as folder:
+        layout = Path(folder, "layout")
+        run("buildah", "push", "--quiet", tag, f"oci:{layout}")
+        pack(layout, archive, epoch)
+
+
+def pack(folder: Path, archive: Path, epoch: int) -> None:
+    """Write the files of a folder into a tar file, in order and with one time, owner and mode."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = epoch, 0, 0, "", ""
+        entry.mode = 0o755 if entry.isdir() else 0o644
+        return entry
+
+    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            tar.add(path, name, recursive=False, filter=plain)
 
 
 @contextmanager
