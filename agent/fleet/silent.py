@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from agent.fleet.cables import first_of
 from agent.fleet.finding import finding
 from agent.fleet.verdict import many
+from agent.kube.annotation import MAX_AGE
+from agent.kube.facts import MAX_SKEW
 from agent.text import utc
 from agent.verify.finding import INFO, UNKNOWN, grouped
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from agent.fleet.finding import FleetFinding
     from agent.fleet.model import Fleet, FleetNode
 
-MAX_AGE = 2 * 3600  # seconds
-MAX_SKEW = 300  # by which the clock of a node may be ahead
 OLD, OTHER_BOOT, FUTURE, NO_ANNOTATION = "old", "other-boot", "future", "no-annotation"
 TEXTS = {
     OLD: "it has not reported for two hours; the oldest report is of {oldest}",

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     Parsed = tuple["Annotation | None", Problem | None]
 
 SCHEMA = 1
-RESYNC = 3600.0  # seconds, the greatest age of the annotation
+RESYNC = 3600.0  # seconds, the greatest age of the annotation of a running agent
+MAX_AGE = 2 * RESYNC  # of an annotation that is taken for that of a running agent
 MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512  # of an annotation that is parsed

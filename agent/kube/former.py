@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.kube.annotation import parse
+from agent.kube.annotation import MAX_AGE, parse
 from agent.kube.foreign import kubectl_removal
 from agent.kube.managed_fields import ANNOTATION, OBSERVED, prefix_of
 from agent.model import Problem
 
 if TYPE_CHECKING:
     from agent.kube.managed_fields import Field, Fields, FieldSet, Keys, State
-
-MAX_AGE = 2 * 3600.0  # seconds; the annotation of a running agent is at most an hour old
 
 
 class Former(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.fleet.page.marks import APART, SEVERITIES, SIGNS, nodes_of
 from agent.fleet.page.matrix import place_text
+from agent.fleet.verdict import many
 from agent.labels.encode import gbps
 from agent.text import utc
 from agent.verify.finding import UNKNOWN
@@ -192,19 +193,19 @@ def summary(judged: Judged, found: Sequence[Entry], silent_nodes: Sequence[Silen
     """Return the line at the top: what was compared, what is wrong, what is silent."""
     nodes, groups = len(judged.fleet.nodes), len(judged.groups)
     parts = [
-        f"{_count(nodes, 'node')} in {_count(groups, 'group')}",
+        f"{many(nodes, 'node')} in {many(groups, 'group')}",
         _compared(judged),
         _findings(found),
     ]
     names = {one.node for one in silent_nodes}
-    return "; ".join([*parts, *([f"{_count(len(names), 'silent node')}"] if names else [])]) + "."
+    return "; ".join([*parts, *([f"{many(len(names), 'silent node')}"] if names else [])]) + "."
 
 
 def _compared(judged: Judged) -> str:
     if not judged.planned:
         return "nothing to compare with: no plan and no pattern"
     what = "the pattern has them" if judged.by_pattern else "planned"
-    return f"{judged.as_planned:,} of {_count(judged.planned, 'cable')} are as {what}"
+    return f"{judged.as_planned:,} of {many(judged.planned, 'cable')} are as {what}"
 
 
 def _findings(found: Sequence[Entry]) -> str:
@@ -213,15 +214,11 @@ def _findings(found: Sequence[Entry]) -> str:
         return "no findings"
     counts = Counter(work)
     parts = ", ".join(
-        f"{counts[severity]} unknown" if severity == UNKNOWN else _count(counts[severity], severity)
+        f"{counts[severity]} unknown" if severity == UNKNOWN else many(counts[severity], severity)
         for severity in SEVERITIES
         if counts[severity]
     )
-    return f"{_count(len(work), 'finding')} ({parts})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return f"{many(len(work), 'finding')} ({parts})"
 
 
 def verdict(found: Sequence[Entry]) -> str:

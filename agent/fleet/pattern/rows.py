@@ -12,6 +12,8 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.kube.annotation import MAX_AGE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
     Column = tuple[str, int]  # PCI address (or else the name), the number of the port there
     Kind = tuple[str | None, tuple[Column, ...]]
-
-MAX_AGE = 2 * 3600  # seconds; an older observation is no evidence
 
 
 class Row(NamedTuple):

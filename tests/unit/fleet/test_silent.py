@@ -9,8 +9,6 @@ import pytest
 
 from agent.fleet.silent import (
     FUTURE,
-    MAX_AGE,
-    MAX_SKEW,
     NO_ANNOTATION,
     OLD,
     OTHER_BOOT,
@@ -19,6 +17,8 @@ from agent.fleet.silent import (
     findings,
     unreadable,
 )
+from agent.kube.annotation import MAX_AGE
+from agent.kube.facts import MAX_SKEW
 from tests.support.small_fleets import NOW, fleet, node, rack
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.kube.former import MAX_AGE, review
+from agent.kube.annotation import MAX_AGE
+from agent.kube.former import review
 from agent.kube.managed_fields import (
     ANNOTATION,
     FORMER,
