@@ -57,6 +57,13 @@ def versions(session: nox.Session) -> None:
 
 
 @nox.session
+def release(session: nox.Session) -> None:
+    """Wheel, sdist, image, SBOMs, licenses and provenance of the tag at HEAD, in dist/."""
+    session.install("-q", *nox.project.dependency_groups(PROJECT, "release"))
+    session.run("python", "-m", "release", *session.posargs)
+
+
+@nox.session
 def mutation(session: nox.Session) -> None:
     """Mutants of the pure modules that survive their unit tests; arguments are modules."""
     install(session, "test", "mutation")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent import __version__, inputs
+from agent import inputs
 from agent.environment import SWITCH, CheckedCommand
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, run_and_exit
@@ -32,6 +32,7 @@ from agent.options import (
     wait_options,
 )
 from agent.verify.options import plan_options, short_help, verify_options
+from agent.version import version_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 @click.group(
     context_settings={"auto_envvar_prefix": "BWAGENT", "help_option_names": ["-h", "--help"]}
 )
-@click.version_option(__version__, prog_name="bwagent", message="%(prog)s %(version)s")
+@version_option
 def cli() -> None:
     """Label a Node with the state of its backend network, for topology-aware schedulers.
 

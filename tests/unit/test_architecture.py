@@ -41,6 +41,7 @@ IO = {
     "lldp.packet_socket",
     "lldp.wait",
     "nvml.library",
+    "revision",
     "telemetry.certificates",
     "telemetry.server",
 }
@@ -51,6 +52,7 @@ MEASURED_IO = {
     "events.port_states",
     "events.timer",
     "lldp.wait",
+    "revision",
     "telemetry.certificates",
     "telemetry.server",
 }
@@ -67,6 +69,7 @@ ALLOWED: dict[str, set[str]] = {
     "metric": set(),
     "model": set(),
     "reasons": set(),
+    "revision": set(),
     "text": set(),
     "sysfs": set(),
     "helper": {"infiniband", "kube", "nvml", "verify"},
@@ -91,6 +94,7 @@ ALLOWED: dict[str, set[str]] = {
         *("output", "sources", "sysfs", "telemetry", "verify"),
     },
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
+    "version": {"exits", "revision"},
     "verify": {
         "environment",
         "exits",
@@ -142,6 +146,7 @@ THIRD_PARTY = {
     "verify.command",
     "verify.options",
     "verify.plans.label_file",
+    "version",
 }
 
 

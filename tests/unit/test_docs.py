@@ -111,16 +111,18 @@ def test_the_readmes_first_command_prints_labels(repository: Path) -> None:
 
 def test_files_that_are_named_exist(repository: Path) -> None:
     """The documents name no file that has moved."""
-    documents = [repository / "CONTRIBUTING.md", repository / "README.md"]
+    documents = [repository / name for name in ("CONTRIBUTING.md", "README.md", "SECURITY.md")]
     for path in [*documents, *sorted((repository / "docs").glob("*.md"))]:
-        names = re.findall(r"`((?:agent|tests|docs|benchmarks)/[\w./-]+)`", path.read_text())
+        names = re.findall(
+            r"`((?:agent|tests|docs|benchmarks|release)/[\w./-]+)`", path.read_text()
+        )
         for name in names:
             assert (repository / name).exists() or name == "agent/sources/x.py", (path, name)
 
 
 def test_links_between_documents_lead_somewhere(repository: Path) -> None:
     """Relative links of the README and of docs/ name files and headings that exist."""
-    documents = [repository / name for name in ("README.md", "CONTRIBUTING.md")]
+    documents = [repository / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     for path in [*documents, *sorted((repository / "docs").glob("*.md"))]:
         prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
         for link in re.findall(r"\]\((?!https?:)([^)]+)\)", prose):

@@ -12,21 +12,23 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[3]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "container"
 TAG = "localhost/bwagent:test"
 PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
 BASE = ("--variant=minbase", "--include=python3,python3-pip", "bookworm")
-PATIENCE = 170  # seconds for the longest step, which downloads
+PATIENCE = 300  # seconds for the longest step, which downloads
 # What a proxy makes of https is trusted and pip finds its index in the build as they do outside.
 MOUNTED = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/storage"\nrunroot = "{0}/run"\n'
+ADDITIONAL = '[storage.options]\nadditionalimagestores = ["{0}/storage"]\n'
 # crun, and limits on processes, want a cgroup and a kernel that containers in containers do not
 # have.
 ENGINE = (
@@ -44,21 +46,23 @@ def missing() -> str | None:
 
 
 class Image:
-    """The built image; `run` starts a container of it and removes it afterwards."""
+    """The built image; `run` starts a container of it and removes it afterwards.
 
-    def __init__(self) -> None:
-        CACHE.mkdir(parents=True, exist_ok=True)
-        (CACHE / "storage.conf").write_text(STORAGE.format(CACHE))
-        (CACHE / "containers.conf").write_text(ENGINE)
+    Built from `context` with more `options` of buildah, and kept in `store`.
+    """
+
+    def __init__(self, *options: str, context: Path = ROOT, store: Path = CACHE) -> None:
+        self.store = store
+        _configure(store)
         build = [
             "--layers",
             "--ignorefile",
-            "manifests/image/containerignore",
+            f"{context}/manifests/image/containerignore",
             "--build-arg",
-            f"BASE={self._base()}",
+            f"BASE={base()}",
         ]
         mounts = [f"--volume={path}:{path}:ro" for path in MOUNTED if Path(path).exists()]
-        self._build(*build, *mounts, "-t", TAG, str(ROOT))
+        _build(*build, *mounts, *options, "-t", TAG, str(context), store=store)
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run `bwagent ARGUMENTS` in a container; for the options see `_privileges`."""
@@ -78,32 +82,51 @@ class Image:
 
     def inspect(self) -> dict[str, Any]:
         """Return podman's description of the image."""
-        (known,) = json.loads(_do("podman", "image", "inspect", TAG).stdout)
+        (known,) = json.loads(_do("podman", "image", "inspect", TAG, store=self.store).stdout)
         return dict(known)
 
     def layers(self) -> list[int]:
         """The bytes of each layer, unpacked, the lowest first."""
-        steps = json.loads(_do("podman", "history", "--format=json", TAG).stdout)
+        said = _do("podman", "history", "--format=json", TAG, store=self.store).stdout
+        steps = json.loads(said)
         return [step["size"] for step in reversed(steps) if step["size"]]
 
+    @contextmanager
+    def file_system(self) -> Iterator[Path]:
+        """Give the image's file system as a folder."""
+        place = _do("podman", "image", "mount", TAG, store=self.store).stdout.strip()
+        try:
+            yield Path(place)
+        finally:
+            _do("podman", "image", "unmount", TAG, store=self.store)
+
     def _run(self, what: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        return _do("podman", "run", *_privileges(**options), *what, check=False)
+        return _do("podman", "run", *_privileges(**options), *what, check=False, store=self.store)
 
-    def _base(self) -> str:
-        """Return the local base's name, which has the recipe's hash; build it if the recipe
-        changed.
-        """
-        recipe = " ".join(BASE)
-        name = f"localhost/bwagent-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-        if _do("buildah", "images", "-q", name, check=False).returncode:
-            with tempfile.TemporaryDirectory() as folder:
-                _do("mmdebstrap", "--quiet", *BASE, f"{folder}/base.tar")
-                Path(folder, "Containerfile").write_text("FROM scratch\nADD base.tar /\n")
-                self._build("-t", name, folder)
-        return name
 
-    def _build(self, *arguments: str) -> None:
-        _do("buildah", "bud", "--quiet", "--isolation=chroot", *arguments)
+def base() -> str:
+    """Return the local base's name, which has the recipe's hash; build it if the recipe changed."""
+    _configure(CACHE)
+    recipe = " ".join(BASE)
+    name = f"localhost/bwagent-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    if _do("buildah", "images", "-q", name, check=False).returncode:
+        with tempfile.TemporaryDirectory() as folder:
+            _do("mmdebstrap", "--quiet", *BASE, f"{folder}/base.tar")
+            Path(folder, "Containerfile").write_text("FROM scratch\nADD base.tar /\n")
+            _build("-t", name, folder)
+    return name
+
+
+def _build(*arguments: str, store: Path = CACHE) -> None:
+    _do("buildah", "bud", "--quiet", "--isolation=chroot", *arguments, store=store)
+
+
+def _configure(store: Path) -> None:
+    """Write the configuration of a store, which reads the images of the cache, too."""
+    store.mkdir(parents=True, exist_ok=True)
+    others = "" if store == CACHE else ADDITIONAL.format(CACHE)
+    (store / "storage.conf").write_text(STORAGE.format(store) + others)
+    (store / "containers.conf").write_text(ENGINE)
 
 
 def _privileges(
@@ -118,10 +141,10 @@ def _privileges(
     return options + [f"--volume={path}:{place}:ro" for path, place in (mounts or {}).items()]
 
 
-def _do(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+def _do(*command: str, check: bool = True, store: Path = CACHE) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {
-        "CONTAINERS_CONF": str(CACHE / "containers.conf"),
-        "CONTAINERS_STORAGE_CONF": str(CACHE / "storage.conf"),
+        "CONTAINERS_CONF": str(store / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(store / "storage.conf"),
     }
     done = subprocess.run(
         command,

@@ -1,0 +1,80 @@
+"""The image of a release: built by buildah, saved as an OCI archive, its file system listed."""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+import tempfile
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from release.errors import Refused, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from release.provenance import Source
+
+
+def checked_base(base: str | None) -> str:
+    """Return the base; raises Refused if it is not named by its digest, since tags move."""
+    if not base or not re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", base):
+        raise Refused(f"--base {base or 'missing'}: name it by its digest, NAME@sha256:...")
+    return base
+
+
+def build(root: Path, tag: str, base: str, version: str, source: Source) -> None:
+    """Build the image `tag` from the checkout `root`; raises Refused if it could not be listed."""
+    if os.geteuid():
+        raise Refused("only root can mount the image to list its files: try buildah unshare")
+    day = f"{datetime.fromtimestamp(source.epoch, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    arguments = {
+        "BASE": base,
+        "VERSION": version,
+        "REVISION": source.commit,
+        "SOURCE_DATE_EPOCH": str(source.epoch),
+        "CREATED": day,
+        "SOURCE": source.repository,
+    }
+    run(
+        *("buildah", "bud", "--quiet", "--layers", f"--timestamp={source.epoch}", "-t", tag),
+        f"--ignorefile={root}/manifests/image/containerignore",
+        *(f"--build-arg={name}={value}" for name, value in arguments.items()),
+        root,
+        cwd=root,
+    )
+
+
+def save(tag: str, archive: Path, epoch: int) -> None:
+    """Write the image as an OCI archive, the same bytes for the same image."""
+    with tempfile.TemporaryDirectory() as folder:
+        layout = Path(folder, "layout")
+        run("buildah", "push", "--quiet", tag, f"oci:{layout}")
+        pack(layout, archive, epoch)
+
+
+def pack(folder: Path, archive: Path, epoch: int) -> None:
+    """Write the files of a folder into a tar file, in order and with one time, owner and mode."""
+
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = epoch, 0, 0, "", ""
+        entry.mode = 0o755 if entry.isdir() else 0o644
+        return entry
+
+    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            tar.add(path, name, recursive=False, filter=plain)
+
+
+@contextmanager
+def file_system(tag: str) -> Iterator[Path]:
+    """Give the image's file system as a folder."""
+    container = run("buildah", "from", "--pull-never", tag)
+    try:
+        yield Path(run("buildah", "mount", container))
+    finally:
+        run("buildah", "rm", container)

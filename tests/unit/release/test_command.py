@@ -1,0 +1,103 @@
+"""`python -m release`, which `nox -s release` starts: what it refuses, in one line."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent import __version__
+from release.errors import Refused
+from release.image import checked_base
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow  # each starts Python and git
+SOURCE = ("--source", "https://example.com/bwagent")
+
+
+def release(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "release", *arguments]
+    return subprocess.run(command, cwd=repository, check=False, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "base", [None, "", "python:3.13", "python@sha256:12", "@sha256:" + 64 * "a"]
+)
+def test_a_base_without_its_digest(base: str | None) -> None:
+    """A tag moves, and the image that it made could not be built again."""
+    with pytest.raises(Refused, match=r"^--base .*: name it by its digest"):
+        checked_base(base)
+
+
+def test_a_base_with_its_digest() -> None:
+    """A name with a port and a digest is a base."""
+    base = f"registry.example.com:5000/python@sha256:{64 * 'a'}"
+    assert checked_base(base) == base
+
+
+@pytest.fixture
+def checkout(repository: Path, tmp_path: Path) -> Path:
+    """A repository of what decides whether there is a release, in one commit without a tag."""
+    folder = tmp_path / "checkout"
+    for name in ("agent/__init__.py", "agent/revision.py", ".gitignore"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(repository / name, folder / name)
+    shutil.copytree(repository / "release", folder / "release")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "one")
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def complaint(checkout: Path, *arguments: str) -> str:
+    """Return the one line of a release that is refused, and writes nothing."""
+    refused = release(checkout, *arguments)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.count("\n") == 1
+    assert not (checkout / "dist").exists()
+    return refused.stderr.removesuffix("\n")
+
+
+def test_no_release_without_its_tag(checkout: Path) -> None:
+    """The tag is that of the version; another one is none."""
+    tag = f"v{__version__}"
+    expected = f"release: HEAD is not {tag}, the tag of agent/__init__.py's version"
+    assert complaint(checkout, *SOURCE) == expected
+    git(checkout, "tag", f"{tag}.1")
+    assert complaint(checkout, *SOURCE) == expected
+
+
+def test_no_release_of_changed_files(checkout: Path) -> None:
+    """A file that git does not know could get into the sdist."""
+    git(checkout, "tag", f"v{__version__}")
+    assert complaint(checkout, *SOURCE).startswith("release: --base missing:")
+    (checkout / "agent/new.py").write_text("")
+    assert complaint(checkout, *SOURCE).startswith("release: the checkout has changes or files")
+
+
+def test_no_release_of_an_unknown_repository(checkout: Path) -> None:
+    """Image and provenance say where the source is."""
+    assert complaint(checkout, "--dry-run").startswith("release: --source: missing")
+
+
+def test_a_folder_that_cannot_be_made(checkout: Path) -> None:
+    """The line names the folder."""
+    line = complaint(checkout, "--dry-run", *SOURCE, "--dist", "/proc/nowhere")
+    assert line.startswith("release: ")
+    assert line.endswith("'/proc/nowhere'")
+
+
+def test_no_release_without_git(checkout: Path) -> None:
+    """An archive without git says no revision, so nothing could be proved about it."""
+    shutil.rmtree(checkout / ".git")
+    assert complaint(checkout, *SOURCE).endswith(": no git checkout")
