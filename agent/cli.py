@@ -5,7 +5,6 @@ Each command imports its modules itself, so that `--help` and short commands sta
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from agent.options import (
     source_options,
     wait_options,
 )
+from agent.shell.commands import completion, doctor
 from agent.verify.options import plan_options, short_help, verify_options
 from agent.version import version_option
 
@@ -81,7 +81,7 @@ def cli() -> None:
 @device_options
 @wait_options
 def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
-    """Observe this node once; print its labels, apply them to its Node."""
+    """Observe this node once; print its labels, and apply them."""
     if diff and (replay or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
     from agent.labels.render import render
@@ -115,22 +115,15 @@ def _show(
     show(document(observation, choices, notes, rendered), output)
 
 
-def _node_name(flags: Flags) -> str:
-    from agent.labels.encode import prefix_fault
-
-    name: str = flags["node_name"] or os.uname().nodename.lower()
-    if prefix_fault(name):
-        raise click.UsageError(f"the host name {name[:64]!r} is not a Node name: set --node-name")
-    return name
-
-
 def _target(flags: Flags) -> Target:
     """Read the Node; raises Unavailable before anything else is done."""
     from agent.kube.commands import target
     from agent.kube.transport import connect
 
     kube = connect(flags["kubeconfig"], flags["context"])
-    return target(kube, _node_name(flags), inputs.naming(flags), flags["former_label_prefixes"])
+    return target(
+        kube, inputs.node_name(flags), inputs.naming(flags), flags["former_label_prefixes"]
+    )
 
 
 def _publish(
@@ -168,7 +161,7 @@ def _publish(
 def run(
     hold: float, min_interval: float, resync: float, source: tuple[str, ...], **flags: Any
 ) -> None:
-    """Watch this node; keep its Node's labels current, until SIGTERM."""
+    """Watch this node; keep its Node's labels current until SIGTERM."""
     from agent.daemon.main import Configuration
     from agent.daemon.main import run as serve
     from agent.daemon.schedule import Settings
@@ -176,7 +169,7 @@ def run(
     check_tls(flags)
     serve(
         Configuration(
-            node=_node_name(flags),
+            node=inputs.node_name(flags),
             naming=inputs.naming(flags),
             settings=Settings(hold, min_interval, resync),
             sources=source,
@@ -215,7 +208,7 @@ def run(
 def cleanup(
     everywhere: bool, foreign: bool, manager: str | None, lost: bool, yes: bool, **flags: Any
 ) -> None:
-    """Remove every label and annotation that the agent owns on a Node.
+    """Remove every label and annotation of the agent from a Node.
 
     Delete the DaemonSet first: an agent that runs writes its labels again.
     """
@@ -232,7 +225,7 @@ def cleanup(
         raise click.UsageError("--all excludes --node-name")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
-    node, naming = None if everywhere else _node_name(flags), inputs.naming(flags)
+    node, naming = None if everywhere else inputs.node_name(flags), inputs.naming(flags)
     with connected(flags["kubeconfig"], flags["context"]) as kube:
         if foreign:
             clean_up_foreign(kube, node, naming, manager, yes=yes)
@@ -264,7 +257,7 @@ def cleanup(
 @device_options
 @wait_options
 def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
-    """Print where one label comes from, and who holds it on the Node.
+    """Print where a label comes from, and who holds it on the Node.
 
     KEY may lack its prefix.
     """
@@ -281,6 +274,8 @@ def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
 
 
 cli.add_command(fleet)
+cli.add_command(completion)
+cli.add_command(doctor)
 
 
 @short_help
@@ -298,7 +293,7 @@ cli.add_command(fleet)
 @device_options
 @wait_options
 def verify(**flags: Any) -> None:
-    """Compare the cables of this node with those that the site planned.
+    """Compare the cables of this node with those of the site's plan.
 
     The plan is --plan, or the expected labels of the Node. Exit code 3: differences.
     """

@@ -56,12 +56,13 @@ SWITCH: dict[str, Any] = {"is_flag": True, "type": Switch()}
 class CheckedCommand(click.Command):
     """A command whose output depends on the flags that decide labels.
 
-    It raises click.UsageError for an environment variable that no flag reads.
+    It raises click.UsageError for an environment variable that no flag reads, except while a shell
+    completes its flags.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
-        if names := unknown(ctx):
+        if not ctx.resilient_parsing and (names := unknown(ctx)):
             raise click.UsageError("; ".join(map(no_such_setting, names)), ctx)
         return rest
 

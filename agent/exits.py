@@ -30,6 +30,7 @@ MAX_LINE = 2000  # characters of one line that names an error or a change
 STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 LOG_FORMAT, LOG_FORMAT_VARIABLE = "--log-format", "BWAGENT_RUN_LOG_FORMAT"
 WITHOUT_OUTPUT = {"run"}  # commands that write nothing to stdout
+PLUGIN = "kubectl-bwagent"  # the program that `kubectl bwagent` starts
 
 
 class Terminated(SystemExit):
@@ -151,8 +152,14 @@ def _run(cli: click.Command) -> int:
 
 
 def _command(cli: click.Command) -> int:
-    code: int | None = cli.main(prog_name="bwagent", standalone_mode=False)
+    name, variable = _program(sys.argv[0]), "_BWAGENT_COMPLETE"
+    code: int | None = cli.main(prog_name=name, complete_var=variable, standalone_mode=False)
     return code or 0
+
+
+def _program(path: str) -> str:
+    """Return the name of the program as an operator types it."""
+    return "kubectl bwagent" if path.rpartition("/")[2] == PLUGIN else "bwagent"
 
 
 def _usage(error: click.ClickException) -> str:

@@ -5,6 +5,7 @@ As in agent/cli.py, each function imports what it needs itself.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
     from agent.model import Observation
 
     Flags = dict[str, Any]
+
+
+def node_name(flags: Flags) -> str:
+    """Return the name of the Node; raises click.UsageError if the host has no such name."""
+    import click
+
+    from agent.labels.encode import prefix_fault
+
+    name: str = flags["node_name"] or os.uname().nodename.lower()
+    if prefix_fault(name):
+        raise click.UsageError(f"the host name {name[:64]!r} is not a Node name: set --node-name")
+    return name
 
 
 def naming(flags: Flags) -> Naming:

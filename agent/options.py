@@ -45,10 +45,10 @@ class StrictCommand(click.Command):
         self.context_settings = {"ignore_unknown_options": True, "allow_extra_args": True}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Check every parameter, then parse as click does; raises click.UsageError."""
+        """Check every parameter, but for a shell, then parse as click does; raises UsageError."""
         variables = map(no_such_setting, unknown(ctx))
         wrong = [*self._faults(ctx, args), *variables]
-        if wrong:
+        if wrong and not ctx.resilient_parsing:
             raise click.UsageError("; ".join(wrong), ctx)
         ctx.params.clear()
         return super().parse_args(ctx, args)

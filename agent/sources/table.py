@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
+    from agent.check import Check, Surroundings
     from agent.daemon.background import BackgroundTask
     from agent.daemon.pollers import Poller
     from agent.helper.forkserver import ForkServer
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     Options = Mapping[str, Any]  # of the command line, by name
     HostFields = dict[str, Any]
     MadePoller = tuple[Poller, HostFields]
+    MakeChecks = Callable[[Surroundings], Iterable[Check]]
     MakePoller = Callable[[Host, Options, BackgroundTask[Any]], MadePoller]
 
 
@@ -118,6 +120,8 @@ class Source(NamedTuple):
     conflicts: Callable[[Observation, Mapping[str, str]], Iterable[Problem]] = (
         lambda _observation, _labels: ()
     )
+    # Returns what is there and what is missing, for `bwagent doctor`.
+    checks: MakeChecks = lambda _surroundings: ()
 
 
 def _smp_poller(host: Host, options: Options, task: BackgroundTask[Any]) -> MadePoller:
@@ -132,6 +136,30 @@ def _nvml_poller(host: Host, options: Options, task: BackgroundTask[Any]) -> Mad
     return make(host, options, task)
 
 
+def _rdma_checks(around: Surroundings) -> Iterable[Check]:
+    from agent.sources.rdma_checks import checks
+
+    return checks(around)
+
+
+def _lldp_checks(around: Surroundings) -> Iterable[Check]:
+    from agent.lldp.checks import checks
+
+    return checks(around)
+
+
+def _ib_checks(around: Surroundings) -> Iterable[Check]:
+    from agent.infiniband.checks import checks
+
+    return checks(around)
+
+
+def _nvml_checks(around: Surroundings) -> Iterable[Check]:
+    from agent.nvml.checks import checks
+
+    return checks(around)
+
+
 def _nvml_metrics() -> tuple[Metric[Observation], ...]:
     from agent.nvml.metrics import METRICS
 
@@ -140,12 +168,13 @@ def _nvml_metrics() -> tuple[Metric[Observation], ...]:
 
 # The first row reads the RDMA devices, which give the others their ports.
 SOURCES = (
-    Source("rdma", rdma.read),
+    Source("rdma", rdma.read, checks=_rdma_checks),
     Source(
         "lldp",
         lldp.read,
         link_layer="Ethernet",
         snapshot=SnapshotPart(lldp_snapshot.record, lldp_snapshot.load),
+        checks=_lldp_checks,
     ),
     Source(
         "ib",
@@ -153,6 +182,7 @@ SOURCES = (
         link_layer="InfiniBand",
         snapshot=SnapshotPart(smp_snapshot.record, smp_snapshot.load),
         poller=_smp_poller,
+        checks=_ib_checks,
     ),
     Source(
         "nvml",
@@ -165,6 +195,7 @@ SOURCES = (
         options=(FileOption("--nvml-library", "NVML library.  [default: libnvidia-ml.so.1]"),),
         hints=nvml_hints.hints,
         conflicts=nvml_hints.conflicts,
+        checks=_nvml_checks,
     ),
 )
 NAMES = tuple(source.name for source in SOURCES)

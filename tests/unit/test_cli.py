@@ -112,6 +112,8 @@ USAGE: dict[str, tuple[tuple[str, ...], str]] = {
     "an empty Node name": (("fleet", "verify", "--nodes", "-", "--node", ""), "--node"),
     "no export": (("fleet", "export"), "FORMAT"),
     "an unknown export": (("fleet", "export", "xml"), "FORMAT"),
+    "no shell": (("completion",), "SHELL"),
+    "an unknown shell": (("completion", "tcsh"), "tcsh"),
     "an unknown command of the fleet": (("fleet", "judge"), "judge"),
     "a plan of the fleet that is not there": (("fleet", "verify", "--plan", "/nowhere"), "--plan"),
     "an unknown tolerance of the fleet": (
@@ -201,7 +203,11 @@ def test_a_flag_beats_its_variable_and_node_name_is_the_last() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["probe", "run", "capture", "verify", "cleanup", "fleet verify", "fleet export"],
+    [
+        *("probe", "run", "capture", "verify", "cleanup", "fleet verify", "fleet export"),
+        "completion",
+        "doctor",
+    ],
 )
 def test_help_fits_a_screen_and_ends_with_two_examples(command: str) -> None:
     """40 lines of 80 columns on any terminal."""

@@ -1,0 +1,1 @@
+"""What surrounds the commands in an operator's shell."""

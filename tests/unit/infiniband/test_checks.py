@@ -1,0 +1,85 @@
+"""What `doctor` says of the queries of InfiniBand neighbors."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.check import Step
+from agent.infiniband.checks import checks
+from agent.infiniband.umad import LIBRARY
+from agent.model import Absent, Failed, Link, Neighbor, Problem, Seen
+from agent.reasons import NeighborReason
+from tests.support.observations import observation
+from tests.support.surroundings import around
+
+UMADS = {"sys/class/infiniband_mad": ["abi_version", "issm0", "umad0", "umad1"]}
+NEIGHBOR = Neighbor("L90.1.3", "7", None, None)  # type: ignore[arg-type]  # its facts are not read
+SEEN = Seen((Link("ibp0", None, (NEIGHBOR,)), Link("ibp1", None, missing="link-down")))
+
+
+def test_a_node_without_infiniband_needs_nothing() -> None:
+    """Not even the kernel module."""
+    (check,) = checks(around(observation(ib=Absent("no InfiniBand backend port"))))
+    assert (check.is_there, check.missing) == (False, None)
+
+
+def test_neighbors_are_counted() -> None:
+    """Nothing is missing if a port has none because it has no link."""
+    (check,) = checks(around(observation(ib=SEEN), UMADS))
+    assert check.is_there
+    assert check.text == "InfiniBand backend ports with a neighbor: 1 of 2"
+
+
+@pytest.mark.parametrize("folders", [{}, {"sys/class/infiniband_mad": ["abi_version"]}])
+def test_no_umad_device(folders: dict[str, list[str]]) -> None:
+    """The class is missing without its module."""
+    (check,) = checks(around(observation(ib=SEEN), folders))
+    assert (check.missing, check.command) == (Step.MODULE, "modprobe ib_umad")
+
+
+@pytest.mark.parametrize(
+    ("fault", "step", "command"),
+    [("ENOENT", Step.DEVICE_FILE, "udevadm trigger"), ("EACCES", Step.PRIVILEGE, "sudo bwagent")],
+)
+def test_device_files(fault: str, step: Step, command: str) -> None:
+    """They are one line; those of other kinds are not asked for."""
+    asked = list[str]()
+
+    def fault_of(path: str) -> str:
+        asked.append(path)
+        return fault
+
+    (check,) = checks(around(observation(ib=SEEN), UMADS, device_fault=fault_of))
+    assert asked == ["/dev/infiniband/umad0", "/dev/infiniband/umad1"]
+    assert (check.missing, check.command.startswith(command)) == (step, True)
+    assert check.text == f"device files in /dev/infiniband: umad0, umad1: {fault}"
+
+
+def test_the_library() -> None:
+    """One line for all ports, beside the module that is missing, too."""
+    text = f"{LIBRARY}: cannot open shared object file: No such file or directory"
+    problems = tuple(Problem("ib", port, None, text) for port in ("ibp0", "ibp1"))
+    module, library = checks(around(observation(ib=SEEN, problems=problems)))
+    assert (module.missing, library.missing) == (Step.MODULE, Step.LIBRARY)
+    assert library.text == text
+    assert "libibumad3" in library.command
+
+
+@pytest.mark.parametrize(
+    ("reason", "step"),
+    [
+        (NeighborReason.NOT_PERMITTED, Step.PRIVILEGE),
+        (NeighborReason.NO_UMAD, Step.DEVICE_FILE),
+    ],
+)
+def test_queries_that_were_not_sent(reason: NeighborReason, step: Step) -> None:
+    """Though the files seem to be in order: a device cgroup, or a device that has just gone."""
+    links = (*SEEN.value, Link("ibp2", None, missing=reason), Link("ibp3", None, missing=reason))
+    (check,) = checks(around(observation(ib=Seen(links)), UMADS))
+    assert (check.missing, check.text) == (step, f"queries of ibp2, ibp3: {reason}")
+
+
+def test_a_helper_that_fails() -> None:
+    """Its error is shown."""
+    (check,) = checks(around(observation(ib=Failed("smp helper for 8 devices: late")), UMADS))
+    assert (check.missing, check.text) == (Step.DRIVER, "smp helper for 8 devices: late")

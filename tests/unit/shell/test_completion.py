@@ -1,0 +1,122 @@
+"""`bwagent completion`: the scripts, loaded by the shells themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.snapshots import NO_BYTECODE, REPOSITORY, bwagent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The script's function fills COMPREPLY from COMP_WORDS, as bash calls it.
+BASH = """
+source {script}
+COMP_WORDS=({words}) COMP_CWORD={place}
+{function} bwagent
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+FISH = "source {script}; complete --do-complete '{line}'"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return an environment with `bwagent` on PATH."""
+    program = tmp_path / "bin/bwagent"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m agent.cli "$@"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    return {"PATH": path, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path), **NO_BYTECODE}
+
+
+def script_of(shell: str, folder: Path) -> Path:
+    """Write what `completion` prints into a file."""
+    finished = bwagent("completion", shell)
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    path = folder / f"completion.{shell}"
+    path.write_bytes(finished.stdout)
+    return path
+
+
+def completed_by_bash(
+    line: str, environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Complete the last word of a command line in a bash of its own."""
+    words = line.split(" ")
+    code = BASH.format(
+        script=script_of("bash", folder),
+        words=" ".join(f"'{word}'" for word in words),
+        place=len(words) - 1,
+        function="_bwagent_completion",
+    )
+    return subprocess.run(
+        ["bash", "--norc", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("bwagent cap", ["capture"]),
+        ("bwagent fleet ver", ["verify"]),
+        ("bwagent run --port-i", ["--port-interval"]),
+        ("bwagent probe --output ya", ["yaml"]),
+        ("bwagent fleet export kue", ["kueue"]),
+        ("bwagent completion f", ["fish"]),
+        ("bwagent run --hold ", [""]),
+        ("bwagent nosuch --wh", [""]),
+    ],
+)
+def test_bash_completes(
+    line: str, expected: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """A command, a flag, the value of a flag, and an argument; nothing of an unknown command."""
+    finished = completed_by_bash(line, environment, tmp_path)
+    assert (finished.stdout.splitlines(), finished.stderr) == (expected, "")
+
+
+@pytest.mark.parametrize("command", ["run", "probe"])
+def test_wrong_settings_are_no_matter_to_completion(
+    command: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """A flag is completed behind a wrong value, with a variable that no flag reads."""
+    environment |= {"BWAGENT_NOSUCH": "1", "BWAGENT_LABEL_PREFIX": "-"}
+    finished = completed_by_bash(f"bwagent {command} --hold soon --con", environment, tmp_path)
+    assert (finished.stdout.splitlines(), finished.stderr) == (["--context"], "")
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh is installed")
+def test_zsh_loads_the_script(environment: dict[str, str], tmp_path: Path) -> None:
+    """And registers it for the program."""
+    code = f"autoload -U compinit; compinit -u; source {script_of('zsh', tmp_path)}; "
+    code += "echo ${_comps[bwagent]}"
+    command = ["zsh", "-f", "-c", code]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert (printed.stdout, printed.stderr) == ("_bwagent_completion\n", "")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish is installed")
+def test_fish_completes(environment: dict[str, str], tmp_path: Path) -> None:
+    """A command, with the begin of its help."""
+    code = FISH.format(script=script_of("fish", tmp_path), line="bwagent cap")
+    command = ["fish", "--no-config", "-c", code]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert [line.partition("\t")[0] for line in printed.stdout.splitlines()] == ["capture"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_script_names_the_program(shell: str, tmp_path: Path) -> None:
+    """Each script calls `bwagent` with the variable that makes click complete."""
+    text = script_of(shell, tmp_path).read_text()
+    assert f"_BWAGENT_COMPLETE={shell}_complete" in text

@@ -1,0 +1,170 @@
+"""`bwagent doctor`: all checks together, their order, and the program itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.check import Step, Surroundings, absent, missing, there
+from agent.errors import Unavailable
+from agent.infiniband.umad import LIBRARY
+from agent.model import Absent, Failed, Seen
+from agent.shell.doctor import exit_code, lines, of_sources
+from agent.shell.surroundings import surroundings
+from agent.sources.table import NAMES
+from tests.support.documents import between
+from tests.support.kernel_tree import Kernel, host
+from tests.support.observations import observation
+from tests.support.snapshots import FIXTURES, bwagent
+from tests.support.surroundings import around
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIVE = """
+from agent.live_host import live_host
+from agent.shell.surroundings import surroundings
+host = live_host("/sys", (), (), None, {"nvml_library": None})
+print(surroundings(host, None, openvswitch=False).lldp_fault("lo"))
+"""
+LACKING = [
+    ("kubernetes", missing(Step.CLUSTER, "Node n1", "export KUBECONFIG=FILE")),
+    ("lldp", missing(Step.PRIVILEGE, "packet socket of eth1: EPERM", "sudo bwagent doctor")),
+    ("ib", missing(Step.MODULE, "umad devices", "modprobe ib_umad")),
+    ("nvml", absent("no GPU")),
+    ("rdma", there("RDMA devices: 8")),
+    ("ib", missing(Step.LIBRARY, "libibumad.so.3", "apt-get install libibumad3")),
+]
+
+
+def test_lines_are_in_the_order_of_mending() -> None:
+    """First what needs no mending; each line is one of status, source and text."""
+    assert lines(LACKING) == [
+        "-        nvml        no GPU",
+        "ok       rdma        RDMA devices: 8",
+        "missing  ib          umad devices; run: modprobe ib_umad",
+        "missing  ib          libibumad.so.3; run: apt-get install libibumad3",
+        "missing  lldp        packet socket of eth1: EPERM; run: sudo bwagent doctor",
+        "missing  kubernetes  Node n1; run: export KUBECONFIG=FILE",
+    ]
+
+
+def test_exit_code() -> None:
+    """1 if anything is missing; hardware that is not there is not."""
+    assert exit_code(LACKING) == 1
+    assert exit_code([("nvml", absent("no GPU")), ("rdma", there("RDMA devices: 8"))]) == 0
+
+
+def test_every_source_has_checks() -> None:
+    """At least one line of each; of those that --source leaves out, the RDMA devices only."""
+    seen = observation(rdma=Absent("none"), ib=Absent("none"), nvml=Seen(()))
+    assert [name for name, _ in of_sources(around(seen))] == list(NAMES)
+    seen = observation(rdma=Absent("none"), off=frozenset({"rdma", "lldp", "nvml"}))
+    assert [name for name, _ in of_sources(around(seen))] == ["rdma", "ib"]
+
+
+def test_neighbors_of_unknown_ports_are_not_checked() -> None:
+    """That no backend port is known does not mean that there is none."""
+    seen = observation(rdma=Failed("why"), ib=Absent("no InfiniBand backend port"))
+    found = {name: check for name, check in of_sources(around(seen)) if name != "nvml"}
+    assert found["rdma"].missing is Step.DRIVER
+    assert {found[name].text for name in ("lldp", "ib")} == {
+        "not checked: the ports of this node are not known"
+    }
+
+
+def test_a_read_that_blocks_is_a_line() -> None:
+    """The checks of other sources go on."""
+
+    def blocked(path: str) -> list[str]:
+        raise Unavailable(f"/{path}: timed out in the kernel")
+
+    seen = observation(rdma=Absent("none"), ib=Failed("x"), nvml=Absent("no GPU"))
+    found = [(name, check.missing) for name, check in of_sources(around(seen, names=blocked))]
+    steps = {"rdma": Step.DRIVER, "ib": Step.DRIVER, "lldp": None, "nvml": None}
+    assert dict(found) == steps
+
+
+def surrounding(**tree: bytes) -> Surroundings:
+    """Return the live surroundings over a tree of kernel files."""
+    kernel = Kernel({f"sys/module/nvidia/{name}": text for name, text in tree.items()})
+    return surroundings(host(kernel), observation(), openvswitch=False)
+
+
+def test_surroundings_read_the_tree() -> None:
+    """A folder or a file that is not there is empty, and no error."""
+    found = surrounding(version=b"580.65.06\n")
+    assert found.names("sys/module/nvidia") == ["version"]
+    assert found.text("sys/module/nvidia/version") == "580.65.06"
+    assert (found.names("sys/module/none"), found.text("sys/module/none/version")) == ([], None)
+
+
+def test_faults_of_device_files(tmp_path: Path) -> None:
+    """A file is not opened; one that is not there is ENOENT."""
+    fault = surrounding().device_fault
+    (tmp_path / "umad0").touch()
+    assert fault(str(tmp_path / "umad0")) is None
+    assert fault(str(tmp_path / "umad1")) == "ENOENT"
+    assert fault("/proc/version") in {None, "EACCES"}
+
+
+def test_faults_of_packet_sockets() -> None:
+    """A netdev that is not there has none, for whoever asks."""
+    fault = surrounding().lldp_fault("no-such-netdev")
+    assert fault in {"ENODEV", "EPERM"}
+    if os.geteuid() == 0 and fault == "ENODEV":
+        assert surrounding().lldp_fault("lo") is None
+
+
+def test_the_program_lists_what_a_machine_lacks() -> None:
+    """A tree of InfiniBand HCAs without umad devices, read as the sysfs of this node."""
+    root = str(FIXTURES / "dgx-h100/sys")
+    finished = bwagent("doctor", "--no-cluster", "--sysfs-root", root, "--source", "ib")
+    assert (finished.returncode, finished.stderr) == (1, b"")
+    line = finished.stdout.decode().splitlines()[1]  # without libibumad there is another one
+    assert line.startswith("missing  ib ")
+    assert line.endswith("run: modprobe ib_umad")
+
+
+def test_the_sample_is_what_doctor_prints(repository: Path, update_golden: bool) -> None:
+    """docs/operations.md shows the lines of a machine without umad devices."""
+    command = "doctor --no-cluster --sysfs-root sysfs_fixtures/dgx-h100/sys"
+    printed = bwagent(*command.split(), cwd=repository).stdout.decode().splitlines(keepends=True)
+    truth = "".join(line for line in printed if LIBRARY not in line)
+    path, begin = repository / "docs/operations.md", f"$ bwagent {command}\n"
+    assert between(path, begin, "```", truth, update=update_golden) == truth
+
+
+def test_a_node_without_hardware_lacks_nothing() -> None:
+    """Exit code 0, a line for each source."""
+    root = str(FIXTURES / "cpu-node/sys")
+    finished = bwagent("doctor", "--no-cluster", "--sysfs-root", root)
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    assert [line.split()[1] for line in finished.stdout.decode().splitlines()] == list(NAMES)
+
+
+def test_a_cluster_that_is_not_there() -> None:
+    """It is the last line, and one line whatever the error is."""
+    root, config = str(FIXTURES / "cpu-node/sys"), "/nowhere/config"
+    finished = bwagent("doctor", "--sysfs-root", root, "--node-name", "n1", "--kubeconfig", config)
+    assert (finished.returncode, finished.stderr) == (1, b"")
+    last = finished.stdout.decode().splitlines()[-1]
+    assert last.startswith("missing  kubernetes  Node n1: ")
+    assert config in last
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv"
+)
+def test_without_privileges_a_socket_is_missing() -> None:
+    """The fault of a packet socket without CAP_NET_RAW is EPERM."""
+    command = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw", sys.executable, "-c"]
+    done = subprocess.run(
+        [*command, LIVE], cwd=FIXTURES.parent, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "EPERM\n"
