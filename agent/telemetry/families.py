@@ -62,7 +62,9 @@ OBSERVED: tuple[Metric[Observation], ...] = (
            ("interface", "reason"), of.neighbor_missing),
     *(row for source in SOURCES for row in source.metrics()),
     Metric("bwagent_source_success", GAUGE,
-           "1 if the source could be read in the last observation.", SOURCE, of.source_success),
+           "1 if the source could be read in the last observation; 0 also if no port with a link "
+           "could be asked for want of a privilege, library or device file.",
+           SOURCE, of.source_success),
     Metric("bwagent_source_problems", GAUGE,
            "Failed reads and malformed values in the last observation.",
            SOURCE, of.source_problems),

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agent.metric import OTHER, single
-from agent.model import Failed, IbNeighbor
+from agent.model import Failed, IbNeighbor, Link, Seen
 from agent.output import document
 from agent.output.absent import ABSENT, absent_ports
 from agent.reasons import NeighborReason
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.metric import Sample
-    from agent.model import Link, Neighbor, Observation, PortRole
+    from agent.model import Neighbor, Observation, PortRole
 
 PROBLEM_SOURCES = (*NAMES, "host", "labels")
 # IBTA vol. 1, 14.2.5.6, PortInfo.PortState, by the names of drivers/infiniband/core/sysfs.c.
@@ -34,6 +34,8 @@ PHYSICAL_STATES = (
     *("Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp"),
     *("LinkErrorRecovery", "Phy Test"),
 )
+# Reasons within this node, a privilege or a library for instance; no far end was asked.
+UNABLE = {NeighborReason.NOT_PERMITTED, NeighborReason.NO_UMAD, NeighborReason.UNAVAILABLE}
 MAX_NEIGHBORS = 32  # series of one port
 BYTES_PER_GIGABIT = 1e9 / 8  # Prometheus' base unit is the byte
 
@@ -44,8 +46,14 @@ def backend(seen: Observation) -> list[PortRole]:
 
 
 def success(seen: Observation, source: str) -> bool | None:
-    """Return False for a source that failed; None for one that is switched off."""
-    return not isinstance(getattr(seen, source), Failed) if seen.is_asked(source) else None
+    """Return False for a source that failed; None for one that is switched off.
+
+    A neighbor source has also failed if each port with a link lacks what this node gives it.
+    """
+    if not seen.is_asked(source):
+        return None
+    outcome = getattr(seen, source)
+    return not isinstance(outcome, Failed) and not _reaches_no_port(outcome)
 
 
 def last_frame_at(seen: Observation, link: Link) -> float | None:
@@ -179,3 +187,10 @@ def _enumeration(
 
 def _bytes(gigabits: float | None) -> float | None:
     return None if gigabits is None else gigabits * BYTES_PER_GIGABIT
+
+
+def _reaches_no_port(outcome: object) -> bool:
+    links = outcome.value if isinstance(outcome, Seen) else ()
+    missing = {link.missing for link in links if isinstance(link, Link)}
+    missing.discard(NeighborReason.LINK_DOWN)
+    return bool(missing) and missing <= UNABLE

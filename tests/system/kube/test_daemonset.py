@@ -228,6 +228,10 @@ def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[
         lambda: Naming().accelerator in worker.node()["metadata"]["labels"],
     )
     worker.until("it has made half a dozen requests", lambda: has_worked(worker))
+    successes = {
+        labels["source"]: value for labels, value in metrics(worker)["bwagent_source_success"]
+    }
+    assert successes == {"rdma": 1, "lldp": 1, "ib": 0, "nvml": 1}
     memory = worker.container().memory()
     with capsys.disabled():
         print(f"\nthe agent's container: {memory.peak / MEBI:.0f} of {memory.limit / MEBI:.0f} MiB")  # noqa: T201

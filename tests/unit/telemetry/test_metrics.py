@@ -434,6 +434,28 @@ def test_the_accelerator() -> None:
     assert of(waiting, "bwagent_accelerator_info") == {}
 
 
+@pytest.mark.parametrize(
+    ("missing", "success"),
+    [
+        (("no-umad", "no-umad"), 0),
+        (("no-umad", "link-down"), 0),
+        (("not-permitted", "unavailable"), 0),
+        (("no-umad", None), 1),
+        (("no-umad", "no-answer"), 1),
+        (("link-down", "link-down"), 1),
+        ((), 1),
+    ],
+)
+@pytest.mark.parametrize("source", ["lldp", "ib"])
+def test_a_source_that_reaches_no_port(
+    source: str, missing: tuple[str | None, ...], success: int
+) -> None:
+    """A node that lacks a library, device file or privilege has a failed source."""
+    links = tuple(Link(f"p{index}", None, missing=word) for index, word in enumerate(missing))
+    seen = replace(observation([]), **{source: Seen(links)})
+    assert of(fed(seen), "bwagent_source_success")[(source,)] == success
+
+
 def test_sources() -> None:
     """A source that failed keeps the time of its last success; one that was not asked changes
     nothing.
