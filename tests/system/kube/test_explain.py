@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.kernel_tree import NET, card
 from tests.support.kube.resident import REPOSITORY, P
+from tests.support.schemas import validator
 from tests.support.sysfs_on_disk import lay
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def test_the_nodes_side_of_a_label(cluster: Cluster, flags: list[str]) -> None:
     done = bwagent("explain", "speed.current", *flags, *access, "-o", "json")
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
+    validator("explain").validate(found)
     assert (found["key"], found["value"], found["state"]) == (SPEED, "400G", "seen")
     assert found["on_node"]["value"] == "400G"
     assert found["on_node"]["managers"] == ["bwagent"]
@@ -69,3 +71,5 @@ def test_the_nodes_side_of_a_label(cluster: Cluster, flags: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{SPEED}=400G" in done.stdout
     assert "not read: Node nobody" in done.stdout
+    done = bwagent("explain", SPEED, *flags, *access, "--node-name", "nobody", "-o", "json")
+    validator("explain").validate(json.loads(done.stdout))

@@ -26,6 +26,7 @@ from tests.support.devices import ib
 from tests.support.machines import MACHINES
 from tests.support.nodes import KEYS, LEAF, SPEED
 from tests.support.observations import observation
+from tests.support.schemas import validator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +49,10 @@ def document(
     subject = subject_of(key, NAMING)
     assert subject
     rendered = render(seen, NAMING, previous)
-    return explain.explained(subject, seen, rendered, on_node or None)
+    found = explain.explained(subject, seen, rendered, on_node or None)
+    if not on_node:  # the tests give a part of it; the real one is of system/kube/test_explain.py
+        validator("explain").validate(found)
+    return found
 
 
 def lines(found: dict[str, Any]) -> list[str]:
