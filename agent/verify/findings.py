@@ -102,7 +102,7 @@ def verify(
         *(pcie.findings(subject.ports.values(), paths, draft) if paths is not None else ()),
     ]
     if not any(one.code in OF_CABLES for one in found):
-        found += joined.findings(expected, node, draft)
+        found += joined.findings(expected, node, subject.ports, draft)
     findings, checked = tuple(sorted(found, key=order)), tuple(subject.checked)
     without, assumption = _told(subject.resolved), subject.resolved.assumption
     return Result(node.name, findings, checked, without, assumption)

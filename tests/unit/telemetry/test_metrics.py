@@ -452,7 +452,8 @@ def test_a_source_that_reaches_no_port(
 ) -> None:
     """A node that lacks a library, device file or privilege has a failed source."""
     links = tuple(Link(f"p{index}", None, missing=word) for index, word in enumerate(missing))
-    seen = replace(observation([]), **{source: Seen(links)})
+    sources: dict[str, Any] = {source: Seen(links)}
+    seen = replace(observation([]), **sources)
     assert of(fed(seen), "bwagent_source_success")[(source,)] == success
 
 

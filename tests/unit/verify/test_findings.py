@@ -270,6 +270,30 @@ def test_joined_labels() -> None:
     assert {one.code for one in verify(expected, node([])).findings} == {"unverifiable"}
 
 
+def test_joined_labels_and_ignored_ports() -> None:
+    """What --ignore leaves out may stand in the joined labels, and need not; the rest counts."""
+    leaves = "_".join(device for device, _ in rails())
+    expected = labels({"leaves.expected": leaves, "ports.expected": "_".join(["swp5"] * 8)}, IB)
+    ignoring = Options(ignore=("mlx5_0",))
+    silent = changed(node(rails()), "mlx5_0", far_ends=(), missing="silent")
+    wrong = node([("leaf09", "swp7"), *rails()[1:]])
+    for seen in (silent, wrong):
+        assert verify(expected, seen, ignoring).findings == ()
+    other = node([*rails()[:7], ("leaf09", "swp5")])
+    [found] = verify(expected, other, ignoring).findings
+    assert found.code == "miscabled"
+    moved = node([*rails()[:7], (rails()[7][0], "swp6")])
+    [found] = verify(expected, moved, ignoring).findings
+    assert found.code == "wrong-port"
+    without = labels({"leaves.expected": leaves.partition("_")[2]}, IB)
+    assert verify(without, wrong, ignoring).findings == ()
+    hashed = labels({"leaves.expected": encode.value(leaves * 8)}, IB)
+    assert {one.code for one in verify(hashed, wrong, ignoring).findings} == {"unverifiable"}
+    slashes = [(device, f"Eth1/{number}") for number, (device, _) in enumerate(rails())]
+    ports = encode.value("_".join(port for _, port in slashes))
+    assert verify(labels({"ports.expected": ports}, IB), node(slashes), ignoring).findings == ()
+
+
 @pytest.mark.parametrize("base", [0, 1])
 @pytest.mark.parametrize("form", ["HCA {}", "rail{}", "{}", "hca-{}", "HCA {}/1"])
 def test_numbers_count_in_pci_order(base: int, form: str) -> None:
