@@ -1,4 +1,4 @@
-"""The comparison of both halves of the node in the daemon: findings, and what is told of them.
+"""The comparison of both halves of the node in the daemon: findings, and their reports.
 
 Imported when there is an expected half, since all of agent.verify comes with it. While the halves
 cannot be compared, the reported findings stay, and the verdict is not "pass".
@@ -86,7 +86,7 @@ class Comparison:
         return _lines(self._findings.findings)
 
     def compare(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> Current:
-        """Compare a cycle; return the verdict, and what is told of it."""
+        """Compare a cycle; return the verdict and its report."""
         try:
             result = self._compared(halves, cycle, now, refresh=refresh)
         except Exception as error:  # noqa: BLE001 - the labels do not depend on it
@@ -174,7 +174,7 @@ class Comparison:
 
 
 class _Bus:
-    """What `verify` needs of the PCI bus, as last read."""
+    """The part of the PCI bus that `verify` needs, as last read."""
 
     def __init__(self, host: Host) -> None:
         self._host, self._readers = host, host.readers.fresh()

@@ -44,7 +44,7 @@ STALLED = 60.0  # after which a file system that does not answer is a problem
 
 
 class Question(NamedTuple):
-    """What is asked: the files, the names of this node, the prefixes of its labels."""
+    """The subject of the plan: the files, the names of this node, the prefixes of its labels."""
 
     files: tuple[str, ...]
     names: tuple[str, ...]
@@ -60,7 +60,7 @@ class Look(NamedTuple):
 
 
 def signature(files: Iterable[str]) -> Signature:
-    """Return what tells files from others in their place: a ConfigMap volume swaps a symlink.
+    """Return the identity of the files in their place: a ConfigMap volume swaps a symlink.
 
     Raises Unavailable for a file that is not there.
     """
@@ -114,7 +114,7 @@ class PlanFile:
 
     @property
     def problem(self) -> str | None:
-        """Why the files, as they are now, are not in use; None if they are, or before a look."""
+        """Reason why the present files are not in use; None if they are, or before a look."""
         return f"{self.files}: the file system does not answer" if self._is_stalled else self._fault
 
     def begin_cycle(self) -> None:

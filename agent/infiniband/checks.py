@@ -1,4 +1,4 @@
-"""What is missing to query InfiniBand neighbors: ib_umad, its device files, libibumad."""
+"""The prerequisites of a query of InfiniBand neighbors: ib_umad, its device files, libibumad."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is missing to read the node's own Node."""
+"""The prerequisites for reading the node's own Node."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def _selection(names: Sequence[str]) -> str:
 
 
 class Remains(NamedTuple):
-    """What is on the Nodes after a cleanup."""
+    """The state of the Nodes after a cleanup."""
 
     keys: tuple[str, ...] = ()  # a line for each Node with keys that could not be removed
     labeled_again: tuple[str, ...] = ()  # Nodes on which an agent still runs

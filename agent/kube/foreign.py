@@ -1,6 +1,6 @@
 """Keys of the label table that the Node carries and manager `bwagent` does not own.
 
-    backend.example.com/neighbors.current.x.device    set by kubectl-label, say, before the agent
+    backend.example.com/neighbors.current.x.device    set by kubectl-label before the agent
 
 Rules:
 - Those under P and IB that the agent does not publish either are reported. `cleanup --foreign`

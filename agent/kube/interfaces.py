@@ -75,7 +75,7 @@ class LostInterface(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """What distinguishes it from other interfaces, which may have its name and address now."""
+        """The fields that identify it; another interface may have its name and address now."""
         return self.row[:3]
 
 

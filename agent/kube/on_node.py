@@ -1,4 +1,4 @@
-"""What a Node has of one label: value, field managers, and the annotation's facts.
+"""One label as a Node has it: value, field managers, and the annotation's facts.
 
     {"value": "3200G", "managers": ["bwagent"], "agent": "0.1.0", "boot_id": "...",
      "observed": "2026-11-22T09:30:00Z", "interfaces": [{"interface": "ibp0", ...}]}

@@ -27,7 +27,7 @@ OF_ONE_NODE = frozenset({"conflict", "not-found", "recreated", "refused"})
 
 
 class OfNode(Protocol):
-    """What is to be done on one Node."""
+    """The work on one Node."""
 
     @property
     def node(self) -> str:

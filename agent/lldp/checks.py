@@ -1,4 +1,4 @@
-"""What is missing to receive LLDP frames: packet sockets, and NICs that pass the frames on."""
+"""The prerequisites for receiving LLDP frames: packet sockets, and NICs that pass the frames on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is missing to query the GPUs: the kernel module, its device file, the library."""
+"""The prerequisites of a query of the GPUs: the kernel module, its device file, the library."""
 
 from __future__ import annotations
 

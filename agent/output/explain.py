@@ -168,7 +168,7 @@ def _absence(row: Label, interface: str | None, observation: Observation) -> str
 def _is_switched_off(row: Label, interface: str | None, observation: Observation) -> bool:
     """Return True if a source of the label is left out.
 
-    That is what the label's values say, which would hold a published one.
+    The label's values have that reason, which would hold a published one.
     """
     values = row.values(observation)
     covering = (one for one in values if interface is None or one.covers(interface))

@@ -36,7 +36,7 @@ def _equals(document: Json) -> str:
 
 
 def _summary(document: Json) -> Iterator[str]:
-    """Yield the state, the time, and what the row of the label table says."""
+    """Yield the state, the time, and the texts of the row of the label table."""
     yield from _named("state", _state(document))
     if times := sorted({one["seen"] for one in document["evidence"] if one["seen"]}):
         yield from _named("seen", times[0] if len(times) == 1 else f"{times[0]} to {times[-1]}")
@@ -94,7 +94,7 @@ def _on_node(document: Json) -> Iterator[str]:
 
 
 def _observed(facts: Json, boot_id: str | None) -> str:
-    """Return what the annotation says of the last full observation, and of a later one."""
+    """Return the annotation's facts of the last full observation, and of a later one."""
     time, version = facts["observed"] or "at an unknown time", facts["agent"] or "version unknown"
     boot = "boot unknown"
     if facts["boot_id"] and boot_id:

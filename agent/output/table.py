@@ -107,7 +107,7 @@ def _neighbor(port: Row, selected: dict[str, Row]) -> Row | None:
 def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
     """Yield the NVLink domain, or the reason for its absence, if the node has GPUs.
 
-    Of a source that is switched off the table says nothing.
+    A source that is switched off is not in the table.
     """
     gpus = len(accelerator["gpus"])
     if gpus:

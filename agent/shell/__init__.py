@@ -1,1 +1,1 @@
-"""What surrounds the commands in an operator's shell."""
+"""The commands for an operator's shell."""

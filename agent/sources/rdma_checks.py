@@ -1,4 +1,4 @@
-"""What is missing to read the RDMA devices: their driver, sysfs, the privilege to read files."""
+"""The prerequisites for RDMA devices: their driver, sysfs, the privilege to read files."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Certificates:
 
 
 def _state(files: Files) -> State:
-    """Return device, inode and time of each file, which tell two versions apart; None: no file.
+    """Return device, inode and time of each file, which distinguish two versions; None: no file.
 
     The time is that of the inode: a copy may keep the time of the contents, chmod leaves it.
     """

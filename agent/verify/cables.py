@@ -185,7 +185,7 @@ def _without_cages(results: list[Checked]) -> list[Checked]:
     """Withdraw wrong ports of twin-port switches if the plan numbers their cages.
 
     It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
-    cage 1, and tells nothing.
+    cage 1, and proves nothing.
     """
     by_number = [one for one in results if one.row.device and _has_plain_number(one)]
     telling = [one for one in by_number if one.status == WRONG_PORT or not _is_cage(one)]

@@ -84,7 +84,7 @@ class Expected(NamedTuple):
 
     @property
     def stated(self) -> tuple[object, ...]:
-        """What is said of this node, and nothing of the rest of the plan."""
+        """The part of the plan that concerns this node."""
         return self.rows, self.speed, self.leaves, self.ports, self.notes
 
     @property

@@ -66,7 +66,7 @@ class Result(NamedTuple):
 
     @property
     def planned(self) -> int:
-        """The number of cables of the plan that can be told from this node."""
+        """The number of cables of the plan that can be compared on this node."""
         checked = sum(one.status != cables.IGNORED for one in self.cables)
         return checked + sum(reason not in unmatched.LOW for _, reason in self.unresolved)
 
@@ -149,7 +149,7 @@ def _names(port: Port) -> list[str]:
 
 
 def _told(resolved: Resolved) -> tuple[tuple[Row, str], ...]:
-    """Return the rows without an interface that a finding may tell of."""
+    """Return the rows without an interface that a finding may name."""
     return tuple(one for one in resolved.without if one[0].mark != IGNORE)
 
 

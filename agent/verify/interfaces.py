@@ -130,7 +130,7 @@ def _is_lent(port: Port) -> bool:
 
 
 class _Reasons:
-    """Tells why a row has no interface."""
+    """Gives the reason why a row has no interface."""
 
     def __init__(self, node: SeenNode, lookup: Lookup, found: Iterable[Row]) -> None:
         self._node, self._lookup = node, lookup

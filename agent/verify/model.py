@@ -55,7 +55,7 @@ class Cable(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one file gives: its kind, its cables, and labels if it is a file of labels."""
+    """The contents of one file: its kind, its cables, and labels if it is a file of labels."""
 
     file: str
     kind: str  # "point-to-point", "labels", ...: the name that --plan-format takes

@@ -89,7 +89,7 @@ def mac(text: str) -> str | None:
 
 
 def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> Match:
-    """Compare the name of a device in a plan with what the device says about itself."""
+    """Compare the name of a device in a plan with its own name for itself."""
     if expected == seen.label or expected in seen.names:
         return matched(EXACT)
     if address := guid(expected):

@@ -17,7 +17,7 @@ DOWN = "DOWN"
 
 
 class FarEnd(NamedTuple):
-    """One neighbor of a port: its label texts, and what it says about itself."""
+    """One neighbor of a port: its label texts, and its description of itself."""
 
     device: str
     port_id: str

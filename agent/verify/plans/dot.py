@@ -11,7 +11,7 @@ The subset (https://graphviz.org/doc/info/lang.html): one undirected graph; node
 ports. Malformed are directed graphs, chains of edges, edges to a subgraph or without ports, and
 texts in HTML. Comments are `//`, `/* */` and lines that begin with `#`.
 
-What ptmd is told for LLDP becomes fields of the cable (`match_type`, `match_hostname`,
+ptmd's parameters for LLDP become fields of the cable (`match_type`, `match_hostname`,
 `hostnametype`), so do other attributes of an edge; with `match_type=portdescr` a port's text is
 also its port name. The attribute `mark` is the mark of the cable.
 """
@@ -255,7 +255,7 @@ class _Parser:
         return Cable(ends[0], ends[1], place, None, mark, fields or NO_FIELDS)
 
     def _lldp(self, attributes: Mapping[str, str]) -> dict[str, str]:
-        """Return what ptmd is told of an edge: its own parameters, by a template perhaps."""
+        """Return ptmd's parameters of an edge: its own parameters, by a template perhaps."""
         own = dict(_pairs(attributes.get("LLDP", self._graph.get("LLDP", ""))))
         if template := own.pop("lldptmpl", None):
             own |= dict(_pairs(self._graph.get(template, "")))
