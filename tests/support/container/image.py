@@ -101,7 +101,9 @@ class Image:
             _do("podman", "image", "unmount", TAG, store=self.store)
 
     def _run(self, what: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        return _do("podman", "run", *_privileges(**options), *what, check=False, store=self.store)
+        # Its warnings are of cgroups that the machine does not let it write.
+        start = ["podman", "--log-level=error", "run", *_privileges(**options)]
+        return _do(*start, *what, check=False, store=self.store)
 
 
 def base() -> str:
