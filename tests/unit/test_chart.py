@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from agent import __version__
 from tests.support.documents import between
 from tests.support.helm.chart import CHART
 from tests.support.helm.values import SCHEMA, as_yaml, leaves, table, values
@@ -99,12 +98,6 @@ def test_every_value_is_required() -> None:
     groups = [SCHEMA, *(one.schema for one in values() if one.is_group)]
     for group in groups:
         assert set(group["required"]) == group["properties"].keys() - {"global"}
-
-
-def test_versions() -> None:
-    """The chart has the version of the agent."""
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
 def test_the_schema_is_json(repository: Path) -> None:

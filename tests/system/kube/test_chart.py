@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent import __version__
 from tests.support.helm.chart import CHART, HelmError, helm, missing, nested
 from tests.support.kube.agents import P, a_node, denied
 from tests.support.kube.cluster import MERGE, Cluster
@@ -221,7 +222,8 @@ def test_a_renamed_value(fresh: Cluster, tmp_path: Path) -> None:
         path.write_text(path.read_text().replace("labelPrefix", "prefix"))
     for path in (older / "templates").iterdir():
         path.write_text(path.read_text().replace(".Values.labelPrefix", ".Values.prefix"))
-    (older / "Chart.yaml").write_text((CHART / "Chart.yaml").read_text().replace("0.1.0", "0.0.9"))
+    chart = older / "Chart.yaml"
+    chart.write_text(chart.read_text().replace(__version__, "0.0.9"))
     config = fresh.kubeconfig()
     file = tmp_path / "values.json"
     file.write_text(json.dumps(nested({"prefix": OTHER})))

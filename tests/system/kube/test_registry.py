@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from agent import __version__
 from tests.support import registry
 from tests.support.kube.agents import an_agent, install
 from tests.support.kube.cluster import Cluster
@@ -83,7 +84,7 @@ def test_an_empty_node(empty: Worker, address: str, tmp_path: Path) -> None:
 def test_a_node_without_the_secret(empty: Worker, address: str, tmp_path: Path) -> None:
     """Another image of the same registry is not pulled without the password."""
     name = f"{address}/bwagent-other"
-    push(f"{name}:0.1.0", f"{registry.USER}:{registry.PASSWORD}")
+    push(f"{name}:{__version__}", f"{registry.USER}:{registry.PASSWORD}")
     kustomization = {
         "resources": [os.path.relpath(MANIFESTS / "overlays/sysfs", tmp_path)],
         "images": [{"name": "bwagent", "newName": name}],
