@@ -36,13 +36,14 @@ class HelmError(Exception):
     """A failure of helm: its standard error."""
 
 
-def _program() -> Path:
+def program() -> Path:
+    """Return the path of helm: $HELM, else the one that build.sh made."""
     return Path(os.environ.get("HELM") or CACHE / "helm")
 
 
 def missing() -> str | None:
     """Return the reason why there is no helm here; None if there is one."""
-    if _program().is_file():
+    if program().is_file():
         return None
     return f"there is no helm in $HELM, and none in {CACHE}: run {HERE / 'build.sh'} (with Go)"
 
@@ -55,7 +56,7 @@ def helm(*arguments: str, kubeconfig: Path | None = None) -> str:
     with tempfile.TemporaryDirectory(prefix="helm-") as home:
         known = {} if kubeconfig is None else {"KUBECONFIG": str(kubeconfig)}
         done = subprocess.run(
-            [str(_program()), *arguments],
+            [str(program()), *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -5,11 +5,14 @@
 #   build.sh all          and kube-scheduler, kube-controller-manager and kubelet
 #   build.sh PROGRAM ...  these
 #
+# KUBERNETES=v1.30.14 builds another version than the pinned one, with the modules that its own go.mod names.
+#
 # It prints the folder that the tests look into. To use programs of your own instead, name their folder in
 # KUBEBUILDER_ASSETS, as for envtest. It wants Go 1.24 or newer, and neither root nor a C compiler.
 set -eu
 cd "$(dirname "$0")"
-version=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
+pinned=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
+version=${KUBERNETES:-$pinned}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/bwagent/kube/$version
 
 case ${1-} in
@@ -38,6 +41,19 @@ mkdir -p "$cache"
 work=$(mktemp -d "$cache/build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
+if [ "$version" != "$pinned" ]; then
+    # The staging modules, which the repository replaces with its own folders, have tags v0.MINOR.PATCH.
+    theirs=$(go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/^.*"GoMod": "\(.*\)".*$/\1/p')
+    {
+        echo "module kube"
+        grep '^go ' "$theirs"
+        echo "require k8s.io/kubernetes $version"
+        awk -v tag="v0.${version#v*.}" '$2 == "v0.0.0" {print "replace", $1, "=>", $1, tag}' "$theirs"
+    } >"$work/go.mod"
+    cp tools.go "$work"
+    cd "$work"
+    export GOFLAGS="${GOFLAGS-} -mod=mod"
+fi
 for program in $missing; do
     case $program in
     etcd) package=go.etcd.io/etcd/server/v3 ;;

@@ -42,6 +42,7 @@ from tests.support.kube.programs import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.client import HTTPResponse
     from types import TracebackType
 
 ISSUER = "https://kubernetes.default.svc"
@@ -60,10 +61,14 @@ class KubectlError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response of the API server: the HTTP status, and the object or Status in its body."""
+    """A response of the API server: the HTTP status, and the object or Status in its body.
+
+    `flow_schema` is the UID of the FlowSchema that the request fell under.
+    """
 
     status: int
     body: dict[str, Any]
+    flow_schema: str = ""
 
     @property
     def message(self) -> str:
@@ -190,10 +195,10 @@ class Cluster:
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own server
         try:
             with self._opener().open(request, timeout=REQUEST_LIMIT) as reply:
-                return Answer(reply.status, _object(reply.read()))
+                return _answer(reply.status, reply)
         except urllib.error.HTTPError as refusal:
             with refusal:
-                return Answer(refusal.code, _object(refusal.read()))
+                return _answer(refusal.code, refusal)
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield the events of a watch by the admin until the server ends it; pass a
@@ -310,6 +315,11 @@ def _sign_with(key: Path) -> None:
     """
     command = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key)]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def _answer(status: int, reply: HTTPResponse | urllib.error.HTTPError) -> Answer:
+    schema = reply.headers.get("X-Kubernetes-PF-FlowSchema-UID", "")
+    return Answer(status, _object(reply.read()), schema)
 
 
 def _object(reply: bytes) -> dict[str, Any]:
