@@ -23,7 +23,7 @@ COPIES = {
     "rules.yaml": MANIFESTS / "monitoring/rules.yaml",
     "dashboard.json": MANIFESTS / "monitoring/dashboard.json",
 }
-# What the API server checks, and the parts of it that helm's users write.
+# Kubernetes' own types, of which helm's users write a part: there a typo is a warning of helm's.
 FREE = {
     "from",
     "to",
@@ -32,7 +32,6 @@ FREE = {
     "podAntiAffinity",
     "extraVolumes",
     "extraVolumeMounts",
-    "tlsConfig",
     "valueFrom",
 }
 

@@ -105,7 +105,8 @@ def test_both_ways_of_finding_agents_set_the_same_labels() -> None:
     assert monitor["selector"]["matchLabels"][monitor["jobLabel"]] == job["job_name"] == "bwagent"
     source = "__meta_kubernetes_pod_node_name"
     [endpoint] = monitor["podMetricsEndpoints"]
-    assert endpoint["relabelings"] == [{"sourceLabels": [source], "targetLabel": "node"}]
+    (relabeling,) = endpoint["relabelings"]
+    assert relabeling == {"action": "replace", "sourceLabels": [source], "targetLabel": "node"}
     assert {"source_labels": [source], "target_label": "node"} in job["relabel_configs"]
 
 

@@ -242,6 +242,10 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
     "no key": ({"acceleratorLabel": "accelerator"}, "/acceleratorLabel"),
     "a list in one glob": ({"excludeDevices": ["a,b"]}, "/excludeDevices/0"),
     "no time": ({"run.hold": "soon"}, "/run/hold"),
+    "a typo in TLS": (
+        {"metrics.podMonitor.tlsConfig": {"servername": "a"}},
+        "/metrics/podMonitor/tlsConfig': additional properties 'servername'",
+    ),
     "a surge": ({"updateStrategy.maxSurge": 1}, "'maxSurge'"),
     "nobody": ({"updateStrategy.maxUnavailable": 0}, "/updateStrategy/maxUnavailable"),
     "no value": ({"tolerations": None}, "'tolerations'"),
@@ -280,7 +284,7 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         "needs metrics.podMonitor.tlsConfig",
     ),
     "a certificate for nothing": (
-        {"metrics.podMonitor.tlsConfig": {"a": "b"}},
+        {"metrics.podMonitor.tlsConfig": {"serverName": "a"}},
         "tlsConfig without metrics.tlsSecret",
     ),
     "peers of no policy": ({"networkPolicy.from": [PEER]}, "without networkPolicy.enabled"),

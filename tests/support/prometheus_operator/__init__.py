@@ -1,0 +1,26 @@
+"""The CRDs of the Prometheus operator, fetched by fetch.sh."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+HERE = Path(__file__).parent
+VERSION = next(
+    line.split()[-1]
+    for line in (HERE / "go.mod").read_text().splitlines()
+    if line.startswith("require ")
+)
+CACHE = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    / "bwagent/prometheus-operator"
+    / VERSION
+)
+CRDS = tuple(CACHE / f"{kind}.yaml" for kind in ("podmonitors", "prometheusrules"))
+
+
+def missing() -> str | None:
+    """Return why there are no CRDs; None if they are there."""
+    if all(path.is_file() for path in CRDS):
+        return None
+    return f"there are no CRDs of the Prometheus operator in {CACHE}: run {HERE / 'fetch.sh'}"
