@@ -52,6 +52,32 @@
 {{- if hasKey .Values.podLabels "app.kubernetes.io/name" }}
 {{- $faults = append $faults "podLabels has app.kubernetes.io/name, by which the DaemonSet knows its Pods" }}
 {{- end }}
+{{- if and (lt (int .Values.metrics.port) 1024) (not $devices) }}
+{{- $faults = append $faults (printf "metrics.port=%d needs a capability that the agent does not have: 1024 or above" (int .Values.metrics.port)) }}
+{{- end }}
+{{- /* The API server refuses these in the DaemonSet, when Helm has applied what comes before it. */}}
+{{- $volumes := list }}
+{{- range .Values.extraVolumes }}
+{{- if has .name (list "token" "dev" "usr" "proc" "tls" "plan") }}
+{{- $faults = append $faults (printf "extraVolumes has %s, which the chart sets" .name) }}
+{{- else if has .name $volumes }}
+{{- $faults = append $faults (printf "extraVolumes has %s twice" .name) }}
+{{- end }}
+{{- $volumes = append $volumes .name }}
+{{- end }}
+{{- $paths := list "/var/run/secrets/kubernetes.io/serviceaccount" }}
+{{- if $devices }}{{ $paths = concat $paths (list "/dev" "/host/usr" "/host/proc") }}{{ end }}
+{{- if .Values.metrics.tlsSecret }}{{ $paths = append $paths "/etc/bwagent/tls" }}{{ end }}
+{{- if .Values.plan.configMap }}{{ $paths = append $paths "/etc/bwagent/plan" }}{{ end }}
+{{- range .Values.extraVolumeMounts }}
+{{- if not (has .name $volumes) }}
+{{- $faults = append $faults (printf "extraVolumeMounts has %s, which is not in extraVolumes" .name) }}
+{{- end }}
+{{- if has (clean .mountPath) $paths }}
+{{- $faults = append $faults (printf "extraVolumeMounts has %s, which is mounted already" (clean .mountPath)) }}
+{{- end }}
+{{- $paths = append $paths (clean .mountPath) }}
+{{- end }}
 {{- range $value, $file := dict "alerts" "rules.yaml" "dashboard" "dashboard.json" }}
 {{- if and (get $.Values $value).enabled (not ($.Files.Get (printf "files/%s" $file))) }}
 {{- $faults = append $faults (printf "%s.enabled, and this chart has no files/%s" $value $file) }}

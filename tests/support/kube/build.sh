@@ -44,6 +44,7 @@ trap 'exit 1' HUP INT TERM
 if [ "$version" != "$pinned" ]; then
     # The staging modules, which the repository replaces with its own folders, have tags v0.MINOR.PATCH.
     theirs=$(go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/^.*"GoMod": "\(.*\)".*$/\1/p')
+    [ -n "$theirs" ] || { echo "the Go modules have no Kubernetes $version" >&2; exit 1; }
     {
         echo "module kube"
         grep '^go ' "$theirs"

@@ -57,6 +57,26 @@ def test_the_units_are_valid(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_timer_can_be_enabled(tmp_path: Path) -> None:
+    """Installed by the commands of docs/install.md, in a root of its own."""
+    require(None if shutil.which("systemctl") else "no systemctl: install systemd")
+    text = (REPO / "docs/install.md").read_text()
+    installs = [line for line in text.splitlines() if line.startswith("install -")]
+    (tmp_path / "cabling.csv").touch()
+    (tmp_path / "manifests").symlink_to(REPO / "manifests")
+    (tmp_path / "etc/systemd/system").mkdir(parents=True)
+    for line in installs:
+        words = line.replace(" /etc/", f" {tmp_path}/etc/").split()
+        subprocess.run(words, cwd=tmp_path, check=True)
+    enable = next(line for line in text.splitlines() if line.startswith("systemctl enable"))
+    in_root = enable.replace("--now", f"--root={tmp_path}").split()
+    subprocess.run(in_root, check=True, capture_output=True)
+    wanted = tmp_path / "etc/systemd/system/timers.target.wants/bwagent-verify.timer"
+    assert wanted.is_symlink()
+    plan = setting("ExecStart").split()[-1]
+    assert (tmp_path / plan.lstrip("/")).is_file()
+
+
 def test_the_service_is_confined() -> None:
     """The exposure by the count of systemd is that of the settings that its work leaves."""
     flags = ("--offline=true", f"--threshold={MAX_EXPOSURE}")

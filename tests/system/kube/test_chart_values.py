@@ -249,6 +249,9 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
     "a surge": ({"updateStrategy.maxSurge": 1}, "'maxSurge'"),
     "nobody": ({"updateStrategy.maxUnavailable": 0}, "/updateStrategy/maxUnavailable"),
     "no value": ({"tolerations": None}, "'tolerations'"),
+    "no name of a ConfigMap": ({"plan.configMap": "A_B"}, "/plan/configMap"),
+    "no name of a Secret": ({"metrics.tlsSecret": "a b"}, "/metrics/tlsSecret"),
+    "no name of a class": ({"priorityClassName": "High"}, "/priorityClassName"),
     "a number": ({"nodeSelector": {"a": 1}}, "/nodeSelector/a"),
 }
 CONTRADICTIONS: dict[str, tuple[Object, str]] = {
@@ -291,6 +294,40 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
     "Pods of another name": (
         {"podLabels": {"app.kubernetes.io/name": "a"}},
         "podLabels has app.kubernetes.io/name",
+    ),
+    "a port of root's": (
+        {"metrics.port": 443},
+        "metrics.port=443 needs a capability that the agent does not have: 1024 or above",
+    ),
+    "a mount without volume": (
+        {"extraVolumeMounts": [MOUNT]},
+        "extraVolumeMounts has machine, which is not in extraVolumes",
+    ),
+    "a volume of the chart's": (
+        {"extraVolumes": [{"name": "token", "emptyDir": {}}]},
+        "extraVolumes has token, which the chart sets",
+    ),
+    "a volume twice": (
+        {"extraVolumes": [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]},
+        "extraVolumes has a twice",
+    ),
+    "a folder of the chart's": (
+        {
+            "extraVolumes": [{"name": "a", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "a", "mountPath": "/etc/bwagent/plan/"}],
+            "plan.configMap": "cables",
+        },
+        "extraVolumeMounts has /etc/bwagent/plan, which is mounted already",
+    ),
+    "a folder twice": (
+        {
+            "extraVolumes": [{"name": "a", "emptyDir": {}}],
+            "extraVolumeMounts": [
+                {"name": "a", "mountPath": "/a"},
+                {"name": "a", "mountPath": "/a"},
+            ],
+        },
+        "extraVolumeMounts has /a, which is mounted already",
     ),
 }
 

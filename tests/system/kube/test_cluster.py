@@ -150,3 +150,45 @@ def test_building_without_go(tmp_path: Path) -> None:
         "there is no Go to build etcd kube-apiserver kubectl with\n",
     )
     assert not (tmp_path / "cache").exists()
+
+
+GO = """#!/bin/sh
+case $1 in
+mod) [ "$4" = k8s.io/kubernetes@v1.2.3 ] && echo '	"GoMod": "'$PWD'/their.mod",' ;;
+build) [ "$GOFLAGS" = " -mod=mod" ] && cp go.mod "$6" ;;
+esac
+"""
+THEIRS = """module k8s.io/kubernetes
+
+go 1.99
+
+require (
+	k8s.io/api v0.0.0
+	k8s.io/klog/v2 v2.0.0
+)
+"""
+OURS = """module kube
+go 1.99
+require k8s.io/kubernetes v1.2.3
+replace k8s.io/api => k8s.io/api v0.2.3
+"""
+
+
+def test_building_another_version(tmp_path: Path) -> None:
+    """The module that is built has that version, its language, and the staging modules of its tag;
+    a version that is none is one line. The stand-in for Go writes the module in place of a program.
+    """
+    tools, cache = tmp_path / "bin", tmp_path / "cache"
+    tools.mkdir()
+    (tools / "go").write_text(GO.replace("$PWD", str(tmp_path)))
+    (tools / "go").chmod(0o755)
+    (tmp_path / "their.mod").write_text(THEIRS)
+    where = {"XDG_CACHE_HOME": str(cache), "PATH": f"{tools}:/usr/bin:/bin", "GOFLAGS": ""}
+    done = build("kubectl", KUBERNETES="v1.2.3", **where)
+    folder = cache / "bwagent/kube/v1.2.3"
+    assert (done.returncode, done.stdout) == (0, f"{folder}\n")
+    assert (folder / "kubectl").read_text() == OURS
+    done = build("kubectl", KUBERNETES="v1.2.4", **where)
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, last) == (1, "the Go modules have no Kubernetes v1.2.4")
+    assert not list((cache / "bwagent/kube/v1.2.4").iterdir())
