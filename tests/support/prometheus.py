@@ -104,7 +104,7 @@ class Prometheus:
         return found
 
 
-def configure(folder: Path, text: str, targets: Mapping[str, str]) -> None:
+def configure(folder: Path, text: str, targets: Mapping[str, str], alertmanager: str = "") -> None:
     """Write its configuration: the label `node` and the job are those of scrape.yaml."""
     (folder / "rules.yaml").write_text(text)
     scraped = [
@@ -115,15 +115,22 @@ def configure(folder: Path, text: str, targets: Mapping[str, str]) -> None:
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "scrape_configs": [{"job_name": "bwagent", "static_configs": scraped}],
         "rule_files": ["rules.yaml"],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
+        if alertmanager
+        else {},
     }
     (folder / "prometheus.yaml").write_text(json.dumps(configuration))
 
 
 @contextmanager
-def scraping(folder: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
-    """Run a Prometheus with the rules; `targets` has the addresses by node."""
+def scraping(
+    folder: Path, targets: Mapping[str, str], alertmanager: str = ""
+) -> Iterator[Prometheus]:
+    """Run a Prometheus with the rules; `targets` has the addresses by node. With an Alertmanager
+    the rules are without patience.
+    """
     folder.mkdir()
-    configure(folder, rules(), targets)
+    configure(folder, rules(patient=not alertmanager), targets, alertmanager)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     arguments = (
         *("--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--log.level=warn"),

@@ -147,7 +147,10 @@ def apply_older(worker: Worker, folder: Path) -> None:
     }
     spec = {"containers": [container], "volumes": machine["extraVolumes"]}
     settings = {"BWAGENT_RUN_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
-    patches = {"DaemonSet": {"spec": {"template": {"spec": spec}}}, "ConfigMap": {"data": settings}}
+    patches: Object = {
+        "DaemonSet": {"spec": {"template": {"spec": spec}}},
+        "ConfigMap": {"data": settings},
+    }
     kustomization = {
         "resources": ["older.yaml"],
         "patches": [
