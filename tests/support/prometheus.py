@@ -104,8 +104,12 @@ class Prometheus:
         return found
 
 
-def configure(folder: Path, text: str, targets: Mapping[str, str], alertmanager: str = "") -> None:
-    """Write its configuration: the label `node` and the job are those of scrape.yaml."""
+def configure(
+    folder: Path, text: str, targets: Mapping[str, str], alertmanager: str = "", **job: object
+) -> None:
+    """Write its configuration: the label `node` and the job are those of scrape.yaml, with these
+    fields.
+    """
     (folder / "rules.yaml").write_text(text)
     scraped = [
         {"targets": [address], "labels": {"node": node} if node else {}}
@@ -113,7 +117,7 @@ def configure(folder: Path, text: str, targets: Mapping[str, str], alertmanager:
     ]
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "scrape_configs": [{"job_name": "bwagent", "static_configs": scraped}],
+        "scrape_configs": [{"job_name": "bwagent", "static_configs": scraped, **job}],
         "rule_files": ["rules.yaml"],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
         if alertmanager
@@ -124,13 +128,13 @@ def configure(folder: Path, text: str, targets: Mapping[str, str], alertmanager:
 
 @contextmanager
 def scraping(
-    folder: Path, targets: Mapping[str, str], alertmanager: str = ""
+    folder: Path, targets: Mapping[str, str], alertmanager: str = "", **job: object
 ) -> Iterator[Prometheus]:
-    """Run a Prometheus with the rules; `targets` has the addresses by node. With an Alertmanager
-    the rules are without patience.
+    """Run a Prometheus with the rules; `targets` has the addresses by node, `job` more fields of
+    its job. With an Alertmanager the rules are without patience.
     """
     folder.mkdir()
-    configure(folder, rules(patient=not alertmanager), targets, alertmanager)
+    configure(folder, rules(patient=not alertmanager), targets, alertmanager, **job)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     arguments = (
         *("--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--log.level=warn"),
