@@ -104,8 +104,12 @@ class Prometheus:
         return found
 
 
-def configure(folder: Path, text: str, targets: Mapping[str, str]) -> None:
-    """Write its configuration: the label `node` and the job are those of scrape.yaml."""
+def configure(
+    folder: Path, text: str, targets: Mapping[str, str], alertmanager: str = "", **job: object
+) -> None:
+    """Write its configuration: the label `node` and the job are those of scrape.yaml, with these
+    fields.
+    """
     (folder / "rules.yaml").write_text(text)
     scraped = [
         {"targets": [address], "labels": {"node": node} if node else {}}
@@ -113,17 +117,24 @@ def configure(folder: Path, text: str, targets: Mapping[str, str]) -> None:
     ]
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "scrape_configs": [{"job_name": "bwagent", "static_configs": scraped}],
+        "scrape_configs": [{"job_name": "bwagent", "static_configs": scraped, **job}],
         "rule_files": ["rules.yaml"],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
+        if alertmanager
+        else {},
     }
     (folder / "prometheus.yaml").write_text(json.dumps(configuration))
 
 
 @contextmanager
-def scraping(folder: Path, targets: Mapping[str, str]) -> Iterator[Prometheus]:
-    """Run a Prometheus with the rules; `targets` has the addresses by node."""
+def scraping(
+    folder: Path, targets: Mapping[str, str], alertmanager: str = "", **job: object
+) -> Iterator[Prometheus]:
+    """Run a Prometheus with the rules; `targets` has the addresses by node, `job` more fields of
+    its job. With an Alertmanager the rules are without patience.
+    """
     folder.mkdir()
-    configure(folder, rules(), targets)
+    configure(folder, rules(patient=not alertmanager), targets, alertmanager, **job)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     arguments = (
         *("--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--log.level=warn"),

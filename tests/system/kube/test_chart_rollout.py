@@ -5,23 +5,36 @@ uninstalled by the real helm, and the Node's labels follow.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.helm.chart import CHART, helm, missing, profile
+from tests.support.helm.chart import CHART, helm, missing, profile, rendered
+from tests.support.kube import worker as support
 from tests.support.kube.agents import P, an_agent
-from tests.support.kube.worker import DAEMON_SETS, NEIGHBOR, NETDEV, SPEED, in_force
+from tests.support.kube.manifests import pod
+from tests.support.kube.worker import (
+    DAEMON_SETS,
+    NEIGHBOR,
+    NETDEV,
+    NODE,
+    SPEED,
+    clear,
+    in_force,
+)
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.kube.manifests import Object
     from tests.support.kube.worker import Worker
 
 OTHER = "other.example.com"
+OLDER = Path(support.__file__).with_name("overlay-0.1.0.yaml")
+NAMED = {"apiVersion": "v1", "metadata": {"name": "bwagent"}}  # as a patch has to be
+POLICY_OF_0_1_0 = "changedLabels"  # a variable that the policy has no more
 KINDS = (
     "serviceaccounts,configmaps,daemonsets,clusterroles,clusterrolebindings,priorityclasses,"
     "validatingadmissionpolicies,validatingadmissionpolicybindings"
@@ -88,6 +101,93 @@ def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path)
     assert worker.cluster.request("GET", "/api/v1/namespaces/bwagent").status == 200
 
 
+def test_from_0_1_0(worker: Worker, tmp_path: Path) -> None:
+    """The chart takes over the manifests of 0.1.0, whose policy lacks keys of the label table:
+    the labels stay and the missing ones come; nothing of the older objects remains in the new ones,
+    nor in those of the overlay afterwards.
+    """
+    config, namespace = worker.cluster.kubeconfig(), ("-n", "bwagent")
+    older = without_new_keys(NEIGHBOR)
+    worker.remove()
+    clear(worker.cluster, NODE)
+    apply_older(worker, tmp_path)
+    worker.until("the labels of 0.1.0", lambda: worker.labels(f"{P}/") == SPEED | older)
+
+    first_commands(worker)
+    flags = ("-f", values(worker, tmp_path), *profile("lldp"), "--take-ownership")
+    helm("install", "bwagent", str(CHART), *namespace, *flags, kubeconfig=config)
+    assert older.items() <= worker.labels(f"{P}/").items()
+    worker.until("the chart's agent labels", lambda: labeled(worker, P, SPEED | NEIGHBOR))
+    assert POLICY_OF_0_1_0 in variables_of_policy(worker)
+    last_command(worker)
+    assert variables_of_policy(worker) == variables_of_chart()
+    assert volumes(worker) == {"token", "machine"}
+    assert labeled(worker, P, SPEED | NEIGHBOR)
+
+    helm("uninstall", "bwagent", *namespace, "--wait", kubeconfig=config)
+    assert worker.labels(f"{P}/") == SPEED | NEIGHBOR
+    worker.roll_out("lldp")
+    worker.until("the overlay's agent labels", lambda: labeled(worker, P, SPEED | NEIGHBOR))
+
+
+def without_new_keys(labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels that 0.1.0 had."""
+    return {key: value for key, value in labels.items() if not key.startswith("lea")}
+
+
+def apply_older(worker: Worker, folder: Path) -> None:
+    """Apply the manifests of 0.1.0 with the image that is there, and what a cluster provides."""
+    machine = json.loads(Path(values(worker, folder)).read_text())
+    image = pod("sysfs")["spec"]["containers"][0]["image"]
+    container = {
+        "name": "bwagent",
+        "image": image,
+        "env": machine["extraEnv"],
+        "volumeMounts": machine["extraVolumeMounts"],
+    }
+    spec = {"containers": [container], "volumes": machine["extraVolumes"]}
+    settings = {"BWAGENT_RUN_SYSFS_ROOT": "/machine/sys", "BWAGENT_RUN_MIN_INTERVAL": "1s"}
+    patches: Object = {
+        "DaemonSet": {"spec": {"template": {"spec": spec}}},
+        "ConfigMap": {"data": settings},
+    }
+    kustomization = {
+        "resources": ["older.yaml"],
+        "patches": [
+            {"target": {"kind": kind}, "patch": json.dumps({**NAMED, "kind": kind, **patch})}
+            for kind, patch in patches.items()
+        ],
+    }
+    (folder / "older.yaml").write_text(OLDER.read_text())
+    (folder / "kustomization.yaml").write_text(json.dumps(kustomization))
+    worker.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
+
+
+def variables_of_policy(worker: Worker) -> list[str]:
+    """Return the names of the variables of the policy in the cluster."""
+    policy = worker.cluster.kubectl("get", "validatingadmissionpolicy", "bwagent", "-o", "json")
+    return [row["name"] for row in json.loads(policy)["spec"]["variables"]]
+
+
+def variables_of_chart() -> list[str]:
+    objects = {one["kind"]: one for one in rendered(*profile("lldp"))}
+    return [row["name"] for row in objects["ValidatingAdmissionPolicy"]["spec"]["variables"]]
+
+
+def last_command(worker: Worker) -> None:
+    """Run the command of the README that removes what only the overlay has."""
+    (line,) = (one for one in section().splitlines() if one.startswith("helm get manifest"))
+    first, second = (part.split()[1:] for part in line.split("|"))
+    manifest = helm(*first, kubeconfig=worker.cluster.kubeconfig())
+    worker.cluster.kubectl(*second, stdin=manifest)
+
+
+def section() -> str:
+    """Return the section of the README about the way from an overlay to the chart."""
+    text = (CHART / "README.md").read_text().partition("## From an overlay to the chart")[2]
+    return text.partition("\n## ")[0]
+
+
 def labeled(worker: Worker, prefix: str, expected: dict[str, str]) -> bool:
     """True if a ready agent has these labels."""
     return worker.is_ready() and worker.labels(f"{prefix}/") == expected
@@ -101,8 +201,7 @@ def volumes(worker: Worker) -> set[str]:
 
 def first_commands(worker: Worker) -> None:
     """Run the commands of the README that come before `helm install` in place of an overlay."""
-    section = (CHART / "README.md").read_text().partition("## From an overlay to the chart")[2]
-    lines = section.partition("helm install")[0].splitlines()
+    lines = section().partition("helm install")[0].splitlines()
     for command in [line for line in lines if line.startswith("kubectl ")]:
         worker.cluster.kubectl(*command.split()[1:])
 

@@ -1,0 +1,148 @@
+"""A failure of a thousand nodes at once: what of its alerts an Alertmanager with the configuration
+of manifests/monitoring/README.md notifies of.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import alertmanager, prometheus
+from tests.support.prometheus import MONITORING, alerts
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.alertmanager import Alertmanager
+
+NODES = 1000
+PATIENCE = 120.0  # seconds that any step may take
+UP = """\
+bwagent_build_info{{node="{node}"}} 1
+bwagent_port_state{{node="{node}",interface="ibp0",state="ACTIVE"}} 1
+bwagent_port_state{{node="{node}",interface="ibp0",state="DOWN"}} 0
+bwagent_neighbor_info{{node="{node}",interface="ibp0",device="leaf1",selected="true"}} 1
+bwagent_speed_bytes_per_second{{node="{node}"}} 5e10
+"""
+DOWN = """\
+bwagent_build_info{{node="{node}"}} 1
+bwagent_port_state{{node="{node}",interface="ibp0",state="ACTIVE"}} 0
+bwagent_port_state{{node="{node}",interface="ibp0",state="DOWN"}} 1
+bwagent_speed_bytes_per_second{{node="{node}"}} 0
+bwagent_findings{{node="{node}",interface="ibp0",code="missing"}} 1
+bwagent_findings{{node="{node}",interface="",code="speed"}} 1
+"""
+FOR_EACH_NODE = (
+    *("BwagentPortDown", "BwagentCableMissing"),
+    *("BwagentSpeedBelowExpected", "BwagentSpeedBelowYesterday"),
+)
+
+
+class Page(BaseHTTPRequestHandler):
+    """The series of all nodes on one page."""
+
+    text = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def page(template: str) -> bytes:
+    return "".join(template.format(node=f"n{number}") for number in range(NODES)).encode()
+
+
+def wait(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Alertmanager]:
+    """Run an Alertmanager, whose configuration amtool has checked."""
+    require(alertmanager.missing())
+    with alertmanager.alerting(tmp_path / "alertmanager") as running:
+        yield running
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    """Serve the page; return its address."""
+    Page.text = page(UP)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_leaf_fails(manager: Alertmanager, served: str, tmp_path: Path) -> None:
+    """A thousand nodes lose their port at one leaf: four alerts for each, and one notification."""
+    require(prometheus.missing())
+    folder = tmp_path / "prometheus"
+    with prometheus.scraping(folder, {"": served}, manager.address) as server:
+        yesterday = "count(bwagent:speed_bytes_per_second:max1h offset 8s)"
+        wait(lambda: bool(server.query(yesterday)))
+        assert not manager.alerts()
+        Page.text = page(DOWN)
+        most: Counter[str] = Counter()  # yesterday is a matter of seconds here
+
+        def all_fired() -> bool:
+            most.update(manager.alerts() - most)
+            return most == {**dict.fromkeys(FOR_EACH_NODE, NODES), "BwagentLeafPortsDown": 1}
+
+        wait(all_fired)
+        wait(lambda: manager.notified() == ["BwagentLeafPortsDown"])
+        assert manager.alerts("inhibited=false") == {"BwagentLeafPortsDown": 1}
+
+
+def test_nodes_that_are_away(manager: Alertmanager) -> None:
+    """A thousand agents that do not answer are one notification, and none if there is no agent."""
+    of_all = {"alertname": "BwagentAgentDown", "severity": "warning"}
+    manager.send(*({**of_all, "node": f"n{number}"} for number in range(NODES)))
+    wait(lambda: manager.notified() == ["BwagentAgentDown"])
+    manager.send({"alertname": "BwagentAgentsAbsent", "severity": "critical"})
+    wait(lambda: manager.notified() == ["BwagentAgentsAbsent"])
+    assert manager.alerts().total() == NODES + 1
+
+
+def test_one_node_keeps_its_alerts(manager: Alertmanager) -> None:
+    """Nothing is inhibited by what another leaf or node has."""
+    down = {"alertname": "BwagentPortDown", "interface": "ibp0"}
+    mine = [
+        {**down, "node": "a", "leaf": "leaf2"},
+        {**down, "node": "b"},  # whose leaf is not known
+        {"alertname": "BwagentSpeedBelowYesterday", "node": "c"},
+        {"alertname": "BwagentNotApplied", "node": "d"},
+        {"alertname": "BwagentLabelsHeld", "node": "e"},
+    ]
+    others = [
+        {"alertname": "BwagentLeafPortsDown", "leaf": "leaf1"},
+        {"alertname": "BwagentLabelsRefused", "node": "z"},
+        {"alertname": "BwagentSourceFailing", "node": "z", "source": "ib"},
+    ]
+    manager.send(*mine, *others)
+    wait(lambda: manager.alerts().total() == len(mine) + len(others))
+    assert not manager.alerts("inhibited=true&active=false")
+
+
+def test_the_configuration_names_alerts() -> None:
+    """Each name in the configuration is that of an alert, and each pattern that of several."""
+    names = [rule["alert"] for rule in alerts()]
+    text = (MONITORING / "README.md").read_text()
+    given = re.findall(r'alertname=~?"([^"]+)"', text)
+    for pattern in (one for row in given for one in row.split("|")):
+        assert any(re.fullmatch(pattern, name) for name in names), pattern
