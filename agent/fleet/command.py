@@ -10,6 +10,7 @@ from agent.errors import Unavailable
 from agent.exits import print_line
 from agent.exits import report as complain
 from agent.fleet.read import read
+from agent.garbage import uncollected
 
 if TYPE_CHECKING:
     from agent.fleet.judged import Judged
@@ -31,7 +32,8 @@ def verify(flags: Flags) -> int:
     from agent.verify.findings import Options
 
     options = Options(frozenset(flags["no_tolerance"]), flags["ignore"], numbered)
-    judged = judge(fleet, plans, options, inputs.naming(flags))
+    with uncollected():
+        judged = judge(fleet, plans, options, inputs.naming(flags))
     _print(_rendered(judged, flags["output"]))
     return _code(fleet, report.EXIT[report.outcome(judged)])
 
