@@ -11,6 +11,7 @@ from agent.exits import print_line
 from agent.exits import report as complain
 from agent.fleet.read import read
 from agent.garbage import uncollected
+from agent.verify.options import require_plan
 
 if TYPE_CHECKING:
     from agent.fleet.judged import Judged
@@ -24,6 +25,7 @@ HTML = "html"
 
 def verify(flags: Flags) -> int:
     """Print what the fleet is judged to be; return the exit code."""
+    require_plan(flags)
     plans = _plans(flags)  # first: their errors need no cluster
     numbered = _hca_map(flags)
     fleet = _read(flags)
