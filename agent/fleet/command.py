@@ -10,6 +10,8 @@ from agent.errors import Unavailable
 from agent.exits import print_line
 from agent.exits import report as complain
 from agent.fleet.read import read
+from agent.garbage import uncollected
+from agent.verify.options import require_plan
 
 if TYPE_CHECKING:
     from agent.fleet.judged import Judged
@@ -23,6 +25,7 @@ HTML = "html"
 
 def verify(flags: Flags) -> int:
     """Print what the fleet is judged to be; return the exit code."""
+    require_plan(flags)
     plans = _plans(flags)  # first: their errors need no cluster
     numbered = _hca_map(flags)
     fleet = _read(flags)
@@ -31,7 +34,8 @@ def verify(flags: Flags) -> int:
     from agent.verify.findings import Options
 
     options = Options(frozenset(flags["no_tolerance"]), flags["ignore"], numbered)
-    judged = judge(fleet, plans, options, inputs.naming(flags))
+    with uncollected():
+        judged = judge(fleet, plans, options, inputs.naming(flags))
     _print(_rendered(judged, flags["output"]))
     return _code(fleet, report.EXIT[report.outcome(judged)])
 

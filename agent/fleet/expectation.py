@@ -8,7 +8,7 @@ agent.verify.expected.from_plans, as far as the plan's hosts are each one Node.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.fleet.cables import Leaves, first_of
@@ -36,13 +36,6 @@ NONE = Expected()
 MAX_NOTES = 3  # of ambiguous hosts
 
 
-class _User(NamedTuple):
-    """The end of a cable at a host, or at a switch, which takes the port at its other end."""
-
-    node: str | None  # the Node that the host is
-    text: str  # "host interface"
-
-
 class Expectations:
     """The expected halves of a fleet; raises Malformed for plans that no fleet can be given."""
 
@@ -55,7 +48,7 @@ class Expectations:
         names = dict.fromkeys(end.node for cable in cables for end in (cable.a, cable.b))
         self.hosts = Hosts([node.name for node in fleet.nodes], names, off)
         self._rows: dict[str, list[Row]] = {}
-        self._taken: dict[FarPort, list[_User]] = {}
+        self._taken = _Taken()
         self._racks: dict[str, str] = {}  # by the name of the leaf
         interfaces: dict[str, None] = {}
         for cable in cables:
@@ -95,10 +88,11 @@ class Expectations:
 
     def _missing_hosts(self) -> list[str]:
         """Return the names of the form of a Node's that are no Node and no far end."""
-        like = shapes(name for name in self._plan_names if self.hosts.node(name))
         leaves = {row.device for rows in self._rows.values() for row in rows}
-        others = self._plan_names - leaves - self.hosts.ambiguous.keys()
-        missing = [name for name in others if not self.hosts.node(name) and shapes([name]) & like]
+        names = self._plan_names - leaves - self.hosts.ambiguous.keys()
+        others = [name for name in names if not self.hosts.node(name)]
+        like = shapes(filter(self.hosts.node, self._plan_names)) if others else set()
+        missing = [name for name in others if shapes([name]) & like]
         return sorted(sorted(missing), key=natural)
 
     def of(self, node: FleetNode) -> Expected:
@@ -110,7 +104,7 @@ class Expectations:
         if not rows:
             return expected
         planned = Expected(rows, expected.speed)
-        ends = [*_far_ports(node), *planned.far_ports]
+        ends = {*_far_ports(node), *planned.far_ports}
         return planned._replace(
             taken=dict(self._users(ends, node.name)),
             devices=frozenset(self._names.like(_seen_devices(node))),
@@ -132,15 +126,15 @@ class Expectations:
                 if far.rack:
                     self._racks[far.node] = far.rack
             if cable.mark != IGNORE:
-                user = _User(node, f"{near.node} {near.interface}")
-                self._taken.setdefault(_key(far), []).append(user)
+                self._taken.add(far, near)
 
     def _users(self, ends: Iterable[FarPort], node: str) -> Iterator[tuple[FarPort, str]]:
         """Yield who else has each of these ports by the plans: the last row that is not ours."""
         for end in {end_key(*end) for end in ends}:
-            others = [user.text for user in self._taken.get(end, ()) if user.node != node]
-            if others:
-                yield end, others[-1]
+            users = reversed(self._taken.by(end))
+            other = next((near for near in users if self.hosts.node(near.node) != node), None)
+            if other:
+                yield end, f"{other.node} {other.interface}"
 
 
 def _cables(plan: Plan) -> tuple[Cable, ...]:
@@ -162,10 +156,6 @@ def _require_any(found: Collection[str], plans: Sequence[Plan], fleet: Fleet) ->
     raise Malformed(f"{files}: no row of any Node of {fleet.source}{example}, a Node is {first!r}")
 
 
-def _key(end: End) -> FarPort:
-    return end_key(end.node, end.interface)
-
-
 def _far_ports(node: FleetNode) -> Iterator[FarPort]:
     for port in node.ports:
         if end := port.far_end:
@@ -174,6 +164,22 @@ def _far_ports(node: FleetNode) -> Iterator[FarPort]:
 
 def _seen_devices(node: FleetNode) -> set[str]:
     return {port.far_end.device for port in node.ports if port.far_end}
+
+
+class _Taken:
+    """The ends of cables by the port at their other end: by its device, then by its name."""
+
+    def __init__(self) -> None:
+        self._by_device: dict[str, dict[str, list[End]]] = {}
+
+    def add(self, far: End, near: End) -> None:
+        """Add the end that takes a port."""
+        device, port = end_key(far.node, far.interface)
+        self._by_device.setdefault(device, {}).setdefault(port, []).append(near)
+
+    def by(self, port: FarPort) -> Sequence[End]:
+        """Return the ends that take a port, in the order of the rows."""
+        return self._by_device.get(port[0], {}).get(port[1], ())
 
 
 class _Names:

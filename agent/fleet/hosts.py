@@ -12,7 +12,7 @@ from agent.verify.finding import grouped
 from agent.verify.names import hosts, label_value, same_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     Off = frozenset[str]
 
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 class Hosts:
     """The Nodes of the names in a plan."""
 
-    def __init__(self, nodes: Sequence[str], names: Iterable[str], off: Off = frozenset()) -> None:
-        self._off = off
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        names: Iterable[str],
+        off: Off = frozenset(),
+        same: Callable[[str, str, Off], str | None] = same_name,
+    ) -> None:
+        self._off, self._same = off, same
         self._by_name = grouped(nodes, _key)
         self._by_short: dict[str, list[str]] = {}
         for node in nodes:
@@ -45,7 +51,7 @@ class Hosts:
         if host in candidates:
             self._found[host] = host
             return
-        found = sorted(node for node in candidates if same_name(host, node, self._off))
+        found = sorted(node for node in candidates if self._same(host, node, self._off))
         if len(found) == 1:
             self._found[host] = found[0]
         elif found:
@@ -66,7 +72,7 @@ class Hosts:
 
     def _are_one(self, names: Sequence[str]) -> bool:
         longest = max(names, key=len)
-        return all(same_name(longest, other, self._off) for other in names)
+        return all(self._same(longest, other, self._off) for other in names)
 
 
 def _key(name: str) -> str:

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,12 +94,14 @@ def _address(text: str | None) -> str | None:
 
 def _clones(nodes: Iterable[FleetNode]) -> list[tuple[str, ...]]:
     """Return the sets of Nodes that have an HCA GUID in common."""
-    owners: dict[str, dict[str, None]] = {}
+    first: dict[str, str] = {}
+    owners: dict[str, dict[str, None]] = {}  # of the GUIDs that several Nodes have
     for node in nodes:
-        for port in node.ports:
-            if address := _address(port.node_guid):
-                owners.setdefault(address, {})[node.name] = None
-    return list(dict.fromkeys(tuple(names) for names in owners.values() if len(names) > 1))
+        for number in filter(None, (port.node_guid for port in node.ports)):
+            owner = first.setdefault(number, node.name)
+            if owner != node.name:
+                owners.setdefault(number, {owner: None})[node.name] = None
+    return list(dict.fromkeys(tuple(names) for one, names in owners.items() if _address(one)))
 
 
 def _cloned(names: Sequence[str], reports: _Reports) -> FleetFinding:
@@ -118,7 +121,7 @@ def _cloned(names: Sequence[str], reports: _Reports) -> FleetFinding:
 
 def _switches(claims: Sequence[_Claim]) -> Iterator[FleetFinding]:
     """Yield the switches with one identifier and two names, and those with one name and two."""
-    known = [one for one in claims if one.end.name and _address(one.end.id)]
+    known = _of_doubt(claims)
     by_id = grouped(known, lambda one: _address(one.end.id) or "")
     for same in by_id.values():
         names = grouped(same, lambda one: (one.end.name or "").casefold())
@@ -130,6 +133,21 @@ def _switches(claims: Sequence[_Claim]) -> Iterator[FleetFinding]:
         yield from map(_two_ids, shared)
     else:
         yield _two_fabrics(shared)
+
+
+def _of_doubt(claims: Sequence[_Claim]) -> list[_Claim]:
+    """Return the claims of identifiers with several names, and of names with several of them."""
+    pairs = {(one.end.id, one.end.name) for one in claims if one.end.name}
+    known = {(_address(number), (name or "").casefold()) for number, name in pairs}
+    names = Counter(number for number, _ in known if number)
+    numbers = Counter(name for number, name in known if number)
+    return [
+        one
+        for one in claims
+        if (number := _address(one.end.id))
+        and one.end.name
+        and (names[number] > 1 or numbers[one.end.name.casefold()] > 1)
+    ]
 
 
 def _of_two_switches(same: Sequence[_Claim]) -> list[list[_Claim]]:

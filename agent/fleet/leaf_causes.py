@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.cables import Leaves, first_of, leaf_key
+from agent.fleet.cables import Leaves as Names
+from agent.fleet.cables import first_of, leaf_key
 from agent.fleet.finding import PortRef, finding
 from agent.fleet.verdict import many
 from agent.model import natural
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from agent.verify.expected import Row
 
     Explained = tuple[FleetFinding, list[PortRef]]  # and the ports that it explains
+    Leaves = Mapping[str, "_Leaf"]  # of the plan, by the key of their name
 
 MIN_PORTS = 3  # of a leaf: fewer may each have a cause of its own
 NEARLY_ALL = 0.9
@@ -54,11 +56,10 @@ class Renamed(NamedTuple):
     ports: Mapping[PortRef, str]  # those at their planned port, to the leaf's name in the plan
 
 
-def renamed(found: Iterable[Cable]) -> Renamed:
+def renamed(leaves: Leaves) -> Renamed:
     """Return a finding for each leaf with another name, and the names."""
-    leaves = _leaves(found)
     names = {key: name for key, leaf in leaves.items() if (name := _other_name(leaf))}
-    planned = Leaves(leaf.name for leaf in leaves.values())
+    planned = Names(leaf.name for leaf in leaves.values())
     kept = {
         key: name
         for key, name in names.items()
@@ -71,7 +72,7 @@ def renamed(found: Iterable[Cable]) -> Renamed:
     )
 
 
-def _leaves(found: Iterable[Cable]) -> dict[str, _Leaf]:
+def by_leaf(found: Iterable[Cable]) -> Leaves:
     """Return the leaves of the plan by the key of their name; ignored cables are left out."""
     kept = [one for one in found if one.checked.status != cables.IGNORED and one.checked.row.device]
     by_name = grouped(kept, lambda one: leaf_key(one.checked.row.device or ""))
@@ -124,9 +125,9 @@ def _renamed(leaf: _Leaf, name: str) -> FleetFinding:
     )
 
 
-def down(found: Iterable[Cable]) -> Iterator[Explained]:
+def down(leaves: Leaves) -> Iterator[Explained]:
     """Yield a finding for each leaf of the plan that lost its ports, and the ports."""
-    for leaf in _leaves(found).values():
+    for leaf in leaves.values():
         lost = [one.port for one in leaf.cables if one.checked.status == cables.MISSING]
         if _is_down(lost, len(leaf.cables)):
             known = facts_of(leaf.row)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from agent.errors import Malformed, Unavailable
 from agent.fleet.collect import Collected, name_of
 from agent.fleet.json_items import Item, Items
+from agent.garbage import uncollected
 from agent.kube.decode import objects, part
 from agent.kube.facts import parse_time
 from agent.text import visible
@@ -42,7 +43,7 @@ def read_file(path: str, selection: Selection, clock: float) -> Fleet:
     """
     found = Collected(selection, clock)
     source = "standard input" if path == STDIN else path
-    with _opened(path, source) as file:
+    with _opened(path, source) as file, uncollected():
         heartbeat = _read(Items(file), found)
     if not found.total:
         raise Malformed(f"{source}: no Node in it")

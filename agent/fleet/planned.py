@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from agent.fleet.expectation import Expectations
     from agent.fleet.folds import Found
+    from agent.fleet.leaf_causes import Leaves
     from agent.fleet.model import FleetNode
     from agent.verify.expected import Expected
     from agent.verify.finding import Finding
@@ -50,8 +51,8 @@ def compared(
     """Compare each node with its expected half; leaves with other names by those of the plan."""
     options = options._replace(off=options.off | expectations.off)
     nodes = list(nodes)
-    first, results = _compared(nodes, options)
-    renamed = leaf_causes.renamed(cables_of(results))
+    first, leaves = _compared(nodes, options)
+    renamed = leaf_causes.renamed(leaves)
     if not renamed.names:
         return first
     named = [(with_names(node, renamed.names, renamed.ports), expected) for node, expected in nodes]
@@ -61,7 +62,7 @@ def compared(
 
 def _compared(
     nodes: Iterable[tuple[FleetNode, Expected]], options: Options
-) -> tuple[Compared, list[Result]]:
+) -> tuple[Compared, Leaves]:
     results: list[Result] = []
     refused: list[FleetFinding] = []
     planned = as_planned = 0
@@ -75,9 +76,11 @@ def _compared(
             results.append(result)
             planned += result.planned if expected.rows else cables_in(expected)
             as_planned += result.as_planned if expected.rows else _is_right(expected, result)
-    findings = (*refused, *_findings(results, options.off))
+    found = cables_of(results)
+    leaves = leaf_causes.by_leaf(found)
+    findings = (*refused, *_findings(results, found, leaves, options.off))
     assumptions = dict.fromkeys(one.assumption for one in results if one.assumption)
-    return Compared(findings, planned, as_planned, (*assumptions,)), results
+    return Compared(findings, planned, as_planned, (*assumptions,)), leaves
 
 
 def cables_in(expected: Expected) -> int:
@@ -101,9 +104,10 @@ def _result(node: FleetNode, expected: Expected, options: Options) -> Result:
     return verify(expected, seen_node(node), options._replace(addresses=lost) if lost else options)
 
 
-def _findings(results: Sequence[Result], off: Off) -> Iterator[FleetFinding]:
+def _findings(
+    results: Sequence[Result], found: Sequence[Cable], leaves: Leaves, off: Off
+) -> Iterator[FleetFinding]:
     """Yield the causes of several ports, then what they do not explain."""
-    found = cables_of(results)
     in_rings = {
         PortRef(result.node, name)
         for result in results
@@ -113,7 +117,7 @@ def _findings(results: Sequence[Result], off: Off) -> Iterator[FleetFinding]:
     }
     explained: set[PortRef] = set()
     for cause in (
-        leaf_causes.down(found),
+        leaf_causes.down(leaves),
         _rings(found, in_rings, explained, off),
         leaf_causes.nodes_down(_links(found), explained),
     ):
@@ -121,7 +125,7 @@ def _findings(results: Sequence[Result], off: Off) -> Iterator[FleetFinding]:
             yield one
             explained.update(ports)
     rest = [(result.node, one) for result in results for one in result.findings]
-    yield from _of_nodes(rest, {one.port: one for one in found}, explained)
+    yield from _of_nodes(rest, {one.port: one for one in found if one.checked.is_wrong}, explained)
 
 
 def _links(found: Iterable[Cable]) -> Iterator[tuple[PortRef, bool]]:
@@ -145,7 +149,7 @@ def _rings(
 
 
 def _of_nodes(
-    found: Iterable[Found], by_port: Mapping[PortRef, Cable], explained: Collection[PortRef]
+    found: Iterable[Found], wrong: Mapping[PortRef, Cable], explained: Collection[PortRef]
 ) -> Iterator[FleetFinding]:
     """Yield the findings of nodes that nothing wider explains, those of one cause folded."""
     kept = [one for one in found if not _is_explained(*one, explained)]
@@ -154,11 +158,11 @@ def _of_nodes(
     told: set[PortRef] = {*explained}
     for code, same in kinds.items():
         folded, rest = FOLDS[code](same) if code in FOLDS else ([], same)
-        for one in (*folded, *(_of_node(*pair, by_port) for pair in rest)):
+        for one in (*folded, *(_of_node(*pair, wrong) for pair in rest)):
             yield one
             told.update(one.ports if code in OF_LINKS else ())
     for pair in speeds:
-        speed = _of_node(*pair, by_port)
+        speed = _of_node(*pair, wrong)
         if not speed.ports or not told.issuperset(speed.ports):
             yield speed
 
@@ -171,17 +175,16 @@ def _is_explained(node: str, one: Finding, explained: Collection[PortRef]) -> bo
     return all(PortRef(node, name) in explained for name in one.interfaces)
 
 
-def _of_node(node: str, one: Finding, by_port: Mapping[PortRef, Cable]) -> FleetFinding:
+def _of_node(node: str, one: Finding, wrong: Mapping[PortRef, Cable]) -> FleetFinding:
     """Return the finding of a node as one of the fleet, under the same ID."""
     ports = tuple(PortRef(node, name) for name in one.interfaces)
-    wrong = [by_port[port] for port in ports if port in by_port and by_port[port].checked.is_wrong]
     return FleetFinding(
         one.code,
         one.severity,
         (node,),
         ports,
         f"{node}: {one.text}",
-        tuple(cable.move for cable in wrong),
+        tuple(wrong[port].move for port in ports if port in wrong),
         expected=one.expected,
         actual=one.actual,
         facts=one.facts,

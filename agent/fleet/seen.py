@@ -81,6 +81,7 @@ def names_of(port: FleetPort) -> list[str]:
     return [*filter(None, (port.interface, device, leg, port.pci))]
 
 
+@lru_cache(MAX_CACHED)
 def _parts(interface: str) -> tuple[str, int, str | None]:
     """Return RDMA device, port number and leg: of `mlx5_0-3`, and of `mlx5_bond_0-eth2`."""
     device, dash, tail = interface.partition("-")

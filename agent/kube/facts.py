@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agent.text import utc
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -51,7 +49,7 @@ def parse_time(text: str) -> int:
 
     time = datetime.fromisoformat(text)
     seconds = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp())
-    utc(seconds)  # ValueError for a time that has no year in UTC
+    datetime.fromtimestamp(seconds, UTC)  # ValueError for a time that has no year in UTC
     return seconds
 
 

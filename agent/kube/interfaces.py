@@ -226,7 +226,7 @@ def parse(row: object) -> tuple[LabeledInterface, list[str]]:
 def _value(value: Any) -> Any:
     """Return the model's value of a valid fact."""
     if isinstance(value, dict):
-        return LastNeighbor(*(value.get(name) for name in LastNeighbor._fields))
+        return LastNeighbor(value.get("id"), value.get("name"), value.get("port_id"))
     return value if isinstance(value, str) else float(value)
 
 

@@ -16,6 +16,7 @@ from agent.verify.model import IGNORE, LINK_STATE_ONLY
 from agent.verify.names import (
     EXACT,
     INCOMPARABLE,
+    SAME,
     Match,
     compare_device,
     guid,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 AS_PLANNED, UNVERIFIABLE, IGNORED = "as-planned", "unverifiable", "ignored"
 MISCABLED, WRONG_PORT, MISSING = "miscabled", "wrong-port", "missing"
-EQUAL = Match(equal=True, by=EXACT)
 # The reasons that prove that nobody is at the far end.
 GONE = frozenset({NeighborReason.LINK_DOWN, NeighborReason.EXPIRED, NeighborReason.SHUTDOWN})
 OTHER_NAMES = "the plan and the fabric name switches differently"
@@ -107,8 +107,9 @@ def _of_link_state(row: Row, port: Port) -> Checked:
 
 
 def _compared(row: Row, port: Port, far_end: FarEnd, off: Off) -> Checked:
-    device = compare_device(row.device, far_end.seen_device, off) if row.device else EQUAL
-    far_port = compare_port(row.ports, far_end.seen_port, off) if row.ports else EQUAL
+    device = compare_device(row.device, far_end.seen_device, off) if row.device else SAME
+    ports = row.ports
+    far_port = compare_port(ports, far_end.seen_port, off) if ports else SAME
     status, reason = _status(row, far_end, device, far_port)
     return Checked(row, port, status, reason, far_end, device, far_port)
 
@@ -144,8 +145,10 @@ def check_all(
 
 def _without_other_names(results: list[Checked], devices: Iterable[str], off: Off) -> list[Checked]:
     """Withdraw all results if no switch is known, and their names are of another form."""
+    if any(one.device.equal and one.far_end for one in results):
+        return results
     compared = [one for one in results if one.device.equal is not None and one.far_end]
-    if not compared or any(one.device.equal for one in compared):
+    if not compared:
         return results
     seen = {one.far_end.device for one in compared if one.far_end}
     known = {*devices, *(one.row.device for one in compared if one.row.device)}
@@ -172,6 +175,8 @@ def _any_equal(seen: Iterable[str], known: Collection[str], off: Off) -> bool:
 
 def _without_numbering(results: list[Checked], numbered: Collection[str]) -> list[Checked]:
     """Withdraw the results of PCI order if more than half of them are wrong."""
+    if not numbered:
+        return results
     by_number = [one for one in results if one.port.interface in numbered and one.far_end]
     wrong = sum(one.is_wrong for one in by_number)
     if 2 * wrong <= len(by_number):
@@ -187,6 +192,8 @@ def _without_cages(results: list[Checked]) -> list[Checked]:
     It does if most of its numbers are those of the cages of the ports that are seen; port 1 is in
     cage 1, and proves nothing.
     """
+    if not any(map(_is_twin, results)):
+        return results
     by_number = [one for one in results if one.row.device and _has_plain_number(one)]
     telling = [one for one in by_number if one.status == WRONG_PORT or not _is_cage(one)]
     if 2 * sum(map(_is_cage, telling)) <= len(telling):
@@ -204,10 +211,13 @@ def _has_plain_number(one: Checked) -> bool:
     return is_infiniband and bool(one.device.equal) and (one.row.port or "").isdecimal()
 
 
+def _is_twin(one: Checked) -> bool:
+    return bool(one.far_end and one.far_end.seen_port.twin_port)
+
+
 def _is_cage(one: Checked) -> bool:
-    is_twin = one.far_end is not None and one.far_end.seen_port.twin_port
     seen = one.far_end.port_id if one.far_end else ""
-    return bool(is_twin) and seen.isdecimal() and (int(seen) + 1) // 2 == int(one.row.port or "")
+    return _is_twin(one) and seen.isdecimal() and (int(seen) + 1) // 2 == int(one.row.port or "")
 
 
 class _Index:
@@ -235,6 +245,8 @@ def device_key(device: str) -> str | None:
 
 def _without_ambiguous(results: list[Checked], off: Off) -> list[Checked]:
     """Withdraw an equality by tolerance that holds for two rows of different far ends."""
+    if not any(map(_is_tolerant, results)):
+        return results
     index = _Index(results)
     return [_refused(one, index, off) if _is_tolerant(one) else one for one in results]
 
@@ -242,7 +254,7 @@ def _without_ambiguous(results: list[Checked], off: Off) -> list[Checked]:
 def _is_tolerant(one: Checked) -> bool:
     if one.status != AS_PLANNED or not one.far_end:
         return False
-    return {one.device.by, one.far_port.by} != {EXACT}
+    return not one.device.by == one.far_port.by == EXACT
 
 
 def _refused(one: Checked, index: _Index, off: Off) -> Checked:
@@ -266,6 +278,8 @@ def leads_to(one: Checked, other: Row, off: Off = frozenset()) -> bool:
 def rings(results: Sequence[Checked], off: Off = frozenset()) -> list[list[Checked]]:
     """Return the groups of cables that changed places among each other, each in its order."""
     wrong = {one.port.interface: one for one in results if one.is_wrong}
+    if not wrong:
+        return []
     index = _Index(wrong.values())
     follows = {name: _holder(one, index, off) for name, one in wrong.items()}
     found: list[list[Checked]] = []

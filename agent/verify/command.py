@@ -11,11 +11,13 @@ import click
 from agent import inputs
 from agent.errors import BwagentError, Malformed, Unavailable
 from agent.exits import print_line
+from agent.options import is_on_command_line
 from agent.sources import rdma
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.verify import report
 from agent.verify.expected import Expected, from_labels, from_plans, merged
 from agent.verify.findings import Options, verify
+from agent.verify.options import require_plan
 from agent.verify.seen import seen_node
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 NO_PLAN = "nothing to compare with: give --plan FILE or --from-node"
 # The flags that --write-plan, which compares nothing, does not take.
-OF_COMPARISON = ("plan", "from_node", "hca_map", "ignore", "npd")
+OF_COMPARISON = ("from_node", "hca_map", "ignore", "npd", "no_tolerance")
 
 
 class Halves(NamedTuple):
@@ -61,6 +63,9 @@ def run(flags: Flags, read_node: ReadNode) -> int:
 
 
 def _run(flags: Flags, read_node: ReadNode) -> int:
+    require_plan(flags)
+    if flags["npd"] and is_on_command_line("output"):
+        raise click.UsageError("--npd excludes --output")
     if flags["split"]:
         return _split(flags)
     if flags["write_plan"]:
@@ -83,7 +88,7 @@ def _printed(text: str) -> int:
 def _write_plan(flags: Flags) -> int:
     from agent.verify.write import written
 
-    _refuse_comparison(flags)
+    _refuse_comparison(flags, "plan", *OF_COMPARISON)
     host = _host(flags)
     node = seen_node(_observed(host, flags, None), _names(flags, host)[0])
     text, notes = written(node, inputs.naming(flags), flags["write_plan"])
@@ -94,11 +99,12 @@ def _write_plan(flags: Flags) -> int:
     return _printed(text)
 
 
-def _refuse_comparison(flags: Flags) -> None:
+def _refuse_comparison(flags: Flags, *names: str) -> None:
     """Raise click.UsageError for a flag of the comparison, which --write-plan would ignore."""
-    if given := [name for name in OF_COMPARISON if flags[name]]:
-        other = given[0].replace("_", "-")
-        raise click.UsageError(f"--write-plan prints what is seen: leave out --{other}")
+    given = [name for name in names if flags[name]]
+    if given or is_on_command_line("output"):
+        other = given[0].replace("_", "-") if given else "output"
+        raise click.UsageError(f"--write-plan compares nothing: leave out --{other}")
 
 
 def _split(flags: Flags) -> int:
@@ -107,6 +113,7 @@ def _split(flags: Flags) -> int:
 
     if flags["write_plan"] != "csv" or not flags["plan"]:
         raise click.UsageError("--split needs --plan FILE and --write-plan csv")
+    _refuse_comparison(flags, *OF_COMPARISON)
     plans = [plan for path in flags["plan"] for plan in _read_plan(path, flags)]
     parts, notes = split(plans)
     write(parts, flags["split"])

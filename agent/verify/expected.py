@@ -54,6 +54,10 @@ class Row(NamedTuple):
         """All names of the port."""
         return tuple(filter(None, (self.port_id, self.port_name)))
 
+    def at(self, interface: str) -> Row:
+        """Return the row with its interface."""
+        return Row(*self[:-2], interface, self.is_label)
+
     @property
     def far_end(self) -> tuple[str | None, ...]:
         """The far end, for comparisons between rows."""

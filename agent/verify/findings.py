@@ -126,6 +126,8 @@ def _compared(expected: Expected, node: SeenNode, options: Options, off: Off) ->
 
 def _kept_ports(node: SeenNode, resolved: Resolved, options: Options) -> dict[str, Port]:
     """Return the ports that --ignore names by no name of theirs, nor by that in the plan."""
+    if not options.ignore:
+        return node.ports
     ignored = {row.interface for row in resolved.rows if options.has_ignored([row.text])}
     return {
         name: port

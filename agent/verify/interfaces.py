@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from agent.verify.expected import Row
     from agent.verify.seen import Port, SeenNode
 
+    Identity = tuple[str, str, int, str | None, str | None]  # interface, device, its port, ...
+
 # Why a row has no interface here.
 NOT_BACKEND = "not a backend port"
 EXCLUDED = "excluded by --exclude-device"
@@ -61,40 +63,49 @@ def resolve(
 ) -> Resolved:
     """Find the interface of each row; `of_plan` are the interfaces of all hosts of the plan."""
     rows = list(rows)
-    names = _names(node.ports.values())
+    names = _names(tuple(port[:5] for port in node.ports.values()))
     named = {row.text: _named(row.text, names, lookup) for row in rows}
-    order = _Order([] if lookup.hca_map else rows, node, of_plan)
-    numbered = {text: order.interface(text) for text, found in named.items() if not found}
+    others = [] if lookup.hca_map else [text for text, found in named.items() if not found]
+    numbered, assumption = _numbered(others, rows, node, of_plan)
     one = {text: found[0] for text, found in named.items() if len(found) == 1} | numbered
-    found = tuple(row._replace(interface=one[row.text]) for row in rows if one.get(row.text))
+    found = tuple(row.at(one[row.text]) for row in rows if row.text in one)
+    without = [row for row in rows if row.text not in one]
     reason = _Reasons(node, lookup, found)
-    without = [row for row in rows if not one.get(row.text)]
-    used = frozenset(filter(None, numbered.values()))
     return Resolved(
         found,
         tuple((row, SEVERAL if named[row.text] else reason(row)) for row in without),
-        order.assumption if used else None,
-        used,
+        assumption,
+        frozenset(numbered.values()),
     )
 
 
-def _names(ports: Iterable[Port]) -> dict[str, tuple[str, ...]]:
+def _numbered(
+    texts: Collection[str], rows: Sequence[Row], node: SeenNode, of_plan: Collection[str]
+) -> tuple[dict[str, str], str | None]:
+    """Return the interfaces that texts stand for as numbers, and the assumption if any does."""
+    if not texts:
+        return {}, None
+    order = _Order(rows, node, of_plan)
+    found = {text: name for text in texts if (name := order.interface(text))}
+    return found, order.assumption if found else None
+
+
+@lru_cache(1024)  # the nodes of a fleet have the same few sets of ports
+def _names(ports: tuple[Identity, ...]) -> Mapping[str, tuple[str, ...]]:
     """Return the interfaces of every name of a port."""
     found: dict[str, tuple[str, ...]] = {}
-    for port in ports:
-        device, number = port.device, port.number
-        names = (port.interface, port.netdev, port.pci, device)
-        for name in {*names, f"{device}/{number}", f"{device}-{number}"}:
-            if name:
-                known = found.get(key := name.lower(), ())
-                if port.interface not in known:
-                    found[key] = (*known, port.interface)
+    for interface, device, number, netdev, pci in ports:
+        names = (interface, netdev, pci, device, f"{device}/{number}", f"{device}-{number}")
+        for name in filter(None, names):
+            known = found.get(key := name.lower(), ())
+            if interface not in known:
+                found[key] = (*known, interface)
     return found
 
 
 def _named(text: str, names: Mapping[str, tuple[str, ...]], lookup: Lookup) -> tuple[str, ...]:
     """Return the interfaces that a text names by itself, or by --hca-map."""
-    mapped = lookup.hca_map.get(map_key(text), text)
+    mapped = lookup.hca_map.get(map_key(text), text) if lookup.hca_map else text
     return next((names[form] for form in _forms(mapped) if form in names), ())
 
 
@@ -132,11 +143,8 @@ def _is_lent(port: Port) -> bool:
 class _Reasons:
     """Gives the reason why a row has no interface."""
 
-    def __init__(self, node: SeenNode, lookup: Lookup, found: Iterable[Row]) -> None:
-        self._node, self._lookup = node, lookup
-        self._shapes = {shape(row.text) for row in found}
-        has_lent = any(map(_is_lent, node.ports.values()))
-        self._is_complete = not (node.unread or node.excluded or has_lent)
+    def __init__(self, node: SeenNode, lookup: Lookup, found: Collection[Row]) -> None:
+        self._node, self._lookup, self._found = node, lookup, found
 
     def __call__(self, row: Row) -> str:
         """Return the reason, one of those above."""
@@ -159,13 +167,19 @@ class _Reasons:
             return EXCLUDED
         return UNREAD if any(is_of_device(device, one) for one in node.unread) else None
 
+    @property
+    def _is_complete(self) -> bool:
+        node = self._node
+        has_lent = any(map(_is_lent, node.ports.values()))
+        return not (node.unread or node.excluded or has_lent)
+
     def _of_address(self, pci: str) -> str:
         is_gone = self._lookup.on_bus and pci not in self._lookup.on_bus
         return ABSENT if is_gone or self._is_complete else PERHAPS_UNREAD
 
     def _of_name(self, text: str) -> str:
         """Return the reason of any other name: missing if others of its form are there."""
-        if shape(text) not in self._shapes:
+        if all(shape(row.text) != shape(text) for row in self._found):
             return UNKNOWN
         if text in self._lookup.netdevs:
             return NO_RDMA

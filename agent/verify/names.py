@@ -63,6 +63,7 @@ class SeenDevice(NamedTuple):
 
 
 DIFFERENT, INCOMPARABLE = Match(equal=False), Match(equal=None)
+SAME = matched(EXACT)
 _GUID = re.compile(
     r"(?:[A-Z]{1,2}-)?(?:0x)?((?:[0-9a-f]{4}:){3}[0-9a-f]{4}|[0-9a-f]{16})", re.IGNORECASE
 )
@@ -91,7 +92,7 @@ def mac(text: str) -> str | None:
 def compare_device(expected: str, seen: SeenDevice, off: Off = frozenset()) -> Match:
     """Compare the name of a device in a plan with its own name for itself."""
     if expected == seen.label or expected in seen.names:
-        return matched(EXACT)
+        return SAME
     if address := guid(expected):
         return same_address(address, seen.guids, "guid", off)
     if address := mac(expected):
@@ -123,6 +124,7 @@ def _same_padded(one: str, other: str, off: Off) -> str | None:
     return "padding" if by == EXACT else by and f"padding+{by}"
 
 
+@lru_cache(8192)
 def unpadded(name: str) -> str:
     """Return a name without the leading zeros of its numbers: `leaf1` of `leaf01`."""
     return _PADDING.sub("", name)

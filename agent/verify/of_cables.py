@@ -123,6 +123,8 @@ def _shares_port(one: Checked) -> bool:
 
 def without_doubled(checked: Sequence[Checked], expected: Expected) -> list[Checked]:
     """Withdraw wrong cables whose port the plan gives twice: the plan is to be corrected first."""
+    if not any(one.is_wrong for one in checked):
+        return [*checked]
     texts = {row.text for _, rows in _doubled(checked, expected) for row in rows}
     return [
         one.unverifiable(IN_DUPLICATE) if one.is_wrong and one.row.text in texts else one

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from agent.environment import SWITCH
 from agent.options import GLOB, check, not_empty, options
 from agent.sources.table import OPTIONS
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 # Options for all commands that change nothing here (docs/verify.md).
 HIDDEN = {"accelerator_label", *(option.name for option in OPTIONS)}
+
+OF_PLAN = ("plan_format", "hca_map")  # without effect on anything else
 
 
 def short_help(command: click.Command) -> click.Command:
@@ -27,6 +34,13 @@ def _tolerances(values: tuple[str, ...]) -> tuple[str, ...]:
         if value not in TOLERANCES:
             raise click.BadParameter(f"{value[:64]!r} is none of {', '.join(TOLERANCES)}")
     return values
+
+
+def require_plan(flags: Mapping[str, Any]) -> None:
+    """Raise click.UsageError for a flag that says how to read a plan, without one."""
+    given = [name for name in OF_PLAN if flags[name]]
+    if given and not flags["plan"]:
+        raise click.UsageError(f"--{given[0].replace('_', '-')} needs --plan FILE")
 
 
 def _files(values: tuple[str, ...]) -> tuple[str, ...]:

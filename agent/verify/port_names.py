@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.verify.names import (
     DIFFERENT,
-    EXACT,
     INCOMPARABLE,
+    SAME,
     Match,
     mac,
     matched,
@@ -76,8 +76,8 @@ def compare_port(expected: Iterable[str], seen: SeenPort, off: Off = frozenset()
     """
     expected = tuple(expected)
     texts = [*seen.texts, *filter(None, [seen.description])]
-    if any(one in texts for one in expected):
-        return matched(EXACT)
+    if not {*expected}.isdisjoint(texts):
+        return SAME
     results = {
         (one, text): _compare_port(one, text, seen, off) for one in expected for text in texts
     }
@@ -99,7 +99,7 @@ def _proofs(seen: SeenPort) -> Iterable[str]:
 
 def _compare_port(expected: str, text: str, seen: SeenPort, off: Off) -> Match:
     if expected == text:
-        return matched(EXACT)
+        return SAME
     if seen.infiniband:
         return _infiniband(expected, text, seen.twin_port, off)
     return _ethernet(expected, text, off)

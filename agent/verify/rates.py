@@ -49,6 +49,8 @@ def slow(ports: Iterable[Port], cables: ByInterface, draft: Draft) -> Iterator[F
     """Yield a finding for each port that is slower than its plan or its peers."""
     active = [port for port in ports if port.rate_gbps]
     planned = _planned(active, cables)
+    if not planned and len({port.rate_gbps for port in active}) < 2:
+        return
     if _are_of_cables(active, planned):
         yield _unverifiable(
             [low for low in _low(active, planned) if low.than == PLAN], OF_CABLES, draft

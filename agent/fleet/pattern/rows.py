@@ -12,7 +12,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.kube.annotation import MAX_AGE
+from agent.fleet import silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     ports: tuple[FleetPort, ...]
     leaves: tuple[str | None, ...]  # of each port now, or last; None: never known
     numbers: tuple[int | None, ...]  # of the leaf's ports
-    is_fresh: bool  # False: it says nothing about today's cables
+    is_fresh: bool  # not silent; a silent node says nothing about today's cables
     is_whole: bool  # every port has a neighbor now
 
 
@@ -55,18 +55,11 @@ def tables(fleet: Fleet, numbers: PortNumbers) -> list[Table]:
             ports,
             tuple([names[end] if end else None for end in ends]),
             tuple([numbers[end] if end else None for end in ends]),
-            is_fresh(node, fleet.now),
+            silent.cause(node, fleet.now) is None,
             all(port.far_end for port in ports),
         )
         found[node.flavor, columns].append(row)
     return [Table(*kind, rows) for kind, rows in found.items()]
-
-
-def is_fresh(node: FleetNode, now: int) -> bool:
-    """Return True if the agent of a Node has reported within two hours and since its boot."""
-    if node.time is None or now - node.time > MAX_AGE:
-        return False
-    return node.node_boot_id is None or node.node_boot_id == node.boot_id
 
 
 def current(port: FleetPort) -> FarEnd | None:

@@ -8,6 +8,7 @@ break, or characters without width: such a name looks like another one and is no
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from agent.verify.plans.cables import quoted
 
@@ -40,6 +41,7 @@ def fault(name: str) -> str | None:
     return None
 
 
+@lru_cache(8192)
 def date_fault(port: str) -> str | None:
     """Return why a port cannot have been meant: it is a date or a time; None if it is none."""
     if not _DATE.fullmatch(port):

@@ -10,18 +10,19 @@ from __future__ import annotations
 import csv
 import io
 import re
+from sys import intern
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.text import visible
-from agent.verify.model import Cable, End, Place, Plan
+from agent.verify.model import NO_FIELDS, Cable, End, Place, Plan
 from agent.verify.plans import label_file
 from agent.verify.plans.cables import bounded, mark_of, quoted
 from agent.verify.plans.cells import ERRORS, date_fault, fault
 from agent.verify.plans.headers import MAX_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agent.verify.plans.source import Source
 
@@ -94,10 +95,12 @@ def cables_of(source: Source) -> Iterator[Cable]:
     columns = [column(cell) for cell in header]
     titles = [cell.strip() for cell in header]
     _require_columns(source, columns)
+    others = [one for one in zip(columns, titles, strict=True) if one[0] not in KNOWN]
     number = None
     for number, row in rows:
-        _require_whole(Place(source.file, None, number), row, columns)
-        yield _cable(source, number, columns, titles, row)
+        place = Place(source.file, None, number)
+        _require_whole(place, row, columns)
+        yield _cable(place, dict(zip(columns, map(_plain_text, row), strict=False)), others)
     if number is None:
         raise Malformed(f"{source.file}: no row below the header")
 
@@ -108,7 +111,7 @@ def _rows(source: Source) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(lines, delimiter=_separator(source) or ",", strict=True)
     try:
         for row in reader:
-            if any(cell.strip() for cell in row):
+            if any(map(str.strip, row)):
                 yield reader.line_num, row
     except csv.Error as error:
         place = Place(source.file, None, reader.line_num)
@@ -117,7 +120,7 @@ def _rows(source: Source) -> Iterator[tuple[int, list[str]]]:
 
 def _require_whole(place: Place, row: list[str], columns: list[str]) -> None:
     """Raise Malformed for a row that was cut, or has a cell too many."""
-    if len(row) < len(columns) or any(cell.strip() for cell in row[len(columns) :]):
+    if len(row) < len(columns) or any(map(str.strip, row[len(columns) :])):
         raise Malformed(f"{place}: {len(row)} cells, and the header has {len(columns)}")
 
 
@@ -133,21 +136,19 @@ def _require_columns(source: Source, columns: list[str]) -> None:
         raise Malformed(f"{place}: two columns {visible(twice, MAX_SHOWN)}")
 
 
-def _cable(
-    source: Source, number: int, columns: list[str], titles: list[str], row: list[str]
-) -> Cable:
-    cells = {name: unquoted(cell.strip()) for name, cell in zip(columns, row, strict=False)}
-    place = Place(source.file, None, number)
+def _plain_text(cell: str) -> str:
+    """Return the text of a cell; most of them are those of many rows, and kept once."""
+    return intern(unquoted(cell.strip()))
+
+
+def _cable(place: Place, cells: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> Cable:
+    """Return the cable of a row; `columns` are the names and titles of those that are not known."""
     _require_names(cells, place)
     near, far = _ends(cells)
     if near[:2] == far[:2]:
         raise Malformed(f"{place}: both ends are {quoted(f'{near.node} {near.interface}')}")
-    others = {
-        title: cells[name]
-        for name, title in zip(columns, titles, strict=True)
-        if name not in KNOWN and cells.get(name)
-    }
-    return Cable(near, far, place, _rate(cells, place), _mark(cells, place), others)
+    others = {title: cells[name] for name, title in columns if cells.get(name)}
+    return Cable(near, far, place, _rate(cells, place), _mark(cells, place), others or NO_FIELDS)
 
 
 def _ends(cells: Mapping[str, str]) -> tuple[End, End]:
@@ -170,8 +171,8 @@ def _require_names(cells: Mapping[str, str], place: Place) -> None:
             raise Malformed(f"{place._replace(column=name)}: {reason}")
 
 
-def _place(cells: Mapping[str, str], prefix: str) -> Iterator[str | None]:
-    return ((cells.get(f"{prefix}{name}") or None) for name in ("rack", "unit"))
+def _place(cells: Mapping[str, str], prefix: str) -> tuple[str | None, str | None]:
+    return cells.get(f"{prefix}rack") or None, cells.get(f"{prefix}unit") or None
 
 
 def _rate(cells: Mapping[str, str], place: Place) -> float | None:

@@ -7,17 +7,16 @@ Malformed with one line that names file, sheet, row and column.
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
+from agent.garbage import uncollected
 from agent.verify.plans import csv_file, dot, ib_dump, links, netbox, own, tables, topo, xlsx
 from agent.verify.plans.sheets import without_header
 from agent.verify.plans.source import Source, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from agent.verify.model import Plan
 
@@ -54,20 +53,8 @@ def read_source(source: Source, format: str | None = None) -> list[Plan]:  # noq
     """Read a plan file whose content is already there."""
     if format is not None and format not in KINDS:
         raise Malformed(f"{source.file}: {format!r} is none of the kinds {', '.join(KINDS)}")
-    with _uncollected():
+    with uncollected():
         return KINDS[format or _kind(source)].read(source)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Suspend the garbage collector, which would visit all cables again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _kind(source: Source) -> str:

@@ -156,6 +156,14 @@ def test_an_export_names_the_key_of_the_domains() -> None:
     assert "--accelerator-label" not in CliRunner().invoke(group, ["verify", "--help"]).output
 
 
+@pytest.mark.parametrize("flag", ["--plan-format", "--hca-map"])
+def test_how_to_read_a_plan_needs_one(tmp_path: Path, flag: str) -> None:
+    """A flag that would be ignored is an error that names both."""
+    (tmp_path / "map.csv").touch()
+    done = bwagent("fleet", "verify", "--nodes", "-", flag, str(tmp_path / "map.csv"))
+    assert (done.returncode, f"{flag} needs --plan" in done.stderr.decode()) == (2, True)
+
+
 def test_a_map_of_the_plans_names(tmp_path: Path) -> None:
     """Without it the finding says which flag takes it, and the flag is there."""
     plan, names = tmp_path / "plan.csv", tmp_path / "map.csv"

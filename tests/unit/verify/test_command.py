@@ -242,12 +242,37 @@ def test_written_plans_are_not_compared(tmp_path: Path) -> None:
     """A flag that would be ignored is an error, and so is a plan without a row."""
     plan = str(written_plan(tmp_path))
     assert bwagent("verify", "--replay", str(H200), "--write-plan", "csv").stderr == b""
-    for words in (("--plan", plan), ("--npd",), ("--ignore", "x")):
+    others = (("--plan", plan), ("--npd",), ("--ignore", "x"), ("--no-tolerance", "case"))
+    for words in (*others, ("-o", "json")):
         done = bwagent("verify", "--replay", str(H200), "--write-plan", "csv", *words)
         assert (done.returncode, words[0] in (done.stderr + done.stdout).decode()) == (2, True)
     for machine, kind in (("cpu-node", "labels"), ("azure-ndv5-vm", "csv")):
         done = bwagent("verify", "--replay", str(FIXTURES / machine), "--write-plan", kind)
         assert "nothing to write" in complaint(done)
+
+
+@pytest.mark.parametrize("flag", ["--plan-format", "--hca-map"])
+def test_how_to_read_a_plan_needs_one(tmp_path: Path, flag: str) -> None:
+    """A flag that would be ignored is an error that names both."""
+    plan = str(written_plan(tmp_path))
+    done = bwagent("verify", "--replay", str(H200), "--from-node", flag, plan)
+    assert f"{flag} needs --plan" in complaint(done, 2)
+
+
+def test_the_line_for_npd_has_no_other_form(tmp_path: Path) -> None:
+    """-o beside --npd would be ignored; its variable is for the other calls."""
+    line = compare(written_plan(tmp_path), "--npd", "-o", "json")
+    assert (line.returncode, b"--npd excludes --output" in line.stdout) == (2, True)
+
+
+@pytest.mark.parametrize("words", [("--from-node",), ("--ignore", "x"), ("--npd",)])
+def test_parts_of_a_plan_are_not_compared(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """--split with a flag of the comparison would ignore it."""
+    plan = str(written_plan(tmp_path))
+    parts = ("--plan", plan, "--write-plan", "csv", "--split", str(tmp_path / "parts"))
+    done = bwagent("verify", *parts, *words)
+    assert (done.returncode, words[0] in (done.stderr + done.stdout).decode()) == (2, True)
+    assert not (tmp_path / "parts").exists()
 
 
 def test_a_list_of_kubeconfigs(tmp_path: Path) -> None:
