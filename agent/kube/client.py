@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+EVENTS = "/api/v1/namespaces/default/events"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 METADATA_LIST = METADATA.replace("PartialObjectMetadata", "PartialObjectMetadataList")
 DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -47,6 +49,7 @@ READERS = {
     **dict.fromkeys(("get", "apply", "patch"), decode.read_node),
     "list": decode.read_list,
     "survey": decode.read_survey,
+    **dict.fromkeys(("create-event", "patch-event"), decode.read_event),
 }
 
 
@@ -210,10 +213,32 @@ def _list(request: Payload) -> Json:
     }
 
 
+def _create_event(request: Payload) -> Json:
+    return {
+        "method": "POST",
+        "resource_path": EVENTS,
+        "query_params": [("fieldManager", MANAGER)],
+        "header_params": {"Accept": METADATA, "Content-Type": "application/json"},
+        "body": request["body"],
+    }
+
+
+def _patch_event(request: Payload) -> Json:
+    return {
+        **_create_event(request),
+        "method": "PATCH",
+        "resource_path": f"{EVENTS}/{{name}}",
+        "path_params": {"name": request["event"]},
+        "header_params": {"Accept": METADATA, "Content-Type": MERGE_PATCH},
+    }
+
+
 _PARAMETERS: dict[str, Callable[[Payload], Json]] = {
     "get": _get,
     "apply": _apply,
     **dict.fromkeys(("list", "survey"), _list),
+    "create-event": _create_event,
+    "patch-event": _patch_event,
     "patch": _patch,
 }
 
