@@ -31,6 +31,7 @@ KEPT_TIME = 3600.0  # seconds
 MAX_EVENTS = 16
 MAX_SUBJECTS = 64  # of a combined Event
 MAX_MESSAGE = 1024  # characters, as the admission policy has it
+MAX_PART = 300  # characters of one text in a combined message
 SUBJECTS = {
     Reason.CABLE_CHANGED: "port",
     Reason.PORT_LOST: "port",
@@ -179,7 +180,7 @@ def _combined_message(reason: Reason, texts: dict[str, str]) -> str:
     """Return the texts that fit, and the number of the others."""
     head = f"{len(texts)} {SUBJECTS[reason]}{'s' if len(texts) > 1 else ''}: "
     room = MAX_MESSAGE - len(head) - len(f"; and {MAX_SUBJECTS} more")
-    fitting = list(_fitting(texts.values(), room))
+    fitting = list(_fitting((visible(text, MAX_PART) for text in texts.values()), room))
     more = len(texts) - len(fitting)
     return head + "; ".join([*fitting, *([f"and {more} more"] if more else [])])
 

@@ -7,7 +7,8 @@ Rules:
   lost already is not lost again.
 - A refusal is noticed each time that the API server refuses; a key that is left out of a request
   because of an earlier refusal is not refused anew.
-- Each text has what was and what is. Names that a neighbor or a server chose are made printable.
+- A text has the interface or the keys, what was, and what is. What a neighbor or a server chose is
+  made printable.
 """
 
 from __future__ import annotations
@@ -98,5 +99,5 @@ def refusals(refused: Iterable[Refusal]) -> list[Notice]:
 def _refusal(keys: list[str], answer: str) -> Notice:
     named, more = ", ".join(keys[:MAX_NAMED]), len(keys) - MAX_NAMED
     others = f" and {more} more" if more > 0 else ""
-    text = f"{named}{others} was to be written, is refused with {visible(answer, MAX_TEXT)}"
+    text = f"{named}{others} refused: {visible(answer, MAX_TEXT)}"
     return Notice(Reason.LABELS_REFUSED, keys[0], text)
