@@ -176,7 +176,7 @@ class World:
         verification = Verification(host, "n1", Naming(), verdict, DELAY, rows)
         if plan:
             verification.plan, verification.ask_owners = plan.expected, plan.also_planned
-        task = BackgroundTask(self._request, self._notify)
+        task = BackgroundTask[Any](self._request, self._notify)
         recorder = Recorder(
             "n1", self.api, task, log, self.metrics, clock, self._wall, self._chance.random
         ) if events else None  # fmt: skip
