@@ -151,6 +151,7 @@ def _publish(
     ),
 )
 @click.option("--dry-run", **SWITCH, help="Change nothing; log what would be applied.")
+@click.option("--events/--no-events", **SWITCH, help="Write Events about the Node.")
 @run_options
 @plan_options
 @cluster_options

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from agent.reasons import AcceleratorReason
@@ -265,6 +266,7 @@ class LastNeighbors(NamedTuple):
     of: Mapping[str, LastNeighbor]  # by interface
     hold: HoldReason | None = None  # the reason why some may be missing or outdated
     is_early: bool = False  # the agent has just started; the missing ones are about to be seen
+    was: Mapping[str, LastNeighbor] = MappingProxyType({})  # of ports that have another one now
 
 
 class LostPort(NamedTuple):

@@ -321,7 +321,7 @@ former_options = options(
 )
 # Times, metrics and log: run.
 run_options = options(
-    _time("--hold", 0.0, DEFAULTS.hold, "Keep a label this long after its source fails."),
+    _time("--hold", 0.0, DEFAULTS.hold, "Keep unread labels this long."),
     _time("--min-interval", 0.0, DEFAULTS.min_interval, "Wait between two changes."),
     _time("--resync", 1.0, DEFAULTS.resync, "Refresh the Node this often."),
     _time("--gpu-interval", 1.0, 60.0, "Query the GPUs this often."),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from agent.daemon.observer import Cycle, Observer
     from agent.daemon.plan_file import PlanFile
     from agent.daemon.pollers import Poller
+    from agent.daemon.recorder import Recorder
     from agent.daemon.schedule import Schedule, Step
     from agent.daemon.verification import Verification
     from agent.daemon.watched import Event, Monitors, PortStates
@@ -65,6 +66,7 @@ class Components:
     background: Callable[[], BackgroundTask[Result]] = BackgroundTask
     reap: Callable[[], object] = lambda: None  # reaps orphans (agent/daemon/reaper.py)
     plan: PlanFile | None = None  # of `run --plan`; no label depends on it
+    recorder: Recorder | None = None  # of `run --events`; nor on this
 
 
 class Loop:
@@ -75,7 +77,9 @@ class Loop:
         self._clock, self._schedule = components.clock, components.schedule
         self._monitors, self._inbox = components.monitors, components.inbox
         self._reporter, self._plan = components.reporter, components.plan
-        self._pollers = (*components.pollers, *filter(None, [components.plan]))
+        self._recorder = components.recorder
+        others = [one for one in (components.plan, components.recorder) if one]
+        self._pollers: Sequence[Poller] = (*components.pollers, *others)
         self._request: BackgroundTask[Result] = components.background()
         self._is_stopped = False
         self._has_new_results = False  # of pollers, not observed yet
@@ -262,7 +266,7 @@ class Loop:
 
     def _collect_polls(self, now: float) -> None:
         collected = [poller for poller in self._pollers if poller.collect(now)]
-        if self._plan in collected:
+        if self._plan and self._plan in collected:
             self._reporter.plan_read(self._plan)
         if collected:
             self._has_new_results = True
@@ -279,6 +283,8 @@ class Loop:
     def _finished(self, result: Result, now: float) -> None:
         """Handle the result of a request: a failure, the Node as first read, or an apply."""
         self._reporter.reconciled(result, self._applying)
+        if self._recorder:
+            self._recorder.reconciled(result)
         self._node = result if result.node is not None else None
         if result.node is not None and self._parts.verification.answered(result.node):
             self._schedule.results(now)

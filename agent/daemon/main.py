@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from agent.daemon.plan_file import PlanFile
+    from agent.daemon.recorder import Recorder
     from agent.daemon.schedule import Settings
     from agent.events.monitor import Monitor
     from agent.host import Host
@@ -90,6 +91,7 @@ class Configuration:
     metrics_client_ca: str | None
     plan: tuple[str, ...]  # files
     openvswitch: bool
+    events: bool
     dry_run: bool
     verbose: bool
     log_format: str
@@ -187,6 +189,24 @@ def _components(configuration: Configuration, io: _Io, reporter: Reporter) -> Co
         background=io.background,
         reap=partial(reap, known_pids),
         plan=plan,
+        recorder=_recorder(configuration, io, reporter),
+    )
+
+
+def _recorder(configuration: Configuration, io: _Io, reporter: Reporter) -> Recorder | None:
+    if not configuration.events or configuration.dry_run:
+        return None
+    from agent.daemon.recorder import Recorder
+
+    return Recorder(
+        configuration.node,
+        connect(configuration.kubeconfig, configuration.context),
+        io.background(),
+        reporter.log,
+        reporter.metrics,
+        io.clock,
+        time.time,
+        random.SystemRandom().random,
     )
 
 

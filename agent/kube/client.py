@@ -6,8 +6,6 @@ process of a command.
 Invariants:
 - Whatever the API server, a proxy or the configuration does becomes a reply with a kind of error,
   never a traceback. Nothing is retried here, and every wait has a timeout.
-- A request asks for metadata only (`as=PartialObjectMetadata`, which the API server gives for reads
-  and patches alike), so a Node's images and conditions are not transferred.
 
 The generic ApiClient sends the requests. CoreV1Api would build the pydantic model of a whole Node:
 1.06 CPU-seconds and 65 MB to load, instead of 0.23 and 44 (kubernetes 37.0, Python 3.11). By hand
@@ -27,26 +25,23 @@ from urllib3 import exceptions as http
 from yaml import YAMLError
 
 from agent.kube import MANAGER, decode
+from agent.kube.requests import parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     Json = dict[str, Any]
     Payload = Mapping[str, Any]
     Serialized = tuple[Any, Any, Any, Any, Any]
 
-APPLY = "application/apply-patch+yaml"
-JSON_PATCH = "application/json-patch+json"
-METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-METADATA_LIST = METADATA.replace("PartialObjectMetadata", "PartialObjectMetadataList")
 DEFAULT_KUBECONFIG = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT = 10.0  # seconds to connect and for each read, where the payload names no other
-PAGE_SIZE = 50  # Nodes
 READERS = {
     **dict.fromkeys(("get", "apply", "patch"), decode.read_node),
     "list": decode.read_list,
     "survey": decode.read_survey,
+    **dict.fromkeys(("create-event", "patch-event"), decode.read_event),
 }
 
 
@@ -165,57 +160,8 @@ def fetch(api: ApiClient, request: Payload) -> tuple[int, Mapping[str, str], byt
 def serialize(api: ApiClient, request: Payload) -> Serialized:
     """Return a request as (method, URL, headers, body, form fields), for `ApiClient.call_api`."""
     api.user_agent = MANAGER
-    parameters = _PARAMETERS[request["operation"]](request)
-    return api.param_serialize(**parameters, auth_settings=["BearerToken"])
+    return api.param_serialize(**parameters(request), auth_settings=["BearerToken"])
 
-
-def _get(request: Payload) -> Json:
-    return {
-        "method": "GET",
-        "resource_path": "/api/v1/nodes/{name}",
-        "path_params": {"name": request["node"]},
-        "header_params": {"Accept": METADATA},
-    }
-
-
-def _patch(request: Payload) -> Json:
-    return {
-        **_get(request),
-        "method": "PATCH",
-        "query_params": [("fieldManager", MANAGER)],
-        "header_params": {"Accept": METADATA, "Content-Type": JSON_PATCH},
-        "body": request["body"],
-    }
-
-
-def _apply(request: Payload) -> Json:
-    force = "true" if request.get("force") else "false"
-    return {
-        **_patch(request),
-        "query_params": [("fieldManager", MANAGER), ("force", force)],
-        "header_params": {"Accept": METADATA, "Content-Type": APPLY},
-    }
-
-
-def _list(request: Payload) -> Json:
-    return {
-        "method": "GET",
-        "resource_path": "/api/v1/nodes",
-        "query_params": [
-            ("limit", str(request.get("limit") or PAGE_SIZE)),
-            ("continue", request.get("continue") or ""),
-            *request.get("selectors", ()),
-        ],
-        "header_params": {"Accept": METADATA_LIST},
-    }
-
-
-_PARAMETERS: dict[str, Callable[[Payload], Json]] = {
-    "get": _get,
-    "apply": _apply,
-    **dict.fromkeys(("list", "survey"), _list),
-    "patch": _patch,
-}
 
 # The client does not validate a kubeconfig, so any of its values may raise one of these.
 CONFIGURATION_FAULTS = (

@@ -62,6 +62,19 @@ def read_list(status: int, headers: Headers, data: bytes) -> Json:
     return {"status": status, "nodes": list(filter(_has_identity, nodes)), "continue": following}
 
 
+def read_event(status: int, headers: Headers, data: bytes) -> Json:
+    """Read a response that should be an Event.
+
+    Returns {"status"}, or a reply of `_refusal` or `_garbage`.
+    """
+    document, error = _document(_Response(status, headers, data))
+    if error:
+        return error
+    if not _has_identity({"metadata": part(document, "metadata")}):
+        return _garbage(status, "the response is not an Event")
+    return {"status": status}
+
+
 def read_survey(status: int, headers: Headers, data: bytes) -> Json:
     """Read a response that should be a NodeList, without the field managers.
 

@@ -94,7 +94,8 @@ class NeighborMemory:
         lacking = _lacking(observation, of)
         hold = self._hold(lacking, is_same=all(compared))
         early = self._is_early = not hold and now < self._settles_at and not lacking <= absent
-        last = LastNeighbors(of, HoldReason.NO_NEIGHBOR if early else hold, is_early=early)
+        was = {name: one for name, one in remembered.items() if _is_replaced(one, seen.get(name))}
+        last = LastNeighbors(of, HoldReason.NO_NEIGHBOR if early else hold, early, was)
         return replace(observation, last_neighbors=last)
 
     def next_end(self) -> float:
@@ -177,6 +178,14 @@ def is_held_without_limit(key: str, observation: Observation, keys: Keys) -> boo
 
 def _is_same(one: LastNeighbor, other: LastNeighbor) -> bool:
     return (one.id is not None and one.id == other.id) or device_of(one) == device_of(other)
+
+
+def _is_replaced(last: LastNeighbor, now: LastNeighbor | None) -> bool:
+    """Return True if the cable leads to another device than before, or to another of its ports."""
+    if now is None or not device_of(now):
+        return False
+    ports = last.port_id, now.port_id
+    return not _is_same(last, now) or (None not in ports and last.port_id != now.port_id)
 
 
 def _updated(remembered: Neighbors, doubted: Neighbors) -> Neighbors:

@@ -14,9 +14,14 @@ from agent.helper.process import call
 Request = TypedDict(
     "Request",
     {
-        "operation": Required[Literal["get", "apply", "list", "survey", "patch"]],
+        "operation": Required[
+            Literal["get", "apply", "list", "survey", "patch", "create-event", "patch-event"]
+        ],
         "node": str,  # of get, apply and patch
-        "body": Any,  # of apply: the object for server-side apply; of patch: a JSON patch
+        "event": str,  # of patch-event: the name of an Event in namespace `default`
+        # Of apply: the object for server-side apply; of patch: a JSON patch; of create-event: the
+        # Event; of patch-event: a merge patch.
+        "body": Any,
         "force": bool,  # of apply: take fields over from other managers
         "continue": str,  # of list, survey: metadata.continue of the page before, or empty
         "selectors": Sequence[tuple[str, str]],  # of survey: query parameters

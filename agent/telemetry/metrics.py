@@ -48,6 +48,7 @@ class Snapshot:
     ready: bool = False
     applied_at: float | None = None
     frames_dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
+    events: Mapping[str, int] = field(default_factory=dict)  # of --events, by result
     # Of an expected half.
     findings: tuple[tuple[str, str], ...] = ()  # reported: (code, first interface)
     plan_rows: int | None = None
@@ -128,6 +129,12 @@ class Metrics:
     def frames_dropped(self, dropped: Mapping[str, int]) -> None:
         """Record the frames dropped since the start, by reason."""
         self.snapshot = replace(self.snapshot, frames_dropped=dict(dropped))
+
+    def events(self, **results: int) -> None:
+        """Count Events about the Node by result; a counter begins at 0."""
+        before = self.snapshot.events
+        counted = {name: before.get(name, 0) + count for name, count in results.items()}
+        self.snapshot = replace(self.snapshot, events={**before, **counted})
 
     def verified(
         self, findings: tuple[tuple[str, str], ...], rows: int | None, at: float | None

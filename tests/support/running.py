@@ -12,6 +12,7 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
+from agent.daemon.recorder import Recorder
 from agent.daemon.schedule import Schedule, Settings
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
@@ -59,6 +60,7 @@ class Api:
     trouble: Callable[[Mapping[str, Any]], dict[str, Any] | None] = lambda _request: None
     requests: list[tuple[float, str]] = field(default_factory=list)
     writes: list[dict[str, str]] = field(default_factory=list)
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name
     now: Callable[[], float] = lambda: 0.0
 
     def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +72,19 @@ class Api:
             self.labels = dict(metadata.get(LABEL, {}))
             self.annotation = metadata.get(ANNOTATION, {}).get(nodes.KEYS.annotation)
             self.writes.append(self.labels)
+        if request["operation"].endswith("-event"):
+            return self._event(request)
         return {"status": 200, "node": nodes.node(self.labels, self.others, self.annotation)}
+
+    def _event(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Create or change an Event; 409 if it exists already, 404 if not."""
+        body = request["body"]
+        name = request.get("event") or body["metadata"]["name"]
+        is_new = request["operation"] == "create-event"
+        if is_new is (name in self.events):
+            return {"status": 409 if is_new else 404, "reason": "", "message": ""}
+        self.events[name] = self.events.get(name, {}) | body
+        return {"status": 201 if is_new else 200}
 
     def applied(self) -> list[float]:
         return [at for at, operation in self.requests if operation == "apply"]
@@ -122,6 +136,7 @@ class World:
         self.asked_smp: list[tuple[float, tuple[tuple[str, int], ...]]] = []
         self.reads = self.state_reads = self.reaped = 0
         self.looks: list[float] = []
+        self._chance = random.Random(2)  # noqa: S311 - a simulation; of all agents
         self.netdevs: set[str] = set()
         self.ports: set[tuple[str, int]] = set()
         self._events: list[tuple[float, Callable[[], object]]] = []
@@ -138,6 +153,7 @@ class World:
         dry_run: bool = False,  # noqa: FBT002
         plan: PlanFile | None = None,
         rows: Callable[[], Expected | None] | None = None,  # of plan files; those of `plan`
+        events: bool = False,  # noqa: FBT002
         **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
@@ -160,6 +176,10 @@ class World:
         verification = Verification(host, "n1", Naming(), verdict, DELAY, rows)
         if plan:
             verification.plan, verification.ask_owners = plan.expected, plan.also_planned
+        task = BackgroundTask[Any](self._request, self._notify)
+        recorder = Recorder(
+            "n1", self.api, task, log, self.metrics, clock, self._wall, self._chance.random
+        ) if events else None  # fmt: skip
         return Loop(
             Components(
                 clock, self, _Ports(self), ears, (gpus, smps),
@@ -168,7 +188,7 @@ class World:
                 Schedule(settings, clock(), random.Random(1).random),  # noqa: S311 - a simulation
                 voice,
                 verification,
-                lambda: BackgroundTask(self._request, self._notify), self._reap, plan,
+                lambda: BackgroundTask(self._request, self._notify), self._reap, plan, recorder,
             )
         )  # fmt: skip
 

@@ -91,10 +91,11 @@ ALLOWED: dict[str, set[str]] = {
     "output": {"labels", "sources"},
     "snapshot": {"host", "sources", "sysfs"},
     "kube": {"helper", "labels", "sources"},
+    "node_events": {"kube", "labels"},
     "telemetry": {"kube", "labels", "output", "sources"},
     "daemon": {
         *("events", "helper", "host", "infiniband", "kube", "labels", "live_host", "lldp"),
-        *("output", "sources", "sysfs", "telemetry", "verify"),
+        *("node_events", "output", "sources", "sysfs", "telemetry", "verify"),
     },
     "shell": {
         *("environment", "exits", "host", "inputs", "kube", "lldp", "options", "sources"),

@@ -14,6 +14,12 @@ The name of what belongs to no namespace. No namespace has a dot in its name, so
 {{ $name }}{{ if ne $name .Release.Namespace }}.{{ .Release.Namespace }}{{ end }}
 {{- end }}
 
+{{/* The name of what permits Events, by Role and by policy. */}}
+{{- define "bwagent.eventsName" -}}
+{{- $name := include "bwagent.name" . -}}
+{{ $name }}-events{{ if ne $name .Release.Namespace }}.{{ .Release.Namespace }}{{ end }}
+{{- end }}
+
 {{- define "bwagent.labels" -}}
 app.kubernetes.io/name: bwagent
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -25,6 +25,9 @@ BWAGENT_NVML_LIBRARY: {{ . | quote }}
 {{- with .Values.sysfsRoot }}
 BWAGENT_SYSFS_ROOT: {{ . | quote }}
 {{- end }}
+{{- if .Values.events }}
+BWAGENT_RUN_EVENTS: "true"
+{{- end }}
 {{- range $flag, $value := .Values.run }}
 {{- if $value }}
 {{ printf "BWAGENT_RUN_%s" (snakecase $flag | upper) }}: {{ $value | quote }}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.manifests import MANIFESTS, by_kind
 from tests.support.kube.programs import environment
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def nested(values: Object) -> Object:
 
 
 def with_values(folder: Path, values: Object, chart: Path = CHART) -> dict[str, Object]:
-    """Return the rendered objects by kind, with these values."""
+    """Return the rendered objects by kind, but for those about Events, with these values."""
     file = folder / "values.yaml"
     file.write_text(json.dumps(nested(values)))
-    found = rendered("-f", str(file), chart=chart)
-    return {each["kind"]: each for each in found}
+    return by_kind(rendered("-f", str(file), chart=chart))

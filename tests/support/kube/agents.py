@@ -98,10 +98,20 @@ def install(cluster: Cluster, overlay: str) -> None:
     )
     cluster.kubectl("create", *binding)
     probe, deadline = an_agent(cluster, "mighty"), time.monotonic() + 30
-    while not denied(probe.merge({"metadata": {"labels": {"foreign": str(time.monotonic_ns())}}})):
+    while not all(map(denied, forbidden(probe))):
         if time.monotonic() > deadline:
-            raise ClusterError("the policy is not in force")
+            raise ClusterError("the policies are not in force")
         time.sleep(0.1)
+
+
+def forbidden(agent: Agent) -> tuple[Answer, Answer]:
+    """Return the answers to two requests that each of the policies forbids."""
+    label = {"metadata": {"labels": {"foreign": str(time.monotonic_ns())}}}
+    node = {"kind": "Node", "name": agent.node, "uid": agent.node}
+    event = {"metadata": {"generateName": "foreign-"}, "reason": "Foreign", "involvedObject": node}
+    events = "/api/v1/namespaces/default/events?dryRun=All"
+    answer = agent.cluster.request("POST", events, event, token=agent.token)
+    return agent.merge(label), answer
 
 
 def an_agent(cluster: Cluster, namespace: str) -> Agent:

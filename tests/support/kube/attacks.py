@@ -1,7 +1,8 @@
-"""Requests about Nodes that the admission policy has to refuse to the agent, as one table.
+"""Requests about Nodes and Events that the admission policies have to refuse to the agent, as one
+table.
 
-Each is sent with a token of the agent, for a Node made by `scene`. Without the policy, and with all
-permissions of RBAC, each of them succeeds.
+Each is sent with a token of the agent, for a Node made by `scene`. Without the policies, and with
+all permissions of RBAC, each of them succeeds.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     Entries = list[dict[str, Any]]
 
 NODES = "/api/v1/nodes"
+EVENTS = "/api/v1/namespaces/default/events"
+ALL_EVENTS = "/api/v1/events"
+NEW_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 SITE = "site.example/rack"
 TAINT = {"key": "mine", "effect": "NoExecute"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}  # of every new Node
-MAX_LABELS, MAX_ANNOTATION = 400, 16384
+MAX_LABELS, MAX_ANNOTATION, MAX_MESSAGE = 400, 16384, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class Scene:
     """An agent on its Node, another Node, and the label prefix of the policy.
 
     `labels` are the agent's labels on its Node, where it has its annotation, too; `unbound` is a
-    token of its account that is bound to no Pod.
+    token of its account that is bound to no Pod. There is an Event of the agent about each of both
+    Nodes, and one of a kubelet about the agent's.
     """
 
     agent: Agent
@@ -69,6 +74,11 @@ class Scene:
         kind = kind if method == "PATCH" else "application/json"
         return self.cluster.request(method, path, body, kind=kind, token=token)
 
+    def create_event(self, changes: dict[str, Any], query: str = "") -> Answer:
+        """Create an Event that is the agent's but for these fields."""
+        node = self.agent.node
+        return self.ask("POST", EVENTS + query, an_event(node, f"{node}.1") | changes)
+
     def apply_as(self, manager: str, metadata: dict[str, Any]) -> Answer:
         """Apply server-side as another manager."""
         name = {"name": self.agent.node}
@@ -84,9 +94,14 @@ class Scene:
         return self.ask("PUT", self.agent.path + subresource, node)
 
     def versions(self) -> dict[str, str]:
-        """Return the version of each Node."""
-        rows = (row["metadata"] for row in self.cluster.request("GET", NODES).body["items"])
-        return {row["name"]: row["resourceVersion"] for row in rows}
+        """Return the version of each Node, and of each Event of these tests."""
+        lists = (self.cluster.request("GET", path).body["items"] for path in (NODES, ALL_EVENTS))
+        rows = [row["metadata"] for items in lists for row in items]
+        return {
+            f"{row.get('namespace')}/{row['name']}": row["resourceVersion"]
+            for row in rows
+            if row["name"].startswith(("node-", "mine-"))
+        }
 
 
 def scene(cluster: Cluster, account: str, namespace: str, prefix: str) -> Scene:
@@ -98,7 +113,35 @@ def scene(cluster: Cluster, account: str, namespace: str, prefix: str) -> Scene:
     metadata = {"labels": {made.own: "roce"}, "annotations": {made.observed: "{}"}}
     answer = Agent(cluster, node, cluster.admin).apply(metadata)
     assert answer.status == 200, answer.message
+    for event in (an_event(node), an_event(other), _of_kubelet(node)):
+        cluster.create(EVENTS, event)
     return made
+
+
+def an_event(node: str, name: str = "", **changes: Any) -> dict[str, Any]:
+    """Return an Event as the agent writes it."""
+    now = "2026-11-20T13:34:49Z"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name or f"{node}.0", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
+        "type": "Warning",
+        "reason": "CableChanged",
+        "message": "ibp0 was connected to a port 1, is connected to b port 2",
+        "source": {"component": "bwagent", "host": node},
+        "reportingComponent": "bwagent",
+        "reportingInstance": node,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        **changes,
+    }
+
+
+def _of_kubelet(node: str) -> dict[str, Any]:
+    source = {"source": {"component": "kubelet", "host": node}, "reportingComponent": "kubelet"}
+    return an_event(node, f"{node}.kubelet", reason="NodeNotReady", **source)
 
 
 def _edit(op: str, path: str, value: object = None) -> Attack:
@@ -295,11 +338,159 @@ MANAGED_FIELDS: dict[str, Attack] = {
         lambda entries, scene: _labels_of(entries, agents=False).update({f"f:{scene.own}": {}})
     ),
 }
-ATTACKS = SPEC | LABELS | ANNOTATIONS | METADATA | OBJECTS | MANAGED_FIELDS
-# Attacks that leave no trace on a Node even where they succeed.
+
+
+def _event(**changes: Any) -> Attack:
+    """Create an Event that is the agent's but for these fields."""
+    return lambda scene: scene.create_event(changes)
+
+
+def _event_about(**fields: str) -> Attack:
+    """Create an Event about something else."""
+
+    def attack(scene: Scene) -> Answer:
+        about = an_event(scene.agent.node)["involvedObject"]
+        return scene.create_event({"involvedObject": about | fields})
+
+    return attack
+
+
+def _event_with(**metadata: Any) -> Attack:
+    """Create an Event with more metadata."""
+
+    def attack(scene: Scene) -> Answer:
+        own = an_event(scene.agent.node, f"{scene.agent.node}.1")["metadata"]
+        return scene.create_event({"metadata": own | metadata})
+
+    return attack
+
+
+def _patch_event(change: object, name: str = "0", path: str = EVENTS) -> Attack:
+    """Change an Event about the agent's Node."""
+    return lambda scene: scene.ask("PATCH", f"{path}/{scene.agent.node}.{name}", change)
+
+
+def _patch_another(scene: Scene) -> Answer:
+    return scene.ask("PATCH", f"{EVENTS}/{scene.other}.0", {"count": 2})
+
+
+def _move_event(scene: Scene) -> Answer:
+    about = {"involvedObject": an_event(scene.other)["involvedObject"]}
+    return scene.ask("PATCH", f"{EVENTS}/{scene.agent.node}.0", about)
+
+
+def _event_of_another(scene: Scene) -> Answer:
+    return scene.ask("POST", EVENTS, an_event(scene.other, f"{scene.other}.1"))
+
+
+def _event_unbound(scene: Scene) -> Answer:
+    event = an_event(scene.agent.node, f"{scene.agent.node}.1")
+    return scene.cluster.request("POST", EVENTS, event, token=scene.unbound)
+
+
+def _event_elsewhere(scene: Scene) -> Answer:
+    """Create an Event in another namespace, where it has to be about something there."""
+    event = an_event(scene.agent.node, f"{scene.agent.node}.1")
+    event["metadata"]["namespace"] = event["involvedObject"]["namespace"] = "kube-system"
+    return scene.ask("POST", "/api/v1/namespaces/kube-system/events", event)
+
+
+def _event_of_the_new_group(scene: Scene) -> Answer:
+    node = scene.agent.node
+    event = {
+        "metadata": {"name": f"{node}.1"},
+        "regarding": {"kind": "Node", "name": node, "uid": node},
+        "type": "Warning",
+        "reason": "CableChanged",
+        "action": "None",
+        "reportingController": "bwagent",
+        "reportingInstance": node,
+        "eventTime": "2026-11-20T13:34:49.000000Z",
+    }
+    return scene.ask("POST", NEW_EVENTS, event)
+
+
+def _replace_event(scene: Scene) -> Answer:
+    """Replace a kubelet's Event by one of the agent's."""
+    name = f"{scene.agent.node}.kubelet"
+    return scene.ask("PUT", f"{EVENTS}/{name}", an_event(scene.agent.node, name))
+
+
+def _apply_event(scene: Scene) -> Answer:
+    """Create an Event about another Node by server-side apply."""
+    event = an_event(scene.other, f"{scene.other}.1")
+    path = f"{EVENTS}/{scene.other}.1?fieldManager=bwagent&force=true"
+    return scene.ask("PATCH", path, event, APPLY)
+
+
+def _delete_events(scene: Scene) -> Answer:
+    return scene.ask("DELETE", f"{EVENTS}?fieldSelector=involvedObject.name={scene.agent.node}")
+
+
+LABELED = {"metadata": {"labels": {"a": "b"}}}
+EVENT: dict[str, Attack] = {
+    "Event about another Node": _event_of_another,
+    "Event about another Node by apply": _apply_event,
+    "Event about another Node's name": _event_about(name="mine"),
+    "Event about another object": _event_about(kind="Pod"),
+    "Event about another version": _event_about(apiVersion="v2"),
+    "Event about a part of the Node": _event_about(fieldPath="spec"),
+    "Event about another uid": _event_about(uid="1-2-3"),
+    "Event with a related object": _event(related={"kind": "Node", "name": "mine"}),
+    "Event in another namespace": _event_elsewhere,
+    "Event by an unbound token": _event_unbound,
+    "Event in a server dry-run": lambda scene: scene.create_event(
+        {"type": "Normal"}, "?dryRun=All"
+    ),
+    "Event of the new group": _event_of_the_new_group,
+    "Event with another reason": _event(reason="NodeNotReady"),
+    "Event of another type": _event(type="Normal"),
+    "Event of another component": _event(source={"component": "kubelet"}),
+    "Event of another host": _event(source={"component": "bwagent", "host": "mine"}),
+    "Event reported by another": _event(reportingComponent="kubelet"),
+    "Event reported by another instance": _event(reportingInstance="mine"),
+    "Event without a count": _event(count=0),
+    "Event with a series": _event(
+        series={"count": 2, "lastObservedTime": "2026-11-20T13:34:49.000000Z"}
+    ),
+    "Event with an action": _event(action="mine"),
+    "Event too long": _event(message="x" * (MAX_MESSAGE + 1)),
+    "Event with an escape sequence": _event(message="\x1b[2J"),
+    "Event with a format character": _event(message="\u202e"),
+    "Event with labels": _event_with(labels={"a": "b"}),
+    "Event with annotations": _event_with(annotations={"a": "b"}),
+    "Event with a finalizer": _event_with(finalizers=["example.com/mine"]),
+    "Event with an owner": _event_with(
+        ownerReferences=[{"apiVersion": "v1", "kind": "Node", "name": "mine", "uid": "1"}]
+    ),
+    "Event with generateName": _event_with(name="", generateName="mine-"),
+    "patch another Node's Event": _patch_another,
+    "patch a kubelet's Event": _patch_event({"count": 2}, "kubelet"),
+    "patch a kubelet's Event by the new group": _patch_event(LABELED, "kubelet", NEW_EVENTS),
+    "patch the agent's Event by the new group": _patch_event(LABELED, path=NEW_EVENTS),
+    "take a kubelet's Event over": _patch_event(
+        {"reason": "CableChanged", "source": {"component": "bwagent"}}, "kubelet"
+    ),
+    "replace a kubelet's Event": _replace_event,
+    "move an Event to another Node": _move_event,
+    "patch the reason": _patch_event({"reason": "NodeNotReady"}),
+    "patch a long message": _patch_event({"message": "x" * (MAX_MESSAGE + 1)}),
+    "patch labels into an Event": _patch_event(LABELED),
+    "delete an Event": lambda scene: scene.ask("DELETE", f"{EVENTS}/{scene.agent.node}.0"),
+    "delete a kubelet's Event": lambda scene: scene.ask(
+        "DELETE", f"{EVENTS}/{scene.agent.node}.kubelet"
+    ),
+    "delete an Event by the new group": lambda scene: scene.ask(
+        "DELETE", f"{NEW_EVENTS}/{scene.agent.node}.0"
+    ),
+    "delete all Events of a Node": _delete_events,
+}
+ATTACKS = SPEC | LABELS | ANNOTATIONS | METADATA | OBJECTS | MANAGED_FIELDS | EVENT
+# Attacks that leave no trace even where they succeed.
 TRACELESS = {
     "taint in a server dry-run",
     "node role in a server dry-run",
     "delete in a server dry-run",
+    "Event in a server dry-run",
     "kubelet",
 }

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.support.kube.agents import a_node, denied
-from tests.support.kube.cluster import MERGE
-from tests.support.kube.manifests import MANIFESTS, rendered
+from tests.support.kube.agents import Agent, a_node, denied, forbidden
+from tests.support.kube.manifests import MANIFESTS, only, rendered
 from tests.support.kube.programs import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tests.support.kube.cluster import Cluster
@@ -38,6 +37,8 @@ KINDS = (
     "ServiceAccount",
     "ClusterRole",
     "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 )
@@ -52,9 +53,8 @@ class Deployment:
     objects: tuple[Object, ...]
 
     def the(self, kind: str) -> Object:
-        """Return the only object of this kind."""
-        (found,) = (each for each in self.objects if each["kind"] == kind)
-        return found
+        """Return the only object of this kind that is not about Events."""
+        return only(kind, self.objects)
 
     @property
     def account(self) -> str:
@@ -71,7 +71,7 @@ class Deployment:
         return next(str(row["expression"]) for row in rows if row["name"] == "prefix").strip("'")
 
 
-def transformed(folder: Path, overlay: str, fields: dict[str, str]) -> str:
+def transformed(folder: Path, overlay: str, fields: Mapping[str, object]) -> str:
     """Return an overlay of one's own over one of the project's, rendered: with these fields."""
     of_project = os.path.relpath(MANIFESTS / "overlays" / overlay, folder.resolve())
     kustomization = {
@@ -98,15 +98,15 @@ def deployed(cluster: Cluster, deployment: Deployment) -> Iterator[None]:
     """
     mighty_account(cluster, deployment.account)
     node = a_node(cluster)
-    probe = node, cluster.token_for_pod_on(node, deployment.account, MIGHTY)
+    probe = Agent(cluster, node, cluster.token_for_pod_on(node, deployment.account, MIGHTY))
     stdin = yaml.safe_dump_all(deployment.objects)
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=stdin)
-    _wait(cluster, probe, in_force=True)
+    _wait(probe, in_force=True)
     yield
     # Nobody completes the deletion of a namespace here.
     rest = [each for each in deployment.objects if each["kind"] != "Namespace"]
     cluster.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(rest))
-    _wait(cluster, probe, in_force=False)
+    _wait(probe, in_force=False)
 
 
 def mighty_account(cluster: Cluster, account: str) -> None:
@@ -133,14 +133,10 @@ def mighty_account(cluster: Cluster, account: str) -> None:
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
-def _wait(cluster: Cluster, probe: tuple[str, str], *, in_force: bool) -> None:
-    node, token = probe
-    path, deadline = f"/api/v1/nodes/{node}", time.monotonic() + IN_FORCE_LIMIT
-    while True:
-        body = {"metadata": {"labels": {"foreign": str(time.monotonic_ns())}}}
-        answer = cluster.request("PATCH", path, body, kind=MERGE, token=token)
-        if denied(answer) if in_force else answer.status == 200:
-            return
+def _wait(probe: Agent, *, in_force: bool) -> None:
+    """Wait until both policies are in force, that about Nodes and that about Events; or neither."""
+    deadline = time.monotonic() + IN_FORCE_LIMIT
+    while not all(denied(one) is in_force for one in forbidden(probe)):
         if time.monotonic() > deadline:
-            raise ClusterError(f"the policy's being in force is not {in_force}: {answer.message}")
+            raise ClusterError(f"the policies' being in force is not {in_force}")
         time.sleep(0.1)

@@ -7,11 +7,14 @@ import os
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from tests.support.kube.programs import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 OVERLAYS = tuple(sorted(path.name for path in (MANIFESTS / "overlays").iterdir()))
@@ -38,9 +41,24 @@ def objects(overlay: str) -> tuple[Object, ...]:
 
 
 def the(kind: str, overlay: str) -> Object:
-    """Return the only object of this kind in an overlay."""
-    (found,) = (each for each in objects(overlay) if each["kind"] == kind)
+    """Return the only object of this kind in an overlay that is not about Events."""
+    return only(kind, objects(overlay))
+
+
+def only(kind: str, objects: Iterable[Object]) -> Object:
+    """Return the only object of this kind that is not about Events."""
+    (found,) = (one for one in without_events(objects) if one["kind"] == kind)
     return found
+
+
+def without_events(objects: Iterable[Object]) -> list[Object]:
+    """Return the objects that are not about Events: the policy about Nodes, for one."""
+    return [one for one in objects if "-events" not in one["metadata"]["name"]]
+
+
+def by_kind(objects: Iterable[Object]) -> dict[str, Object]:
+    """Return the objects by kind, but for those about Events."""
+    return {one["kind"]: one for one in without_events(objects)}
 
 
 def pod(overlay: str) -> Object:

@@ -1,5 +1,5 @@
-"""The attacks on Nodes (tests/support/kube/attacks.py), with the Pod's own token, on every overlay
-as it is and under namePrefix, nameSuffix and namespace, without a transformer being listed.
+"""The attacks on Nodes and Events (tests/support/kube/attacks.py), with the Pod's token, on every
+overlay as it is and under namePrefix, nameSuffix and namespace, without a transformer being listed.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.node_events.correlator import Event
+from agent.node_events.document import name_for, request
+from agent.node_events.notices import Reason
 from tests.support.kube.agents import Agent, P, a_node, denied
-from tests.support.kube.attacks import ATTACKS, TRACELESS, Scene, scene
+from tests.support.kube.attacks import ATTACKS, EVENTS, TRACELESS, Scene, scene
 from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.deployments import (
     MIGHTY,
@@ -75,7 +78,7 @@ def mighty(server: Cluster, installed_as: Deployment) -> Scene:
 
 @pytest.fixture(scope="module")
 def before(pod: Scene, mighty: Scene) -> dict[str, str]:
-    """The versions of all Nodes before the attacks."""
+    """The versions of all Nodes and Events before the attacks."""
     return pod.versions() | mighty.versions()
 
 
@@ -83,12 +86,14 @@ def before(pod: Scene, mighty: Scene) -> dict[str, str]:
 def test_attack(
     pod: Scene, mighty: Scene, before: dict[str, str], attack: Callable[[Scene], Answer]
 ) -> None:
-    """The policy refuses it, and no Node has changed."""
+    """The policy refuses it, and neither a Node nor an Event has changed."""
     assert attack(pod).status in (403, 422)
     answer = attack(mighty)
     assert denied(answer), answer
-    changed = dict(mighty.versions().items() - before.items())
-    before |= changed
+    now = mighty.versions()
+    changed = dict(now.items() ^ before.items())
+    before.clear()
+    before.update(now)
     assert not changed
 
 
@@ -108,6 +113,19 @@ def test_the_agent_itself(server: Cluster, installed_as: Deployment) -> None:
     assert agent.labels()[pod.own] == "2"
     assert agent.apply({}).status == 200
     assert not set(keys) & agent.labels().keys()
+
+
+def test_the_agents_events(mighty: Scene) -> None:
+    """The policy permits what the agent writes, whatever the names in it are."""
+    node, now = mighty.agent.node, 1_800_000_000.0
+    event = Event(Reason.PORT_LOST, "東京 " * 341, now, now, 1, name=name_for(node, 1))
+    created = mighty.ask("POST", EVENTS, request(event, node)["body"])
+    assert created.status == 201, created.message
+    event.exists, event.count = True, 2
+    path = f"{EVENTS}/{event.name}"
+    assert mighty.ask("PATCH", path, request(event, node)["body"]).status == 200
+    assert mighty.cluster.request("GET", path).body["count"] == 2
+    assert mighty.cluster.request("DELETE", path).status == 200
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from agent import __version__
 from tests.support.helm.chart import CHART, PROFILES, helm, missing, profile, with_values
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.look import container, of, spec
-from tests.support.kube.manifests import MANIFESTS, OVERLAYS, Object, rendered
+from tests.support.kube.manifests import MANIFESTS, OVERLAYS, Object, by_kind, rendered
 from tests.support.kube.programs import missing as no_kubectl
 from tests.support.real_parts import require
 
@@ -97,6 +97,7 @@ ADDED: dict[str, tuple[Object, tuple[str, ...]]] = {
         {"components": ["metrics-tls"]},
         ("--set", "metrics.tlsSecret=bwagent-metrics"),
     ),
+    "events": ({"components": ["events"]}, ("--set", "events=true")),
     "plan": (
         {"components": ["examples/cabling-readiness/plan"]},
         ("--set", "plan.configMap=bwagent-plan"),
@@ -196,15 +197,24 @@ def test_names(release: str, namespace: str, name: str, cluster: str) -> None:
     """Every name has `bwagent` in it, and that of an object outside namespaces the namespace,
     too; references follow.
     """
-    found = template(release=release, namespace=namespace)
+    found = template("--set", "events=true", release=release, namespace=namespace)
+    events = cluster.replace(name, f"{name}-events", 1)
     for each in found:
         about = each["metadata"]
-        assert about["name"] == (name if "namespace" in about else cluster)
-        assert about.get("namespace", namespace) == namespace
         assert about["labels"]["app.kubernetes.io/instance"] == release
-    kinds = {each["kind"]: each for each in found}
+        if about["name"] == events:
+            assert about.get("namespace", "default") == "default"
+        else:
+            assert about["name"] == (name if "namespace" in about else cluster)
+            assert about.get("namespace", namespace) == namespace
+    of_events = {each["kind"]: each for each in found if each["metadata"]["name"] == events}
+    assert len(of_events) == 4
+    kinds = by_kind(found)
     account = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     assert kinds["ClusterRoleBinding"]["subjects"] == [account]
+    assert of_events["RoleBinding"]["subjects"] == [account]
+    assert of_events["RoleBinding"]["roleRef"]["name"] == events
+    assert of_events["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] == events
     assert kinds["ClusterRoleBinding"]["roleRef"]["name"] == cluster
     assert kinds["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] == cluster
     assert (spec(kinds)["serviceAccountName"], spec(kinds)["priorityClassName"]) == (name, cluster)
@@ -215,7 +225,7 @@ def test_names(release: str, namespace: str, name: str, cluster: str) -> None:
 
 def test_the_address_is_known_where_it_is_used() -> None:
     """A variable may refer to those before it."""
-    env = container({each["kind"]: each for each in template()})["env"]
+    env = container(by_kind(template()))["env"]
     names = [one["name"] for one in env]
     assert names.index("NODE_IP") < names.index("BWAGENT_RUN_METRICS_ADDRESS")
 

@@ -24,6 +24,7 @@ from tests.support.helm.look import (
     variable,
 )
 from tests.support.helm.values import leaves
+from tests.support.kube.manifests import by_kind
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ EVERY: list[tuple[Object, Look, object]] = [
         variable("BWAGENT_RUN_PLAN"),
         "/etc/bwagent/plan/a.csv",
     ),
+    ({"events": True}, setting("RUN_EVENTS"), "true"),
     ({"policy.enabled": False}, of("ValidatingAdmissionPolicyBinding"), None),
     (
         {"policy.elsewhere": True, "policy.enabled": False, "labelPrefix": "a.b"},
@@ -198,7 +200,7 @@ def test_every_value(tmp_path: Path, values: Object, look: Look, expected: objec
 
 @cache
 def default() -> Kinds:
-    return {each["kind"]: each for each in rendered()}
+    return by_kind(rendered())
 
 
 def test_every_value_is_tested() -> None:

@@ -4,6 +4,7 @@ cluster is needed.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from tests.support.kube.manifests import (
     MANIFESTS,
     OVERLAYS,
     TEMPLATES,
+    by_kind,
+    only,
     own_overlay,
     pod,
     rendered,
@@ -165,7 +168,7 @@ def test_references_follow(tmp_path: Path, overlay: str, name: str) -> None:
     """
     require(missing())
     rows = yaml.safe_load_all(transformed(tmp_path, overlay, TRANSFORMERS[name]))
-    found = {row["kind"]: row for row in rows}
+    found = by_kind(rows)
     names = {kind: row["metadata"]["name"] for kind, row in found.items()}
     account = found["ServiceAccount"]["metadata"]
     binding = found["ValidatingAdmissionPolicyBinding"]["spec"]
@@ -176,6 +179,38 @@ def test_references_follow(tmp_path: Path, overlay: str, name: str) -> None:
     daemonset = found["DaemonSet"]
     assert daemonset["metadata"]["namespace"] == account["namespace"] == names["Namespace"]
     assert daemonset["spec"]["template"]["spec"]["serviceAccountName"] == account["name"]
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_references_of_events(tmp_path: Path, name: str) -> None:
+    """Role and RoleBinding of the component are in namespace `default`, and the account is that of
+    the overlay, under each of kustomize's transformers; so is the policy's binding.
+    """
+    require(missing())
+    up = os.path.relpath(MANIFESTS, tmp_path.resolve())
+    added = {"components": [f"{up}/events"], "transformers": [f"{up}/events/in-default"]}
+    text = transformed(tmp_path, "lldp", {**TRANSFORMERS[name], **added})
+    objects = list(yaml.safe_load_all(text))
+    account = only("ServiceAccount", objects)["metadata"]
+    found = {row["kind"]: row for row in objects if "-events" in row["metadata"]["name"]}
+    names = {kind: row["metadata"]["name"] for kind, row in found.items()}
+    assert {found[kind]["metadata"]["namespace"] for kind in ("Role", "RoleBinding")} == {"default"}
+    assert found["RoleBinding"]["roleRef"]["name"] == names["Role"]
+    (subject,) = found["RoleBinding"]["subjects"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    policy = found["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"]
+    assert policy == names["ValidatingAdmissionPolicy"]
+    assert only("ConfigMap", objects)["data"]["BWAGENT_RUN_EVENTS"] == "true"
+
+
+def test_events_need_no_transformer(tmp_path: Path) -> None:
+    """Without a `namespace:` the component alone is the same."""
+    require(missing())
+    up = os.path.relpath(MANIFESTS, tmp_path.resolve())
+    fields = {"namePrefix": "a", "nameSuffix": "b", "components": [f"{up}/events"]}
+    alone = transformed(tmp_path, "lldp", fields)
+    with_it = {**fields, "transformers": [f"{up}/events/in-default"]}
+    assert alone == transformed(tmp_path, "lldp", with_it)
 
 
 def test_reference_of_older_kustomize() -> None:

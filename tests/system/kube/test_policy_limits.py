@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.kube.agents import ACC, IB, Agent, P, an_agent, denied
-from tests.support.kube.attacks import MAX_ANNOTATION, MAX_LABELS
+from tests.support.kube.attacks import (
+    EVENTS,
+    MAX_ANNOTATION,
+    MAX_LABELS,
+    MAX_MESSAGE,
+    an_event,
+)
 
 if TYPE_CHECKING:
-    from tests.support.kube.cluster import Cluster
+    from tests.support.kube.cluster import Answer, Cluster
 
 HUGE = 12_000  # labels, about 1.5 MB
 OBSERVED = f"{P}/observed"
@@ -76,6 +82,21 @@ def test_length_of_the_annotation(mighty: Agent) -> None:
     assert denied(mighty.apply(written(100_001)))
     assert mighty.apply(written(99_999)).status == 200
     assert mighty.apply(written(10)).status == 200
+
+
+def test_length_of_an_event(mighty: Agent) -> None:
+    """The limit can be reached; the longest message that etcd stores is refused for its length, and
+    not for its cost.
+    """
+
+    def written(size: int, character: str = "x") -> Answer:
+        event = an_event(mighty.node, f"{mighty.node}.{size}", message=character * size)
+        return mighty.cluster.request("POST", EVENTS, event, token=mighty.token)
+
+    assert written(MAX_MESSAGE, "\N{SNOWMAN}").status == 201
+    for size in (MAX_MESSAGE + 1, 1_000_000):
+        assert denied(written(size))
+        assert "1024 characters" in written(size).message
 
 
 def test_many_labels_of_the_site(installed: Cluster) -> None:

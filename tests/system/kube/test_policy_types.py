@@ -1,4 +1,4 @@
-"""The policy under the type checker of kube-controller-manager."""
+"""The policies under the type checker of kube-controller-manager."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/bwagent"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
 @pytest.fixture
@@ -28,11 +28,12 @@ def checked() -> Iterator[Cluster]:
             yield cluster
 
 
-def test_no_warning(checked: Cluster) -> None:
-    """Each expression fits the type of a Node: `kubectl describe` shows no warning."""
+@pytest.mark.parametrize("name", ["bwagent", "bwagent-events"])
+def test_no_warning(checked: Cluster, name: str) -> None:
+    """Each expression fits the type of a Node or Event: `kubectl describe` shows no warning."""
 
     def status() -> dict[str, Any]:
-        found = checked.request("GET", POLICY).body.get("status", {})
+        found = checked.request("GET", f"{POLICIES}/{name}").body.get("status", {})
         return dict(found) if "observedGeneration" in found else {}
 
     found = controllers.eventually(checked, "the policy is checked", status)

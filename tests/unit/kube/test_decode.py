@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kube.decode import MAX_BODY, read_list, read_node, read_survey
+from agent.kube.decode import MAX_BODY, read_event, read_list, read_node, read_survey
 from agent.kube.errors import KINDS, answer_of, failure_of
 from tests.support.nodes import FLAVOR, node
 
@@ -47,6 +47,24 @@ def test_any_response(status: int, head: dict[str, str], data: bytes) -> None:
         assert found["status"] == status
         answer = answer_of(found)
         assert good in found or failure_of(answer, "n1").kind in KINDS
+
+
+@given(
+    statuses, headers, st.binary() | documents.map(lambda document: json.dumps(document).encode())
+)
+def test_any_response_about_an_event(status: int, head: dict[str, str], data: bytes) -> None:
+    """It is a success, or a reply that means a failure."""
+    found = json.loads(json.dumps(read_event(status, head, data)))
+    assert found["status"] == status
+    assert found.keys() == {"status"} or failure_of(answer_of(found), "n1").kind in KINDS
+    assert found.keys() != {"status"} or status in (200, 201)
+
+
+def test_an_event() -> None:
+    """Of an Event nothing is kept; any other document is none."""
+    metadata = {"name": "n1.1", "uid": "u", "managedFields": [1]}
+    assert read_event(201, {}, json.dumps({"metadata": metadata}).encode()) == {"status": 201}
+    assert read_event(200, {}, b"{}")["error"] == "garbage"
 
 
 def test_a_node() -> None:

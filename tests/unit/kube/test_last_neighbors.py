@@ -417,3 +417,64 @@ def test_names_with_invalid_characters_are_found_in_the_label(leaves: tuple[str,
     assert again.sees(seen(leaves[0], None)) == value
     assert again.last.last_neighbors
     assert again.last.last_neighbors.hold is None
+
+
+def changed(agent: Agent, found: Observation) -> dict[str, str | None]:
+    """Observe this; return the ports with another neighbor, and the name of the last one."""
+    agent.sees(found)
+    assert agent.last.last_neighbors
+    return {name: one.name for name, one in agent.last.last_neighbors.was.items()}
+
+
+def test_a_cable_that_changed_is_known_once() -> None:
+    """The running agent and one that was down meanwhile know what was; a first neighbor, a port
+    that is down, and a restart that finds the same are no change.
+    """
+    agent = Agent(None)
+    assert changed(agent, seen("a", None)) == {}
+    assert changed(agent, seen("a", "b")) == {}
+    assert changed(agent, seen("a", None)) == {}
+    assert changed(agent, seen("a", "b")) == {}
+    agent = agent.restarts()
+    assert changed(agent, seen("a", "b")) == {}
+    assert changed(agent, seen("a", "c")) == {"ibp1": last("b").name}
+    assert changed(agent, seen("a", "c")) == {}
+    agent = agent.restarts()
+    assert changed(agent, seen("a", "d")) == {"ibp1": last("c").name}
+
+
+def test_another_port_of_the_same_switch_is_a_change() -> None:
+    """A switch that was renamed, or replaced by one of its name, is none."""
+    agent = Agent(annotated("a", "b"), "a_b")
+    renamed = (link("ibp0", "x", of="a"), link("ibp1", "b", of="y"))
+    assert changed(agent, replace(seen("a", "b"), ib=Seen(renamed))) == {}
+    facts = IbNeighbor("switch", guid("y"), None, 2, "MF0;b:MQM9700/U1")
+    moved = (renamed[0], Link("ibp1", None, (Neighbor("b", "2", None, facts),)))
+    assert changed(agent, replace(seen("a", "b"), ib=Seen(moved))) == {"ibp1": last("b").name}
+
+
+def test_a_node_that_was_moved_changes_all_its_cables() -> None:
+    """Once each, while another port leaves the move undecided, too."""
+    agent = Agent(annotated("a", "b", "c"), "a_b_c")
+    pending = (link("ibp0", "x"), link("ibp1", None, hold=True), link("ibp2", "z"))
+    first = changed(agent, replace(seen("x", None, "z"), ib=Seen(pending)))
+    assert first == {"ibp0": last("a").name, "ibp2": last("c").name}
+    assert changed(agent, replace(seen("x", None, "z"), ib=Seen(pending))) == {}
+    assert changed(agent, seen("x", "y", "z")) == {"ibp1": last("b").name}
+
+
+def test_a_device_with_another_name_has_its_own_cable() -> None:
+    """Two devices have each other's names after a reboot: no cable has changed."""
+    agent = Agent(annotated("a", "b"), "a_b")
+    assert changed(agent, seen("a", "b")) == {}
+    found = observation(("ibp1", pci(0)), ("ibp0", pci(1)))
+    devices = tuple(role.device for role in found.ports)
+    links = Seen((link("ibp1", "a"), link("ibp0", "b")))
+    assert changed(agent, replace(found, rdma=Seen(devices), ib=links)) == {}
+
+
+def test_an_unknown_port_is_no_change() -> None:
+    """The annotation has none, or the neighbor names none."""
+    row = LabeledInterface("ibp0", pci(0), neighbor=last("a")._replace(port_id=None))
+    agent = Agent(Annotation(NOW, BOOT, (row,)), "a")
+    assert changed(agent, seen("a")) == {}

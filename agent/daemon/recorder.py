@@ -1,0 +1,189 @@
+"""The recorder of Events about the Node: sends what the correlator has, one request at a time.
+
+Invariants:
+- No label depends on it. Its requests run beside those for the Node, in a helper of their own.
+- An Event is sent SETTLE_TIME after its notice: labels go first, and ports that change together
+  become one Event.
+- A token bucket limits all requests: MAX_BURST at once, then one every TOKEN_INTERVAL. A failed
+  request takes a token, too, and the next one follows after a time that doubles up to MAX_BACK_OFF,
+  half of it random, and never before the server's Retry-After.
+- What waits is kept as it is by then, within the limits of the correlator. An Event that the API
+  server refuses for its contents is dropped.
+- The name of an Event is chosen before the first try. So a creation whose response was lost is a
+  conflict at the second one, and does not become two Events.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from agent.kube.errors import Answer, answer_of, failure_of
+from agent.node_events.correlator import Correlator
+from agent.node_events.document import name_for, request
+from agent.node_events.notices import Losses, cables, refusals
+from agent.telemetry.conditions import Condition, ConditionLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agent.daemon.background import BackgroundTask
+    from agent.kube.reconcile import Result
+    from agent.kube.transport import Kube, Reply
+    from agent.model import Observation
+    from agent.node_events.correlator import Event
+    from agent.node_events.notices import Notice
+    from agent.telemetry.log import Log
+    from agent.telemetry.metrics import Metrics
+
+MAX_BURST, TOKEN_INTERVAL = 25, 300.0  # requests, seconds: as client-go's spam filter
+# Seconds.
+SETTLE_TIME = 5.0
+MIN_BACK_OFF, MAX_BACK_OFF = 60.0, 3600.0
+MAX_FAILURES = 6  # after which the time no longer doubles
+ACCEPTED = (200, 201)
+GONE, THERE = 404, 409
+CONTENTS = (400, 413, 422)  # refusals of the Event itself
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Records Events about one Node; the loop drives it as the pollers of agent/daemon/pollers.py.
+
+    `kube` sends a request and may block; `clock` is monotonic, `wall` in seconds since the epoch;
+    `random` returns a number from 0 to 1.
+    """
+
+    source: ClassVar[str] = "events"
+    node: str
+    kube: Kube
+    task: BackgroundTask[Reply]
+    log: Log
+    metrics: Metrics
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    random: Callable[[], float]
+    _correlator: Correlator = field(default_factory=Correlator)
+    _losses: Losses = field(default_factory=Losses)
+    _bucket: _Bucket = field(init=False)
+    _conditions: ConditionLog = field(init=False)
+    _sending: tuple[Event, int] | None = None  # and its count in the request
+    _failures: int = 0  # since the last success
+    _resumes_at: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self._bucket = _Bucket(self.clock())
+        self._conditions = ConditionLog(self.log)
+        self.metrics.events(written=0, failed=0, dropped=0)
+
+    def begin_cycle(self) -> None:
+        """Keep the Events: an observation adds to them."""
+
+    def observed(self, observation: Observation) -> None:
+        """Take the cables that changed, and the ports that were lost."""
+        self._add([*cables(observation), *self._losses.observed(observation)])
+
+    def reconciled(self, result: Result) -> None:
+        """Take the keys that the API server refused."""
+        self._add(refusals(result.outcome.refused if result.outcome else ()))
+
+    def trigger(self, now: float) -> None:
+        """Keep the pace: what an event of the kernel means is in the next observation."""
+
+    def start_due(self, now: float) -> None:
+        """Send the next Event if it is due."""
+        if self.next_due() > now:
+            return
+        event = next(one for one in self._correlator.pending() if _settles_at(one) <= now)
+        event.name = event.name or name_for(self.node, int(self.random() * 2**53))
+        self._sending = event, event.count
+        self._bucket.take(now)
+        self.task.start(partial(self.kube, request(event, self.node)))
+
+    def collect(self, now: float) -> bool:
+        """Take the answer to a request; no observation depends on it."""
+        reply = self.task.take()
+        if reply is not None and self._sending:
+            sent, self._sending = self._sending, None
+            answer = _answer(reply)
+            self.metrics.request(answer.status)
+            self._answered(*sent, answer, now)
+        return False
+
+    def next_due(self) -> float:
+        """Return the time of the next request; infinity without one."""
+        pending = () if self.task.busy else self._correlator.pending()
+        if not pending:
+            return math.inf
+        settled = min(map(_settles_at, pending))
+        return max(settled, self._resumes_at, self._bucket.ready_at())
+
+    def _add(self, notices: Sequence[Notice]) -> None:
+        if notices:
+            dropped = self._correlator.add(notices, self.clock(), self.wall())
+            self.metrics.events(dropped=dropped)
+
+    def _answered(self, event: Event, count: int, answer: Answer, now: float) -> None:
+        """Take the answer to an Event with this count."""
+        if answer.status in ACCEPTED and not answer.error:
+            event.exists, event.written = True, count
+            self._succeeded()
+        elif answer.status == GONE and event.exists:
+            event.exists, event.name = False, ""  # the API server has removed it: create another
+        elif answer.status == THERE and not event.exists:
+            event.exists = True  # the response to its creation was lost
+        elif answer.status in CONTENTS:
+            self._correlator.forget(event)
+            self.metrics.events(dropped=1)
+            self._report(answer)
+        else:
+            self._failed(answer, now)
+
+    def _succeeded(self) -> None:
+        self._failures = 0
+        self.metrics.events(written=1)
+        self._conditions.update([])
+
+    def _failed(self, answer: Answer, now: float) -> None:
+        """Wait for longer than after the failure before, and for as long as the server demands."""
+        wait = min(MIN_BACK_OFF * 2.0**self._failures, MAX_BACK_OFF)
+        self._failures = min(self._failures + 1, MAX_FAILURES)
+        demanded = self._report(answer)
+        self._resumes_at = now + max(wait * (1 + self.random()) / 2, demanded)
+        self.metrics.events(failed=1)
+
+    def _report(self, answer: Answer) -> float:
+        """Log a failure; return the seconds that the server demands to wait."""
+        failure = failure_of(answer, self.node)
+        reason = failure.text.removeprefix(f"Node {self.node}: ")
+        fields = (("node", self.node), ("reason", reason))
+        self._conditions.update([Condition("events not written", "events written again", fields)])
+        return failure.retry_after or 0.0
+
+
+def _settles_at(event: Event) -> float:
+    return event.waits_since + SETTLE_TIME
+
+
+def _answer(reply: Reply | Exception) -> Answer:
+    if isinstance(reply, Exception):
+        return Answer(error="helper", message=str(reply) or repr(reply))
+    return answer_of(reply)
+
+
+class _Bucket:
+    """A token bucket; times are seconds of a monotonic clock."""
+
+    def __init__(self, now: float) -> None:
+        self._tokens, self._filled_at = float(MAX_BURST), now
+
+    def take(self, now: float) -> None:
+        """Take a token that is there."""
+        earned = (now - self._filled_at) / TOKEN_INTERVAL
+        self._tokens, self._filled_at = min(self._tokens + earned, MAX_BURST) - 1, now
+
+    def ready_at(self) -> float:
+        """Return the time from which on there is a token."""
+        return self._filled_at + max(1 - self._tokens, 0) * TOKEN_INTERVAL

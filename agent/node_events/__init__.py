@@ -1,0 +1,1 @@
+"""Events about the Node, as `kubectl describe node` shows them."""

@@ -1,0 +1,282 @@
+"""Events about the Node by real agents, as `kubectl describe node` shows them: with the account,
+the permissions and the policy of an overlay with the component `events`.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support import switch
+from tests.support.kernel_tree import BUS, CLASS, HOME, NET, Entries, card, hca
+from tests.support.kube.agents import an_agent
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.controllers import eventually
+from tests.support.kube.deployments import deployed, deployment, transformed
+from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.programs import missing
+from tests.support.kube.resident import Agent
+from tests.support.real_parts import require
+from tests.support.relay import relayed
+from tests.support.switch import Leaf, Namespace, bring_up, cable
+from tests.support.sysfs_on_disk import lay, remove
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.kube.deployments import Deployment
+
+ETH = "0000:18:00.0"
+AWAY_LIMIT = 120.0  # seconds; a failed request is repeated after a minute at most
+REFUSAL = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: refuses}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: [v1]
+        operations: [UPDATE]
+        resources: [nodes]
+        resourceNames: [events-refused]
+  validations:
+    - {expression: "false", message: no labels here}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: refuses}
+spec: {policyName: refuses, validationActions: [Deny]}
+"""
+
+
+class Site(NamedTuple):
+    """An API server with the manifests in it."""
+
+    cluster: Cluster
+    made: Deployment
+
+    def agent(self, folder: Path, node: str, tree: Entries, **options: Any) -> Agent:
+        """Start an agent with the token of its Pod."""
+        token = self.cluster.token_for_pod_on(node, self.made.account, self.made.namespace)
+        return Agent(self.cluster, folder, node, tree, "--events", token=token, **options)
+
+    def described(self, node: str) -> list[str]:
+        """Return the lines of the agent's Events in `kubectl describe node`."""
+        lines = self.cluster.kubectl("describe", "node", node).splitlines()
+        return [line for line in lines if " bwagent " in line]
+
+    def until(self, agent: Agent, *words: str, limit: float = 60.0) -> None:
+        """Wait until one of these lines has all of these words."""
+        agent.until(
+            lambda: any(all(word in line for word in words) for line in self.described(agent.node)),
+            limit,
+        )
+
+    def events(self, node: str) -> list[dict[str, Any]]:
+        """Return all Events about a Node."""
+        path = f"/api/v1/events?fieldSelector=involvedObject.name={node}"
+        found: list[dict[str, Any]] = self.cluster.request("GET", path).body["items"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """An overlay with the component, in another namespace."""
+    require(missing())
+    folder = tmp_path_factory.mktemp("overlay")
+    up = os.path.relpath(MANIFESTS, folder.resolve())
+    fields = {
+        "namespace": "gpu",
+        "components": [f"{up}/events"],
+        "transformers": [f"{up}/events/in-default"],
+    }
+    made = deployment(transformed(folder, "sysfs", fields))
+    with Cluster() as cluster, deployed(cluster, made):
+        yield Site(cluster, made)
+
+
+def bdf(number: int) -> str:
+    return f"0000:{0x18 + number:02x}:00.0"
+
+
+def cards(count: int = 4) -> Entries:
+    tree: Entries = {f"{NET}/lo": None}
+    for number in range(count):
+        tree |= card(f"ibp{number}", bdf(number))
+    return tree
+
+
+def falls_off(agent: Agent, *numbers: int) -> None:
+    """Remove HCAs with their PCI functions."""
+    for n in numbers:
+        paths = (f"{CLASS}/ibp{n}", f"{BUS}/{bdf(n)}", f"{HOME}/{bdf(n)}")
+        remove(agent.folder, *paths)
+    agent.look()
+
+
+def test_a_cable_that_changed(site: Site, tmp_path: Path) -> None:
+    """To another leaf, and back while the agent is down; a restart that finds the same is none."""
+    require(switch.missing())
+    node, tree = "events-cable", hca("mlx5_0", ETH, "Ethernet")
+    tree |= {NET: f"/{NET}", f"{HOME}/{ETH}/net/eth0": f"/{NET}/eth0"}
+    site.cluster.node(node)
+    with ExitStack() as stack:
+        place = stack.enter_context(Namespace())
+        leaf1, leaf2 = Leaf("leaf1"), Leaf("leaf2")
+        for leaf in (leaf1, leaf2):
+            stack.enter_context(leaf)
+        cable(leaf1, "swp0", place, "eth0")
+        stack.enter_context(relayed(place, urlsplit(site.cluster.url).port or 0))
+
+        def start() -> Agent:
+            return site.agent(tmp_path, node, tree, under=place.command())
+
+        def move(one: Leaf, other: Leaf, last: str) -> None:
+            # lldpd takes an address for its Chassis ID, and a renamed switch is no other one.
+            one.ip("link", "set", "swp0", "address", f"02:00:00:00:00:{last}", "netns", other.name)
+            bring_up(other, "swp0", place, "eth0")
+
+        with start() as agent:
+            agent.until(lambda: agent.neighbors("mlx5_0").get("device") == "leaf1")
+            assert site.described(node) == []
+            move(leaf1, leaf2, "02")
+            site.until(agent, "Warning", "CableChanged", "mlx5_0 was connected to leaf1 port")
+            assert agent.neighbors("mlx5_0")["device"] == "leaf2"
+            (line,) = site.described(node)
+            assert ", is connected to leaf2 port" in line
+        with start() as agent:
+            agent.says("labels verified")
+            assert len(site.described(node)) == 1
+        move(leaf2, leaf1, "01")
+        with start() as agent:
+            site.until(agent, "CableChanged", "mlx5_0 was connected to leaf2 port")
+            assert len(site.described(node)) == 2
+
+
+def test_a_port_that_was_lost(site: Site, tmp_path: Path) -> None:
+    """Once; again after it was back, in the same Event. A new agent says nothing, and begins
+    another one.
+    """
+    node, text = "events-lost", f"ibp3 was at PCI address {bdf(3)}, is gone from the bus"
+    site.cluster.node(node)
+    with site.agent(tmp_path, node, cards()) as agent:
+        agent.speaks("1600G")
+        falls_off(agent, 3)
+        site.until(agent, "Warning", "PortLost", text)
+        lay(cards(), tmp_path)
+        agent.look()
+        agent.speaks("1600G")
+        falls_off(agent, 3)
+        site.until(agent, "(x2 over", text)
+        written = {"result": "written"}
+        agent.until(lambda: agent.metrics().value("bwagent_events_total", **written) == 2)
+        agent.metrics().lint()
+    (event,) = site.events(node)
+    assert (event["metadata"]["namespace"], event["count"]) == ("default", 2)
+    assert event["metadata"]["managedFields"][0]["manager"] == "bwagent"
+    with site.agent(tmp_path, node, {}) as agent:
+        agent.says("gone from the bus")
+        lay(cards(), tmp_path)
+        agent.look()
+        agent.speaks("1600G")
+        falls_off(agent, 3)
+        agent.until(lambda: len(site.events(node)) == 2)
+    assert sorted(one["count"] for one in site.events(node)) == [1, 2]
+
+
+def test_ports_that_were_lost_together(site: Site, tmp_path: Path) -> None:
+    """One Event has them all."""
+    node = "events-together"
+    site.cluster.node(node)
+    with site.agent(tmp_path, node, cards(6)) as agent:
+        agent.speaks("2400G")
+        falls_off(agent, *range(1, 6))
+        site.until(agent, "PortLost", "5 ports: ibp1 was at", "; ibp5 was at")
+        (event,) = site.events(node)
+        assert event["count"] == 5
+
+
+def test_labels_that_are_refused(site: Site, tmp_path: Path) -> None:
+    """By another policy; the Event has its words."""
+    node = "events-refused"
+    site.cluster.node(node)
+    site.cluster.kubectl("apply", "-f", "-", stdin=REFUSAL)
+    body = {"metadata": {"labels": {"a": "b"}}}
+    path = f"/api/v1/nodes/{node}?dryRun=All"
+
+    def is_refused() -> bool:
+        kind = "application/merge-patch+json"
+        return site.cluster.request("PATCH", path, body, kind=kind).status == 422
+
+    eventually(site.cluster, "the policy is in force", is_refused)
+    with site.agent(tmp_path, node, cards()) as agent:
+        site.until(agent, "Warning", "LabelsRefused", "refused: status 422", "no labels here")
+
+
+def test_without_permission(installed: Cluster, tmp_path: Path) -> None:
+    """The manifests without the component: labels are as ever, one request fails and is not
+    repeated at once, and log and metric say so.
+    """
+    account = an_agent(installed, "bwagent")
+    node, token = account.node, account.token
+    with Agent(installed, tmp_path, node, cards(), "--events", token=token) as agent:
+        agent.speaks("1600G")
+        falls_off(agent, 3)
+        agent.speaks("1200G")
+        agent.says("events not written")
+        agent.says('cannot create resource \\"events\\"')
+        falls_off(agent, 2)
+        agent.speaks("800G")
+        falls_off(agent, 1)
+        agent.speaks("400G")
+        agent.until(lambda: agent.metrics().value("bwagent_ready") == 1)
+        metrics = agent.metrics()
+        assert metrics.value("bwagent_events_total", result="failed") == 1
+        assert metrics.value("bwagent_events_total", result="written") == 0
+        assert metrics.value("bwagent_api_requests_total", code="403") == 1
+
+
+def test_without_the_flag(site: Site, tmp_path: Path) -> None:
+    """Nothing is sent, imported or exposed."""
+    node = "events-off"
+    site.cluster.node(node)
+    with Agent(site.cluster, tmp_path, node, cards()) as agent:
+        agent.speaks("1600G")
+        falls_off(agent, 3)
+        agent.speaks("1200G")
+        agent.says("gone from the bus")
+        assert "bwagent_events" not in agent.metrics().text
+    assert site.events(node) == []
+
+
+@pytest.mark.slow
+def test_while_the_api_server_is_away(tmp_path: Path) -> None:
+    """What happened meanwhile is written afterwards, with the time at which it happened."""
+    require(missing())
+    with Cluster() as cluster:
+        node = "events-away"
+        cluster.node(node)
+        with Agent(cluster, tmp_path, node, cards(), "--events") as agent:
+            agent.speaks("1600G")
+            cluster.stop_server()
+            falls_off(agent, 3)
+            agent.says("events not written")
+            cluster.start_server()
+
+            def written() -> bool:
+                path = f"/api/v1/events?fieldSelector=involvedObject.name={node}"
+                try:
+                    return len(cluster.request("GET", path).body.get("items", ())) == 1
+                except OSError:
+                    return False
+
+            agent.until(written, AWAY_LIMIT)
+            agent.says("events written again")
+            agent.speaks("1200G")

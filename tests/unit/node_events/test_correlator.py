@@ -1,0 +1,184 @@
+"""Notices become few Events, in bounded memory."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.node_events.correlator import (
+    KEPT_TIME,
+    MAX_EVENTS,
+    MAX_MESSAGE,
+    MAX_SINGLE,
+    MAX_SUBJECTS,
+    WINDOW,
+    Correlator,
+    Event,
+)
+from agent.node_events.notices import Notice, Reason
+
+WALL = 1_800_000_000.0
+
+
+class Node:
+    """A correlator, and what is written of its Events."""
+
+    def __init__(self) -> None:
+        self.now, self.correlator, self.dropped = 0.0, Correlator(), 0
+
+    def notice(self, *texts: str, reason: Reason = Reason.CABLE_CHANGED) -> None:
+        """Take notices, each with its first word as subject."""
+        found = [Notice(reason, text.split()[0], text) for text in texts]
+        self.dropped += self.correlator.add(found, self.now, WALL + self.now)
+
+    def write(self) -> list[tuple[str, int]]:
+        """Write all that is pending; return messages and counts."""
+        written = []
+        for event in self.correlator.pending():
+            event.name, event.exists, event.written = event.name or "x", True, event.count
+            written.append((event.message, event.count))
+        return written
+
+
+def test_a_repetition_counts_up() -> None:
+    """The same text is the same Event, until it was idle for as long as a server keeps it."""
+    node = Node()
+    for count in (1, 2):
+        node.notice("a x")
+        assert node.write() == [("a x", count)]
+        node.now += KEPT_TIME - 1
+    node.now += 1
+    node.notice("a x")
+    assert node.write() == [("a x", 1)]
+
+
+def test_what_is_not_written_waits() -> None:
+    """Its Event has all of it by then, with the times of the first and the last."""
+    node = Node()
+    node.notice("a x", "a x")
+    node.now = 60.0
+    node.notice("a x")
+    (event,) = node.correlator.pending()
+    assert (event.count, event.first, event.last) == (3, WALL, WALL + 60)
+    assert event.waits_since == 0.0
+
+
+def test_several_at_once_are_one() -> None:
+    """More than MAX_SINGLE in one observation, with the last text of each."""
+    node = Node()
+    node.notice(*(f"{name} was" for name in "abcd"))
+    assert node.write() == [("4 ports: a was; b was; c was; d was", 4)]
+    node.notice("a is")
+    assert node.write() == [("4 ports: b was; c was; d was; a is", 5)]
+
+
+def test_as_many_as_may_be_single() -> None:
+    """MAX_SINGLE texts are as many Events; one more is combined with them."""
+    node = Node()
+    texts = [f"{name} was" for name in "abcd"]
+    node.notice(*texts[:MAX_SINGLE])
+    assert [text for text, _ in node.write()] == texts[:MAX_SINGLE]
+    node.now = WINDOW - 1
+    node.notice(texts[MAX_SINGLE])
+    assert node.write() == [("4 ports: a was; b was; c was; d was", 1)]
+
+
+def test_those_not_written_yet_are_combined() -> None:
+    """One after the other within a moment: no Event has a part of them."""
+    node = Node()
+    for name in "abcd":
+        node.notice(f"{name} was")
+        node.now += 1
+    assert node.write() == [("4 ports: a was; b was; c was; d was", 4)]
+
+
+def test_a_combined_event_ends() -> None:
+    """After a quiet time there are single ones again, and the next combined one is another."""
+    node = Node()
+    node.notice(*(f"{name} was" for name in "abcd"))
+    node.write()
+    node.now += WINDOW
+    node.notice("e was")
+    assert node.write() == [("e was", 1)]
+    node.notice(*(f"{name} was" for name in "fgh"))
+    assert node.write() == [("4 ports: e was; f was; g was; h was", 3)]
+
+
+def test_reasons_are_apart() -> None:
+    """Each has Events of its own."""
+    node = Node()
+    node.notice("a", "b", "c")
+    node.notice("a gone", "b gone", reason=Reason.PORT_LOST)
+    node.notice("k refused", reason=Reason.LABELS_REFUSED)
+    assert len(node.write()) == 6
+    node.notice(*(f"k{n} refused" for n in range(4)), reason=Reason.LABELS_REFUSED)
+    ((text, _),) = node.write()
+    assert text.startswith("5 refusals: k refused; k0 refused")
+
+
+def test_new_events_come_first() -> None:
+    """Before the repetition of others, and the older before the younger."""
+    node = Node()
+    node.notice("a")
+    node.write()
+    node.notice("a")
+    for number, name in enumerate("bc"):
+        node.now = number + 1.0
+        node.notice(name)
+    assert [text for text, _ in node.write()] == ["b", "c", "a"]
+
+
+def test_a_refused_event_is_forgotten() -> None:
+    """The next notice begins another, a combined one, too."""
+    for texts in (["a"], ["a", "b", "c", "d"]):
+        node = Node()
+        node.notice(*texts)
+        (event,) = node.correlator.pending()
+        node.correlator.forget(event)
+        assert node.write() == []
+        node.notice("a")
+        assert len(node.write()) == 1
+
+
+def test_a_message_has_its_limit() -> None:
+    """A long text is cut; of a combined one it says how many are left out."""
+    node = Node()
+    node.notice("a " + "x" * 5000)
+    ((text, _),) = node.write()
+    assert len(text) == MAX_MESSAGE
+    node.notice(*(f"port{number} " + "x" * 200 for number in range(9)))
+    ((text, _),) = node.write()
+    assert len(text) <= MAX_MESSAGE
+    assert text.startswith("10 ports: a xxx")
+    assert text.endswith("; and 6 more")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 99), min_size=1, max_size=9),
+            st.sampled_from([0.0, 1.0, WINDOW / 2, WINDOW, KEPT_TIME]),
+            st.booleans(),
+        ),
+        max_size=60,
+    )
+)
+def test_bounds(steps: list[tuple[list[int], float, bool]]) -> None:
+    """Whatever happens: few Events, short messages, and each notice is counted or dropped."""
+    node, events = Node(), dict[int, Event]()
+    for numbers, after, writes in steps:
+        node.now += after
+        node.notice(*(f"p{number % 70} x{number}" for number in numbers))
+        pending = node.correlator.pending()
+        assert len(pending) <= MAX_EVENTS
+        for event in pending:
+            assert 0 < len(event.message) <= MAX_MESSAGE
+            assert event.first <= event.last
+            number, _, rest = event.message.partition(" ")
+            assert not rest.startswith("ports: ") or int(number) <= MAX_SUBJECTS
+            events[id(event)] = event
+        if writes:
+            node.write()
+            assert node.correlator.pending() == []
+    noticed = sum(len({*numbers}) for numbers, _, _ in steps)
+    assert sum(event.count for event in events.values()) >= noticed - node.dropped

@@ -1,0 +1,86 @@
+"""What is worth an Event about the Node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agent.kube.session import Refusal
+from agent.model import LastNeighbor, LastNeighbors, LostPort
+from agent.node_events.notices import MAX_TEXT, Losses, Reason, cables, refusals
+from tests.support.observations import observation
+
+A, B = LastNeighbor("c0:01", "leaf1", "swp1"), LastNeighbor("c0:02", "leaf2", "swp2")
+SEEN = observation(("ibp0", "0000:18:00.0"))
+NOW = int(SEEN.time)
+
+
+def text(was: LastNeighbor, now: LastNeighbor) -> str:
+    last = LastNeighbors({"ibp0": now}, was={"ibp0": was})
+    (notice,) = cables(replace(SEEN, last_neighbors=last))
+    assert (notice.reason, notice.subject) == (Reason.CABLE_CHANGED, "ibp0")
+    return notice.text
+
+
+def test_a_cable() -> None:
+    """The text has both ends, as the labels name them."""
+    there = "ibp0 was connected to leaf1 port swp1, is connected to leaf2 port swp2"
+    assert text(A, B) == there
+    assert text(A._replace(port_id=None), B).startswith("ibp0 was connected to leaf1, is")
+    switch = LastNeighbor("0" * 15 + "1", "MF0;L90.1.3:MQM9700/U1", "3")
+    assert "is connected to L90.1.3 port 3" in text(A, switch)
+
+
+def test_no_cable() -> None:
+    """Before the Node was read nobody knows, and nothing is said."""
+    assert cables(SEEN) == []
+    assert cables(replace(SEEN, last_neighbors=LastNeighbors({"ibp0": A}))) == []
+
+
+def test_names_that_a_neighbor_chose() -> None:
+    """They are cut, and what does not print is escaped."""
+    hostile = LastNeighbor("c0:03", "\x1b[2J\u202e" + "x" * 1000, "\n" * 1000)
+    found = text(A, hostile)
+    assert found.isprintable()
+    assert len(found) < 250
+
+
+def lost(*ports: LostPort) -> list[str]:
+    return [one.text for one in Losses().observed(replace(SEEN, lost=ports))]
+
+
+def test_a_lost_port() -> None:
+    """It is noticed by the observation that found it missing, and by no later one."""
+    port = LostPort("ibp3", "0000:1b:00.0", None, NOW)
+    there = "ibp3 was at PCI address 0000:1b:00.0, is gone from the bus"
+    losses = Losses()
+    assert [one.text for one in losses.observed(replace(SEEN, lost=(port,)))] == [there]
+    assert losses.observed(replace(SEEN, lost=(port,))) == []
+    assert losses.observed(replace(SEEN, lost=())) == []
+    assert len(losses.observed(replace(SEEN, lost=(port,)))) == 1
+
+
+@pytest.mark.parametrize("since", [None, NOW - 1, 0])
+def test_a_port_that_was_lost_before(since: int | None) -> None:
+    """By an agent before, as the annotation has it."""
+    assert lost(LostPort("ibp3", "0000:1b:00.0", None, since)) == []
+
+
+def test_refused_keys() -> None:
+    """Keys with one answer are one notice; it has the answer."""
+    keys = [f"a.example/{name}" for name in "abcde"]
+    found = refusals([*(Refusal(key, 422, "no") for key in keys), Refusal("b/c", 403, "never")])
+    assert [one.text for one in found] == [
+        "a.example/a, a.example/b, a.example/c and 2 more refused: status 422: no",
+        "b/c refused: status 403: never",
+    ]
+    assert {one.reason for one in found} == {Reason.LABELS_REFUSED}
+    assert [one.subject for one in found] == ["a.example/a", "b/c"]
+
+
+def test_a_hostile_answer() -> None:
+    """A webhook's text is cut, too."""
+    (found,) = refusals([Refusal("a/b", 422, "\x1b" + "x" * 9000)])
+    assert found.text.isprintable()
+    assert len(found.text) < MAX_TEXT + 100
