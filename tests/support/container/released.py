@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SOURCE = "https://example.com/bwagent"
 EPOCH = 1_800_000_000
+TAG = f"v{__version__}"
 INPUT = ("agent", "docs/man", "release", "manifests/image", "Containerfile", "hatch_build.py")
 PAPERS = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
@@ -42,20 +43,27 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
-TAG = f"v{__version__}"
+def pushed_bases(folder: Path, address: str) -> str:
+    """Push both bases to a registry; return their list's name with its digest."""
+    file, name = folder / "digest", f"{address}/python"
+    credentials = f"--creds={registry.USER}:{registry.PASSWORD}"
+    options = ("--all", "--tls-verify=false", credentials, f"--digestfile={file}")
+    image.do("buildah", "manifest", "push", *options, foreign.bases(), f"docker://{name}:1")
+    return f"{name}@{file.read_text()}"
 
 
 class Released(NamedTuple):
-    """The checkout, the folder of the files, and a registry without TLS."""
+    """A folder with the checkout, a registry without TLS, and the base in it."""
 
     folder: Path
     address: str
+    base: str
 
     def make(self, name: str) -> Path:
         """Run the release with this machine's proxies and credentials; return its folder."""
         dist = self.folder / name
         command = [sys.executable, "-m", "release", "--source", SOURCE, "--dist", str(dist)]
-        command += ["--base", self._pushed_bases()]
+        command += ["--base", self.base]
         done = subprocess.run(
             command,
             check=False,
@@ -81,14 +89,6 @@ class Released(NamedTuple):
         paths = {name: str(self.folder / name) for name in files}
         storage = str(image.CACHE / "storage.conf")
         return {**paths, "CONTAINERS_STORAGE_CONF": storage, "BUILDAH_ISOLATION": "chroot"}
-
-    def _pushed_bases(self) -> str:
-        """Push both bases; return their list's name with its digest."""
-        file, name = self.folder / "digest", f"{self.address}/python"
-        credentials = f"--creds={registry.USER}:{registry.PASSWORD}"
-        options = ("--all", "--tls-verify=false", credentials, f"--digestfile={file}")
-        image.do("buildah", "manifest", "push", *options, foreign.bases(), f"docker://{name}:1")
-        return f"{name}@{file.read_text()}"
 
     def oras(self, *words: str) -> str:
         """Run oras with the registry's credentials."""

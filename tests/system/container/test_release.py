@@ -19,7 +19,7 @@ from agent import __version__
 from release.files import CYCLONEDX, IN_TOTO, STEM
 from tests.support import registry
 from tests.support.container import image
-from tests.support.container.released import Archive, Released, checkout
+from tests.support.container.released import Archive, Released, checkout, pushed_bases
 from tests.support.oras import client
 from tests.support.real_parts import require
 
@@ -38,7 +38,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
     folder = tmp_path_factory.mktemp("released")
     checkout(folder / "checkout")
     with registry.registry(folder / "registry") as address:
-        yield Released(folder, address)
+        yield Released(folder, address, pushed_bases(folder, address))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_the_provenance_names_every_file(dist: Path) -> None:
 
 def test_architectures(archive: Archive) -> None:
     """One index has an image of each architecture; labels name commit and base."""
-    found = {}
+    found: dict[str, str] = {}
     for name, descriptor in archive.images():
         configuration = archive.json(archive.json(descriptor)["config"])
         found[name] = configuration["architecture"]
@@ -163,7 +163,7 @@ def referrers(tree: dict[str, Any]) -> dict[str, str]:
 
 
 def test_documents_in_a_registry(released: Released, dist: Path, archive: Archive) -> None:
-    """oras copies the archive into a registry without a referrers API, and finds there the SBOM of
+    """The client oras copies the archive into a registry without a referrers API, and finds there the SBOM of
     each image and the provenance of all.
     """
     name = f"{released.address}/bwagent"
