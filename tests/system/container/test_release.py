@@ -100,7 +100,7 @@ def test_architectures(archive: Archive) -> None:
 def files(archive: Archive, architecture: str) -> dict[str, bytes]:
     """Return the regular files of an image by their paths."""
     manifest = archive.json(dict(archive.images())[architecture])
-    found = {}
+    found: dict[str, bytes] = {}
     for layer in manifest["layers"]:
         with tarfile.open(fileobj=io.BytesIO(archive.blob(layer))) as tar:
             found |= {one.name: file.read() for one in tar if (file := tar.extractfile(one))}
@@ -163,8 +163,8 @@ def referrers(tree: dict[str, Any]) -> dict[str, str]:
 
 
 def test_documents_in_a_registry(released: Released, dist: Path, archive: Archive) -> None:
-    """The client oras copies the archive into a registry without a referrers API, and finds there the SBOM of
-    each image and the provenance of all.
+    """The client oras copies the archive into a registry without a referrers API, and finds there
+    the SBOM of each image and the provenance of all.
     """
     name = f"{released.address}/bwagent"
     source = f"{dist}/{STEM}.oci.tar:{__version__}"
