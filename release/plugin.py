@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PROGRAM = "kubectl-bwagent"
 SHEBANG = b"#!/usr/bin/env python3\n"
-MAIN = "from agent.cli import main\n\nmain()\n"
 WHEELS = (
     *("--platform", "manylinux_2_17_x86_64", "--platform", "manylinux_2_28_x86_64"),
     *("--python-version", "3.11", "--implementation", "cp", "--only-binary", ":all:"),
@@ -64,7 +63,7 @@ def _install(wheel: Path, tree: Path) -> None:
     for path in tree.glob("*.dist-info/*"):
         if path.name in {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}:
             path.unlink()
-    (tree / "__main__.py").write_text(MAIN)
+    shutil.copy(HERE / "plugin_main.py", tree / "__main__.py")
 
 
 def _zip(tree: Path, program: Path, epoch: int) -> None:
