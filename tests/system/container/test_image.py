@@ -232,7 +232,7 @@ def test_licenses(image: Image) -> None:
     with image.file_system() as root:
         found = checked(image_parts(root))
     assert {"click", "libc6", "libgcc-s1"} <= {one.part.name for one in found}
-    bom = json.loads(document("image", __version__, 64 * "0", 0, found))
+    bom = json.loads(document("image-amd64", __version__, 64 * "0", 0, found))
     assert len(bom["components"]) == len(found)
     python = [one for one in found if one.part.kind == "pypi"]
     assert not [one for one in python if "GPL" in one.expression and one.part.name != "pyudev"]

@@ -42,9 +42,9 @@ class Made(NamedTuple):
 
     def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command with the plugin and kubectl on PATH, and a python3 without packages."""
-        folders = [str(self.folder), os.path.dirname(programs.program("kubectl"))]
-        folders.append(os.path.dirname(os.path.realpath(sys.executable)))
-        known = {"PATH": ":".join([*folders, "/usr/bin"]), "HOME": str(self.folder)}
+        others = (Path(programs.program("kubectl")), Path(sys.executable).resolve())
+        path = ":".join(map(str, [self.folder, *(one.parent for one in others), "/usr/bin"]))
+        known = {"PATH": path, "HOME": str(self.folder)}
         return subprocess.run(
             words, check=False, capture_output=True, env=known, input=stdin, text=True
         )
