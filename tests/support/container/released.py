@@ -48,16 +48,15 @@ class Released:
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder, self.address = folder, address
+        checkout(folder / "origin")
         self._configure()
         self.base = self._pushed()
 
     def make(self, name: str, *, umask: int = 0o022) -> Path:
         """Run the release in a checkout and a store of its own; return the folder of its files."""
-        previous = os.umask(umask)
-        try:
-            source = checkout(self.folder / f"{name}-checkout")
-        finally:
-            os.umask(previous)
+        source = self.folder / f"{name}-checkout"
+        clone = ["git", "clone", "-q", str(self.folder / "origin"), str(source)]
+        subprocess.run(clone, check=True, capture_output=True, umask=umask)
         command = [sys.executable, "-m", "release", "--source", SOURCE, "--base", self.base]
         command += ["--dist", str(self.folder / name)]
         environment = os.environ | self._settings(self.folder / f"{name}-store")
@@ -72,7 +71,7 @@ class Released:
         host = f'[[registry]]\nlocation = "{self.address}"\ninsecure = true\n'
         volumes = [f"{path}:{path}:ro" for path in image.MOUNTED if os.path.exists(path)]
         (self.folder / "registries.conf").write_text(host)
-        (self.folder / "auth.json").write_text(json.dumps(registry.credentials(self.address)))
+        (self.folder / "config.json").write_text(json.dumps(registry.credentials(self.address)))
         (self.folder / "containers.conf").write_text(
             f"[containers]\nvolumes = {json.dumps(volumes)}\n"
         )
@@ -85,7 +84,7 @@ class Released:
             "CONTAINERS_CONF": str(self.folder / "containers.conf"),
             "CONTAINERS_REGISTRIES_CONF": str(self.folder / "registries.conf"),
             "CONTAINERS_STORAGE_CONF": str(store / "storage.conf"),
-            "REGISTRY_AUTH_FILE": str(self.folder / "auth.json"),
+            "REGISTRY_AUTH_FILE": str(self.folder / "config.json"),
         }
 
     def _pushed(self) -> str:
@@ -99,8 +98,7 @@ class Released:
 
     def oras(self, *words: str) -> str:
         """Run oras with the registry's credentials."""
-        settings = ["--registry-config", str(self.folder / "auth.json")]
-        return oras(*words, *settings, folder=self.folder)
+        return oras(*words, folder=self.folder)
 
 
 class Archive:

@@ -108,7 +108,9 @@ def files(archive: Archive, architecture: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for layer in manifest["layers"]:
         with tarfile.open(fileobj=io.BytesIO(archive.blob(layer))) as tar:
-            found |= {one.name: file.read() for one in tar if (file := tar.extractfile(one))}
+            for entry in tar:
+                if entry.isfile() and (file := tar.extractfile(entry)):
+                    found[entry.name] = file.read()
     return found
 
 
