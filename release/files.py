@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import __version__
-from release import image, licenses, sbom
+from release import image, licenses, plugin, sbom
 from release.errors import run
 from release.layout import Layout
 from release.parts import image_parts, python_parts
@@ -38,6 +38,8 @@ def make(source: Source, dist: Path, base: str | None) -> list[Path]:
     wheel = dist / WHEEL
     files = [wheel, dist / f"{STEM}.tar.gz"]
     files += _papers(dist, "wheel", sha256(wheel), _pinned(), source)
+    made, parts = plugin.make(wheel, dist, __version__, source)
+    files += [*made, *_papers(dist, "plugin", sha256(made[0]), parts, source)]
     if base:
         files += _image(source, dist, base)
     provenance = dist / f"{STEM}.intoto.json"

@@ -42,7 +42,7 @@ def build(root: Path, tag: str, platform: str, source: Source, arguments: dict[s
         **arguments,
     }
     run(
-        *("buildah", "bud", "--quiet", "--layers", f"--timestamp={source.epoch}"),
+        *("buildah", "bud", "--quiet", "--layers", "--force-rm", f"--timestamp={source.epoch}"),
         *(f"--platform={platform}", "-t", tag),
         f"--ignorefile={root}/manifests/image/containerignore",
         *(f"--build-arg={name}={value}" for name, value in known.items()),

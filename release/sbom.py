@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from release.licenses import Licensed
 
 
+PYTHON = {"wheel", "plugin"}  # kinds of files; the others are images
+
+
 def document(kind: str, version: str, sha256: str, epoch: int, found: Iterable[Licensed]) -> str:
     """Return the SBOM of what has this digest; raises Refused if the schema is violated."""
     subject = Component(
         name="bwagent",
         version=version,
-        type=ComponentType.APPLICATION if kind == "wheel" else ComponentType.CONTAINER,
+        type=ComponentType.APPLICATION if kind in PYTHON else ComponentType.CONTAINER,
         bom_ref=f"bwagent-{kind}",
         purl=_purl(kind, version, sha256),
         licenses=[LicenseExpression("Apache-2.0")],
@@ -45,7 +48,7 @@ def document(kind: str, version: str, sha256: str, epoch: int, found: Iterable[L
 
 
 def _purl(kind: str, version: str, sha256: str) -> PackageURL:
-    if kind == "wheel":
+    if kind in PYTHON:
         return PackageURL("pypi", None, "bwagent", version)
     return PackageURL("oci", None, "bwagent", f"sha256:{sha256}")
 

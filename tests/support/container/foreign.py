@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from tests.support.container.image import CACHE, bud, configure, do, own_base
+from tests.support.container.image import CACHE, bud, configure, do
 
 ARCHITECTURE = "arm64"
 PLATFORM = f"linux/{ARCHITECTURE}"
@@ -22,23 +22,18 @@ RECIPE = (
 )
 
 
-def bases() -> str:
-    """Return the name of the list of both bases; build it if a recipe changed."""
+def base() -> str:
+    """Return the base's name, which has the recipe's hash; build it if the recipe changed."""
     configure(CACHE)
-    own = own_base()
-    known = hashlib.sha256(" ".join([own, *RECIPE]).encode()).hexdigest()[:12]
-    name = f"localhost/bwagent-bases:{known}"
+    known = hashlib.sha256(" ".join(RECIPE).encode()).hexdigest()[:12]
+    name = f"localhost/bwagent-base-{ARCHITECTURE}:{known}"
     if do("buildah", "images", "-q", name, check=False).returncode:
         with tempfile.TemporaryDirectory() as folder:
-            _bootstrap(Path(folder), f"{name}-{ARCHITECTURE}")
-        do("buildah", "manifest", "create", name)
-        for one in (own, f"{name}-{ARCHITECTURE}"):
-            do("buildah", "manifest", "add", name, f"containers-storage:{one}")
+            _bootstrap(Path(folder), name)
     return name
 
 
 def _bootstrap(folder: Path, name: str) -> None:
-    """Build the base of the other architecture."""
     tree = folder / "tree"
     do("mmdebstrap", "--quiet", *RECIPE, str(tree))
     for archive in sorted((tree / "var/cache/apt/archives").glob("*.deb")):

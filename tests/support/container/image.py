@@ -58,6 +58,7 @@ class Image:
         configure(store)
         build = [
             "--layers",
+            "--force-rm",
             "--ignorefile",
             f"{context}/manifests/image/containerignore",
             "--build-arg",

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from agent import __version__
 from tests.support import registry
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SOURCE = "https://example.com/bwagent"
 EPOCH = 1_800_000_000
+TAG = f"v{__version__}"
 INPUT = ("agent", "docs/man", "release", "manifests/image", "Containerfile", "hatch_build.py")
 PAPERS = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
@@ -42,58 +43,62 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
-TAG = f"v{__version__}"
+class Released:
+    """Releases of checkouts in a folder, and a registry without TLS that has the base."""
 
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.address = folder, address
+        checkout(folder / "origin")
+        self._configure()
+        self.base = self._pushed()
 
-class Released(NamedTuple):
-    """The checkout, the folder of the files, and a registry without TLS."""
-
-    folder: Path
-    address: str
-
-    def make(self, name: str) -> Path:
-        """Run the release with this machine's proxies and credentials; return its folder."""
-        dist = self.folder / name
-        command = [sys.executable, "-m", "release", "--source", SOURCE, "--dist", str(dist)]
-        command += ["--base", self._pushed_bases()]
+    def make(self, name: str, *, umask: int = 0o022) -> Path:
+        """Run the release in a checkout and a store of its own; return the folder of its files."""
+        source = self.folder / f"{name}-checkout"
+        clone = ["git", "clone", "-q", str(self.folder / "origin"), str(source)]
+        subprocess.run(clone, check=True, capture_output=True, umask=umask)
+        command = [sys.executable, "-m", "release", "--source", SOURCE, "--base", self.base]
+        command += ["--dist", str(self.folder / name)]
+        environment = os.environ | self._settings(self.folder / f"{name}-store")
         done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            cwd=self.folder / "checkout",
-            env=os.environ | self._settings(),
-            text=True,
+            command, check=False, capture_output=True, cwd=source, env=environment, text=True
         )
-        assert (done.returncode, done.stderr) == (0, "")
-        return dist
+        assert done.returncode == 0, done.stderr
+        return self.folder / name
 
-    def _settings(self) -> dict[str, str]:
-        """Return variables that have buildah use the tests' store and reach the registry."""
+    def _configure(self) -> None:
+        """Write what buildah has to know of the machine's proxies and of the registry."""
         host = f'[[registry]]\nlocation = "{self.address}"\ninsecure = true\n'
         volumes = [f"{path}:{path}:ro" for path in image.MOUNTED if os.path.exists(path)]
-        files = {
-            "CONTAINERS_REGISTRIES_CONF": host,
-            "CONTAINERS_CONF": f"[containers]\nvolumes = {json.dumps(volumes)}\n",
-            "REGISTRY_AUTH_FILE": json.dumps(registry.credentials(self.address)),
-        }
-        for name, text in files.items():
-            (self.folder / name).write_text(text)
-        paths = {name: str(self.folder / name) for name in files}
-        storage = str(image.CACHE / "storage.conf")
-        return {**paths, "CONTAINERS_STORAGE_CONF": storage, "BUILDAH_ISOLATION": "chroot"}
+        (self.folder / "registries.conf").write_text(host)
+        (self.folder / "config.json").write_text(json.dumps(registry.credentials(self.address)))
+        (self.folder / "containers.conf").write_text(
+            f"[containers]\nvolumes = {json.dumps(volumes)}\n"
+        )
 
-    def _pushed_bases(self) -> str:
-        """Push both bases; return their list's name with its digest."""
-        file, name = self.folder / "digest", f"{self.address}/python"
-        credentials = f"--creds={registry.USER}:{registry.PASSWORD}"
-        options = ("--all", "--tls-verify=false", credentials, f"--digestfile={file}")
-        image.do("buildah", "manifest", "push", *options, foreign.bases(), f"docker://{name}:1")
-        return f"{name}@{file.read_text()}"
+    def _settings(self, store: Path) -> dict[str, str]:
+        """Return the variables of a build in a store without layers of builds before."""
+        image.configure(store)
+        return {
+            "BUILDAH_ISOLATION": "chroot",
+            "CONTAINERS_CONF": str(self.folder / "containers.conf"),
+            "CONTAINERS_REGISTRIES_CONF": str(self.folder / "registries.conf"),
+            "CONTAINERS_STORAGE_CONF": str(store / "storage.conf"),
+            "REGISTRY_AUTH_FILE": str(self.folder / "config.json"),
+        }
+
+    def _pushed(self) -> str:
+        """Push a base for both architectures; return its name with the digest."""
+        name = f"{self.address}/python"
+        options = ("--tls-verify=false", f"--creds={registry.USER}:{registry.PASSWORD}")
+        for number, one in enumerate((image.own_base(), foreign.base())):
+            image.do("buildah", "push", "--quiet", *options, one, f"docker://{name}:{number}")
+        self.oras("manifest", "index", "create", "--plain-http", f"{name}:both", "0", "1")
+        return f"{name}@{self.oras('resolve', '--plain-http', f'{name}:both').strip()}"
 
     def oras(self, *words: str) -> str:
         """Run oras with the registry's credentials."""
-        settings = ["--registry-config", str(self.folder / "REGISTRY_AUTH_FILE")]
-        return oras(*words, *settings, folder=self.folder)
+        return oras(*words, folder=self.folder)
 
 
 class Archive:

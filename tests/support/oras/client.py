@@ -27,8 +27,8 @@ def missing() -> str | None:
 
 
 def oras(*arguments: str, folder: Path) -> str:
-    """Return oras' output; it runs in a folder, which is its home, too."""
-    environment = os.environ | {"HOME": str(folder), "NO_PROXY": "127.0.0.1"}
+    """Return oras' output; it runs in a folder, whose config.json has credentials."""
+    environment = os.environ | {"DOCKER_CONFIG": str(folder), "NO_PROXY": "127.0.0.1"}
     done = subprocess.run(
         [str(_program()), *arguments],
         check=False,

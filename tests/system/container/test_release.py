@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import subprocess
 import tarfile
 from functools import cache
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent import __version__
+from agent.revision import parsed
 from release.files import CYCLONEDX, IN_TOTO, STEM
 from tests.support import registry
 from tests.support.container import image
-from tests.support.container.released import Archive, Released, checkout
+from tests.support.container.released import EPOCH, Archive, Released
 from tests.support.oras import client
 from tests.support.real_parts import require
 
@@ -33,12 +35,13 @@ MACHINES = {"amd64": "Advanced Micro Devices X86-64", "arm64": "AArch64"}
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
-    """A checkout, and a registry with both bases."""
+    """A registry with both bases, and a folder for releases, which pytest would keep."""
     require(image.missing() or registry.missing() or client.missing())
     folder = tmp_path_factory.mktemp("released")
-    checkout(folder / "checkout")
     with registry.registry(folder / "registry") as address:
         yield Released(folder, address)
+    for store in folder.glob("*-store"):
+        shutil.rmtree(store, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +70,11 @@ def test_checksums(dist: Path) -> None:
 
 
 def test_another_run(released: Released, dist: Path) -> None:
-    """The same tag and base give the same bytes, the archive of the images included."""
-    sums = [(folder / "SHA256SUMS").read_text() for folder in (dist, released.make("again"))]
-    assert sums[0] == sums[1]
+    """The same tag and base give the same bytes: nothing cached, from a checkout with other modes
+    and times. The archive of both images is one of the files.
+    """
+    again = released.make("again", umask=0o077)
+    assert (again / "SHA256SUMS").read_text() == (dist / "SHA256SUMS").read_text()
 
 
 def test_the_provenance_names_every_file(dist: Path) -> None:
@@ -86,7 +91,7 @@ def test_the_provenance_names_every_file(dist: Path) -> None:
 
 def test_architectures(archive: Archive) -> None:
     """One index has an image of each architecture; labels name commit and base."""
-    found = {}
+    found: dict[str, str] = {}
     for name, descriptor in archive.images():
         configuration = archive.json(archive.json(descriptor)["config"])
         found[name] = configuration["architecture"]
@@ -100,11 +105,21 @@ def test_architectures(archive: Archive) -> None:
 def files(archive: Archive, architecture: str) -> dict[str, bytes]:
     """Return the regular files of an image by their paths."""
     manifest = archive.json(dict(archive.images())[architecture])
-    found = {}
+    found: dict[str, bytes] = {}
     for layer in manifest["layers"]:
         with tarfile.open(fileobj=io.BytesIO(archive.blob(layer))) as tar:
-            found |= {one.name: file.read() for one in tar if (file := tar.extractfile(one))}
+            for entry in tar:
+                if entry.isfile() and (file := tar.extractfile(entry)):
+                    found[entry.name] = file.read()
     return found
+
+
+def test_the_revision(archive: Archive) -> None:
+    """The agent in the images knows the commit of the tag and its day."""
+    for name in MACHINES:
+        revision = parsed(files(archive, name)["opt/bwagent/agent/REVISION"].decode())
+        assert revision
+        assert revision.time == EPOCH
 
 
 def is_elf(content: bytes) -> bool:
@@ -163,8 +178,8 @@ def referrers(tree: dict[str, Any]) -> dict[str, str]:
 
 
 def test_documents_in_a_registry(released: Released, dist: Path, archive: Archive) -> None:
-    """oras copies the archive into a registry without a referrers API, and finds there the SBOM of
-    each image and the provenance of all.
+    """The client oras copies the archive into a registry without a referrers API, and finds there
+    the SBOM of each image and the provenance of all.
     """
     name = f"{released.address}/bwagent"
     source = f"{dist}/{STEM}.oci.tar:{__version__}"
