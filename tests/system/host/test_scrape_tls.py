@@ -1,5 +1,5 @@
-"""A real Prometheus scrapes /metrics over TLS as manifests/monitoring/README.md shows it: by address,
-with a name of the certificate, and with a certificate of its own.
+"""A real Prometheus scrapes /metrics over TLS as manifests/monitoring/README.md shows it: by
+address, with a name of the certificate, and with a certificate of its own.
 """
 
 from __future__ import annotations

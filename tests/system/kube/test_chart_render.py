@@ -264,3 +264,15 @@ def test_files_of_the_monitoring(tmp_path: Path) -> None:
     assert json.loads(board["data"]["bwagent.json"]) == {"a": "{{node}}"}
     labels = board["metadata"]["labels"]
     assert (labels["grafana"], labels["grafana_dashboard"]) == ("yes", "1")
+
+
+def test_addresses_of_the_runbooks(tmp_path: Path) -> None:
+    """With an address every alert has its own paragraph there, and no path."""
+    values = {"alerts.enabled": True, "alerts.runbooks": "https://r.example/ops"}
+    groups = with_values(tmp_path, values)["PrometheusRule"]["spec"]["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    for rule in alerts:
+        notes = rule["annotations"]
+        assert notes["runbook_url"] == f"https://r.example/ops#{rule['alert'].lower()}"
+        assert "runbook" not in notes
+    assert alerts

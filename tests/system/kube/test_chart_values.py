@@ -128,6 +128,11 @@ EVERY: list[tuple[Object, Look, object]] = [
         endpoint("tlsConfig"),
         {"serverName": "a"},
     ),
+    (
+        {"alerts.runbooks": "https://r.example/ops.html", "alerts.enabled": True},
+        of("PrometheusRule", "spec", "groups", 1, "rules", 0, "annotations", "runbook_url"),
+        "https://r.example/ops.html#bwagentportdown",
+    ),
     ({"networkPolicy.enabled": True}, of("NetworkPolicy", "spec", "policyTypes"), ["Ingress"]),
     (
         {"networkPolicy.from": [PEER], "networkPolicy.enabled": True},
@@ -186,7 +191,7 @@ EVERY: list[tuple[Object, Look, object]] = [
     ),
 ]
 # Their files come with the monitoring; test_files_of_the_monitoring has them.
-OF_FILES = {"alerts.enabled", "alerts.labels", "dashboard.enabled", "dashboard.labels"}
+OF_FILES = {"alerts.labels", "dashboard.enabled", "dashboard.labels"}
 
 
 @pytest.mark.parametrize(
@@ -247,6 +252,10 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
     "a typo in TLS": (
         {"metrics.podMonitor.tlsConfig": {"servername": "a"}},
         "/metrics/podMonitor/tlsConfig': additional properties 'servername'",
+    ),
+    "no address": (
+        {"alerts.runbooks": "https://r.example/{{ $labels.node }}"},
+        "/alerts/runbooks",
     ),
     "a surge": ({"updateStrategy.maxSurge": 1}, "'maxSurge'"),
     "nobody": ({"updateStrategy.maxUnavailable": 0}, "/updateStrategy/maxUnavailable"),

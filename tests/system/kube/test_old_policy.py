@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from agent.kube.transport import connect
 from tests.support.kube import agents
 from tests.support.kube.agents import a_node
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.programs import missing
 from tests.support.nodes import ACCELERATOR_KEY as ACC
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from agent.kube.session import Outcome
 
+OLDER = Path(agents.__file__).with_name("overlay-0.1.0.yaml")
 NEW = (f"{PREFIX}/leafgroup.current", f"{PREFIX}/leaves.current")
 OTHERS = {FLAVOR: "infiniband", SPEED: "3200G", LEAF: "L90.1.3", IB_SPEED: "3200G", ACC: "a.1"}
 ALL = OTHERS | dict.fromkeys(NEW, "L90.1.3")
@@ -127,3 +130,24 @@ def test_a_policy_that_names_no_key(older_cluster: Cluster) -> None:
     assert outcome.requests <= 6
     again = plan(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
     assert not again.due
+
+
+@pytest.mark.slow
+def test_back_to_0_1_0(older_cluster: Cluster) -> None:
+    """Its policy refuses the removal of labels that it does not know, and with it every request of
+    its agent; the chart's README has the command that removes them.
+    """
+    overlay = str(MANIFESTS / "overlays/sysfs")
+    older_cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
+    agent = agents.an_agent(older_cluster, "bwagent")
+    eventually(older_cluster, "a policy", lambda: agent.apply({"labels": ALL}).status == 200)
+    in_force(older_cluster, OLDER.read_text(), "named")
+    refusal = agent.apply({"labels": OTHERS})
+    assert agents.denied(refusal)
+    assert all(key in refusal.message for key in NEW)
+    readme = (MANIFESTS / "chart/README.md").read_text()
+    (command,) = (one for one in readme.splitlines() if one.startswith("kubectl label nodes"))
+    older_cluster.kubectl(*command.split()[1:])
+    assert agent.apply({"labels": OTHERS}).status == 200
+    assert OTHERS.items() <= agent.labels().items()
+    assert not set(NEW) & agent.labels().keys()
