@@ -241,7 +241,7 @@ def test_a_changed_setting_rolls_out(tmp_path: Path) -> None:
     look = of("DaemonSet", "spec", "template", "metadata", "annotations", CHECKSUM)
     changed = with_values(tmp_path, {"run.hold": "1m"})
     assert look(changed) != look(with_values(tmp_path, {}))
-    assert look(with_values(tmp_path, {"metrics.port": 1})) == look(with_values(tmp_path, {}))
+    assert look(with_values(tmp_path, {"metrics.port": 9000})) == look(with_values(tmp_path, {}))
 
 
 def test_files_of_the_monitoring(tmp_path: Path) -> None:
