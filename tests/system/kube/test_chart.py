@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.helm.chart import CHART, HelmError, helm, missing, nested
 from tests.support.kube.agents import P, a_node, denied
-from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.cluster import MERGE, Cluster, KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.kube.programs import missing as no_cluster
 from tests.support.real_parts import require
@@ -28,8 +28,8 @@ LONG = "a" * 53  # the longest name of a release
 OTHER = "other.example.com"
 HELMS = "app.kubernetes.io/managed-by=Helm"
 KINDS = (
-    "serviceaccounts,configmaps,daemonsets,clusterroles,clusterrolebindings,priorityclasses,"
-    "validatingadmissionpolicies,validatingadmissionpolicybindings,networkpolicies"
+    "serviceaccounts,configmaps,daemonsets,clusterroles,clusterrolebindings,roles,rolebindings,"
+    "priorityclasses,validatingadmissionpolicies,validatingadmissionpolicybindings,networkpolicies"
 )
 
 
@@ -129,7 +129,8 @@ def test_two_releases(fresh: Cluster) -> None:
         assert "ValidatingAdmissionPolicy bwagent.first" in message
         run(fresh, "install", "bwagent", "second", *b)
         policies = fresh.kubectl("get", "validatingadmissionpolicies", "-o", "name").split()
-        assert [name.partition("/")[2] for name in policies] == ["bwagent.first", "bwagent.second"]
+        names = ["bwagent-events.first", "bwagent-events.second", "bwagent.first", "bwagent.second"]
+        assert [name.partition("/")[2] for name in policies] == names
         run(fresh, "upgrade", "bwagent", "first", *a)
         helm("uninstall", "bwagent", "-n", "second", kubeconfig=fresh.kubeconfig())
 
@@ -188,6 +189,28 @@ def test_the_policy_of_another_name(fresh: Cluster) -> None:
     """A release of any name has an account that the policy restricts."""
     with release_of(fresh, "foo", "gpu"):
         restricted(fresh, "bwagent-foo", "gpu")
+
+
+def test_events(fresh: Cluster) -> None:
+    """The account may write Events in namespace `default`, and in no other; without the value in
+    none.
+    """
+    who = "--as=system:serviceaccount:gpu:bwagent-foo"
+
+    def may(verb: str, namespace: str) -> bool:
+        question = ("auth", "can-i", verb, "events", "-n", namespace, who)
+        try:
+            return fresh.kubectl(*question).strip() == "yes"
+        except KubectlError:
+            return False
+
+    with release_of(fresh, "foo", "gpu", "--set", "events=true"):
+        eventually(fresh, "the Role is in force", lambda: may("create", "default"))
+        assert may("patch", "default")
+        assert not any(may(verb, "default") for verb in ("get", "list", "delete", "update"))
+        assert not may("create", "gpu")
+        run(fresh, "upgrade", "foo", "gpu", "--set", "events=false")
+        eventually(fresh, "the Role is gone", lambda: not may("create", "default"))
 
 
 def restricted(cluster: Cluster, account: str, namespace: str) -> None:
