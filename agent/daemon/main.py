@@ -200,7 +200,7 @@ def _recorder(configuration: Configuration, io: _Io, reporter: Reporter) -> Reco
 
     return Recorder(
         configuration.node,
-        connect(configuration.kubeconfig, configuration.context),
+        connect(configuration.kubeconfig, configuration.context, subject="events"),
         io.background(),
         reporter.log,
         reporter.metrics,

@@ -42,11 +42,13 @@ def connect(
     service_account: str | None = None,
     timeout_s: float = TIMEOUT,
     deadline_s: float = REQUEST_TIMEOUT,
+    subject: str = "",
 ) -> Kube:
     """Return a function that sends a request to the API server and returns the reply.
 
     It raises Unavailable if the child dies or exceeds `deadline_s`. The Pod's service account
-    authenticates if neither a kubeconfig nor a context is given.
+    authenticates if neither a kubeconfig nor a context is given. A child that is stuck holds up
+    the requests of its `subject` only.
     """
     settings = {
         "kubeconfig": kubeconfig,
@@ -54,4 +56,4 @@ def connect(
         "service_account": service_account,
         "timeout_s": timeout_s,
     }
-    return lambda request: call("kube", {**settings, **request}, deadline_s)
+    return lambda request: call("kube", {**settings, **request}, deadline_s, subject)
