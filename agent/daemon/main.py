@@ -200,7 +200,7 @@ def _recorder(configuration: Configuration, io: _Io, reporter: Reporter) -> Reco
 
     return Recorder(
         configuration.node,
-        connect(configuration.kubeconfig, configuration.context, subject="events"),
+        connect(configuration.kubeconfig, configuration.context),
         io.background(),
         reporter.log,
         reporter.metrics,

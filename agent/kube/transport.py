@@ -42,13 +42,11 @@ def connect(
     service_account: str | None = None,
     timeout_s: float = TIMEOUT,
     deadline_s: float = REQUEST_TIMEOUT,
-    subject: str = "",
 ) -> Kube:
     """Return a function that sends a request to the API server and returns the reply.
 
     It raises Unavailable if the child dies or exceeds `deadline_s`. The Pod's service account
-    authenticates if neither a kubeconfig nor a context is given. A child that is stuck holds up
-    the requests of its `subject` only.
+    authenticates if neither a kubeconfig nor a context is given.
     """
     settings = {
         "kubeconfig": kubeconfig,
@@ -56,4 +54,9 @@ def connect(
         "service_account": service_account,
         "timeout_s": timeout_s,
     }
-    return lambda request: call("kube", {**settings, **request}, deadline_s, subject)
+    return lambda request: call("kube", {**settings, **request}, deadline_s, _subject(request))
+
+
+def _subject(request: Request) -> str:
+    """Return the subject of the child: one that is stuck over an Event holds up no label."""
+    return "events" if request["operation"] in ("create-event", "patch-event") else ""
