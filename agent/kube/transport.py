@@ -54,4 +54,9 @@ def connect(
         "service_account": service_account,
         "timeout_s": timeout_s,
     }
-    return lambda request: call("kube", {**settings, **request}, deadline_s)
+    return lambda request: call("kube", {**settings, **request}, deadline_s, _subject(request))
+
+
+def _subject(request: Request) -> str:
+    """Return the subject of the child: one that is stuck over an Event holds up no label."""
+    return "events" if request["operation"] in ("create-event", "patch-event") else ""

@@ -16,7 +16,7 @@ import pytest
 from agent import __version__
 from tests.support.helm.chart import CHART, HelmError, helm, missing, nested
 from tests.support.kube.agents import P, a_node, denied
-from tests.support.kube.cluster import MERGE, Cluster
+from tests.support.kube.cluster import MERGE, Cluster, KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.kube.programs import missing as no_cluster
 from tests.support.real_parts import require
@@ -31,6 +31,7 @@ OTHER = "other.example.com"
 OBJECTS = (
     *("/api/v1/serviceaccounts", "/api/v1/configmaps", "/apis/apps/v1/daemonsets"),
     *(f"/apis/rbac.authorization.k8s.io/v1/clusterrole{one}" for one in ("s", "bindings")),
+    *(f"/apis/rbac.authorization.k8s.io/v1/role{one}" for one in ("s", "bindings")),
     "/apis/scheduling.k8s.io/v1/priorityclasses",
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
@@ -136,7 +137,8 @@ def test_two_releases(fresh: Cluster) -> None:
         assert "ValidatingAdmissionPolicy bwagent.first" in message
         run(fresh, "install", "bwagent", "second", *b)
         policies = fresh.kubectl("get", "validatingadmissionpolicies", "-o", "name").split()
-        assert [name.partition("/")[2] for name in policies] == ["bwagent.first", "bwagent.second"]
+        names = ["bwagent-events.first", "bwagent-events.second", "bwagent.first", "bwagent.second"]
+        assert [name.partition("/")[2] for name in policies] == names
         run(fresh, "upgrade", "bwagent", "first", *a)
         helm("uninstall", "bwagent", "-n", "second", kubeconfig=fresh.kubeconfig())
 
@@ -195,6 +197,28 @@ def test_the_policy_of_another_name(fresh: Cluster) -> None:
     """A release of any name has an account that the policy restricts."""
     with release_of(fresh, "foo", "gpu"):
         restricted(fresh, "bwagent-foo", "gpu")
+
+
+def test_events(fresh: Cluster) -> None:
+    """The account may write Events in namespace `default`, and in no other; without the value in
+    none.
+    """
+    who = "--as=system:serviceaccount:gpu:bwagent-foo"
+
+    def may(verb: str, namespace: str) -> bool:
+        question = ("auth", "can-i", verb, "events", "-n", namespace, who)
+        try:
+            return fresh.kubectl(*question).strip() == "yes"
+        except KubectlError:
+            return False
+
+    with release_of(fresh, "foo", "gpu", "--set", "events=true"):
+        eventually(fresh, "the Role is in force", lambda: may("create", "default"))
+        assert may("patch", "default")
+        assert not any(may(verb, "default") for verb in ("get", "list", "delete", "update"))
+        assert not may("create", "gpu")
+        run(fresh, "upgrade", "foo", "gpu", "--set", "events=false")
+        eventually(fresh, "the Role is gone", lambda: not may("create", "default"))
 
 
 def restricted(cluster: Cluster, account: str, namespace: str) -> None:

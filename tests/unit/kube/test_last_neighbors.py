@@ -469,8 +469,8 @@ def test_a_device_with_another_name_has_its_own_cable() -> None:
     assert changed(agent, seen("a", "b")) == {}
     found = observation(("ibp1", pci(0)), ("ibp0", pci(1)))
     devices = tuple(role.device for role in found.ports)
-    links = Seen((link("ibp1", "a"), link("ibp0", "b")))
-    assert changed(agent, replace(found, rdma=Seen(devices), ib=links)) == {}
+    links = (link("ibp1", "a"), link("ibp0", "b"))
+    assert changed(agent, replace(found, rdma=Seen(devices), ib=Seen(links))) == {}
 
 
 def test_an_unknown_port_is_no_change() -> None:

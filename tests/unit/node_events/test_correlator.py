@@ -153,6 +153,25 @@ def test_a_message_has_its_limit() -> None:
     assert text.endswith("; and 6 more")
 
 
+def test_the_oldest_of_many_is_dropped() -> None:
+    """While nothing can be written, MAX_EVENTS wait."""
+    node = Node()
+    for number in range(MAX_EVENTS + 4):
+        node.notice(f"p{number} was")
+        node.now += WINDOW
+    assert node.dropped == 4
+    assert [text for text, _ in node.write()] == [f"p{n} was" for n in range(4, MAX_EVENTS + 4)]
+
+
+def test_more_ports_than_any_node_has() -> None:
+    """The last MAX_SUBJECTS are named."""
+    node = Node()
+    node.notice(*(f"p{number} was" for number in range(MAX_SUBJECTS + 1)))
+    ((text, count),) = node.write()
+    assert text.startswith(f"{MAX_SUBJECTS} ports: p1 was; p2 was")
+    assert count == MAX_SUBJECTS + 1
+
+
 @given(
     st.lists(
         st.tuples(

@@ -585,6 +585,7 @@ def test_promtool_has_no_complaint() -> None:
     metrics.frames_dropped({"own": 1})
     metrics.verified((("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0")), 8, 1.0)
     metrics.plan_read(problem=True)
+    metrics.events(written=1)
     exposed = text(metrics)
     assert {name for name, _ in series(exposed)} == NAMES
     done = subprocess.run(
