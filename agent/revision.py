@@ -44,11 +44,21 @@ class Revision(NamedTuple):
 def revision(root: Path = ROOT) -> Revision | None:
     """Return the revision of the code below `root`; None if it is unknown."""
     try:
-        return parsed((root / FILE).read_text("ascii"))
-    except (OSError, ValueError):
+        return parsed(_written(root))
+    except (OSError, ValueError, KeyError):
         pass
     # The repository of another project may be above: a home directory under git for instance.
     return _of_checkout(root) if (root / ".git").exists() else None
+
+
+def _written(root: Path) -> str:
+    """Return the contents of REVISION; `kubectl bwagent` is a zip archive with a shebang."""
+    if not root.is_file():
+        return (root / FILE).read_text("ascii")
+    from zipfile import ZipFile
+
+    with ZipFile(root) as archive:
+        return archive.read(FILE).decode("ascii")
 
 
 def parsed(line: str) -> Revision | None:

@@ -1,11 +1,10 @@
-"""The image of a release: built by buildah, saved as an OCI archive, its file system listed."""
+"""The image of a release: built and written by buildah, its file system listed."""
 
 from __future__ import annotations
 
 import os
 import re
 import tarfile
-import tempfile
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,10 @@ if TYPE_CHECKING:
     from release.provenance import Source
 
 
+# By the machine's name in uname(2).
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
 def checked_base(base: str | None) -> str:
     """Return the base; raises Refused if it is not named by its digest, since tags move."""
     if not base or not re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", base):
@@ -26,34 +29,37 @@ def checked_base(base: str | None) -> str:
     return base
 
 
-def build(root: Path, tag: str, base: str, version: str, source: Source) -> None:
+def build(root: Path, tag: str, platform: str, source: Source, arguments: dict[str, str]) -> None:
     """Build the image `tag` from the checkout `root`; raises Refused if it could not be listed."""
     if os.geteuid():
         raise Refused("only root can mount the image to list its files: try buildah unshare")
-    day = f"{datetime.fromtimestamp(source.epoch, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    arguments = {
-        "BASE": base,
-        "VERSION": version,
+    known = {
         "REVISION": source.commit,
         "SOURCE_DATE_EPOCH": str(source.epoch),
-        "CREATED": day,
+        "CREATED": f"{datetime.fromtimestamp(source.epoch, UTC):%Y-%m-%dT%H:%M:%SZ}",
         "SOURCE": source.repository,
+        "BUILDPLATFORM": f"linux/{own_architecture()}",  # buildah 1.28 has no own
+        **arguments,
     }
     run(
-        *("buildah", "bud", "--quiet", "--layers", f"--timestamp={source.epoch}", "-t", tag),
+        *("buildah", "bud", "--quiet", "--layers", "--force-rm", f"--timestamp={source.epoch}"),
+        *(f"--platform={platform}", "-t", tag),
         f"--ignorefile={root}/manifests/image/containerignore",
-        *(f"--build-arg={name}={value}" for name, value in arguments.items()),
+        *(f"--build-arg={name}={value}" for name, value in known.items()),
         root,
         cwd=root,
     )
 
 
-def save(tag: str, archive: Path, epoch: int) -> None:
-    """Write the image as an OCI archive, the same bytes for the same image."""
-    with tempfile.TemporaryDirectory() as folder:
-        layout = Path(folder, "layout")
-        run("buildah", "push", "--quiet", tag, f"oci:{layout}")
-        pack(layout, archive, epoch)
+def own_architecture() -> str:
+    """Return the architecture of this machine as images have it."""
+    machine = os.uname().machine
+    return ARCHITECTURES.get(machine, machine)
+
+
+def push(tag: str, folder: Path, name: str) -> None:
+    """Write the image into an OCI layout under a name."""
+    run("buildah", "push", "--quiet", tag, f"oci:{folder}:{name}")
 
 
 def pack(folder: Path, archive: Path, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""The provenance of the files: an in-toto Statement v1 with a predicate of SLSA Provenance v1.
+"""The provenance of files: an in-toto Statement v1 with a predicate of SLSA Provenance v1.
 
 https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md
 https://slsa.dev/spec/v1.0/provenance
@@ -15,7 +15,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -37,8 +37,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def statement(source: Source, files: list[Path], inputs: Mapping[str, str]) -> str:
-    """Return the statement about files; `inputs` are further inputs by URI with their sha256."""
+def digests(files: Iterable[Path]) -> dict[str, str]:
+    """Return the sha256 of files by their names."""
+    return {path.name: sha256(path) for path in files}
+
+
+def statement(source: Source, made: Mapping[str, str], inputs: Mapping[str, str]) -> str:
+    """Return the statement about what was made; both it and further `inputs` have their sha256."""
     uri = f"git+{source.repository}@{source.ref}"
     revision = {"uri": uri, "digest": {"gitCommit": source.commit.removesuffix("-dirty")}}
     others = [{"uri": name, "digest": {"sha256": known}} for name, known in sorted(inputs.items())]
@@ -52,7 +57,7 @@ def statement(source: Source, files: list[Path], inputs: Mapping[str, str]) -> s
         "buildDefinition": definition,
         "runDetails": {"builder": {"id": f"{source.repository}#release"}},
     }
-    subjects = [{"name": path.name, "digest": {"sha256": sha256(path)}} for path in sorted(files)]
+    subjects = [{"name": name, "digest": {"sha256": known}} for name, known in sorted(made.items())]
     document = {
         "_type": STATEMENT,
         "subject": subjects,

@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 
     from release.licenses import Licensed
 
-KINDS = {"image": ComponentType.CONTAINER, "wheel": ComponentType.APPLICATION}
+
+PYTHON = {"wheel", "plugin"}  # kinds of files; the others are images
 
 
 def document(kind: str, version: str, sha256: str, epoch: int, found: Iterable[Licensed]) -> str:
-    """Return the SBOM of a file with this digest; raises Refused if the schema is violated."""
+    """Return the SBOM of what has this digest; raises Refused if the schema is violated."""
     subject = Component(
         name="bwagent",
         version=version,
-        type=KINDS[kind],
+        type=ComponentType.APPLICATION if kind in PYTHON else ComponentType.CONTAINER,
         bom_ref=f"bwagent-{kind}",
-        purl=PackageURL("pypi", None, "bwagent", version) if kind == "wheel" else None,
+        purl=_purl(kind, version, sha256),
         licenses=[LicenseExpression("Apache-2.0")],
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)],
     )
@@ -44,6 +45,12 @@ def document(kind: str, version: str, sha256: str, epoch: int, found: Iterable[L
         bom.components.add(component)
     bom.register_dependency(subject, components)
     return _valid(JsonV1Dot6(bom).output_as_string(indent=2))
+
+
+def _purl(kind: str, version: str, sha256: str) -> PackageURL:
+    if kind in PYTHON:
+        return PackageURL("pypi", None, "bwagent", version)
+    return PackageURL("oci", None, "bwagent", f"sha256:{sha256}")
 
 
 def _component(one: Licensed) -> Component:

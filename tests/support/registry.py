@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import time
@@ -40,6 +41,12 @@ def registry(folder: Path) -> Iterator[str]:
     with programs.running("registry", arguments, folder, "docker-registry"):
         _wait_for(f"http://{address}/v2/")
         yield address
+
+
+def credentials(address: str) -> dict[str, object]:
+    """Return a client's configuration, as `docker login` writes it."""
+    secret = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    return {"auths": {address: {"auth": secret}}}
 
 
 def _configuration(folder: Path, address: str) -> dict[str, object]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from hashlib import sha256
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent import __version__
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agent.fleet.page.matrix import Matrix
     from agent.fleet.page.worklist import Entry
 
-FOLDER = Path(__file__).parent
+FOLDER = files(__package__)  # of a package in a zip archive, too
 MAX_TEXT = 2000  # characters of one text on the page
 WIDE = 10  # rails, from which a matrix is printed in landscape
 
@@ -80,7 +80,7 @@ def page(judged: Judged) -> str:
 
 
 def _text(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8").strip()
+    return (FOLDER / name).read_text("utf-8").strip()
 
 
 def _policy(style: str, script: str) -> str:
@@ -104,7 +104,7 @@ def _template() -> tuple[Template, type[Markup]]:
             "the HTML page needs Jinja2: pip install 'bwagent[page]' (or another --output)"
         ) from None
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
+        loader=jinja2.FunctionLoader(_text),
         autoescape=True,
         finalize=_printable,
         undefined=jinja2.StrictUndefined,

@@ -1,51 +1,61 @@
-"""A Debian of another architecture, unpacked but not installed: none of its programs was started.
+"""A base for another architecture: a Debian that is unpacked and not installed.
 
-Its package database, which dpkg would have written, is made of the packages themselves.
+None of its programs was started, so its package database is made of the packages themselves.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import subprocess
 import tarfile
-from typing import IO, TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.container.image import CACHE, bud, configure, do
 
 ARCHITECTURE = "arm64"
-HOOKS = "/usr/share/mmdebstrap/hooks/merged-usr"
+PLATFORM = f"linux/{ARCHITECTURE}"
 RECIPE = (
     *("--variant=extract", f"--architectures={ARCHITECTURE}", "--include=python3"),
-    *(f"--hook-dir={HOOKS}", "--skip=cleanup", "bookworm"),
+    *("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--skip=cleanup", "bookworm"),
 )
 
 
-def register(tree: Path) -> None:
-    """Write the database of the packages whose archives lie in the tree, and remove those."""
-    database = tree / "var/lib/dpkg"
+def base() -> str:
+    """Return the base's name, which has the recipe's hash; build it if the recipe changed."""
+    configure(CACHE)
+    known = hashlib.sha256(" ".join(RECIPE).encode()).hexdigest()[:12]
+    name = f"localhost/bwagent-base-{ARCHITECTURE}:{known}"
+    if do("buildah", "images", "-q", name, check=False).returncode:
+        with tempfile.TemporaryDirectory() as folder:
+            _bootstrap(Path(folder), name)
+    return name
+
+
+def _bootstrap(folder: Path, name: str) -> None:
+    tree = folder / "tree"
+    do("mmdebstrap", "--quiet", *RECIPE, str(tree))
+    for archive in sorted((tree / "var/cache/apt/archives").glob("*.deb")):
+        _register(archive, tree / "var/lib/dpkg")
+        archive.unlink()
+    (folder / "Containerfile").write_text("FROM scratch\nCOPY tree /\n")
+    bud(f"--platform={PLATFORM}", "-t", name, str(folder))
+
+
+def _register(archive: Path, database: Path) -> None:
+    """Write the entries that dpkg makes of an installed package."""
+    fields = _printed("dpkg-deb", "-f", str(archive)).decode()
     with (database / "status").open("a") as status:
-        for archive in sorted((tree / "var/cache/apt/archives").glob("*.deb")):
-            fields = _printed("dpkg-deb", "-f", str(archive))
-            status.write(f"\n{fields.rstrip()}\nStatus: install ok installed\n")
-            known = dict(line.split(": ", 1) for line in fields.splitlines() if ": " in line)
-            suffix = f":{ARCHITECTURE}" if known.get("Multi-Arch") == "same" else ""
-            listing = database / "info" / f"{known['Package']}{suffix}.list"
-            listing.write_text("".join(f"{name}\n" for name in _names(archive)))
-            archive.unlink()
+        status.write(f"\n{fields.rstrip()}\nStatus: install ok installed\n")
+    known = dict(line.split(": ", 1) for line in fields.splitlines() if ": " in line)
+    suffix = f":{ARCHITECTURE}" if known.get("Multi-Arch") == "same" else ""
+    content = io.BytesIO(_printed("dpkg-deb", "--fsys-tarfile", str(archive)))
+    with tarfile.open(fileobj=content) as files:
+        names = [entry.name.removeprefix(".").rstrip("/") or "/." for entry in files]
+    listing = database / "info" / f"{known['Package']}{suffix}.list"
+    listing.write_text("".join(f"{name}\n" for name in names))
 
 
-def _printed(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def _names(archive: Path) -> list[str]:
-    """Return the absolute paths of a package's files."""
-    command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as packed:
-        with tarfile.open(fileobj=_stream(packed), mode="r|") as files:
-            return [entry.name.removeprefix(".").rstrip("/") or "/." for entry in files]
-
-
-def _stream(process: subprocess.Popen[bytes]) -> IO[bytes]:
-    assert process.stdout
-    return process.stdout
+def _printed(*command: str) -> bytes:
+    return subprocess.run(command, check=True, capture_output=True).stdout

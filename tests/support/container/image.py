@@ -48,21 +48,24 @@ def missing() -> str | None:
 class Image:
     """The built image; `run` starts a container of it and removes it afterwards.
 
-    Built from `context` with more `options` of buildah, and kept in `store`.
+    Built from `context` and `base` with more `options` of buildah, and kept in `store`.
     """
 
-    def __init__(self, *options: str, context: Path = ROOT, store: Path = CACHE) -> None:
+    def __init__(
+        self, *options: str, base: str = "", context: Path = ROOT, store: Path = CACHE
+    ) -> None:
         self.store = store
-        _configure(store)
+        configure(store)
         build = [
             "--layers",
+            "--force-rm",
             "--ignorefile",
             f"{context}/manifests/image/containerignore",
             "--build-arg",
-            f"BASE={base()}",
+            f"BASE={base or own_base()}",
         ]
         mounts = [f"--volume={path}:{path}:ro" for path in MOUNTED if Path(path).exists()]
-        _build(*build, *mounts, *options, "-t", TAG, str(context), store=store)
+        bud(*build, *mounts, *options, "-t", TAG, str(context), store=store)
 
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run `bwagent ARGUMENTS` in a container; for the options see `_privileges`."""
@@ -82,48 +85,48 @@ class Image:
 
     def inspect(self) -> dict[str, Any]:
         """Return podman's description of the image."""
-        (known,) = json.loads(_do("podman", "image", "inspect", TAG, store=self.store).stdout)
+        (known,) = json.loads(do("podman", "image", "inspect", TAG, store=self.store).stdout)
         return dict(known)
 
     def layers(self) -> list[int]:
         """The bytes of each layer, unpacked, the lowest first."""
-        said = _do("podman", "history", "--format=json", TAG, store=self.store).stdout
+        said = do("podman", "history", "--format=json", TAG, store=self.store).stdout
         steps = json.loads(said)
         return [step["size"] for step in reversed(steps) if step["size"]]
 
     @contextmanager
     def file_system(self) -> Iterator[Path]:
         """Give the image's file system as a folder."""
-        place = _do("podman", "image", "mount", TAG, store=self.store).stdout.strip()
+        place = do("podman", "image", "mount", TAG, store=self.store).stdout.strip()
         try:
             yield Path(place)
         finally:
-            _do("podman", "image", "unmount", TAG, store=self.store)
+            do("podman", "image", "unmount", TAG, store=self.store)
 
     def _run(self, what: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         # Its warnings are of cgroups that the machine does not let it write.
         start = ["podman", "--log-level=error", "run", *_privileges(**options)]
-        return _do(*start, *what, check=False, store=self.store)
+        return do(*start, *what, check=False, store=self.store)
 
 
-def base() -> str:
+def own_base() -> str:
     """Return the local base's name, which has the recipe's hash; build it if the recipe changed."""
-    _configure(CACHE)
+    configure(CACHE)
     recipe = " ".join(BASE)
     name = f"localhost/bwagent-base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    if _do("buildah", "images", "-q", name, check=False).returncode:
+    if do("buildah", "images", "-q", name, check=False).returncode:
         with tempfile.TemporaryDirectory() as folder:
-            _do("mmdebstrap", "--quiet", *BASE, f"{folder}/base.tar")
+            do("mmdebstrap", "--quiet", *BASE, f"{folder}/base.tar")
             Path(folder, "Containerfile").write_text("FROM scratch\nADD base.tar /\n")
-            _build("-t", name, folder)
+            bud("-t", name, folder)
     return name
 
 
-def _build(*arguments: str, store: Path = CACHE) -> None:
-    _do("buildah", "bud", "--quiet", "--isolation=chroot", *arguments, store=store)
+def bud(*arguments: str, store: Path = CACHE) -> None:
+    do("buildah", "bud", "--quiet", "--isolation=chroot", *arguments, store=store)
 
 
-def _configure(store: Path) -> None:
+def configure(store: Path) -> None:
     """Write the configuration of a store, which reads the images of the cache, too."""
     store.mkdir(parents=True, exist_ok=True)
     others = "" if store == CACHE else ADDITIONAL.format(CACHE)
@@ -143,7 +146,7 @@ def _privileges(
     return options + [f"--volume={path}:{place}:ro" for path, place in (mounts or {}).items()]
 
 
-def _do(*command: str, check: bool = True, store: Path = CACHE) -> subprocess.CompletedProcess[str]:
+def do(*command: str, check: bool = True, store: Path = CACHE) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {
         "CONTAINERS_CONF": str(store / "containers.conf"),
         "CONTAINERS_STORAGE_CONF": str(store / "storage.conf"),

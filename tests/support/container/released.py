@@ -1,0 +1,128 @@
+"""A release made by `python -m release` in a checkout with its tag, from bases in a registry."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+from agent import __version__
+from tests.support import registry
+from tests.support.container import foreign, image
+from tests.support.oras.client import oras
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SOURCE = "https://example.com/bwagent"
+EPOCH = 1_800_000_000
+TAG = f"v{__version__}"
+INPUT = ("agent", "docs/man", "release", "manifests/image", "Containerfile", "hatch_build.py")
+PAPERS = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
+IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+
+
+def checkout(folder: Path) -> Path:
+    """Copy what a release reads into a repository, in one commit with the tag of the version."""
+    for name in (*INPUT, *PAPERS):
+        source, target = image.ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    day = {"GIT_COMMITTER_DATE": f"{EPOCH} +0000", "GIT_AUTHOR_DATE": f"{EPOCH} +0000"}
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "one"), ("tag", TAG)):
+        command = ["git", *IDENTITY, *words]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, env=os.environ | day)
+    return folder
+
+
+class Released:
+    """Releases of checkouts in a folder, and a registry without TLS that has the base."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.address = folder, address
+        checkout(folder / "origin")
+        self._configure()
+        self.base = self._pushed()
+
+    def make(self, name: str, *, umask: int = 0o022) -> Path:
+        """Run the release in a checkout and a store of its own; return the folder of its files."""
+        source = self.folder / f"{name}-checkout"
+        clone = ["git", "clone", "-q", str(self.folder / "origin"), str(source)]
+        subprocess.run(clone, check=True, capture_output=True, umask=umask)
+        command = [sys.executable, "-m", "release", "--source", SOURCE, "--base", self.base]
+        command += ["--dist", str(self.folder / name)]
+        environment = os.environ | self._settings(self.folder / f"{name}-store")
+        done = subprocess.run(
+            command, check=False, capture_output=True, cwd=source, env=environment, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return self.folder / name
+
+    def _configure(self) -> None:
+        """Write what buildah has to know of the machine's proxies and of the registry."""
+        host = f'[[registry]]\nlocation = "{self.address}"\ninsecure = true\n'
+        volumes = [f"{path}:{path}:ro" for path in image.MOUNTED if os.path.exists(path)]
+        (self.folder / "registries.conf").write_text(host)
+        (self.folder / "config.json").write_text(json.dumps(registry.credentials(self.address)))
+        (self.folder / "containers.conf").write_text(
+            f"[containers]\nvolumes = {json.dumps(volumes)}\n"
+        )
+
+    def _settings(self, store: Path) -> dict[str, str]:
+        """Return the variables of a build in a store without layers of builds before."""
+        image.configure(store)
+        return {
+            "BUILDAH_ISOLATION": "chroot",
+            "CONTAINERS_CONF": str(self.folder / "containers.conf"),
+            "CONTAINERS_REGISTRIES_CONF": str(self.folder / "registries.conf"),
+            "CONTAINERS_STORAGE_CONF": str(store / "storage.conf"),
+            "REGISTRY_AUTH_FILE": str(self.folder / "config.json"),
+        }
+
+    def _pushed(self) -> str:
+        """Push a base for both architectures; return its name with the digest."""
+        name = f"{self.address}/python"
+        options = ("--tls-verify=false", f"--creds={registry.USER}:{registry.PASSWORD}")
+        for number, one in enumerate((image.own_base(), foreign.base())):
+            image.do("buildah", "push", "--quiet", *options, one, f"docker://{name}:{number}")
+        self.oras("manifest", "index", "create", "--plain-http", f"{name}:both", "0", "1")
+        return f"{name}@{self.oras('resolve', '--plain-http', f'{name}:both').strip()}"
+
+    def oras(self, *words: str) -> str:
+        """Run oras with the registry's credentials."""
+        return oras(*words, folder=self.folder)
+
+
+class Archive:
+    """An OCI archive, read by tarfile and json alone."""
+
+    def __init__(self, path: Path) -> None:
+        with tarfile.open(path) as tar:
+            self.files = {
+                entry.name: file.read() for entry in tar if (file := tar.extractfile(entry))
+            }
+
+    def blob(self, descriptor: dict[str, Any]) -> bytes:
+        return self.files[f"blobs/{descriptor['digest'].replace(':', '/')}"]
+
+    def json(self, descriptor: dict[str, Any]) -> Any:
+        return json.loads(self.blob(descriptor))
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the descriptors in index.json."""
+        entries = json.loads(self.files["index.json"])["manifests"]
+        return list(entries)
+
+    def images(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield architecture and descriptor of each image of the one index."""
+        (index,) = [self.json(one) for one in self.listed() if "annotations" in one]
+        for one in index["manifests"]:
+            yield one["platform"]["architecture"], one
