@@ -58,7 +58,7 @@ def versions(session: nox.Session) -> None:
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """Wheel, sdist, image, SBOMs, licenses and provenance of the tag at HEAD, in dist/."""
+    """All files of a release of the tag at HEAD, in dist/: docs/release.md."""
     session.install("-q", *nox.project.dependency_groups(PROJECT, "release"))
     session.run("python", "-m", "release", *session.posargs)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def _source(url: str | None, *, dry_run: bool) -> Source:
     known = revision(ROOT)
     if not known:
         raise Refused(f"{ROOT}: no git checkout")
-    repository = url or _origin()
+    repository = _checked(url or _origin())
     if dry_run:
         return Source(repository, known.name, *known)
     tag = f"v{__version__}"
@@ -50,6 +51,13 @@ def _source(url: str | None, *, dry_run: bool) -> Source:
     if run("git", "-C", ROOT, "status", "--porcelain"):
         raise Refused("the checkout has changes or files that git does not know")
     return Source(repository, f"refs/tags/{tag}", *known)
+
+
+def _checked(url: str) -> str:
+    """Return the address; raises Refused, without naming it, if it could have a credential."""
+    if not re.fullmatch(r"https://[^@\s]+", url):
+        raise Refused("--source: it has to be an https address without a credential")
+    return url.removesuffix(".git")
 
 
 def _origin() -> str:

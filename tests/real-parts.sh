@@ -27,5 +27,7 @@ sh support/browser/fetch_axe.sh || echo "no axe-core: the tests of the page's ac
     echo "no Kubernetes, or only a part of it: the tests over it will be skipped" >&2
 sh support/kueue/build.sh || echo "no types of Kueue: the tests over them will be skipped" >&2
 sh support/prometheus_operator/fetch.sh || echo "no CRDs of the Prometheus operator: their tests will be skipped" >&2
+[ -n "${ORAS-}" ] || sh support/oras/build.sh ||
+    echo "no oras: the tests over it will be skipped" >&2
 [ -n "${HELM-}" ] || sh support/helm/build.sh ||
     echo "no helm: the tests over it will be skipped" >&2

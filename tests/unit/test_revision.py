@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from zipfile import ZipFile
 
 import pytest
 
@@ -123,3 +124,17 @@ def test_the_flag(repository: Path) -> None:
     known = revision(repository)
     assert said.stdout == f"bwagent {__version__}{f' ({known})' if known else ''}\n"
     assert said.stderr == ""
+
+
+def test_in_an_archive(tmp_path: Path) -> None:
+    """`kubectl bwagent` is a zip archive with a shebang before it, and REVISION is in there."""
+    known = Revision(NAME, COMMITTED)
+    program = tmp_path / "kubectl-bwagent"
+    with program.open("wb") as file:
+        file.write(b"#!/usr/bin/env python3\n")
+        with ZipFile(file, "w") as archive:
+            archive.writestr("agent/cli.py", "")
+    assert revision(program) is None
+    with ZipFile(program, "a") as archive:
+        archive.writestr(FILE, known.line())
+    assert revision(program) == known

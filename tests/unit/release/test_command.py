@@ -90,6 +90,16 @@ def test_no_release_of_an_unknown_repository(checkout: Path) -> None:
     assert complaint(checkout, "--dry-run").startswith("release: --source: missing")
 
 
+@pytest.mark.parametrize(
+    "address", ["https://robot:s3cret@example.com/bwagent", "git@example.com:s3cret", ""]
+)
+def test_no_release_with_a_credential(checkout: Path, address: str) -> None:
+    """A clone of a CI often has one in its remote; neither file nor error has it then."""
+    git(checkout, "remote", "add", "origin", address)
+    assert "s3cret" not in complaint(checkout, "--dry-run")
+    assert complaint(checkout, "--dry-run").startswith("release: --source: ")
+
+
 def test_a_folder_that_cannot_be_made(checkout: Path) -> None:
     """The line names the folder."""
     line = complaint(checkout, "--dry-run", *SOURCE, "--dist", "/proc/nowhere")
