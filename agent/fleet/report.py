@@ -66,7 +66,7 @@ def _names(renamed: Sequence[FleetFinding], judged: Judged) -> str:
     are_all = {end.device for end in ends if end} <= {one.actual[0] for one in renamed}
     names = first_of([f"{one.actual[0]} is {one.expected[0]} there" for one in renamed])
     count = f"{'all ' * are_all}{len(renamed):,}"
-    return f"renamed: {count} leaves have other names than in the plan, correct one of them: {names}."
+    return f"renamed: {count} leaves have other names than in the plan, correct them: {names}."
 
 
 def _title(finding: FleetFinding) -> str:

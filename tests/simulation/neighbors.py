@@ -110,9 +110,10 @@ class Hearing:
         if up and ear.down_since is not None:
             if now >= ear.down_since + GRACE and not ear.forgotten:
                 ear.part(now)
+            ear.ended &= now < ear.down_since + GRACE
             ear.era += 1
             ear.up_since = now
-            ear.down_since, ear.ended, ear.doubted, ear.goodbye = None, False, False, None
+            ear.down_since, ear.doubted, ear.goodbye = None, False, None
         elif not up and ear.down_since is None:
             ear.down_since = now
             if now >= ear.up_since + BLINK:

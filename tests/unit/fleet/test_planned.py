@@ -172,7 +172,7 @@ def test_many_leaves_with_other_names_are_one_line() -> None:
     assert codes(result) == ["renamed"] * 4
     shown = " ".join(FORMATS["table"](result).split())
     assert shown.count("renamed: ") == 1
-    assert "renamed: all 4 leaves have other names than in the plan, correct one of them: " in shown
+    assert "renamed: all 4 leaves have other names than in the plan, correct them: " in shown
     assert all(f"{name} is {other} there" in shown for other, name in names.items())
     assert all(FORMATS["csv"](result).count(name) for name in names.values())
 
