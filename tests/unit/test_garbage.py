@@ -9,10 +9,15 @@ import pytest
 from agent.garbage import uncollected
 
 
+@uncollected()
+def fail() -> None:
+    assert not gc.isenabled()
+    raise ValueError("one")
+
+
 def test_it_is_enabled_again_after_an_error() -> None:
-    with pytest.raises(ValueError, match="one"), uncollected():
-        assert not gc.isenabled()
-        raise ValueError("one")
+    with pytest.raises(ValueError, match="one"):
+        fail()
     assert gc.isenabled()
 
 
