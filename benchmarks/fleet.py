@@ -4,10 +4,11 @@ Files as `kubectl get nodes -o json` prints them, of 10,000 and 100,000 Nodes: 8
 each with labels under both prefixes, the annotation, and IMAGES images in the status. Each is read
 in a process of its own: the medians of ROUNDS processes of CPU seconds (getrusage), and the peak of
 resident memory with the interpreter. Beside it json.load of the smaller file alone. More than
-LIMITS is a failure.
+LIMITS is a failure. `fleet verify` as a whole is beside them for the smallest file: by the pattern,
+and by a plan with a row for each cable.
 
 Then the pages of an API server (tests/support/kube/build.sh), with CROWD Nodes: CPU seconds of the
-client and bytes of memory, as of a file. Judging and rendering are not in these numbers.
+client and bytes of memory, as of a file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from tests.support.fleet_nodes import node, whole
+from tests.support.fleet_nodes import RAILS, UNIT, leaf, node, whole
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import missing
@@ -35,6 +36,7 @@ ROUNDS = 3
 IMAGES = 20
 CROWD = 2000  # Nodes of the API server
 LIMITS = {10_000: (2.5, 150.0), 100_000: (30.0, 1024.0)}  # CPU seconds, MB
+OF_PLAN = (5.0, 300.0)  # of 10,000 Nodes, judged and printed
 MEASURE = """
 import json, sys, time
 from resource import RUSAGE_SELF, getrusage
@@ -56,6 +58,14 @@ ALONE = """
 with open(sys.argv[1]) as file:
     found = len(json.load(file)["items"])
 """
+VERIFY = """
+from contextlib import redirect_stdout
+from io import StringIO
+from agent.fleet.group import fleet
+with redirect_stdout(StringIO()) as shown:
+    fleet.main(["verify", "--nodes", *sys.argv[1].split()], standalone_mode=False)
+found = int(shown.getvalue().split()[0].replace(",", ""))
+"""
 SERVER = """
 from agent.fleet.cluster import read_cluster
 from agent.fleet.collect import Selection
@@ -76,6 +86,14 @@ def write(file: TextIO, count: int) -> None:
         file.write(f'{"," * bool(number)}\n{{"kind": "Node", "metadata": {metadata},')
         file.write(f'"status": {status}}}')
     file.write('],\n    "kind": "List"\n}\n')
+
+
+def write_plan(file: TextIO, count: int) -> None:
+    """Write the plan of these Nodes."""
+    file.write("node,interface,device,port-id,port-name\n")
+    for number in range(count):
+        name, port = node(number)["metadata"]["name"], number % UNIT + 1
+        file.writelines(f"{name},ibp{rail},{leaf(number, rail)},{port},\n" for rail in range(RAILS))
 
 
 def measure(work: str, argument: str, count: int) -> tuple[float, float]:
@@ -109,9 +127,25 @@ def of_files(sizes: Sequence[int]) -> bool:
             show(f"{count:,} Nodes, {megabytes:,} MB", cost)
             if count == min(sizes):
                 show("  json.load alone", measure(ALONE, file.name, count))
-        limits = LIMITS.get(count, cost)
-        is_within &= all(value <= limit for value, limit in zip(cost, limits, strict=True))
+                is_within &= of_command(file.name, count)
+        is_within &= is_below(cost, LIMITS.get(count, cost))
     return is_within
+
+
+def is_below(cost: tuple[float, float], limits: tuple[float, float]) -> bool:
+    """Return True if neither CPU seconds nor MB are above their limit."""
+    return all(value <= limit for value, limit in zip(cost, limits, strict=True))
+
+
+def of_command(nodes: str, count: int) -> bool:
+    """Measure `fleet verify`; return True if it is within its limits with a plan."""
+    show("  fleet verify, pattern", measure(VERIFY, nodes, count))
+    with tempfile.NamedTemporaryFile("w", suffix=".csv") as plan:
+        write_plan(plan, count)
+        plan.flush()
+        cost = measure(VERIFY, f"{nodes} --plan {plan.name}", count)
+    show(f"  fleet verify, {count * RAILS:,} rows", cost)
+    return count > 10_000 or is_below(cost, OF_PLAN)
 
 
 def populate(cluster: Cluster) -> None:

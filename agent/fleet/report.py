@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from agent.fleet.cables import first_of
 from agent.fleet.document import json_text
 from agent.fleet.finding_order import leaf_of, place_of, rack_of
 from agent.fleet.suites import junit_text
@@ -16,7 +17,7 @@ from agent.verify.plans.own import rows_text
 from agent.verify.report import COLUMNS as NODE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agent.fleet.finding import FleetFinding
     from agent.fleet.judged import Group, Judged
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["EXIT", "FORMATS", "outcome", "verdict"]
 
 MAX_GROUPS = 20  # lines
+MAX_RENAMED = 3  # leaves, each with a line of its own
 NO_LEAF = "Nodes"  # title of the findings that are at no leaf
 COLUMNS = ("node", *NODE_COLUMNS)
 
@@ -49,9 +51,22 @@ def table(judged: Judged) -> str:
 def _work(judged: Judged) -> Iterator[list[str]]:
     """Yield a section for each leaf at which there is something to do."""
     found = [one for one in judged.findings if one.severity in {ERROR, WARNING}]
+    renamed = [one for one in found if one.code == "renamed"]
+    if len(renamed) > MAX_RENAMED:
+        yield section("Names of leaves", [_names(renamed, judged)])
+        found = [one for one in found if one.code != "renamed"]
     for _, group in groupby(found, place_of):
         same = list(group)
         yield section(_title(same[0]), map(_line, same))
+
+
+def _names(renamed: Sequence[FleetFinding], judged: Judged) -> str:
+    """Return the line of leaves with other names; JSON and CSV have them one by one."""
+    ends = (port.far_end for node in judged.fleet.nodes for port in node.ports)
+    are_all = {end.device for end in ends if end} <= {one.actual[0] for one in renamed}
+    names = first_of([f"{one.actual[0]} is {one.expected[0]} there" for one in renamed])
+    count = f"{'all ' * are_all}{len(renamed):,}"
+    return f"renamed: {count} leaves have other names than in the plan, correct them: {names}."
 
 
 def _title(finding: FleetFinding) -> str:

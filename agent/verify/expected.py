@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Off = frozenset[str]
 
+MAX_CABLES = 64  # of one text, each of which is compared with all others
 NEIGHBOR, PARTS = "neighbors.expected.", (".device", ".port-id", ".port-name")
 
 
@@ -234,10 +235,15 @@ def row_of(cable: Cable, near: End, far: End) -> Row:
 
 
 def distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Combine the rows of one text that may be of one cable."""
+    """Combine the rows of one text that may be of one cable.
+
+    Raises Malformed for more than MAX_CABLES of one text.
+    """
     found: dict[str, list[Row]] = {}
     for row in rows:
         same = found.setdefault(row.text, [])
+        if len(same) > MAX_CABLES:
+            raise Malformed(f"{row.place}: {row.text} has more than {MAX_CABLES} far ends")
         place = next((place for place, one in enumerate(same) if not _differ(one, row)), len(same))
         same[place:] = [_combined(same[place], row) if same[place:] else row, *same[place + 1 :]]
     return tuple(row for same in found.values() for row in same)

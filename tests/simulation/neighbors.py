@@ -84,6 +84,16 @@ class Ear:
     doubted: bool = False  # or may have been dropped before
     goodbye: float | None = None  # time of a shutdown frame of an unknown sender
 
+    def part(self, now: float) -> None:
+        """Drop the senders of a link that is down for GRACE; only perhaps if that is just over.
+
+        The agent looks at most once a second, so the link may seem to go down and come up later.
+        """
+        if self.down_since is None or now >= self.down_since + GRACE + BLINK:
+            self.senders.clear()
+        for sender in self.senders.values():
+            sender.lost = True
+
 
 class Hearing:
     """The neighbors of all netdevs."""
@@ -99,10 +109,11 @@ class Hearing:
         ear = self.ear(netdev)
         if up and ear.down_since is not None:
             if now >= ear.down_since + GRACE and not ear.forgotten:
-                ear.senders.clear()
+                ear.part(now)
+            ear.ended &= now < ear.down_since + GRACE
             ear.era += 1
             ear.up_since = now
-            ear.down_since, ear.ended, ear.doubted, ear.goodbye = None, False, False, None
+            ear.down_since, ear.doubted, ear.goodbye = None, False, None
         elif not up and ear.down_since is None:
             ear.down_since = now
             if now >= ear.up_since + BLINK:
@@ -139,8 +150,9 @@ class Hearing:
             for sender in ear.senders.values():
                 sender.lost = True
         if down and not ear.forgotten:
-            ear.senders.clear()
+            ear.part(now)
             ear.first, ear.ended = None, True
+            return set(), ear.doubted
         for source in [source for source, sender in ear.senders.items() if sender.end() <= now]:
             del ear.senders[source]
             ear.ended, ear.doubted = True, ear.forgotten
@@ -175,7 +187,7 @@ class Hearing:
         """Return the time at which an entry next expires."""
         ends = [sender.end() for ear in self.ears.values() for sender in ear.senders.values()]
         down = [ear for ear in self.ears.values() if ear.down_since is not None]
-        ends += [ear.down_since + GRACE for ear in down if ear.down_since is not None]
+        ends += [(ear.down_since or 0.0) + GRACE + more for ear in down for more in (0.0, BLINK)]
         ends += [ear.seems_down_since + GRACE for ear in down]
         ends += [ear.goodbye + GRACE for ear in self.ears.values() if ear.goodbye is not None]
         return min((end for end in ends if end > now), default=math.inf)

@@ -35,6 +35,15 @@ def test_the_pattern_decides_without_a_plan() -> None:
     assert (result.planned, result.as_planned, result.by_pattern) == (16, 15, True)
 
 
+def test_an_interface_with_many_far_ends_is_refused() -> None:
+    """Each row would be compared with all others; the other nodes are judged."""
+    first = plan_of(rack()).cables[0]
+    more = [first._replace(b=End(f"leaf{number}", "swp1")) for number in range(100)]
+    found = only(judge(rack(), plan_of(rack(), *more)))
+    assert (found.code, found.nodes) == ("unverifiable", (first.a.node,))
+    assert "mlx5_0 has more than 64 far ends" in found.text
+
+
 def test_a_plan_decides_where_there_is_one() -> None:
     """Of the pattern remain the groups."""
     result = judge(rack(), plan_of(rack()), pattern=PATTERN)

@@ -165,6 +165,18 @@ def test_two_leaves_with_exchanged_names() -> None:
     assert codes(result) == ["renamed", "renamed"]
 
 
+def test_many_leaves_with_other_names_are_one_line() -> None:
+    """Of the table; JSON has a finding for each, and CSV a row for each cable."""
+    names = {f"leaf{rail:02}": f"sw-{rail}" for rail in range(4)}
+    result = judge(renamed(RACK, names), PLAN)
+    assert codes(result) == ["renamed"] * 4
+    shown = " ".join(FORMATS["table"](result).split())
+    assert shown.count("renamed: ") == 1
+    assert "renamed: all 4 leaves have other names than in the plan, correct them: " in shown
+    assert all(f"{name} is {other} there" in shown for other, name in names.items())
+    assert all(FORMATS["csv"](result).count(name) for name in names.values())
+
+
 def test_cables_at_another_leaf_of_the_plan_are_not_renamed() -> None:
     """All nodes of a rack at the wrong leaf, which another rack uses: the cables are wrong."""
     nodes = [*rack(4), *rack(4, first=5)]
