@@ -170,8 +170,9 @@ def variables_of_policy(worker: Worker) -> list[str]:
 
 
 def variables_of_chart() -> list[str]:
-    objects = {one["kind"]: one for one in rendered(*profile("lldp"))}
-    return [row["name"] for row in objects["ValidatingAdmissionPolicy"]["spec"]["variables"]]
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in rendered(*profile("lldp"))}
+    policy = objects["ValidatingAdmissionPolicy", "bwagent"]
+    return [row["name"] for row in policy["spec"]["variables"]]
 
 
 def last_command(worker: Worker) -> None:
