@@ -1,4 +1,4 @@
-"""What a fleet is judged to be: the findings, and the groups by which the page is laid out."""
+"""The judgement of a fleet: the findings, and the groups by which the page is laid out."""
 
 from __future__ import annotations
 

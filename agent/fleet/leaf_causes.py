@@ -1,4 +1,4 @@
-"""What happened to a whole leaf: it lost its ports, or has another name than in the plan.
+"""Causes that concern a whole leaf: it lost its ports, or has another name than in the plan.
 
 Both are said once, not for each port; so is a node without any link. Two exchanged names, or a ring
 of them, are leaves with other names, too: every cable is at the planned port of the next leaf.

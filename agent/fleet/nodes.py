@@ -39,7 +39,7 @@ _SPEED = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)G", re.ASCII)
 
 
 class _Place(NamedTuple):
-    """What a label is about."""
+    """The subject of a label."""
 
     name: str  # `flavor`, or `port_id` of an interface
     interface: str | None = None

@@ -1,4 +1,4 @@
-"""What could not be compared, one finding for each reason."""
+"""The cables that could not be compared, one finding for each reason."""
 
 from __future__ import annotations
 

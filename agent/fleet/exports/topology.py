@@ -38,7 +38,7 @@ class LeafGroup(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """What the exports for schedulers are made of."""
+    """The topology that the exports for schedulers are made of."""
 
     key: str  # label of the leaf groups
     levels: tuple[str, ...]  # labels of the levels above them, outermost first

@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What the formats of Slurm print."""
+    """The tree that the formats of Slurm print."""
 
     switches: tuple[Switch, ...]  # leaves first, then the level above them, and so on
     tops: tuple[str, ...]  # names of the switches without a parent

@@ -27,7 +27,7 @@ class Numbered(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What the findings say of one port or node."""
+    """The mark of one port or node, by its findings."""
 
     severity: str
     numbers: tuple[int, ...]

@@ -45,7 +45,7 @@ class Cell(NamedTuple):
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """What cells of a shared row have in common: all but the port at the far end."""
+        """The common part of the cells of a shared row: all but the port at the far end."""
         state = self.port and (self.port.is_lost, self.last and self.last.switch)
         return state, self.leaf, self.other_name, self.other_gbps, self.mark
 

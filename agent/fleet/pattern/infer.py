@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Pattern(NamedTuple):
-    """What a fleet's wiring is like, and what is odd about it."""
+    """The wiring of a fleet, and the exceptions to it."""
 
     findings: tuple[FleetFinding, ...] = ()
     groups: tuple[Group, ...] = ()  # every node is in exactly one
