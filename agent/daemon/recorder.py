@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from agent.daemon.back_off import BackOff
 from agent.kube.errors import Answer, answer_of, failure_of
 from agent.node_events.correlator import Correlator
 from agent.node_events.document import name_for, request
@@ -42,7 +43,6 @@ MAX_BURST, TOKEN_INTERVAL = 25, 300.0  # requests, seconds: as client-go's spam 
 # Seconds.
 SETTLE_TIME = 5.0
 MIN_BACK_OFF, MAX_BACK_OFF = 60.0, 3600.0
-MAX_FAILURES = 6  # after which the time no longer doubles
 ACCEPTED = (200, 201)
 GONE, THERE = 404, 409
 CONTENTS = (400, 413, 422)  # refusals of the Event itself
@@ -69,13 +69,14 @@ class Recorder:
     _losses: Losses = field(default_factory=Losses)
     _bucket: _Bucket = field(init=False)
     _conditions: ConditionLog = field(init=False)
+    _back_off: BackOff = field(init=False)
     _sending: tuple[Event, int] | None = None  # and its count in the request
-    _failures: int = 0  # since the last success
     _resumes_at: float = -math.inf
 
     def __post_init__(self) -> None:
         self._bucket = _Bucket(self.clock())
         self._conditions = ConditionLog(self.log)
+        self._back_off = BackOff(MIN_BACK_OFF, MAX_BACK_OFF, self.random)
         self.metrics.events(written=0, failed=0, dropped=0)
 
     def begin_cycle(self) -> None:
@@ -142,25 +143,22 @@ class Recorder:
             self._failed(answer, now)
 
     def _succeeded(self) -> None:
-        self._failures = 0
+        self._back_off.succeeded()
         self.metrics.events(written=1)
         self._conditions.update([])
 
     def _failed(self, answer: Answer, now: float) -> None:
         """Wait for longer than after the failure before, and for as long as the server demands."""
-        wait = min(MIN_BACK_OFF * 2.0**self._failures, MAX_BACK_OFF)
-        self._failures = min(self._failures + 1, MAX_FAILURES)
-        demanded = self._report(answer)
-        self._resumes_at = now + max(wait * (1 + self.random()) / 2, demanded)
+        self._resumes_at = now + self._back_off.failed(self._report(answer))
         self.metrics.events(failed=1)
 
-    def _report(self, answer: Answer) -> float:
-        """Log a failure; return the seconds that the server demands to wait."""
+    def _report(self, answer: Answer) -> float | None:
+        """Log a failure; return the seconds that the server demands to wait, if it does."""
         failure = failure_of(answer, self.node)
         reason = failure.text.removeprefix(f"Node {self.node}: ")
         fields = (("node", self.node), ("reason", reason))
         self._conditions.update([Condition("events not written", "events written again", fields)])
-        return failure.retry_after or 0.0
+        return failure.retry_after
 
 
 def _settles_at(event: Event) -> float:

@@ -35,6 +35,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.daemon.back_off import BackOff
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
@@ -86,7 +88,7 @@ class Schedule:
         self._resync_at = math.inf
         self._is_node_read = self._is_applying = False
         self._reread_at, self._reread_started = math.inf, -math.inf
-        self._failures = 0
+        self._back_off = BackOff(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL, random)
         self._desired: Hashable = None
         self._applied: Hashable = None  # None: the Node's state is unknown
         self._refused: dict[str, float] = {}  # by key or family: the time of the next attempt
@@ -145,7 +147,8 @@ class Schedule:
 
     def node_read(self, now: float, age: float) -> None:
         """Record that the Node was read; its annotation is `age` seconds old."""
-        self._is_node_read, self._is_applying, self._failures = True, False, 0
+        self._is_node_read, self._is_applying = True, False
+        self._back_off.succeeded()
         self._apply_at = now
         self._resync_at = now + self._random() * self._until_resync(age)
         self._reread_at = min(self._reread_at, now + self._reread_interval())
@@ -173,8 +176,9 @@ class Schedule:
 
         `requests` is 0 if the Node had that state before; then the next change need not wait.
         """
-        after_outage = self._failures > 0
-        self._is_applying, self._failures = False, 0
+        after_outage = self._back_off.failures > 0
+        self._is_applying = False
+        self._back_off.succeeded()
         self._applied = state
         self._refused = self._refusals(now, refused)
         if requests:
@@ -203,17 +207,7 @@ class Schedule:
         """Schedule a retry; the Node's state is unknown. `retry_after` is the server's, in s."""
         self._is_applying = False
         self._applied = None
-        delay = self._backoff()
-        if retry_after is not None:
-            # All agents got the same Retry-After at the same moment, so it is jittered, too.
-            delay = max(delay, retry_after * (1 + 0.25 * self._random()))
-        self._failures += 1
-        self._apply_at = max(self._apply_at, now + delay)
-
-    def _backoff(self) -> float:
-        """Return the delay after another failure: it doubles up to a limit, and half is random."""
-        delay = MIN_RETRY_INTERVAL * 2.0 ** min(self._failures, 16)
-        return min(delay, MAX_RETRY_INTERVAL) * (0.5 + 0.5 * self._random())
+        self._apply_at = max(self._apply_at, now + self._back_off.failed(retry_after))
 
     def resync(self, now: float) -> None:
         """Observe, and refresh the Node soon: time was lost, or changes of the Node were missed."""

@@ -56,10 +56,11 @@ def exchanges(
     kind: int = 2,
     port: int = 1,
     guid: int = 0xB0CF0E0300D66C81,
+    local_port: int = 3,
 ) -> list[dict[str, Any]]:
     """A conversation in the helper's answer; without a description that request has no reply."""
     pairs = (
-        (smp.get(Attribute.NODE_INFO, 1, port), node_info(kind, guid=guid)),
+        (smp.get(Attribute.NODE_INFO, 1, port), node_info(kind, guid=guid, local_port=local_port)),
         (smp.get(Attribute.NODE_DESCRIPTION, 2, port), description),
     )
     return [
@@ -70,3 +71,10 @@ def exchanges(
         }
         for request, data in pairs
     ]
+
+
+def far_end(address: tuple[str, int], guid: int, name: str) -> dict[str, Any]:
+    """The helper's answer for a port, device and number, whose far end is port 1 of a switch."""
+    device, port = address
+    known = exchanges(f"MF0;{name}:MQM9700/U1".encode(), port=port, guid=guid, local_port=1)
+    return {"device": device, "port": port, "exchanges": known, "error": None, "text": None}

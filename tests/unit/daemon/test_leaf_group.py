@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.events.event import Event
-from agent.infiniband.smp import Attribute, get
 from tests.support import nodes
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca
 from tests.support.nodes import KEYS
 from tests.support.running import World
-from tests.support.smps import node_info, reply
+from tests.support.smps import far_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,16 +29,7 @@ class Fabric:
         self.leaves: Mapping[str, tuple[int, str]] = leaves
 
     def __call__(self, address: tuple[str, int]) -> dict[str, Any]:
-        device, port = address
-        guid, name = self.leaves[device]
-        data = [node_info(guid=guid, local_port=1), f"MF0;{name}:MQM9700/U1".encode()]
-        asked = [get(Attribute.NODE_INFO, 1, port), get(Attribute.NODE_DESCRIPTION, 2, port)]
-        answers = [
-            {"request": request.hex(), "reply": reply(request, one).hex(), "error": None}
-            for request, one in zip(asked, data, strict=True)
-        ]
-        told = {"device": device, "port": port, "exchanges": answers}
-        return told | {"error": None, "text": None}
+        return far_end(address, *self.leaves[address[0]])
 
 
 @pytest.fixture

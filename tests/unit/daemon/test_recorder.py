@@ -12,14 +12,13 @@ import pytest
 from agent.daemon.background import BackgroundTask
 from agent.daemon.recorder import MAX_BACK_OFF, MAX_BURST, MIN_BACK_OFF, TOKEN_INTERVAL, Recorder
 from agent.events.event import Event
-from agent.infiniband.smp import Attribute, get
 from agent.model import LastNeighbor, LastNeighbors
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, card
 from tests.support.observations import observation
 from tests.support.running import EPOCH, Api, World
-from tests.support.smps import node_info, reply
+from tests.support.smps import far_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,15 +39,7 @@ class Fabric:
         self.leaves = {f"ibp{number}": (number + 1, f"leaf{number}") for number in range(4)}
 
     def __call__(self, address: tuple[str, int]) -> dict[str, Any]:
-        device, port = address
-        guid, name = self.leaves[device]
-        data = [node_info(guid=guid, local_port=1), f"MF0;{name}:MQM9700/U1".encode()]
-        asked = [get(Attribute.NODE_INFO, 1, port), get(Attribute.NODE_DESCRIPTION, 2, port)]
-        answers = [
-            {"request": request.hex(), "reply": reply(request, one).hex(), "error": None}
-            for request, one in zip(asked, data, strict=True)
-        ]
-        return {"device": device, "port": port, "exchanges": answers, "error": None, "text": None}
+        return far_end(address, *self.leaves[address[0]])
 
     def move(self, *numbers: int, to: int = 99) -> None:
         """Plug the cables of these ports into another switch."""
@@ -213,7 +204,7 @@ def test_refused_labels(world: World, fabric: Fabric) -> None:
 class Alone:
     """A recorder without the rest of the agent: days in a moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 1) -> None:
         self.now, self.lines = 0.0, list[bytes]()
         self.metrics = Metrics()
         self.api = Api(now=lambda: self.now)
@@ -225,7 +216,7 @@ class Alone:
             self.metrics,
             lambda: self.now,
             lambda: EPOCH + self.now,
-            random.Random(1).random,  # noqa: S311 - a simulation
+            random.Random(seed).random,  # noqa: S311 - a simulation
         )
 
     def _write(self, line: bytes) -> bool:
@@ -312,6 +303,20 @@ def test_a_failure_waits(answer: dict[str, Any]) -> None:
     agent.run(MAX_BACK_OFF)
     assert agent.counts == [1]
     assert sum(b"events written again" in line for line in agent.lines) == 1
+
+
+def test_agents_do_not_come_back_together() -> None:
+    """The server's Retry-After is the same for all; none comes earlier, and not all at once."""
+    pauses = set()
+    for seed in range(10):
+        agent = Alone(seed)
+        agent.api.trouble = lambda _request: {"status": 429, "retry_after": 600.0}
+        agent.moves("a", "b")
+        agent.run(HOUR / 4)
+        first, second, *_ = agent.sent
+        pauses.add(second - first)
+    assert len(pauses) == 10
+    assert min(pauses) >= 600
 
 
 def test_labels_do_not_wait(world: World, fabric: Fabric) -> None:
