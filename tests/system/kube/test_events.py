@@ -19,6 +19,7 @@ from tests.support.kube.controllers import eventually
 from tests.support.kube.deployments import deployed, deployment, transformed
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.programs import missing
+from tests.support.kube.refusal import MESSAGE, refusing
 from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
 from tests.support.relay import relayed
@@ -33,27 +34,6 @@ if TYPE_CHECKING:
 
 ETH = "0000:18:00.0"
 AWAY_LIMIT = 120.0  # seconds; a failed request is repeated after a minute at most
-REFUSAL = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: refuses}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-      - apiGroups: [""]
-        apiVersions: [v1]
-        operations: [UPDATE]
-        resources: [nodes]
-        resourceNames: [events-refused]
-  validations:
-    - {expression: "false", message: no labels here}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: refuses}
-spec: {policyName: refuses, validationActions: [Deny]}
-"""
 
 
 class Site(NamedTuple):
@@ -207,7 +187,7 @@ def test_labels_that_are_refused(site: Site, tmp_path: Path) -> None:
     """By another policy; the Event has its words."""
     node = "events-refused"
     site.cluster.node(node)
-    site.cluster.kubectl("apply", "-f", "-", stdin=REFUSAL)
+    site.cluster.kubectl("apply", "-f", "-", stdin=refusing(node))
     body = {"metadata": {"labels": {"a": "b"}}}
     path = f"/api/v1/nodes/{node}?dryRun=All"
 
@@ -217,7 +197,7 @@ def test_labels_that_are_refused(site: Site, tmp_path: Path) -> None:
 
     eventually(site.cluster, "the policy is in force", is_refused)
     with site.agent(tmp_path, node, cards()) as agent:
-        site.until(agent, "Warning", "LabelsRefused", "refused: status 422", "no labels here")
+        site.until(agent, "Warning", "LabelsRefused", "refused: status 422", MESSAGE)
 
 
 def test_without_permission(installed: Cluster, tmp_path: Path) -> None:

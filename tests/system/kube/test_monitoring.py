@@ -26,6 +26,7 @@ from tests.support.kube.cluster import MERGE
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.programs import missing as lacks_kubectl
 from tests.support.kube.programs import program
+from tests.support.kube.refusal import refusing
 from tests.support.kube.resident import Agent, P
 from tests.support.prometheus import MONITORING, Prometheus
 from tests.support.real_parts import require
@@ -87,27 +88,6 @@ AT_THE_END = (
     *("BwagentSourceFailing", "BwagentAgentNotReady"),
     *("BwagentAgentDown", "BwagentAgentsAbsent"),
 )
-REFUSAL = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: refuses-monitored-b}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-      - apiGroups: [""]
-        apiVersions: [v1]
-        operations: [UPDATE]
-        resources: [nodes]
-        resourceNames: [monitored-b]
-  validations:
-    - {expression: "false", message: no labels here}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: refuses-monitored-b}
-spec: {policyName: refuses-monitored-b, validationActions: [Deny]}
-"""
 
 
 def queries() -> list[tuple[str, str]]:
@@ -154,7 +134,7 @@ class Site(NamedTuple):
 
     def refuse(self) -> None:
         """Refuse all changes of the Node of b; a fresh policy takes a moment."""
-        self.b.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=REFUSAL)
+        self.b.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=refusing(self.b.node))
         changed = {"changed": "true"}
         wait(lambda: self.label(self.b, changed, "?dryRun=All").status != 422)
 
