@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,3 +27,11 @@ def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | 
         said = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
         raise Refused(f"{' '.join(map(str, command[:3]))}: {said}")
     return done.stdout.strip()
+
+
+def pip_install(folder: str | Path, *arguments: str | Path) -> None:
+    """Install wheels, and nothing that they depend on, into a folder."""
+    run(
+        *(sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"),
+        *("--no-compile", "--no-deps", "--only-binary", ":all:", "--target", folder, *arguments),
+    )

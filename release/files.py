@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent import __version__
 from release import image, licenses, plugin, sbom
-from release.errors import run
+from release.errors import pip_install, run
 from release.layout import Layout
 from release.parts import image_parts, python_parts
 from release.provenance import digests, sha256, statement
@@ -61,11 +61,7 @@ def _checksums(dist: Path, files: list[Path]) -> Path:
 def _pinned() -> list[Part]:
     """Install the pinned packages for a moment, and list them."""
     with tempfile.TemporaryDirectory() as folder:
-        run(
-            *(sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"),
-            *("--no-compile", "--no-deps", "--only-binary", ":all:", "--require-hashes"),
-            *("--target", folder, "-r", ROOT / PINNED),
-        )
+        pip_install(folder, "--require-hashes", "-r", ROOT / PINNED)
         return python_parts(Path(folder))
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from release.archive import plain
 from release.errors import Refused, run
 
 if TYPE_CHECKING:
@@ -64,16 +65,10 @@ def push(tag: str, folder: Path, name: str) -> None:
 
 def pack(folder: Path, archive: Path, epoch: int) -> None:
     """Write the files of a folder into a tar file, in order and with one time, owner and mode."""
-
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = epoch, 0, 0, "", ""
-        entry.mode = 0o755 if entry.isdir() else 0o644
-        return entry
-
     with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
-            tar.add(path, name, recursive=False, filter=plain)
+            tar.add(path, name, recursive=False, filter=plain(epoch))
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import sys
 import tarfile
 import tempfile
 import time
@@ -16,7 +15,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from release.errors import run
+from release.archive import plain
+from release.errors import pip_install
 from release.parts import python_parts
 from release.provenance import sha256
 
@@ -29,7 +29,7 @@ PROGRAM = "kubectl-bwagent"
 SHEBANG = b"#!/usr/bin/env python3\n"
 WHEELS = (
     *("--platform", "manylinux_2_17_x86_64", "--platform", "manylinux_2_28_x86_64"),
-    *("--python-version", "3.11", "--implementation", "cp", "--only-binary", ":all:"),
+    *("--python-version", "3.11", "--implementation", "cp"),
 )
 
 
@@ -51,10 +51,8 @@ def make(wheel: Path, dist: Path, version: str, source: Source) -> tuple[list[Pa
 
 def _install(wheel: Path, tree: Path) -> None:
     """Install the wheel and what is pinned, but nothing that is compiled."""
-    pip = (sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check")
-    options = ("--no-compile", "--no-deps", "--target", tree, *WHEELS)
-    run(*pip, *options, "--require-hashes", "-r", HERE / "plugin.txt")
-    run(*pip, *options, "--no-index", wheel)
+    pip_install(tree, *WHEELS, "--require-hashes", "-r", HERE / "plugin.txt")
+    pip_install(tree, *WHEELS, "--no-index", wheel)
     for folder in ("bin", "share"):
         shutil.rmtree(tree / folder, ignore_errors=True)
     for path in tree.rglob("*.so"):
@@ -81,16 +79,10 @@ def _zip(tree: Path, program: Path, epoch: int) -> None:
 
 def _pack(files: list[Path], archive: Path, epoch: int) -> None:
     """Write a tar.gz with one time and owner."""
-
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = epoch, 0, 0, "", ""
-        entry.mode = 0o755 if entry.name == PROGRAM else 0o644
-        return entry
-
     with (
         archive.open("wb") as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for path in files:
-            tar.add(path, path.name, filter=plain)
+            tar.add(path, path.name, filter=plain(epoch))
