@@ -1,73 +1,119 @@
-"""Checks and tests, as contributors and CI run them; packages come from pyproject.toml."""
+"""Checks and tests, as contributors and CI run them.
+
+Sessions run in `.venv`, which `sh tests/setup.sh` makes; `versions` alone has environments of its
+own. Packages come from pyproject.toml.
+"""
+
+from pathlib import Path
 
 import nox
 
 PROJECT = nox.project.load_toml("pyproject.toml")
-GROUPS = PROJECT["dependency-groups"]
+PYTHON = Path(".venv/bin/python").absolute()
+WORKERS = ("-n", "auto", "--maxprocesses", "8")
+# Real components are made once a file, in one of the workers.
+BY_FILE = (*WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 
 nox.needs_version = ">=2025.2"
-nox.options.default_venv_backend = "venv"
+nox.options.default_venv_backend = "none"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
 nox.options.sessions = ["lint", "tests"]
 
 
+def packages(*groups: str) -> list[str]:
+    """Packages of dependency groups, but for bwagent itself."""
+    every = (one for group in groups for one in nox.project.dependency_groups(PROJECT, group))
+    return [one for one in every if not one.startswith("bwagent")]
+
+
 def install(session: nox.Session, *groups: str) -> None:
-    packages = [
-        package for group in groups for package in nox.project.dependency_groups(PROJECT, group)
-    ]
-    session.install(
-        "-q",
-        "-e",
-        ".[page,pcap,plan,zstd]",
-        *(package for package in packages if not package.startswith("bwagent")),
-    )
+    """Add the packages of these groups to .venv."""
+    if not PYTHON.exists():
+        session.error("there is no .venv here; run this first: sh tests/setup.sh")
+    python(session, "pip", "install", "-q", "--disable-pip-version-check", *packages(*groups))
+
+
+def python(session: nox.Session, module: str, *arguments: str, **env: str) -> None:
+    """Run a module in .venv."""
+    session.run(str(PYTHON), "-m", module, *arguments, env=env)
 
 
 @nox.session(tags=["fast"])
 def lint(session: nox.Session) -> None:
     """Style and types."""
     install(session, "test", "lint")
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
+    python(session, "ruff", "check", ".")
+    python(session, "ruff", "format", "--check", ".")
+    python(session, "mypy")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Every test, with branch coverage; real components where they are installed."""
+    """Unit tests and simulation: no root and no real component."""
     install(session, "test")
-    # Real components are made once per file, in one of the workers.
-    workers = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
-    session.run("pytest", *workers, "--cov", "--cov-fail-under=95", *session.posargs)
+    python(
+        session,
+        "pytest",
+        *(*WORKERS, "--dist", "worksteal"),
+        *(session.posargs or ("tests/unit", "tests/simulation")),
+    )
 
 
 @nox.session(tags=["fast"])
 def unit(session: nox.Session) -> None:
-    """The unit tests, which need no real component and no root, but those of a second or more."""
+    """The unit tests but those of a second or more."""
     install(session, "test")
-    session.run("pytest", "-q", "-n", "3", "-m", "not slow", "tests/unit", *session.posargs)
+    python(session, "pytest", "-q", *WORKERS, "-m", "not slow", "tests/unit", *session.posargs)
 
 
-@nox.session(python=nox.project.python_versions(PROJECT))
+@nox.session
+def system(session: nox.Session) -> None:
+    """The tests over real components, which `sh tests/real-parts.sh` installs; mostly as root."""
+    install(session, "test")
+    python(session, "pytest", *BY_FILE, *(session.posargs or ("tests/system",)))
+
+
+@nox.session
+def sweep(session: nox.Session) -> None:
+    """The tests marked `sweep`: every combination of what the other sessions take one of a kind."""
+    install(session, "test")
+    python(session, "pytest", *BY_FILE, "--sweep", *session.posargs)
+
+
+@nox.session
+def explore(session: nox.Session) -> None:
+    """New random examples and faults, from a seed that is printed; `-- --seed N --minutes N`."""
+    install(session, "test")
+    python(session, "tests.explore", *session.posargs)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Branch coverage of unit tests, simulation and what real components are installed."""
+    install(session, "test")
+    python(session, "pytest", *BY_FILE, "--cov", "--cov-fail-under=95", *session.posargs)
+
+
+@nox.session(python=nox.project.python_versions(PROJECT), venv_backend="venv")
 def versions(session: nox.Session) -> None:
-    """The tests that need no real component, on every supported Python that is here."""
-    install(session, "test")
-    session.run("pytest", "-q", "-n", "3", "tests/unit", "tests/simulation", *session.posargs)
+    """Unit tests and simulation on every supported Python that is here."""
+    session.install("-q", "-e", ".[page,pcap,plan,zstd]", *packages("test"))
+    session.run("pytest", "-q", *WORKERS, "tests/unit", "tests/simulation", *session.posargs)
 
 
 @nox.session
 def release(session: nox.Session) -> None:
     """All files of a release of the tag at HEAD, in dist/: docs/release.md."""
-    session.install("-q", *nox.project.dependency_groups(PROJECT, "release"))
-    session.run("python", "-m", "release", *session.posargs)
+    install(session, "release")
+    python(session, "release", *session.posargs)
 
 
 @nox.session
 def mutation(session: nox.Session) -> None:
     """Mutants of the pure modules that survive their unit tests; arguments are modules."""
     install(session, "test", "mutation")
-    session.run("python", "-m", "tests.mutation", *session.posargs)
+    python(session, "tests.mutation", *session.posargs)
 
 
 @nox.session
@@ -83,4 +129,4 @@ def benchmarks(session: nox.Session) -> None:
         "node_patch",
         "plans",
     ]:
-        session.run("python", "-m", f"benchmarks.{name}")
+        python(session, f"benchmarks.{name}")

@@ -9,14 +9,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Tests assert no times: the load of the machine is no property of the code under test.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# The same examples in every run: `nox -s explore` searches for others.
+settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "explore", deadline=None, derandomize=False, database=None, print_blob=True
+)
+settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite expected.labels of every machine"
     )
+    parser.addoption(
+        "--sweep", action="store_true", help="run the tests marked sweep, and no others"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests marked `sweep` if --sweep is given, else the others."""
+    wanted = bool(config.getoption("--sweep"))
+    left = [one for one in items if (one.get_closest_marker("sweep") is not None) is not wanted]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [one for one in items if (one.get_closest_marker("sweep") is not None) is wanted]
 
 
 @pytest.fixture
