@@ -31,7 +31,8 @@ def install(session: nox.Session, *groups: str) -> None:
     """Add the packages of these groups to .venv."""
     if not PYTHON.exists():
         session.error("there is no .venv here; run this first: sh tests/setup.sh")
-    python(session, "pip", "install", "-q", "--disable-pip-version-check", *packages(*groups))
+    pip = (str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check")
+    session.run_install(*pip, *packages(*groups))
 
 
 def python(session: nox.Session, module: str, *arguments: str, **env: str) -> None:
