@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.support.real_parts import CACHE_OF_PARTS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 TIMEOUT = 300  # seconds, of the whole browser: a hanging one is ended
 FETCH = Path(__file__).parent / "browser/fetch_axe.sh"
 VERSION = FETCH.read_text().partition("version=")[2].split()[0]  # of axe-core
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+CACHE = CACHE_OF_PARTS.parent
 AXE = CACHE / "bwagent/axe-core" / VERSION / "axe.min.js"
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),

@@ -138,7 +138,7 @@ class Kernel:
     def _note(self, path: str) -> None:
         self.asked.append(path)
         if self.blocks_below and path.startswith(f"{self.blocks_below}/"):
-            self.unblocked.wait(30)
+            self.unblocked.wait(300)
         if self.vanishes and len(self.asked_below(self.vanishes[0])) > self.vanishes[1]:
             self._vanish(path, *self.vanishes)
 

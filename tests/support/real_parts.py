@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+# Builds and downloads; a user without an entry in passwd has no home, and none of them.
+_CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+CACHE_OF_PARTS = Path(_CACHE) / "bwagent"
 
 
 def require(missing: str | None) -> None:

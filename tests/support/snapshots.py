@@ -19,6 +19,7 @@ from agent.labels.table import Naming
 from agent.output.document import Choices, document
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
+from tests.support import forked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +34,8 @@ MACHINES = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir(
 CLASS = "sys/class/infiniband"
 FUNCTION = "sys/devices/pci0000:16/0000:18:00.0"
 DEVICE = f"{FUNCTION}/infiniband/ibp0"
-MEMORY = 400 << 20  # bytes of address space; the program alone needs 60 MiB of it
+# Bytes of address space, of which the program alone needs 60 MiB; seconds.
+LIMITS = {"memory": 400 << 20, "timeout": 60}
 
 PORT: Snapshot = {
     "link_layer": b"InfiniBand\n",
@@ -143,27 +145,27 @@ def text(snapshot: str, excluded: tuple[str, ...] = ()) -> str:
 
 
 def bwagent(*arguments: str, **options: Any) -> Finished:
-    """Run the program with limits of time and memory, so that a decompression bomb fails
-    the test.
+    """Run the program as `started` does, from a process that has imported it."""
+    environment = _environment(options.pop("env", {}))
+    return forked.run(arguments, environment, **{**LIMITS, **options})
+
+
+def started(*arguments: str, **options: Any) -> Finished:
+    """Run the program from its start with limits of time and memory, so that a decompression bomb
+    fails the test.
     """
-    environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(REPOSITORY),
-        **NO_BYTECODE,
-        **options.pop("env", {}),
-    }
-    command = [
-        "sh",
-        "-c",
-        f'ulimit -v {MEMORY >> 10}; exec "$@"',
-        "sh",
-        sys.executable,
-        "-m",
-        "agent.cli",
-        *arguments,
-    ]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 20, **options}
-    return subprocess.run(command, env=environment, check=False, **options)
+    environment = _environment(options.pop("env", {}))
+    program = [sys.executable, "-m", "agent.cli", *arguments]
+    limited = ["sh", "-c", f'ulimit -v {LIMITS["memory"] >> 10}; exec "$@"', "sh", *program]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    options = {**pipes, "timeout": LIMITS["timeout"], **options}
+    return subprocess.run(limited, env=environment, check=False, **options)
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what the one who runs the tests may have set."""
+    path = os.environ["PATH"]
+    return {"PATH": path, "PYTHONPATH": str(REPOSITORY), **NO_BYTECODE, **more}
 
 
 def complaint(finished: Finished, code: int = 1) -> str:

@@ -40,6 +40,7 @@ _LABEL = re.compile(
 )
 _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?(?:G|Gb/?s?|Gbps)?", re.IGNORECASE)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet program evaluates such a cell
+QUOTE = "'"  # before such a cell: a spreadsheet program shows what follows as text
 
 
 def is_labels(source: Source) -> bool:
@@ -192,15 +193,24 @@ def _mark(cells: Mapping[str, str], place: Place) -> str | None:
 def rows_text(rows: Iterable[Iterable[str | None]]) -> str:
     """Return rows as CSV; no cell is a formula to a spreadsheet program."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([_plain(cell or "") for cell in row] for row in rows)
+    bare = csv.writer(out, lineterminator="\n")
+    quoting = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
+        cells = [_plain(cell or "") for cell in row]
+        # Python 3.11 quotes no carriage return, which ends a row for its reader.
+        (quoting if any("\r" in cell for cell in cells) else bare).writerow(cells)
     return out.getvalue()
 
 
 def _plain(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(FORMULA) else cell
+    return QUOTE + cell if _is_formula(cell) else cell
 
 
 def unquoted(cell: str) -> str:
     """Return the text of a cell that `rows_text` wrote."""
-    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
+    return cell[1:] if cell.startswith(QUOTE) and _is_formula(cell) else cell
+
+
+def _is_formula(cell: str) -> bool:
+    """Return True for a formula behind any number of quotes: each writing adds one of them."""
+    return cell.lstrip(QUOTE).startswith(FORMULA)

@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.real_parts import CACHE_OF_PARTS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[3]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "container"
+CACHE = CACHE_OF_PARTS / "container"
 TAG = "localhost/bwagent:test"
 PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
 BASE = ("--variant=minbase", "--include=python3,python3-pip", "bookworm")

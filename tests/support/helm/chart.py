@@ -17,6 +17,7 @@ import yaml
 
 from tests.support.kube.manifests import MANIFESTS, by_kind
 from tests.support.kube.programs import environment
+from tests.support.real_parts import CACHE_OF_PARTS
 
 if TYPE_CHECKING:
     from tests.support.kube.manifests import Object
@@ -29,7 +30,7 @@ VERSION = next(
     for line in (HERE / "go.mod").read_text().splitlines()
     if line.startswith("require helm.sh/helm/v3 ")
 )
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent/helm" / VERSION
+CACHE = CACHE_OF_PARTS / "helm" / VERSION
 
 
 class HelmError(Exception):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
+
+from tests.support.real_parts import CACHE_OF_PARTS
 
 HERE = Path(__file__).parent
 VERSION = next(
@@ -12,9 +13,7 @@ VERSION = next(
     for line in (HERE / "go.mod").read_text().splitlines()
     if line.startswith("\tsigs.k8s.io/kueue ")
 )
-CACHE = (
-    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "kueue" / VERSION
-)
+CACHE = CACHE_OF_PARTS / "kueue" / VERSION
 CRDS = (CACHE / "topologies.yaml", CACHE / "resourceflavors.yaml")
 
 

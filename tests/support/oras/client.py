@@ -6,13 +6,15 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.support.real_parts import CACHE_OF_PARTS
+
 HERE = Path(__file__).parent
 VERSION = next(
     line.split()[-1]
     for line in (HERE / "go.mod").read_text().splitlines()
     if line.startswith("require oras.land/oras ")
 )
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent/oras" / VERSION
+CACHE = CACHE_OF_PARTS / "oras" / VERSION
 
 
 def _program() -> Path:

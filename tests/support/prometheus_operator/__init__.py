@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from tests.support.real_parts import CACHE_OF_PARTS
 
 HERE = Path(__file__).parent
 VERSION = next(
@@ -11,11 +12,7 @@ VERSION = next(
     for line in (HERE / "go.mod").read_text().splitlines()
     if line.startswith("require ")
 )
-CACHE = (
-    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    / "bwagent/prometheus-operator"
-    / VERSION
-)
+CACHE = CACHE_OF_PARTS / "prometheus-operator" / VERSION
 CRDS = tuple(CACHE / f"{kind}.yaml" for kind in ("podmonitors", "prometheusrules"))
 
 

@@ -34,12 +34,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.real_parts import CACHE_OF_PARTS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 HERE = Path(__file__).parent
 INIT = HERE / "init.sh"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bwagent" / "emulated"
+CACHE = CACHE_OF_PARTS / "emulated"
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
     "busybox": "busybox-static",

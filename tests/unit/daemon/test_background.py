@@ -27,7 +27,7 @@ def test_a_result_wakes_a_poll() -> None:
     """The result is there when the descriptor becomes readable, and not before."""
     notifier, gate = Notifier(), threading.Event()
     task = BackgroundTask[str](notify=notifier.notify)
-    task.start(lambda: "done" if gate.wait(10) else "late")
+    task.start(lambda: "done" if gate.wait(60) else "late")
     assert not is_readable(notifier, 50)
     assert (task.take(), task.busy) == (None, True)
     gate.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pty
 from typing import TYPE_CHECKING
 
@@ -119,13 +118,18 @@ def test_a_broken_capture_is_code_1_at_the_end(
 def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that is overwritten, and removed at the end."""
     parent, child = pty.openpty()
-    with open(child, "w", encoding="utf-8") as terminal, open(parent, "rb") as screen:
+    with open(child, "w", encoding="utf-8") as terminal, open(parent, "rb", 0) as screen:
         monkeypatch.setattr("sys.stderr", terminal)
         shown = Progress("listing Nodes", interval=0.0)
         shown(3500, 10_000)
         shown(4000, None)
         shown.clear()
-        lines = os.read(screen.fileno(), 4096).decode().split("\r")
+        terminal.write(end := "the end")
+        terminal.flush()
+        written = ""
+        while not written.endswith(end):  # a terminal gives what has come so far
+            written += screen.read(4096).decode()
+    lines = written.removesuffix(end).split("\r")
     assert [line.rstrip() for line in lines] == [
         "",
         "listing Nodes: 3,500 of about 10,000",

@@ -58,7 +58,7 @@ def test_a_request_has_none_of_the_owned_fields() -> None:
 
 def test_several_requests_are_sent_at_a_time() -> None:
     """Eight wait for each other here, and would wait for ever otherwise."""
-    together = threading.Barrier(8, timeout=20)
+    together = threading.Barrier(8, timeout=60)
 
     def wait(_name: str) -> None:
         together.wait()
@@ -100,7 +100,7 @@ def test_an_interruption_waits_for_what_was_sent() -> None:
 
     def slow(name: str) -> None:
         if name != "n0":
-            interrupted.wait(20)
+            interrupted.wait(60)
         cleaned.append(name)
 
     def interrupt(_line: str) -> None:

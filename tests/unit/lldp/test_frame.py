@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scapy.contrib import lldp as scapy
-from scapy.layers.l2 import Dot1Q, Ether
 
 from agent.errors import Malformed
 from agent.lldp.frame import MAX_FRAME, decode, drop_reason, is_lldp
@@ -383,6 +381,9 @@ def test_a_frame_with_a_wrong_octet_is_a_neighbor_or_malformed(
 
 def scapy_frame(roll: random.Random) -> bytes:
     """A frame that scapy built out of random, valid fields."""
+    # Imported, scapy asks the kernel for its interfaces.
+    from scapy.contrib import lldp as scapy
+    from scapy.layers.l2 import Dot1Q, Ether
 
     def text(least: int, most: int) -> bytes:
         return bytes(roll.choices(range(0x21, 0x7F), k=roll.randint(least, most)))
@@ -427,6 +428,9 @@ def scapy_frames() -> list[bytes]:
 
 def scapy_fields(frame: bytes) -> dict[str, object]:
     """Decode a frame with scapy; return the fields by the agent's names."""
+    from scapy.contrib import lldp as scapy
+    from scapy.layers.l2 import Ether
+
     packet = Ether(frame)
     octets = {
         "port_description": (scapy.LLDPDUPortDescription, "description"),

@@ -13,7 +13,7 @@ from agent.lldp.rtnl_worker import RtnlWorker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TIMEOUT = 10.0  # seconds
+TIMEOUT = 60.0  # seconds
 
 
 def block(gate: threading.Event) -> None:

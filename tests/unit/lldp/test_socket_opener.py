@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from agent.model import Link
 
-TIMEOUT = 10.0  # seconds
+TIMEOUT = 60.0  # seconds
 FRAME = ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END)
 
 

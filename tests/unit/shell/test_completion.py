@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ COMP_WORDS=({words}) COMP_CWORD={place}
 {function} bwagent
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-FISH = "source {script}; complete --do-complete '{line}'"
 
 
 @pytest.fixture
@@ -94,25 +92,6 @@ def test_wrong_settings_are_no_matter_to_completion(
     environment |= {"BWAGENT_NOSUCH": "1", "BWAGENT_LABEL_PREFIX": "-"}
     finished = completed_by_bash(f"bwagent {command} --hold soon --con", environment, tmp_path)
     assert (finished.stdout.splitlines(), finished.stderr) == (["--context"], "")
-
-
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh is installed")
-def test_zsh_loads_the_script(environment: dict[str, str], tmp_path: Path) -> None:
-    """And registers it for the program."""
-    code = f"autoload -U compinit; compinit -u; source {script_of('zsh', tmp_path)}; "
-    code += "echo ${_comps[bwagent]}"
-    command = ["zsh", "-f", "-c", code]
-    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert (printed.stdout, printed.stderr) == ("_bwagent_completion\n", "")
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish is installed")
-def test_fish_completes(environment: dict[str, str], tmp_path: Path) -> None:
-    """A command, with the begin of its help."""
-    code = FISH.format(script=script_of("fish", tmp_path), line="bwagent cap")
-    command = ["fish", "--no-config", "-c", code]
-    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert [line.partition("\t")[0] for line in printed.stdout.splitlines()] == ["capture"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
-
-import pytest
 
 from agent.check import Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
@@ -26,12 +21,6 @@ from tests.support.surroundings import around
 if TYPE_CHECKING:
     from pathlib import Path
 
-LIVE = """
-from agent.live_host import live_host
-from agent.shell.surroundings import surroundings
-host = live_host("/sys", (), (), None, {"nvml_library": None})
-print(surroundings(host, None, openvswitch=False).lldp_fault("lo"))
-"""
 LACKING = [
     ("kubernetes", missing(Step.CLUSTER, "Node n1", "export KUBECONFIG=FILE")),
     ("lldp", missing(Step.PRIVILEGE, "packet socket of eth1: EPERM", "sudo bwagent doctor")),
@@ -156,15 +145,3 @@ def test_a_cluster_that_is_not_there() -> None:
     last = finished.stdout.decode().splitlines()[-1]
     assert last.startswith("missing  kubernetes  Node n1: ")
     assert config in last
-
-
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv"
-)
-def test_without_privileges_a_socket_is_missing() -> None:
-    """The fault of a packet socket without CAP_NET_RAW is EPERM."""
-    command = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw", sys.executable, "-c"]
-    done = subprocess.run(
-        [*command, LIVE], cwd=FIXTURES.parent, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "EPERM\n"

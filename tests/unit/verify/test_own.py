@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import time
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed
 from agent.verify.expected import Expected, from_plans
 from agent.verify.model import NO_FIELDS
 from agent.verify.plans.cells import ERRORS, date_fault
-from agent.verify.plans.own import COLUMNS, is_labels, is_own, read_csv, read_labels, rows_text
+from agent.verify.plans.own import (
+    COLUMNS,
+    FORMULA,
+    is_labels,
+    is_own,
+    read_csv,
+    read_labels,
+    rows_text,
+    unquoted,
+)
 from agent.verify.plans.source import Source
 
 P = "backend.coreweave.cloud"
@@ -180,6 +192,7 @@ def test_malformed_csv(text: str, named: str) -> None:
     st.permutations(range(5)),
     st.randoms(),
 )
+@example([("'=", "''+", "@", "'")], [0, 1, 2, 3, 4], Random(0))  # noqa: S311 - an order
 def test_rows_and_columns_may_have_any_order(
     cells: list[tuple[str, str, str, str]], order: list[int], shuffle: object
 ) -> None:
@@ -194,3 +207,25 @@ def test_rows_and_columns_may_have_any_order(
     assert {
         row._replace(place=plain.rows[0].place, fields=NO_FIELDS)[:5] for row in again.rows
     } == {row._replace(place=plain.rows[0].place, fields=NO_FIELDS)[:5] for row in plain.rows}
+
+
+@given(
+    st.lists(
+        st.text(st.sampled_from("'=+-@\t\r\n\",;aB ") | st.characters(codec="utf-8")), min_size=1
+    )
+)
+@example(["'="])
+@example(["\r", "'\r", "a\rb"])
+def test_any_text_reads_back(cells: list[str]) -> None:
+    """A cell is the text that was written, and begins with no character of a formula."""
+    [row] = csv.reader(io.StringIO(rows_text([cells]), newline=""), strict=True)
+    assert [unquoted(cell) for cell in row] == cells
+    assert not [cell for cell in row if cell.startswith(FORMULA)]
+
+
+def test_cells_of_0_2_0_read_as_they_did() -> None:
+    """One quote before a formula is none of the text; other quotes are."""
+    assert [unquoted(cell) for cell in ("'=A1", "'-1", "'a", "''a", "'", "a'=")] == [
+        *("=A1", "-1"),
+        *("'a", "''a", "'", "a'="),
+    ]

@@ -11,8 +11,6 @@ from jsonschema import Draft202012Validator
 
 from agent.fleet.exports.levels import kai, kueue
 from agent.fleet.model import ROCE
-from tests.support import kueue as judge
-from tests.support.real_parts import require
 from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node, tall
 
 if TYPE_CHECKING:
@@ -124,20 +122,3 @@ def test_a_node_without_a_flavor() -> None:
     assert note in kueue(found, NAMING).notes
     alone = kueue(fleet([replace(first, flavor="evil")]), NAMING)
     assert (alone.text, note in alone.notes) == ("", True)
-
-
-@pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
-def test_kueues_own_types_decode_it(found: Fleet) -> None:
-    """Kueue's API types decode the manifests strictly: no field is unknown or repeated."""
-    require(judge.missing())
-    assert judge.decode(kueue(found, NAMING).text) == [
-        "Topology bwagent",
-        "ResourceFlavor bwagent-infiniband",
-    ]
-
-
-def test_the_decoder_is_strict() -> None:
-    """The judge refuses a field that Kueue does not have."""
-    require(judge.missing())
-    with pytest.raises(judge.DecodeError, match="nodeLabl"):
-        judge.decode(kueue(flat(), NAMING).text.replace("nodeLabel:", "nodeLabl:"))

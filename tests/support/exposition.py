@@ -1,0 +1,69 @@
+"""Metrics of observations made by hand, and their exposition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from prometheus_client import generate_latest
+
+from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
+from agent.nvml.domain import verdict
+from agent.sources.backend import assign
+from agent.telemetry.collector import registry
+from agent.telemetry.metrics import Metrics
+from tests.support.devices import eth, netdev, port
+
+if TYPE_CHECKING:
+    from agent.model import RdmaDevice
+
+NOBODY = Absent("no such port")
+TOLD = LldpNeighbor(
+    "00:1c:73:00:00:01", "01:80:c2:00:00:0e", "00:1c:73:00:00:01", 4, "swp1", 5, 120
+)
+
+
+def neighbor(
+    device: str = "leaf-1", port_id: str = "swp1", name: str | None = None, age: float | None = 2.0
+) -> Neighbor:
+    return Neighbor(device, port_id, name, TOLD, age)
+
+
+def observation(devices: list[RdmaDevice], **facts: object) -> Observation:
+    """An observation at second 1000 of these devices."""
+    seen = Observation(
+        1000.0, "n1", None, assign(devices), Seen(tuple(devices)), NOBODY, NOBODY, NOBODY
+    )
+    seen = replace(seen, **facts)  # type: ignore[arg-type]  # whatever field a test is about
+    return replace(seen, accelerator=verdict(seen.nvml))
+
+
+def fed(seen: Observation, **durations: float) -> Metrics:
+    metrics = Metrics()
+    metrics.observed(seen, durations)
+    return metrics
+
+
+def text(metrics: Metrics) -> str:
+    """Return the exposition in the text format 0.0.4."""
+    return generate_latest(registry(metrics)).decode()
+
+
+def complete() -> Metrics:
+    """Return metrics of which each has a sample."""
+    devices = [eth("mlx5_0", 1), eth("mlx5_1", 2, port(netdev=netdev("eth2")))]
+    links = (
+        Link("mlx5_0", "eth1", (neighbor('evil"\n\\'),)),
+        Link("mlx5_1", "eth2", missing="silent"),
+    )
+    gpu = Gpu(0, state="completed", status="success", cluster_uuid="1" * 36, clique_id=7)
+    seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
+    metrics = fed(replace(seen, lost=()), rdma=0.1)
+    metrics.rendered({"a": "b"})
+    metrics.applied(1.0)
+    metrics.planned([])
+    metrics.frames_dropped({"own": 1})
+    metrics.verified((("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0")), 8, 1.0)
+    metrics.plan_read(problem=True)
+    metrics.events(written=1)
+    return metrics

@@ -1,0 +1,91 @@
+"""An attribute whose read never returns, on a filesystem that has died."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.host import Host
+from agent.model import Seen
+from agent.sources.rdma import read
+from agent.sysfs.reader import LiveRoot
+from agent.sysfs.worker import DeviceReaders
+from tests.support import dead_filesystem
+from tests.support.kernel_tree import HOME, hca
+from tests.support.real_parts import require
+from tests.support.sysfs_on_disk import lay, rewrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+A, B = "0000:18:00.0", "0000:19:00.0"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def failures(node: Host) -> dict[str, str | None]:
+    outcome = read(node).outcome
+    assert isinstance(outcome, Seen)
+    return {device.name: device.failure for device in outcome.value}
+
+
+def device_threads(before: set[threading.Thread]) -> list[str]:
+    """Return the names of the threads that read devices, but for those of `before`."""
+    threads = set(threading.enumerate()) - before
+    return sorted(one.name for one in threads if one.name.startswith("device "))
+
+
+@pytest.mark.slow
+def test_a_read_that_never_returns_costs_one_thread(tmp_path: Path) -> None:
+    """An attribute on a dead filesystem: its device blocks, the other has its facts each cycle."""
+    require(dead_filesystem.missing())
+    sys = lay(hca("ibp0", A) | hca("ibp1", B), tmp_path / "tree")
+    state = tmp_path / "tree" / HOME / B / "infiniband/ibp1/ports/1/state"
+    state.unlink()
+    root = LiveRoot(str(sys), str(tmp_path / "tree/proc"))
+    with dead_filesystem.mounted(tmp_path / "dead") as dead:
+        state.symlink_to(dead / "state")
+        node = Host(root, clock=time.time, deadline=1.0)
+        before = threading.active_count()
+        for _ in range(5):
+            assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
+            assert threading.active_count() == before + 2
+            node.readers.refresh()
+    state.unlink()
+    rewrite(state, b"4: ACTIVE\n")
+
+    def is_back() -> bool:
+        node.readers.refresh()
+        return failures(node)["ibp1"] is None
+
+    until(is_back)
+    assert threading.active_count() == before + 2
+
+
+@pytest.mark.slow
+def test_its_reader_is_one_thread(tmp_path: Path) -> None:
+    """A device whose read sleeps uninterruptibly costs one thread, and the others are read."""
+    require(dead_filesystem.missing())
+    (tmp_path / "attribute").write_text("4: ACTIVE\n")
+    with dead_filesystem.mounted(tmp_path / "dead") as dead:
+        roots = {"ibp0": LiveRoot(str(tmp_path)), "ibp1": LiveRoot(str(dead))}
+        before, readers = set(threading.enumerate()), DeviceReaders()
+        jobs = {
+            name: lambda root=root: root.read("sys/attribute", 64) for name, root in roots.items()
+        }
+        for _ in range(5):
+            assert readers.read(jobs, 1.0) == {"ibp0": b"4: ACTIVE\n"}
+            readers.refresh()
+        assert device_threads(before) == ["device ibp0", "device ibp1"]
+    readers.close()
+    until(lambda: not device_threads(before))

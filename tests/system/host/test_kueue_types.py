@@ -1,0 +1,32 @@
+"""The topology of Kueue, decoded by Kueue's own types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.fleet.exports.levels import kueue
+from tests.support import kueue as judge
+from tests.support.real_parts import require
+from tests.support.wired_fleets import NAMING, flat, tall
+
+if TYPE_CHECKING:
+    from agent.fleet.model import Fleet
+
+
+@pytest.mark.parametrize("found", [flat(), tall()], ids=["flat", "tall"])
+def test_kueues_own_types_decode_it(found: Fleet) -> None:
+    """Kueue's API types decode the manifests strictly: no field is unknown or repeated."""
+    require(judge.missing())
+    assert judge.decode(kueue(found, NAMING).text) == [
+        "Topology bwagent",
+        "ResourceFlavor bwagent-infiniband",
+    ]
+
+
+def test_the_decoder_is_strict() -> None:
+    """The judge refuses a field that Kueue does not have."""
+    require(judge.missing())
+    with pytest.raises(judge.DecodeError, match="nodeLabl"):
+        judge.decode(kueue(flat(), NAMING).text.replace("nodeLabel:", "nodeLabl:"))
