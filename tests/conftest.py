@@ -12,9 +12,14 @@ if TYPE_CHECKING:
 # The same examples in every run: `nox -s explore` searches for others.
 settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
 settings.register_profile(
-    "explore", deadline=None, derandomize=False, database=None, print_blob=True
+    "explore",
+    deadline=None,
+    derandomize=False,
+    database=None,
+    print_blob=True,
+    max_examples=500,
 )
-settings.load_profile("fixed")
+settings.load_profile("fixed")  # before --hypothesis-profile, which loads another one
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

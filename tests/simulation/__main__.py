@@ -1,13 +1,15 @@
-"""`python -m tests.simulation --scenarios 10000`: run many seeds, count the outcomes, and print the
-timeline of each seed that fails.
+"""`python -m tests.simulation --scenarios 10000`: run many seeds, from a random one, count the
+outcomes, and print the timeline of each seed that fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 from multiprocessing import Pool
 
 from tests.simulation.scenario import Report, run
@@ -17,18 +19,20 @@ def main() -> int:
     """Run the seeds that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--scenarios", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--seed", type=int, help="the first one; a random one if left out")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument(
         "--timeline", action="store_true", help="print what happened, whether it was right or not"
     )
     parser.add_argument("--first", action="store_true", help="stop at the first that fails")
     options = parser.parse_args()
-    seeds = range(options.seed, options.seed + options.scenarios)
+    first = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
+    print(f"seed {first}", flush=True)  # noqa: T201 - a report on the terminal
+    seeds = range(first, first + options.scenarios)
     counts: Counter[str] = Counter()
     started, failed, seconds = time.monotonic(), 0, 0.0
-    with Pool(options.processes) as pool:
-        reports = pool.imap(run, seeds, 8) if options.processes > 1 else map(run, seeds)
+    with Pool(options.processes) if options.processes > 1 else nullcontext() as pool:
+        reports = pool.imap(run, seeds, 8) if pool else map(run, seeds)
         for report in reports:
             counts.update(report.counts)
             seconds += report.seconds

@@ -6,8 +6,8 @@ folder) and an errno. The place fails under every path that leads to it, as an i
 nothing else fails.
 
 Eight equal HCAs have eight equal `state` files, so of the reads that are alike the first and the
-last fail with EIO, and the first with one of the other errnos, which take turns. With
-BWAGENT_FAILED_READS=all each read fails with every errno.
+last fail with EIO, and the first with one of the other errnos, which take turns. With `alike` each
+read fails with every errno.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     Place = tuple[bool, str]  # is a link, path without links
 
-ALL = os.environ.get("BWAGENT_FAILED_READS") == "all"
 HOLD = 600.0
 ERRNOS = (errno.EIO, errno.ETIMEDOUT, errno.ENODEV)
 MAX_READ = 1 << 21  # bytes, more than the agent asks for
@@ -236,14 +235,14 @@ class Agent:
 class Machine:
     """A machine folder, and what a clean observation of it gives."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, alike: bool = False) -> None:
         self.name = folder.name
         host = replay(str(folder))
         self.root = FallibleRoot(host.root)  # type: ignore[arg-type] # a replayed root is a Tree
         self.host = replace(host, root=self.root)
         self.clean = Agent(self).observe()
         self.root.notes = False
-        self._folder = folder
+        self._folder, self._alike = folder, alike
 
     @property
     def labels(self) -> dict[str, str]:
@@ -291,7 +290,7 @@ class Machine:
         for read in self.root.readers:
             places.setdefault(self.root.place(read), read)
         reads = sorted([*places.values(), *self._folders()], key=lambda one: natural(one.path))
-        if ALL:
+        if self._alike:
             return [Case(read, number) for read in reads for number in ERRNOS]
         groups: dict[object, list[Read]] = {}
         for read in reads:

@@ -1,8 +1,9 @@
 """One failed read makes no label wrong: on every machine, every read that an observation needs.
 
 Each case is a cycle of the daemon's observer in which one file, listing, link or device folder
-fails with EIO, ETIMEDOUT or ENODEV. `BWAGENT_FAILED_READS=all` leaves out none of the reads that
-are alike (failed_reads.py).
+fails with EIO, ETIMEDOUT or ENODEV. `nox -s sweep` has every read of every machine fail with each
+of them, the other sessions those of one machine of each shape, less the reads that are alike
+(failed_reads.py).
 """
 
 from __future__ import annotations
@@ -26,12 +27,41 @@ if TYPE_CHECKING:
     from agent.daemon.observer import Cycle
 
 MOST_TOLD = 4  # changes of a file class that are shown
+SHAPES = {
+    "aws-p5-efa": "32 devices that are neither InfiniBand nor Ethernet",
+    "azure-ndv5-vm": "a guest, whose VFs are the backend",
+    "bond-roce": "a bond, whose legs are the ports",
+    "cpu-node": "no RDMA devices",
+    "cx8-ib-smi": "InfiniBand of four planes, with SMI sub-devices",
+    "driver-reloading": "functions without devices, labels that are held",
+    "gb200-registering": "NVLink, GPUs that still register",
+    "h200-roce": "RoCE, with LLDP neighbors",
+    "hgx-b200-nvswitch": "functions that manage NVSwitches, known by their VPD",
+    "ib-and-roce-tie": "two kinds of NICs, of which either may be the backend",
+    "lent-to-pod": "netdevs in another network namespace: labels that are never complete",
+    "mixed-ib-storage": "InfiniBand, with storage and front end",
+    "mlx4-dual": "one device with two link layers",
+    "ovn-kubernetes": "the front end on a port of Open vSwitch",
+    "sick-hca": "devices that have failed before",
+    "socket-direct": "one cable behind two functions",
+}
+BY_NAME = {folder.name: folder for folder in MACHINES}
 every_machine = pytest.mark.parametrize("folder", MACHINES, ids=lambda path: path.name)
+every_shape = pytest.mark.parametrize(
+    ("folder", "alike"),
+    [
+        *(pytest.param(BY_NAME[name], False, id=name) for name in SHAPES),
+        *(
+            pytest.param(folder, True, id=f"{folder.name} all", marks=pytest.mark.sweep)
+            for folder in MACHINES
+        ),
+    ],
+)
 
 
 @cache
-def load(folder: Path) -> Machine:
-    return Machine(folder)
+def load(folder: Path, *, alike: bool = False) -> Machine:
+    return Machine(folder, alike=alike)
 
 
 @every_machine
@@ -44,12 +74,14 @@ def test_the_clean_observation_is_that_of_the_machine(folder: Path) -> None:
     assert not broken(load(folder).clean)
 
 
-@every_machine
-def test_a_failed_read_changes_no_label_that_an_earlier_agent_published(folder: Path) -> None:
+@every_shape
+def test_a_failed_read_changes_no_label_that_an_earlier_agent_published(
+    folder: Path, *, alike: bool
+) -> None:
     """The first cycle of an agent that was started again, on a Node with labels: what was published
     stays, held labels among it, in that cycle and in the next one, which reads everything.
     """
-    machine = load(folder)
+    machine = load(folder, alike=alike)
     labels, annotation = machine.published
     found = Complaints(machine)
     for case in machine.cases:
@@ -59,8 +91,8 @@ def test_a_failed_read_changes_no_label_that_an_earlier_agent_published(folder: 
     found.judge()
 
 
-@every_machine
-def test_a_failed_read_changes_no_label_of_a_running_agent(folder: Path) -> None:
+@every_shape
+def test_a_failed_read_changes_no_label_of_a_running_agent(folder: Path, *, alike: bool) -> None:
     """An agent that has observed the machine before: no label changes before the hold ends, and all
     are right when the file can be read again.
 
@@ -68,7 +100,7 @@ def test_a_failed_read_changes_no_label_of_a_running_agent(folder: Path) -> None
     published: its role is what it was when it could be read. A label that is never complete has a
     hold of its own after that, and is right at its end.
     """
-    machine = load(folder)
+    machine = load(folder, alike=alike)
     incomplete = machine.clean.rendered.incomplete
     found = Complaints(machine)
     agent = running(machine)
@@ -91,12 +123,12 @@ def test_a_failed_read_changes_no_label_of_a_running_agent(folder: Path) -> None
     found.judge()
 
 
-@every_machine
-def test_a_failed_read_publishes_nothing_untrue(folder: Path) -> None:
+@every_shape
+def test_a_failed_read_publishes_nothing_untrue(folder: Path, *, alike: bool) -> None:
     """On a node without labels those of a device that failed are missing, and no other label; no
     port has another role than it has.
     """
-    machine = load(folder)
+    machine = load(folder, alike=alike)
     found = Complaints(machine)
     for case in machine.cases:
         found.note(case, untrue(machine, case, Agent(machine).observe(case)))
@@ -106,7 +138,7 @@ def test_a_failed_read_publishes_nothing_untrue(folder: Path) -> None:
 def test_every_row_of_the_table_is_about_a_read() -> None:
     """An exception that no machine needs any more leaves the table."""
     unused = set(ROWS)
-    for machine in map(Machine, MACHINES):
+    for machine in map(load, MACHINES):
         cases = {(case.read.file_class, case.number): case for case in machine.cases}
         unused -= {row for row in unused for case in cases.values()
                    if is_about(row, machine.name, case)}  # fmt: skip
