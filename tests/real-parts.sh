@@ -4,6 +4,22 @@
 # What each package is for stands beside it in tests/apt-packages.txt.
 set -eu
 cd "$(dirname "$0")"
+twice() { "$@" || { sleep 5 && "$@"; }; } # a download may fail
+
+# The distributions' own Go is too old, so Go is taken where it is. It needs no package of those below.
+{
+    [ -n "${KUBEBUILDER_ASSETS-}" ] || sh support/kube/build.sh all ||
+        echo "no Kubernetes, or only a part of it: the tests over it will be skipped" >&2
+    sh support/kueue/build.sh || echo "no types of Kueue: the tests over them will be skipped" >&2
+    sh support/prometheus_operator/fetch.sh || echo "no CRDs of the Prometheus operator: their tests will be skipped" >&2
+    [ -n "${ORAS-}" ] || sh support/oras/build.sh ||
+        echo "no oras: the tests over it will be skipped" >&2
+    [ -n "${HELM-}" ] || sh support/helm/build.sh ||
+        echo "no helm: the tests over it will be skipped" >&2
+} &
+builds=$!
+trap 'kill $builds 2>/dev/null || true' EXIT
+
 root=$([ "$(id -u)" = 0 ] || echo sudo)
 packages=$(sed 's/#.*//' apt-packages.txt)
 # shellcheck disable=SC2086  # a list of names
@@ -13,21 +29,14 @@ if ! dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | awk '$1 !=
     # No daemon of theirs starts by itself: lldpd, Prometheus, the registry and containerd are run by tests only.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
-        trap '$root rm -f "$policy"' EXIT
+        trap 'kill $builds 2>/dev/null || true; $root rm -f "$policy"' EXIT
         printf '#!/bin/sh\nexit 101\n' | $root tee "$policy" >/dev/null
         $root chmod 755 "$policy"
     fi
-    $root apt-get update -q
-    $root apt-get install -q -y --no-install-recommends $packages
+    twice $root apt-get update -q
+    # shellcheck disable=SC2086
+    twice $root apt-get install -q -y --no-install-recommends $packages
 fi
-sh support/qemu/fetch_kernel.sh
-sh support/browser/fetch_axe.sh || echo "no axe-core: the tests of the page's accessibility will be skipped" >&2
-# The distributions' own Go is too old to build it, so Go is taken where it is.
-[ -n "${KUBEBUILDER_ASSETS-}" ] || sh support/kube/build.sh all ||
-    echo "no Kubernetes, or only a part of it: the tests over it will be skipped" >&2
-sh support/kueue/build.sh || echo "no types of Kueue: the tests over them will be skipped" >&2
-sh support/prometheus_operator/fetch.sh || echo "no CRDs of the Prometheus operator: their tests will be skipped" >&2
-[ -n "${ORAS-}" ] || sh support/oras/build.sh ||
-    echo "no oras: the tests over it will be skipped" >&2
-[ -n "${HELM-}" ] || sh support/helm/build.sh ||
-    echo "no helm: the tests over it will be skipped" >&2
+twice sh support/qemu/fetch_kernel.sh
+twice sh support/browser/fetch_axe.sh || echo "no axe-core: the tests of the page's accessibility will be skipped" >&2
+wait "$builds"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 PROGRAMS = ("ibsim", "ibsim-run", "smpquery")
-TIMEOUT = 10.0  # seconds that anything here may take
+TIMEOUT = 60.0  # seconds that anything here may take
 PROMPT = "sim> "
 
 _FIELD = re.compile(r"^([A-Za-z ]+):\.+(.*)$", re.MULTILINE)

@@ -50,7 +50,7 @@ def limited(count: int) -> Iterator[list[str]]:
 
 def _remove(group: Path) -> None:
     """Remove a cgroup; its last process may still be ending."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while (group / "cgroup.procs").read_text() and time.monotonic() < end:
         time.sleep(0.05)
     group.rmdir()

@@ -18,7 +18,7 @@ from agent.daemon.reaper import is_init, reap
 from agent.events.event import Event
 from agent.events.monitor import Monitors
 
-TIMEOUT = 20.0  # seconds
+TIMEOUT = 60.0  # seconds
 
 
 def zombies() -> set[int]:

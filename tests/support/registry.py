@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 USER, PASSWORD = "colleague", "not-a-secret"
 # bcrypt of PASSWORD, the only hash that the registry takes
 _HTPASSWD = f"{USER}:$2b$04$w12Cblduh3f9mTTz4ZjdLetX9rndTlNkOFTRJAb/pmaFt/1lG4IAK\n"
-_START_TIMEOUT = 30.0  # seconds
+_START_TIMEOUT = 120.0  # seconds
 
 
 def missing() -> str | None:

@@ -135,7 +135,7 @@ def test_a_variable_of_a_switch(monkeypatch: pytest.MonkeyPatch, command: str, n
     "name",
     [
         "BWAGENT_PROBE_OUTPUT",
-        "BWAGENT_TEST_LONG",
+        "BWAGENT_TEST_NVML",
         "BWAGENT_SERVICE_HOST",
         "BWAGENT_SERVICE_PORT_HTTP",
         "BWAGENT_PORT",

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SOURCE = "https://example.com/bwagent"
 EPOCH = 1_800_000_000
+# Layers of releases before: what did not change is not built again.
+STORE = image.CACHE.with_name("release")
 TAG = f"v{__version__}"
 INPUT = ("agent", "docs/man", "release", "manifests/image", "Containerfile", "hatch_build.py")
 PAPERS = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
@@ -52,14 +54,14 @@ class Released:
         self._configure()
         self.base = self._pushed()
 
-    def make(self, name: str, *, umask: int = 0o022) -> Path:
-        """Run the release in a checkout and a store of its own; return the folder of its files."""
+    def make(self, name: str, store: Path = STORE, *, umask: int = 0o022) -> Path:
+        """Run the release in a checkout of its own; return the folder of its files."""
         source = self.folder / f"{name}-checkout"
         clone = ["git", "clone", "-q", str(self.folder / "origin"), str(source)]
         subprocess.run(clone, check=True, capture_output=True, umask=umask)
         command = [sys.executable, "-m", "release", "--source", SOURCE, "--base", self.base]
         command += ["--dist", str(self.folder / name)]
-        environment = os.environ | self._settings(self.folder / f"{name}-store")
+        environment = os.environ | self._settings(store)
         done = subprocess.run(
             command, check=False, capture_output=True, cwd=source, env=environment, text=True
         )
@@ -77,7 +79,7 @@ class Released:
         )
 
     def _settings(self, store: Path) -> dict[str, str]:
-        """Return the variables of a build in a store without layers of builds before."""
+        """Return the variables of a build in a store."""
         image.configure(store)
         return {
             "BUILDAH_ISOLATION": "chroot",

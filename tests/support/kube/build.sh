@@ -11,9 +11,9 @@
 # KUBEBUILDER_ASSETS, as for envtest. It wants Go 1.24 or newer, and neither root nor a C compiler.
 set -eu
 cd "$(dirname "$0")"
+. ../go.sh
 pinned=$(awk '$1 == "k8s.io/kubernetes" {print $2; exit}' go.mod)
 version=${KUBERNETES:-$pinned}
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/bwagent/kube/$version
 
 case ${1-} in
 "") set -- etcd kube-apiserver kubectl ;;
@@ -27,20 +27,8 @@ major=${number%%.*}
 minor=${number#*.}
 flags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=$major -X $stamp.gitMinor=${minor%%.*}"
 
-missing=
-for program; do
-    [ -x "$cache/$program" ] || missing="$missing $program"
-done
-if [ -z "$missing" ]; then
-    echo "$cache"
-    exit
-fi
-command -v go >/dev/null || { echo "there is no Go to build$missing with" >&2; exit 1; }
-
-mkdir -p "$cache"
-work=$(mktemp -d "$cache/build.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' HUP INT TERM
+cached "kube/$version" "$@"
+begin "build$missing"
 if [ "$version" != "$pinned" ]; then
     # The staging modules, which the repository replaces with its own folders, have tags v0.MINOR.PATCH.
     theirs=$(go mod download -json "k8s.io/kubernetes@$version" | sed -n 's/^.*"GoMod": "\(.*\)".*$/\1/p')
@@ -61,7 +49,7 @@ for program in $missing; do
     *) package=k8s.io/kubernetes/cmd/$program ;;
     esac
     echo "building $program $version: minutes, the first time" >&2
-    CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$work/$program" "$package"
-    mv "$work/$program" "$cache/$program"
+    twice go build -trimpath -ldflags "$flags" -o "$work/$program" "$package"
+    keep "$program"
 done
 echo "$cache"

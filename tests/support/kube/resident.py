@@ -18,7 +18,6 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.kube.programs import free_ports
@@ -34,10 +33,7 @@ if TYPE_CHECKING:
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 ACCELERATOR = "network.topology.nvidia.com/accelerator"
 REPOSITORY = Path(__file__).parents[3]
-LIMIT = 30.0  # seconds that anything may take; what it does take is for benchmarks
-long = pytest.mark.skipif(
-    "BWAGENT_TEST_LONG" not in os.environ, reason="takes a minute: BWAGENT_TEST_LONG=1"
-)
+LIMIT = 60.0  # seconds that anything may take; what it does take is for benchmarks
 QUICK = ("--port-interval", "0.2", "--min-interval", "0.2", "--gpu-interval", "1")
 
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 BWAGENT = (sys.executable, "-m", "agent.cli")
-PROBE = (*BWAGENT, "probe", "--dry-run", "-o", "json")
+LOOK = ("probe", "--dry-run", "-o", "json")
+PROBE = (*BWAGENT, *LOOK)
+FORKED = (sys.executable, "-m", "tests.support.qemu.forked")
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 ENOUGH = "4"  # seconds in which every leaf has sent several frames
 LATE = ethernet(identity(b"\x04" + MAC, b"\x05port") + tlv(5, b"leaf-3") + END)
@@ -89,6 +91,9 @@ class Tour:
     """The node, its switches, and the recorded results."""
 
     def __init__(self, stack: ExitStack) -> None:
+        self._forked = subprocess.Popen(
+            FORKED, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.node, self.silent, self.dumb = Node(), Namespace(), Namespace()
         self.leaf1, self.leaf2 = Leaf("leaf-1"), Leaf("leaf-2")
         for network in (self.node, self.leaf1, self.leaf2, self.silent, self.dumb):
@@ -97,6 +102,15 @@ class Tour:
         self._add_rdma()
         self._shape_identifiers()
         self.second = stack.enter_context(Lldpd(self.node, "-r"))
+
+    def bwagent(self, out: str, err: str, *words: str) -> None:
+        """Run bwagent with its output in these files."""
+        assert self._forked.stdin
+        assert self._forked.stdout
+        self._forked.stdin.write(" ".join((out, err, *words)) + "\n")
+        self._forked.stdin.flush()
+        status = self._forked.stdout.readline()
+        assert status == "0\n", (words, status, Path(err).read_text())
 
     def _plug_in(self) -> None:
         cables = (
@@ -153,13 +167,17 @@ class Tour:
             "system", "capabilities", "enabled", "bridge,router"
         )  # so it is the one of rxe2
 
-    def look(self, name: str, *words: str, start: tuple[str, ...] = ()) -> None:
-        """Probe with these flags or from that command line."""
+    def look(self, name: str, *words: str) -> None:
+        """Probe with these flags."""
+        self.bwagent(f"{name}.json", f"{name}.terminal", *LOOK, *words)
+
+    def look_powerless(self, name: str) -> None:
+        """Probe without a capability."""
         with (
             Path(f"{name}.terminal").open("wb") as terminal,
             Path(f"{name}.json").open("wb") as report,
         ):
-            command = (*start, *PROBE, *words)
+            command = (*POWERLESS, *PROBE)
             subprocess.run(
                 command, check=True, stdout=report, stderr=terminal, timeout=4 * PATIENCE
             )
@@ -223,10 +241,8 @@ def main() -> None:
         tour.look("cabled", "--wait", ENOUGH)
         tour.note_second("cabled")
         tour.look("unheard", "--no-wait")
-        tour.look("powerless", start=POWERLESS)
-        subprocess.run(
-            (*BWAGENT, "capture", "captured", "--wait", ENOUGH), check=True, timeout=4 * PATIENCE
-        )
+        tour.look_powerless("powerless")
+        tour.bwagent("capture.out", "capture.err", "capture", "captured", "--wait", ENOUGH)
         tour.look_at_changes("changes")
         tour.leaf1.lldpd.start()
         tour.leaf1.rename("leaf-8")

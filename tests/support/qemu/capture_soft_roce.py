@@ -73,8 +73,22 @@ notice() { # LEG MII_STATUS: what its monitored bond has noticed
 }
 """
 
+# `bwagent OUT ERR WORD...` with the interpreter that the line before starts; see forked.py.
+FORKED = r"""
+mkfifo /run/orders /run/results
+"$PYTHON" -m tests.support.qemu.forked </run/orders >/run/results &
+exec 3>/run/orders 4</run/results
+bwagent() {
+    local status=70
+    echo "$*" >&3
+    read -r status <&4 || true
+    return "$status"
+}
+"""
+
 NODE = (
     WIRING
+    + FORKED
     + r"""
 cable eth0 00 # in front: the default route, of IPv6 alone, is on a VLAN
 ip link add link eth0 name eth0.100 type vlan id 100
@@ -96,9 +110,10 @@ rdma link add rxe_bond0 type rxe netdev bond0
 pull eth4
 notice eth4 down
 
-"$PYTHON" -m agent.cli capture captured
+bwagent capture.out capture.err capture captured || { cat capture.err; exit 1; }
 sh "$PYTHONPATH/sysfs_fixtures/capture.sh" copied
-"$PYTHON" -m agent.cli probe --dry-run -o json >probe.json
+bwagent probe.json probe.err probe --dry-run -o json || { cat probe.err; exit 1; }
+cat capture.err probe.err
 uname -r >kernel
 cat /proc/sys/kernel/random/boot_id >boot_id
 """

@@ -92,11 +92,11 @@ class Machine:
     work_dir: Path
     devices: tuple[str, ...] = ()
     """More of QEMU's arguments, such as USER_NETWORK."""
-    boot_limit: float = 120
+    boot_limit: float = 300
     """Seconds until the script starts: many times what it takes on an idle host."""
 
     def run(
-        self, script: str, *, timeout: float = 300, env: Mapping[str, str] | None = None
+        self, script: str, *, timeout: float = 900, env: Mapping[str, str] | None = None
     ) -> Result:
         """Boot, run this bash script as root in work_dir, and return once the machine is off.
 

@@ -15,7 +15,7 @@ from agent.events.event import Event
 from agent.events.monitor import Monitors
 from agent.events.port_states import PortStateSweep
 
-EVENT_TIMEOUT = 10.0  # seconds until an awaited event is missing
+EVENT_TIMEOUT = 60.0  # seconds until an awaited event is missing
 QUIET = 1.5  # seconds; the kernel batches carrier changes to one a second
 DEVICE, RENAMED = Event("device", "rxe0"), Event("device", "rxe9")
 LINK, PORT = Event("link", "eth0"), Event("port", "rxe0/1")

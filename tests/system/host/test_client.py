@@ -235,7 +235,7 @@ def test_nobody_there(tmp_path: Path) -> None:
 
 def silent(connection: socket.socket) -> None:
     """Wait until the client closes the connection."""
-    connection.settimeout(5)
+    connection.settimeout(60)
     connection.recv(1)
 
 
@@ -251,7 +251,7 @@ def test_silence(tmp_path: Path) -> None:
             }
         )
     assert told["error"] == "timeout"
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30
 
 
 def drip(connection: socket.socket) -> None:

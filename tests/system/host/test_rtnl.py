@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FRAME = ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END)
 AT_ONCE = 1.5  # seconds, of the rtnl.MAX_HELD that a call would take which waits for the lock
-TIMEOUT = 20.0  # seconds
+TIMEOUT = 60.0  # seconds
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[3]
-HELD_TIMEOUT = 2.0  # seconds in which a loop that does not wait for the lock turns, or ends
+HELD_TIMEOUT = 30.0  # seconds in which a loop that does not wait for the lock turns, or ends
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config

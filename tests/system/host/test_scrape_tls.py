@@ -30,7 +30,7 @@ SECRETS = {
     "bwagent-prometheus/tls.crt": "client.pem",
     "bwagent-prometheus/tls.key": "client.key",
 }
-LIMIT = 30.0  # seconds until the first scrape
+LIMIT = 120.0  # seconds until the first scrape
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def verify(fabric: Fabric, folder: Path, *rows: str) -> dict[str, Any]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     assert done.returncode in {0, 1, 3}, done.stderr
     return dict(json.loads(done.stdout))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.go_cache import pretend
 from tests.support.kube import programs
 from tests.support.kube.cluster import Cluster, KubectlError
 from tests.support.kube.programs import VERSION, ClusterError, missing, running
@@ -132,9 +133,7 @@ def build(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 def test_building_again(tmp_path: Path) -> None:
     """A second build builds nothing, and needs no Go."""
     folder = tmp_path / "bwagent" / "kube" / VERSION
-    folder.mkdir(parents=True)
-    for name in programs.CONTROL_PLANE:
-        (folder / name).touch(mode=0o755)
+    pretend(programs.HERE / "build.sh", folder, *programs.CONTROL_PLANE)
     done = build(XDG_CACHE_HOME=str(tmp_path), PATH="/usr/bin:/bin")
     assert (done.returncode, done.stdout) == (0, f"{folder}\n")
 
@@ -142,7 +141,7 @@ def test_building_again(tmp_path: Path) -> None:
 def test_building_without_go(tmp_path: Path) -> None:
     """Without Go the build fails, names what is missing, and leaves nothing behind."""
     (tmp_path / "bin").mkdir()
-    for name in ("awk", "dirname"):
+    for name in ("awk", "cat", "dirname", "sha256sum"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
     done = build(XDG_CACHE_HOME=str(tmp_path / "cache"), PATH=str(tmp_path / "bin"))
     assert (done.returncode, done.stderr) == (

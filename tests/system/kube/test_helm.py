@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.go_cache import pretend
 from tests.support.helm.chart import HERE, VERSION, helm, missing
 from tests.support.real_parts import require
 
@@ -26,8 +27,7 @@ def build(**environment: str) -> subprocess.CompletedProcess[str]:
 def test_building_again(tmp_path: Path) -> None:
     """A second build builds nothing, and needs no Go."""
     folder = tmp_path / "bwagent/helm" / VERSION
-    folder.mkdir(parents=True)
-    (folder / "helm").touch(mode=0o755)
+    pretend(HERE / "build.sh", folder, "helm")
     done = build(XDG_CACHE_HOME=str(tmp_path), PATH="/usr/bin:/bin")
     assert (done.returncode, done.stdout) == (0, f"{folder}\n")
 
@@ -35,7 +35,7 @@ def test_building_again(tmp_path: Path) -> None:
 def test_building_without_go(tmp_path: Path) -> None:
     """Without Go the build fails in one line, and leaves nothing behind."""
     (tmp_path / "bin").mkdir()
-    for name in ("awk", "dirname"):
+    for name in ("awk", "cat", "dirname", "sha256sum"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
     done = build(XDG_CACHE_HOME=str(tmp_path / "cache"), PATH=str(tmp_path / "bin"))
     assert (done.returncode, done.stderr) == (1, "there is no Go to build helm with\n")

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.support import prometheus_operator as operator
+from tests.support.go_cache import pretend
 from tests.support.helm.chart import CHART, HelmError, helm
 from tests.support.helm.chart import missing as no_helm
 from tests.support.helm.chart import rendered as template
@@ -122,16 +123,14 @@ def test_fetching_again(tmp_path: Path) -> None:
     """A second fetch fetches nothing, and needs no Go; the first says that it does."""
     command = ["/bin/sh", str(operator.HERE / "fetch.sh")]
     (tmp_path / "bin").mkdir()
-    for name in ("awk", "dirname"):
+    for name in ("awk", "cat", "dirname", "sha256sum"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
     found = {"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(command, env=found, capture_output=True, text=True, check=False)
     reason = "there is no Go to fetch the Prometheus operator with\n"
     assert (done.returncode, done.stderr) == (1, reason)
     folder = tmp_path / "bwagent/prometheus-operator" / operator.VERSION
-    folder.mkdir(parents=True)
-    for path in operator.CRDS:
-        (folder / path.name).touch()
+    pretend(operator.HERE / "fetch.sh", folder, *(path.name for path in operator.CRDS))
     again = subprocess.run(command, env=found, capture_output=True, text=True, check=True)
     assert again.stdout == f"{folder}\n"
 

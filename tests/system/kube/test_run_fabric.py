@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.fabric import Fabric, missing
 from tests.support.kernel_tree import NET, hca
-from tests.support.kube.resident import IB, LIMIT, REPOSITORY, Agent, P, long
+from tests.support.kube.resident import IB, LIMIT, REPOSITORY, Agent, P
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def test_a_probe_of_a_switch_without_description(
         assert agent.neighbors("ibsim0") == {"device": "leaf-9", "port-id": "1"}
 
 
-@long
+@pytest.mark.sweep  # a helper's deadline
 def test_a_helper_that_hangs(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
     """The helper is killed at its deadline, and another is started; no label is lost, and the loop
     runs all the time.

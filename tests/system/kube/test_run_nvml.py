@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import dead_filesystem, stand_in_nvml
 from tests.support.kernel_tree import BUS, HOME, NET, Entries
-from tests.support.kube.resident import Agent, long
+from tests.support.kube.resident import Agent
 from tests.support.real_parts import require
 from tests.support.stand_in_nvml import gpu, tray
 
@@ -185,7 +185,7 @@ def hanging(agent: Agent) -> int:
     return found[0]
 
 
-@long
+@pytest.mark.sweep  # a minute
 def test_a_helper_that_cannot_be_killed(driver: Driver, agent: Agent, tmp_path: Path) -> None:
     """Its library is on a filesystem that never answers: no second one starts while it is stuck;
     afterwards the label is right.

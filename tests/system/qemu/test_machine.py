@@ -55,7 +55,7 @@ modprobe virtio_net
 ip addr add 10.0.2.15/24 dev eth0
 ip link set eth0 up
 "$PYTHON" -c '
-import os, pytest, socket, sys
+import click, os, socket, sys
 print(sys.prefix, sorted(os.environ), file=open("python.txt", "w"))
 socket.create_connection(("10.0.2.2", int(os.environ["PORT"])), timeout=20).sendall(b"from inside")
 '
@@ -101,7 +101,7 @@ def tour(parts: None, tmp_path_factory: pytest.TempPathFactory) -> Tour:  # noqa
         tmp_path_factory.mktemp("elsewhere") / "file",
     )
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(1)  # the connection waits in the backlog already
+        server.settimeout(60)  # the connection waits in the backlog already
         env = {
             "PYTHON": sys.executable,
             "ELSEWHERE": str(elsewhere),
@@ -166,9 +166,14 @@ def test_host_is_not_written_outside_the_work_dir(tour: Tour) -> None:
 @pytest.mark.usefixtures("parts")
 def test_script_that_outlasts_its_limit(tmp_path: Path) -> None:
     """The error has the script's last output, and the machine is gone."""
-    with pytest.raises(MachineError, match=r"(?s)outlasted its 3 s.*so far so good"):
-        Machine(tmp_path).run("echo so far so good; sleep 1000", timeout=3)
-    assert not _processes_in(tmp_path)
+    said = ""
+    for limit in (3, 100):  # on a busy host the shell starts late
+        with pytest.raises(MachineError, match=rf"outlasted its {limit} s") as caught:
+            Machine(tmp_path).run("echo so far so good; sleep 1000", timeout=limit)
+        assert not _processes_in(tmp_path)
+        if (said := str(caught.value)).count("so far so good"):
+            break
+    assert "so far so good" in said
 
 
 @pytest.mark.usefixtures("parts")

@@ -35,7 +35,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require(missing() or switch.missing())
     folder = tmp_path_factory.mktemp("tour")
     result = Machine(folder).run(
-        'exec "$PYTHON" -m tests.support.qemu.cabled_node', env=ENVIRONMENT, timeout=240
+        'exec "$PYTHON" -m tests.support.qemu.cabled_node', env=ENVIRONMENT, timeout=900
     )
     assert result.rc == 0, result.output
     return folder
@@ -212,7 +212,7 @@ def test_the_report_has_the_duration_of_the_wait(tour: Path) -> None:
         "eth0: no packet socket for LLDP: CAP_NET_RAW is missing"
     ]
     [early] = texts(look(tour, "replaced"))
-    assert int(re.fullmatch(rf"waited (\d+) s for LLDP frames: {re.escape(hint)}", early)[1]) < 30  # type: ignore[index]
+    assert int(re.fullmatch(rf"waited (\d+) s for LLDP frames: {re.escape(hint)}", early)[1]) < 65  # type: ignore[index]
 
 
 def test_progress_is_for_terminals(tour: Path) -> None:
@@ -221,7 +221,7 @@ def test_progress_is_for_terminals(tour: Path) -> None:
     """
     said = {name: (tour / f"{name}.terminal").read_bytes().decode() for name in LOOKS}
     words = said.pop("changes").split("\r")
-    assert re.fullmatch(r"LLDP: neighbors on 5 of 6 ports, \d\d s left; awaited: eth5 *", words[-3])
+    assert re.fullmatch(r"LLDP: neighbors on 5 of 6 ports, \d+ s left; awaited: eth5 *", words[-3])
     assert [word.strip() for word in words[-2:]] == ["", ""]
     assert {len(word) for word in words[1:-1]} == {79}
     assert set(said.values()) == {""}
@@ -245,6 +245,6 @@ def test_a_capture_replays_as_the_node_was(tour: Path) -> None:
     assert not done.stderr
     replayed, live = json.loads(done.stdout), look(tour, "cabled")
     for row in (*replayed["neighbors"], *live["neighbors"]):
-        assert 0 <= row.pop("age_s") < 30
+        assert 0 <= row.pop("age_s") < 300
     live["problems"] = [problem for problem in live["problems"] if problem["source"] != "lldp"]
     assert replayed == live

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.qemu.capture_soft_roce import ENVIRONMENT, WIRING
+from tests.support.qemu.capture_soft_roce import ENVIRONMENT, FORKED, WIRING
 from tests.support.qemu.machine import Machine, missing
 from tests.support.real_parts import require
 
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 TOUR = (
     WIRING
+    + FORKED
     + r"""
 look() { # NAME FLAG...
     name=$1
     shift
-    "$PYTHON" -m agent.cli probe --dry-run -o json "$@" >"$name.probe" 2>"$name.complaints" ||
+    bwagent "$name.probe" "$name.complaints" probe --dry-run -o json "$@" ||
         echo "$name: $?" >>failed
     rdma -j link show >"$name.rdma"
     ip -j link show >"$name.ip"

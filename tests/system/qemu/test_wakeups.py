@@ -28,7 +28,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]
     require(None if importlib.util.find_spec("pyudev") else "uevents need pyudev")
     folder = tmp_path_factory.mktemp("waking")
     result = Machine(folder).run(
-        'exec "$PYTHON" -m tests.support.qemu.waking_node', env=ENVIRONMENT, timeout=240
+        'exec "$PYTHON" -m tests.support.qemu.waking_node', env=ENVIRONMENT, timeout=900
     )
     assert result.rc == 0, result.output
     return dict(json.loads((folder / "events.json").read_text()))
