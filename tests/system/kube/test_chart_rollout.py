@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tests.support.kube.manifests import Object
     from tests.support.kube.worker import Worker
 
+pytestmark = pytest.mark.xdist_group("machine")
 OTHER = "other.example.com"
 OLDER = Path(support.__file__).with_name("overlay-0.1.0.yaml")
 NAMED = {"apiVersion": "v1", "metadata": {"name": "bwagent"}}  # as a patch has to be
@@ -101,6 +102,7 @@ def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path)
     assert worker.cluster.request("GET", "/api/v1/namespaces/bwagent").status == 200
 
 
+@pytest.mark.sweep
 def test_from_0_1_0(worker: Worker, tmp_path: Path) -> None:
     """The chart takes over the manifests of 0.1.0, whose policy lacks keys of the label table:
     the labels stay and the missing ones come; nothing of the older objects remains in the new ones,

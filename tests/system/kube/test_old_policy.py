@@ -15,18 +15,14 @@ from agent.kube.plan import plan
 from agent.kube.transport import connect
 from tests.support.kube import agents
 from tests.support.kube.agents import a_node
-from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.programs import missing
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
-from tests.support.real_parts import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agent.kube.session import Outcome
+    from tests.support.kube.cluster import Cluster
 
 OLDER = Path(agents.__file__).with_name("overlay-0.1.0.yaml")
 NEW = (f"{PREFIX}/leafgroup.current", f"{PREFIX}/leaves.current")
@@ -62,12 +58,10 @@ def in_force(cluster: Cluster, policy: str, word: str) -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def older_cluster() -> Iterator[Cluster]:
+def older_cluster(fresh: Cluster) -> Cluster:
     """An API server with the manifests in it."""
-    require(missing())
-    with Cluster() as cluster:
-        agents.install(cluster, "sysfs")
-        yield cluster
+    agents.install(fresh, "sysfs")
+    return fresh
 
 
 class Upgraded:

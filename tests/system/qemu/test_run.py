@@ -22,9 +22,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import switch
-from tests.support.kube import programs
-from tests.support.kube.agents import install
-from tests.support.kube.cluster import Cluster
 from tests.support.qemu.machine import missing
 from tests.support.qemu.remote_calls import HOST
 from tests.support.qemu.scenario import Rest, Scenario, Step, without
@@ -34,6 +31,7 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.kube.cluster import Cluster
     from tests.support.qemu.scenario import Order
 
 NODE = "emulated"
@@ -155,23 +153,21 @@ EVERY = (*STEPS, *STEPS_THEN)
 
 
 @pytest.fixture(scope="module")
-def scenario(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+def scenario(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenario]:
     """Run all steps: two boots, of the same hardware."""
-    require(missing() or switch.missing() or programs.missing())
-    with Cluster() as cluster:
-        install(cluster, "sysfs")
-        cluster.node(
-            NODE, labels={key if "/" in key else f"{P}/{key}": value for key, value in SITE.items()}
-        )
-        kubeconfig = cluster.kubeconfig(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"), HOST)
-        with Timeline(cluster, NODE) as timeline:
-            chance = random.Random(SEED)  # noqa: S311 - so that a moment comes again
-            scenario = Scenario(
-                timeline, tmp_path_factory.mktemp("scenario"), chance, NODE, kubeconfig
-            )
-            scenario.boot("the first boot", CABLES, STEPS)
-            scenario.boot("the second boot", CABLES_THEN, STEPS_THEN)
-            yield scenario
+    require(missing() or switch.missing())
+    cluster: Cluster = request.getfixturevalue("installed")
+    site = {key if "/" in key else f"{P}/{key}": value for key, value in SITE.items()}
+    cluster.node(NODE, labels=site)
+    kubeconfig = cluster.kubeconfig(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"), HOST)
+    with Timeline(cluster, NODE) as timeline:
+        chance = random.Random(SEED)  # noqa: S311 - so that a moment comes again
+        scenario = Scenario(timeline, tmp_path_factory.mktemp("scenario"), chance, NODE, kubeconfig)
+        scenario.boot("the first boot", CABLES, STEPS)
+        scenario.boot("the second boot", CABLES_THEN, STEPS_THEN)
+        yield scenario
 
 
 @pytest.mark.parametrize("step", EVERY, ids=[step.name for step in EVERY])
