@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# What takes longest begins first; groups, or folders of files.
+FIRST = ("machine", "tests/system/qemu", "rack")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file in one worker: real components are started once a file, those of a
@@ -24,6 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    items.sort(key=rank)
+
+
+def rank(item: pytest.Item) -> int:
+    """Return the place of a test's group in the order of the run."""
+    (group,) = (mark.args[0] for mark in item.iter_markers("xdist_group"))
+    return next((n for n, name in enumerate(FIRST) if group.startswith(name)), len(FIRST))
 
 
 @pytest.fixture(scope="session")

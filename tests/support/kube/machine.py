@@ -104,6 +104,7 @@ class Machine:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             stack.callback(_forget, self.folder)
             address = stack.enter_context(_address())
             _furnish(self.folder, self._image, address)

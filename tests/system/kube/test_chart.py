@@ -160,7 +160,7 @@ def test_labels_that_stay(fresh: Cluster) -> None:
         assert former == {"e.f", P, "ib.coreweave.cloud"}
 
 
-@pytest.mark.parametrize("level", ["baseline", "restricted"])
+@pytest.mark.parametrize("level", [pytest.param("baseline", marks=pytest.mark.sweep), "restricted"])
 def test_a_namespace_that_forbids(fresh: Cluster, level: str) -> None:
     """An existing namespace works; where its Pod Security level forbids the Pods, the notes have
     the command that permits them.

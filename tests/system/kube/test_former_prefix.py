@@ -48,7 +48,7 @@ def listed(fresh: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     return fresh
 
 
-@pytest.fixture(params=["no policy", "policy"])
+@pytest.fixture(params=[pytest.param("no policy", marks=pytest.mark.sweep), "policy"])
 def token(request: pytest.FixtureRequest, installed: Cluster) -> str | None:
     """Return the agent's token, which the policy binds; None: the administrator's."""
     node = node_of(request)

@@ -196,6 +196,7 @@ def test_a_lost_description(fabric: Fabric, cluster: Cluster, tmp_path: Path) ->
         assert "ib problem" not in agent.log.read_text()
 
 
+@pytest.mark.sweep
 def test_a_cable_moved_to_a_switch_without_description(
     fabric: Fabric, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_switch_that_is_renamed(fabric: Fabric, cluster: Cluster, tmp_path: Pa
         assert "ib problem subject=ibsim0" not in agent.log.read_text()
 
 
+@pytest.mark.sweep
 def test_a_switch_that_boots(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
     """Factory text replaces the switch's name after the hold, and its name returns at once."""
     with on(fabric, cluster, tmp_path, "fabric-boots", "--hold", "12") as agent:

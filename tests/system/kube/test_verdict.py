@@ -191,6 +191,7 @@ def first_verdicts(host: Host, agent: Agent) -> set[tuple[int, str | None]]:
     return seen
 
 
+@pytest.mark.sweep
 def test_a_pulled_cable_and_one_that_flaps(host: Host) -> None:
     """A short pull moves nothing, a long one is `missing`; labels that contradict each other are
     no pass.
