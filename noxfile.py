@@ -11,8 +11,8 @@ import nox
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHON = Path(".venv/bin/python").absolute()
 WORKERS = ("-n", "auto", "--maxprocesses", "8")
-# Real components are made once a file or group of files, in one of the workers.
-BY_GROUP = (*WORKERS, "--dist", "loadgroup", "--no-loadscope-reorder")
+# Real components are made once a file, in one of the workers.
+BY_FILE = (*WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
@@ -72,14 +72,14 @@ def unit(session: nox.Session) -> None:
 def system(session: nox.Session) -> None:
     """The tests over real components, which `sh tests/real-parts.sh` installs; mostly as root."""
     install(session, "test")
-    python(session, "pytest", *BY_GROUP, *(session.posargs or ("tests/system",)))
+    python(session, "pytest", *BY_FILE, *(session.posargs or ("tests/system",)))
 
 
 @nox.session
 def sweep(session: nox.Session) -> None:
     """The tests marked `sweep`: every combination of what the other sessions take one of a kind."""
     install(session, "test")
-    python(session, "pytest", *BY_GROUP, "--sweep", *session.posargs)
+    python(session, "pytest", *BY_FILE, "--sweep", *session.posargs)
 
 
 @nox.session
@@ -93,7 +93,7 @@ def explore(session: nox.Session) -> None:
 def coverage(session: nox.Session) -> None:
     """Branch coverage of unit tests, simulation and what real components are installed."""
     install(session, "test")
-    python(session, "pytest", *BY_GROUP, "--cov", "--cov-fail-under=95", *session.posargs)
+    python(session, "pytest", *BY_FILE, "--cov", "--cov-fail-under=95", *session.posargs)
 
 
 @nox.session(python=nox.project.python_versions(PROJECT), venv_backend="venv")

@@ -15,26 +15,54 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
 
-# What takes longest begins first; groups, or folders of files.
-FIRST = ("machine", "tests/system/qemu", "rack")
+
+# Files whose tests share a machine or a rack.
+GROUPS = {
+    "machine": (
+        *("test_chart_rollout.py", "test_daemonset.py", "test_kubelet.py"),
+        *("test_metrics_tls.py", "test_rollout.py"),
+    ),
+    "rack": ("test_run_lldp.py", "test_ttl_expiry.py"),
+}
+GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
+# What takes longest begins first.
+FIRST = ("machine", "tests/system/qemu/", "rack")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one worker: real components are started once a file, those of a
-    group of files (`xdist_group`) once a group.
-    """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    items.sort(key=rank)
+def group_of(nodeid: str) -> str:
+    """Return the group of a test, else its file."""
+    file = nodeid.partition("::")[0]
+    return GROUP_OF.get(file.rpartition("/")[2], file)
 
 
 def rank(item: pytest.Item) -> int:
     """Return the place of a test's group in the order of the run."""
-    (group,) = (mark.args[0] for mark in item.iter_markers("xdist_group"))
+    group = group_of(item.nodeid)
     return next((n for n, name in enumerate(FIRST) if group.startswith(name)), len(FIRST))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Keep a group in one worker, as `--dist loadfile` keeps a file: real components are started
+    once for it. (`--dist loadgroup` of xdist 3.8 has no effect under pytest 9.)
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByGroup(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tests.support.kube.manifests import Object
     from tests.support.kube.worker import Worker
 
-pytestmark = pytest.mark.xdist_group("machine")
 OTHER = "other.example.com"
 OLDER = Path(support.__file__).with_name("overlay-0.1.0.yaml")
 NAMED = {"apiVersion": "v1", "metadata": {"name": "bwagent"}}  # as a patch has to be

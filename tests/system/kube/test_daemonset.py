@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tests.support.kube.manifests import Object
     from tests.support.kube.worker import Worker
 
-pytestmark = pytest.mark.xdist_group("machine")
 P = "backend.coreweave.cloud/"
 OBSERVED = f"{P}observed"
 ANOTHER_BOOT = "0d0b1e55-0000-4000-8000-000000000000"

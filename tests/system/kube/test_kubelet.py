@@ -22,7 +22,6 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from tests.support.kube.worker import Worker
 
-pytestmark = pytest.mark.xdist_group("machine")
 NET_RAW = 1 << 13  # include/uapi/linux/capability.h
 FILTERED = "2"  # seccomp(2), SECCOMP_MODE_FILTER
 CONFINED = {"sysfs": 0, "lldp": NET_RAW}  # the others are privileged

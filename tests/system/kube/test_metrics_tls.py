@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from tests.support.kube.worker import Worker
 
-pytestmark = pytest.mark.xdist_group("machine")
 COMPONENT = MANIFESTS / "metrics-tls"
 SECRET = "bwagent-metrics"  # noqa: S105 - its name
 

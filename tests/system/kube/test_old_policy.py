@@ -12,8 +12,7 @@ import pytest
 from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
 from agent.kube.plan import plan
-from agent.kube.transport import connect
-from tests.support.kube import agents
+from tests.support.kube import agents, in_process
 from tests.support.kube.agents import a_node
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS
@@ -70,7 +69,7 @@ class Upgraded:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.node = cluster, a_node(cluster)
         token = cluster.token_for_pod_on(self.node, "bwagent", "bwagent")
-        self.kube = connect(str(cluster.kubeconfig(token)))
+        self.kube = in_process.connect(cluster.kubeconfig(token))
 
     def apply(self, labels: dict[str, str]) -> Outcome:
         return apply(self.kube, plan(self.read(), desired(labels), KEYS))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tests.support.kube.manifests import Object
     from tests.support.kube.worker import Worker
 
-pytestmark = pytest.mark.xdist_group("machine")
 OTHER = "other.example.com"
 SECOND = "worker-2"
 REVISION = "controller-revision-hash"

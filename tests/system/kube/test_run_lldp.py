@@ -8,8 +8,6 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.support.kernel_tree import HOME
 from tests.support.kube.rack import ADDRESS, FLOODED, MOVED, REBUILT, STAYS, function, roce
 from tests.support.lldp_frames import END, capabilities, ethernet, identity, tlv
@@ -19,7 +17,6 @@ from tests.support.sysfs_on_disk import lay, remove
 if TYPE_CHECKING:
     from tests.support.kube.rack import Rack
 
-pytestmark = pytest.mark.xdist_group("rack")
 NO_TEXT = os.fsdecode(b"\xff\xfe0")  # a netdev name that is not UTF-8
 FRAMES, AT_ONCE, PAUSE = 3600, 60, 0.05  # of a flood
 MAY_GROW = 8 << 20  # bytes of resident memory; a flood of these cost one MiB

@@ -54,6 +54,7 @@ def rows(name: str, count: int) -> bytes:
     return (HEADER + own + "gpu-99,ibp0,leaf-0,7\n").encode()
 
 
+@pytest.mark.sweep
 def test_a_plan_that_comes_changes_and_breaks(
     cluster: Cluster, tmp_path: Path, two: Entries
 ) -> None:

@@ -14,7 +14,6 @@ from tests.support.kube.resident import P
 if TYPE_CHECKING:
     from tests.support.kube.rack import Rack
 
-pytestmark = pytest.mark.xdist_group("rack")
 GRACE = 30.0  # seconds
 
 
