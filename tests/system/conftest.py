@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
-
 # Files whose tests share a machine or a rack.
 GROUPS = {
     "machine": (
@@ -28,7 +27,7 @@ GROUPS = {
     "rack": ("test_run_lldp.py", "test_ttl_expiry.py"),
 }
 GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
-# What takes longest begins first.
+# What takes longest.
 FIRST = ("machine", "tests/system/qemu/", "rack")
 
 
@@ -46,6 +45,7 @@ def rank(item: pytest.Item) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest."""
     items.sort(key=rank)
 
 
@@ -58,7 +58,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class ByGroup(LoadFileScheduling):
+    class ByGroup(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)
 

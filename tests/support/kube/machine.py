@@ -320,7 +320,7 @@ def _forget(folder: Path) -> None:
 
 def _remove(cgroup: Path) -> None:
     """Remove a cgroup, which is busy for a moment after its last process."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while cgroup.exists():
         with suppress(OSError):
             cgroup.rmdir()

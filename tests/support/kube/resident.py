@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 P, IB = "backend.coreweave.cloud", "ib.coreweave.cloud"
 ACCELERATOR = "network.topology.nvidia.com/accelerator"
 REPOSITORY = Path(__file__).parents[3]
-LIMIT = 30.0  # seconds that anything may take; what it does take is for benchmarks
+LIMIT = 90.0  # seconds that anything may take; what it does take is for benchmarks
 long = pytest.mark.skipif(
     "BWAGENT_TEST_LONG" not in os.environ, reason="takes a minute: BWAGENT_TEST_LONG=1"
 )

@@ -171,6 +171,6 @@ def probe(cluster: Cluster, node: str, machine: str) -> None:
         str(cluster.kubeconfig()),
     ]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL
     )
     assert not done.returncode, done.stderr

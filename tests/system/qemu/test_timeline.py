@@ -117,7 +117,7 @@ def test_no_version_is_missed(cluster: Cluster) -> None:
             body = {"metadata": {"labels": {f"{P}/speed": f"{number}G"}}}
             cluster.request("PATCH", f"/api/v1/nodes/{NODE}", body, kind=MERGE)
             time.sleep(0.1)
-        assert timeline.until(lambda version: version.facts["speed"] == "29G", 30)
+        assert timeline.until(lambda version: version.facts["speed"] == "29G", 90)
         assert [version.facts["speed"] for version in timeline.versions] == [
             f"{number}G" for number in range(30)
         ]
