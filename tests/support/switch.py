@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CLONE_NEWNET = 0x40000000  # include/uapi/linux/sched.h
-PATIENCE = 60.0  # seconds until something that should have happened has not
+PATIENCE = 90.0  # seconds until something that should have happened has not
 _numbers = itertools.count()
 
 

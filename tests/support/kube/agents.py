@@ -97,7 +97,7 @@ def install(cluster: Cluster, overlay: str) -> None:
         "--serviceaccount=mighty:bwagent",
     )
     cluster.kubectl("create", *binding)
-    probe, deadline = an_agent(cluster, "mighty"), time.monotonic() + 30
+    probe, deadline = an_agent(cluster, "mighty"), time.monotonic() + 120
     while not all(map(denied, forbidden(probe))):
         if time.monotonic() > deadline:
             raise ClusterError("the policies are not in force")

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 ISSUER = "https://kubernetes.default.svc"
-READY_LIMIT = 60  # seconds: many times what it takes, for hosts that are busy with other tests
-REQUEST_LIMIT = 30  # seconds
+READY_LIMIT = 120  # seconds: many times what it takes, for hosts that are busy with other tests
+REQUEST_LIMIT = 60  # seconds
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"

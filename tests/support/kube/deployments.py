@@ -43,7 +43,7 @@ KINDS = (
     "ValidatingAdmissionPolicyBinding",
 )
 MIGHTY = "mighty"  # the namespace of the account with all permissions
-IN_FORCE_LIMIT = 30  # seconds
+IN_FORCE_LIMIT = 120  # seconds
 
 
 @dataclass(frozen=True, slots=True)

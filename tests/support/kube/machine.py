@@ -104,6 +104,7 @@ class Machine:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             stack.callback(_forget, self.folder)
             address = stack.enter_context(_address())
             _furnish(self.folder, self._image, address)
@@ -319,7 +320,7 @@ def _forget(folder: Path) -> None:
 
 def _remove(cgroup: Path) -> None:
     """Remove a cgroup, which is busy for a moment after its last process."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while cgroup.exists():
         with suppress(OSError):
             cgroup.rmdir()

@@ -1,4 +1,4 @@
-"""One API server for the tests of a run; each test makes Nodes of its own in it."""
+"""Agents, gates and machines on the API server of the run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import pytest
 
 from tests.support import switch
 from tests.support.kube.agents import Agent, an_agent, install
-from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import eventually
-from tests.support.kube.programs import missing
 from tests.support.kube.rack import Rack, cabled
 from tests.support.kube.readiness import a_reporter, denied, install_gate
 from tests.support.kube.worker import Worker
@@ -21,20 +19,7 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """A running control plane; the test is skipped where its programs are not built."""
-    require(missing())
-    with Cluster() as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def installed(cluster: Cluster) -> Cluster:
-    """The API server with the manifests in it."""
-    install(cluster, "sysfs")
-    return cluster
+    from tests.support.kube.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -70,12 +55,10 @@ def mighty(installed: Cluster) -> Agent:
 
 
 @pytest.fixture
-def tenant() -> Iterator[Cluster]:
-    """An API server of its own, with the overlay that names labels of a tenant's own."""
-    require(missing())
-    with Cluster() as cluster:
-        install(cluster, "coreweave")
-        yield cluster
+def tenant(fresh: Cluster) -> Cluster:
+    """An API server with the overlay that names labels of a tenant's own."""
+    install(fresh, "coreweave")
+    return fresh
 
 
 @pytest.fixture(scope="package")

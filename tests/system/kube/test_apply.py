@@ -1,4 +1,6 @@
-"""Plans applied to a real API server by the agent's account, in a child process as in a Pod."""
+"""Plans applied to a real API server by the agent's account; `test_a_rotated_token` sends its
+requests by child processes, as in a Pod.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from agent.kube.errors import Failure
 from agent.kube.managed_fields import owned_labels
 from agent.kube.plan import ForeignField, plan
 from agent.kube.transport import connect
+from tests.support.kube import in_process
 from tests.support.kube.cluster import APPLY, MERGE
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
@@ -95,11 +98,8 @@ def applier(cluster: Cluster, account: str) -> Applier:
         "annotations": {"site.example/owner": "a"},
     }
     name = str(cluster.node(next(_names), **site)["metadata"]["name"])
-    return Applier(
-        cluster,
-        name,
-        connect(str(cluster.kubeconfig(cluster.token_for_pod_on(name, account, account)))),
-    )
+    token = cluster.token_for_pod_on(name, account, account)
+    return Applier(cluster, name, in_process.connect(cluster.kubeconfig(token)))
 
 
 def test_a_fresh_node(applier: Applier) -> None:
@@ -246,7 +246,7 @@ def provider_keys_refused(cluster: Cluster, node: str, message: str) -> Iterator
     binding = {"policyName": node, "validationActions": ["Deny"]}
     cluster.create(f"{base}ybindings", {"metadata": {"name": node}, "spec": binding})
     probe = {"metadata": {"labels": {f"probe.coreweave.cloud/{node}": "x"}}}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while cluster.request("PATCH", f"/api/v1/nodes/{node}", probe, kind=MERGE).status == 200:
         probe["metadata"]["labels"] = {f"probe.coreweave.cloud/{time.monotonic_ns()}": "x"}
         assert time.monotonic() < deadline
@@ -308,7 +308,7 @@ def test_no_permission(applier: Applier) -> None:
     applier.get_node()
     applier.cluster.kubectl("create", "serviceaccount", applier.node)
     token = applier.cluster.token_for_pod_on(applier.node, applier.node, "default")
-    applier.kube = connect(str(applier.cluster.kubeconfig(token)))
+    applier.kube = in_process.connect(applier.cluster.kubeconfig(token))
     outcome = applier.apply(ALL)
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.requests, outcome.refused) == ("forbidden", 1, ())
@@ -337,7 +337,7 @@ def test_cleanup_of_all(applier: Applier) -> None:
     applier.apply(ALL)
     listed = list(list_nodes(applier.kube))
     assert [one.kind for one in listed if isinstance(one, Failure)] == ["forbidden"]
-    admin = connect(str(applier.cluster.kubeconfig()))
+    admin = in_process.connect(applier.cluster.kubeconfig())
     found = [one for one in list_nodes(admin) if not isinstance(one, Failure)]
     assert applier.node in {one.node for one in removals(found, KEYS)}
     for one in removals(found, KEYS):

@@ -13,7 +13,7 @@ from agent.node_events.document import name_for, request
 from agent.node_events.notices import Reason
 from tests.support.kube.agents import Agent, P, a_node, denied
 from tests.support.kube.attacks import ATTACKS, EVENTS, TRACELESS, Scene, scene
-from tests.support.kube.cluster import Cluster, KubectlError
+from tests.support.kube.cluster import KubectlError
 from tests.support.kube.deployments import (
     MIGHTY,
     TRANSFORMERS,
@@ -28,31 +28,37 @@ from tests.support.kube.programs import missing
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.kube.cluster import Answer
+    from tests.support.kube.attacks import Attack
+    from tests.support.kube.cluster import Cluster
 
 # One overlay for each policy; test_overlays_with_one_policy has the others.
 SAME = {"full": "sysfs", "lldp": "sysfs"}
 POLICIES = [overlay for overlay in OVERLAYS if overlay not in SAME]
 
-every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+# The deployments that meet every attack in every run; the others meet one of each kind, and every
+# attack in `nox -s sweep`.
+WHOLE = [("sysfs", "as it is"), ("coreweave", "all three")]
+OTHERS = [
+    one for overlay in POLICIES for name in TRANSFORMERS if (one := (overlay, name)) not in WHOLE
+]
+OF_EACH_KIND = (
+    *("taint", "node role", "set a foreign label by apply", "set the expected half"),
+    *("remove all annotations", "add a finalizer", "unbound token", "reset"),
+    *("Event about another Node", "patch a kubelet's Event"),
+)
+REST = [name for name in ATTACKS if name not in OF_EACH_KIND]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Cluster]:
-    """An API server of these tests' own: one deployment after the other is in it."""
-    require(missing())
-    with Cluster() as running:
-        yield running
+def server(fresh: Cluster) -> Cluster:
+    """An API server in which there is one deployment after the other."""
+    return fresh
 
 
-@pytest.fixture(
-    scope="module",
-    params=[(overlay, name) for overlay in POLICIES for name in TRANSFORMERS],
-    ids=" ".join,
-)
+@pytest.fixture(scope="module", params=[*WHOLE, *OTHERS], ids=" ".join)
 def installed_as(
     request: pytest.FixtureRequest, server: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
@@ -82,10 +88,7 @@ def before(pod: Scene, mighty: Scene) -> dict[str, str]:
     return pod.versions() | mighty.versions()
 
 
-@every_attack
-def test_attack(
-    pod: Scene, mighty: Scene, before: dict[str, str], attack: Callable[[Scene], Answer]
-) -> None:
+def refused(attack: Attack, pod: Scene, mighty: Scene, before: dict[str, str]) -> None:
     """The policy refuses it, and neither a Node nor an Event has changed."""
     assert attack(pod).status in (403, 422)
     answer = attack(mighty)
@@ -95,6 +98,27 @@ def test_attack(
     before.clear()
     before.update(now)
     assert not changed
+
+
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_attack(pod: Scene, mighty: Scene, before: dict[str, str], name: str) -> None:
+    """Every policy refuses one attack of each kind, under every transformer."""
+    refused(ATTACKS[name], pod, mighty, before)
+
+
+@pytest.mark.parametrize("name", REST)
+@pytest.mark.parametrize("installed_as", WHOLE, indirect=True, ids=" ".join)
+def test_every_attack(pod: Scene, mighty: Scene, before: dict[str, str], name: str) -> None:
+    """Every policy refuses all others, under one transformer."""
+    refused(ATTACKS[name], pod, mighty, before)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", REST)
+@pytest.mark.parametrize("installed_as", OTHERS, indirect=True, ids=" ".join)
+def test_every_attack_again(pod: Scene, mighty: Scene, before: dict[str, str], name: str) -> None:
+    """Every policy refuses them under the other transformers."""
+    refused(ATTACKS[name], pod, mighty, before)
 
 
 def test_the_agent_itself(server: Cluster, installed_as: Deployment) -> None:

@@ -16,14 +16,15 @@ import pytest
 from agent import __version__
 from tests.support.helm.chart import CHART, HelmError, helm, missing, nested
 from tests.support.kube.agents import P, a_node, denied
-from tests.support.kube.cluster import MERGE, Cluster, KubectlError
+from tests.support.kube.cluster import MERGE, KubectlError
 from tests.support.kube.controllers import eventually
-from tests.support.kube.programs import missing as no_cluster
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
 
 LONG = "a" * 53  # the longest name of a release
 OTHER = "other.example.com"
@@ -41,19 +42,9 @@ HELMS = "?labelSelector=app.kubernetes.io%2Fmanaged-by%3DHelm"
 RELEASES = "/api/v1/secrets", "?fieldSelector=type%3Dhelm.sh%2Frelease.v1"
 
 
-@pytest.fixture(scope="module")
-def fresh() -> Iterator[Cluster]:
-    """An API server without manifests."""
-    require(missing() or no_cluster())
-    with Cluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def overlaid(installed: Cluster) -> Cluster:
-    """The API server with an overlay."""
+@pytest.fixture(autouse=True)
+def _helm() -> None:
     require(missing())
-    return installed
 
 
 def run(cluster: Cluster, verb: str, release: str, namespace: str, *flags: str) -> str:
@@ -98,21 +89,21 @@ def refused(cluster: Cluster, release: str, namespace: str, *flags: str) -> str:
     return str(failed.value)
 
 
-def test_beside_an_overlay(overlaid: Cluster) -> None:
+def test_beside_an_overlay(installed: Cluster) -> None:
     """The overlay's agents on the same nodes are an error that names them, and so is a prefix that
     its policy would refuse.
     """
-    message = refused(overlaid, "foo", "gpu", "--set", f"labelPrefix={OTHER}")
+    message = refused(installed, "foo", "gpu", "--set", f"labelPrefix={OTHER}")
     assert "the DaemonSet bwagent in namespace bwagent has its agents on the same nodes" in message
     assert f'labelPrefix differs from "{P}" of the ValidatingAdmissionPolicy bwagent' in message
 
 
-def test_an_overlay_is_not_taken_unasked(overlaid: Cluster) -> None:
+def test_an_overlay_is_not_taken_unasked(installed: Cluster) -> None:
     """Under the overlay's own names the DaemonSet has to go first, whatever is taken over: of it
     Helm would leave the volumes that the chart does not have.
     """
     for flags in ((), ("--take-ownership",)):
-        message = refused(overlaid, "bwagent", "bwagent", *flags)
+        message = refused(installed, "bwagent", "bwagent", *flags)
         assert "the DaemonSet bwagent in namespace bwagent is not of this release" in message
         assert "--cascade=orphan" in message
 
@@ -169,7 +160,7 @@ def test_labels_that_stay(fresh: Cluster) -> None:
         assert former == {"e.f", P, "ib.coreweave.cloud"}
 
 
-@pytest.mark.parametrize("level", ["baseline", "restricted"])
+@pytest.mark.parametrize("level", [pytest.param("baseline", marks=pytest.mark.sweep), "restricted"])
 def test_a_namespace_that_forbids(fresh: Cluster, level: str) -> None:
     """An existing namespace works; where its Pod Security level forbids the Pods, the notes have
     the command that permits them.

@@ -101,6 +101,7 @@ def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path)
     assert worker.cluster.request("GET", "/api/v1/namespaces/bwagent").status == 200
 
 
+@pytest.mark.sweep
 def test_from_0_1_0(worker: Worker, tmp_path: Path) -> None:
     """The chart takes over the manifests of 0.1.0, whose policy lacks keys of the label table:
     the labels stay and the missing ones come; nothing of the older objects remains in the new ones,

@@ -40,7 +40,7 @@ def processes_in(folder: str) -> list[str]:
 
 
 def soon(happened: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not happened() and time.monotonic() < deadline:
         time.sleep(0.05)
     return happened()

@@ -40,7 +40,7 @@ PREFIX = "backend.coreweave.cloud"
 def bwagent(*arguments: str, kubeconfig: Path | str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "agent.cli", *arguments, "--kubeconfig", str(kubeconfig)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL
     )
 
 
@@ -352,7 +352,7 @@ def answered(
             said = process.stdout.readline()  # it has read the Node
             meanwhile()
             os.write(ours, b"y\n")
-            rest, _ = process.communicate(timeout=60)
+            rest, _ = process.communicate(timeout=120)
         finally:
             process.kill()
     os.close(ours)
@@ -436,7 +436,7 @@ def cut_short(cluster: Cluster, cut: Callable[[subprocess.Popen[str]], None]) ->
             if changed == 10:
                 cut(process)
                 break
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     [line] = [line for line in said.splitlines() if "remain: " in line]
     return process.returncode, line
 
@@ -482,7 +482,7 @@ def test_outside_a_pod_a_kubeconfig_is_needed(
     home = {name: os.environ[name] for name in os.environ.keys() - {"KUBECONFIG"}}
     home |= {"HOME": str(tmp_path)}
     found, none = (
-        subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+        subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
         for env in ({**home, "KUBECONFIG": str(cluster.kubeconfig())}, home)
     )
     assert (found.returncode, found.stderr) == (0, "")

@@ -123,7 +123,7 @@ def test_out_of_memory(settled: Worker) -> None:
         str(container.cgroup / "cgroup.procs"),
         str(container.memory().limit // MEBI),
     )
-    subprocess.run([sys.executable, "-c", EATER, *words], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", EATER, *words], check=False, timeout=120)
     settled.until("it is ready again", lambda: restarted(settled, before))
     assert settled.state()["lastState"]["terminated"]["reason"] == "OOMKilled"
     sees_for_itself(settled)
@@ -180,7 +180,7 @@ def test_deletion(settled: Worker) -> None:
     assert node.label_changes() == []
     command = [sys.executable, "-m", "agent.cli", "cleanup", "--yes", "--node-name", NODE]
     subprocess.run(
-        [*command, "--kubeconfig", str(settled.cluster.kubeconfig())], check=True, timeout=60
+        [*command, "--kubeconfig", str(settled.cluster.kubeconfig())], check=True, timeout=120
     )
     assert sorted(line.split(": ")[1] for line in node.label_changes()) == sorted(
         P + key for key in SPEED | NEIGHBOR

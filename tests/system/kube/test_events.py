@@ -67,9 +67,8 @@ class Site(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(fresh: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """An overlay with the component, in another namespace."""
-    require(missing())
     folder = tmp_path_factory.mktemp("overlay")
     up = os.path.relpath(MANIFESTS, folder.resolve())
     fields = {
@@ -78,8 +77,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "transformers": [f"{up}/events/in-default"],
     }
     made = deployment(transformed(folder, "sysfs", fields))
-    with Cluster() as cluster, deployed(cluster, made):
-        yield Site(cluster, made)
+    with deployed(fresh, made):
+        yield Site(fresh, made)
 
 
 def bdf(number: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import socket
@@ -10,10 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -26,6 +24,7 @@ from agent.labels.table import Naming
 from tests.support.fleet_nodes import TIME, node
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import MERGE, READY_LIMIT, Cluster
+from tests.support.kube.lending import encoded, of_etcd
 from tests.support.kube.programs import missing
 from tests.support.kube.wire import Wire
 from tests.support.real_parts import require
@@ -111,21 +110,10 @@ def test_the_server_selects(crowd: Cluster) -> None:
         read(crowd, "a in b in c")
 
 
-def of_etcd(cluster: Cluster, path: str, body: object) -> dict[str, Any]:
-    """Return the reply of the gateway of etcd."""
-    data = json.dumps(body).encode()
-    url = f"{cluster.etcd_url}/v3/kv/{path}"
-    with urllib.request.urlopen(url, data, timeout=10) as reply:  # noqa: S310 - our own server
-        found: dict[str, Any] = json.loads(reply.read())
-        return found
-
-
 def compact(cluster: Cluster) -> None:
     """Let etcd forget the revisions before the last, and the API server its cache of them."""
     cluster.request("PATCH", f"{NODES}/cpu-1", {"metadata": {"labels": {"x": "y"}}}, kind=MERGE)
-    revision = of_etcd(cluster, "range", {"key": base64.b64encode(b"/").decode()})["header"][
-        "revision"
-    ]
+    revision = of_etcd(cluster, "range", {"key": encoded("/")})["header"]["revision"]
     of_etcd(cluster, "compaction", {"revision": revision, "physical": True})
     cluster.stop_server()
     cluster.start_server()

@@ -84,7 +84,7 @@ def test_probe_falls_under_it(installed: Cluster, agent: Agent, tmp_path: Path) 
     where = ("--sysfs-root", str(a_node_without_rdma(tmp_path)), "--node-name", agent.node)
     config = ("--kubeconfig", str(installed.kubeconfig(agent.token)))
     command = [sys.executable, "-m", "agent.cli", "probe", "--no-wait", *where, *config]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
     assert metric(installed, name, label) == before + 2
 
 

@@ -17,15 +17,14 @@ import pytest
 from agent.labels.table import LABELS as TABLE
 from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube import agents
-from tests.support.kube.cluster import APPLY, Cluster
+from tests.support.kube.cluster import APPLY
 from tests.support.kube.manifests import own_overlay
-from tests.support.kube.programs import missing
 from tests.support.kube.resident import Agent, P
-from tests.support.real_parts import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
 
 OLD = "old.example.com"
 SPEED, RACK = f"{OLD}/speed.current", f"{OLD}/rack"
@@ -40,18 +39,16 @@ def two() -> Entries:
 
 
 @pytest.fixture(scope="module")
-def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def listed(fresh: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """An API server whose policy has the former prefix, as an overlay of one's own sets it."""
-    require(missing())
     overlay = own_overlay(
         tmp_path_factory.mktemp("overlay"), "sysfs", f"BWAGENT_FORMER_LABEL_PREFIXES=x.org {OLD}"
     )
-    with Cluster() as cluster:
-        agents.install(cluster, str(overlay))
-        yield cluster
+    agents.install(fresh, str(overlay))
+    return fresh
 
 
-@pytest.fixture(params=["no policy", "policy"])
+@pytest.fixture(params=[pytest.param("no policy", marks=pytest.mark.sweep), "policy"])
 def token(request: pytest.FixtureRequest, installed: Cluster) -> str | None:
     """Return the agent's token, which the policy binds; None: the administrator's."""
     node = node_of(request)

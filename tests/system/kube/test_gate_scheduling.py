@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually, ready_node
 from tests.support.kube.manifests import MANIFESTS
 from tests.support.kube.programs import missing
@@ -20,6 +19,8 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.kube.cluster import Cluster
+
 RULE = yaml.safe_load((RECIPE / "gate" / "rule.yaml").read_text())["spec"]
 GATED = RULE["nodeSelector"]["matchLabels"]
 TAINT = (RULE["taint"]["key"], RULE["taint"]["effect"])
@@ -28,14 +29,14 @@ JOB = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture(scope="module")
-def closed() -> Iterator[Cluster]:
+def closed(fresh: Cluster) -> Iterator[Cluster]:
     """Start a cluster with one Node, which is closed, and the recipe."""
     require(missing(*PROGRAMS))
-    with Cluster() as cluster, controllers(cluster, "daemonset-controller"):
-        ready_node(cluster, "closed", TAINT, labels=GATED)
-        cluster.kubectl("apply", "--server-side", "-k", str(RECIPE / "agent"))
-        install_gate(cluster)
-        yield cluster
+    with controllers(fresh, "daemonset-controller"):
+        ready_node(fresh, "closed", TAINT, labels=GATED)
+        fresh.kubectl("apply", "--server-side", "-k", str(RECIPE / "agent"))
+        install_gate(fresh)
+        yield fresh
 
 
 def nodes(cluster: Cluster, namespace: str, name: str) -> list[str]:

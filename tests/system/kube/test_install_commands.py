@@ -17,15 +17,16 @@ import pytest
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.helm.chart import CHART, helm, missing, program
 from tests.support.kube.agents import P
-from tests.support.kube.cluster import Cluster
+from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
-from tests.support.kube.programs import missing as no_cluster
 from tests.support.kube.programs import program as kube_program
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
 
 DOCUMENT = MANIFESTS.parent / "docs/install.md"
 DAEMON_SET = "/apis/apps/v1/namespaces/bwagent/daemonsets/bwagent"
@@ -91,9 +92,9 @@ class Operator:
 
 
 @pytest.fixture
-def operator(tmp_path: Path) -> Iterator[Operator]:
+def operator(spare: Cluster, tmp_path: Path) -> Iterator[Operator]:
     """An operator with a new cluster."""
-    require(missing() or no_cluster())
+    require(missing())
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
     (tmp_path / "values.yaml").write_text(VALUES)
     tools = tmp_path / "bin"
@@ -102,7 +103,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     (tools / "kubectl").symlink_to(kube_program("kubectl"))
     (tools / "bwagent").write_text(f'#!/bin/sh\nexec {sys.executable} -m agent.cli "$@"\n')
     (tools / "bwagent").chmod(0o755)
-    with Cluster() as cluster:
+    with lent(spare) as cluster:
         yield Operator(cluster, tmp_path)
 
 
@@ -135,10 +136,10 @@ def test_by_kustomize(operator: Operator) -> None:
     assert not operator.labeled("by-kustomize")
 
 
-def test_the_next_three_commands() -> None:
+def test_the_next_three_commands(spare: Cluster) -> None:
     """They are those of the chart's notes, which another test runs on a node with a kubelet."""
-    require(missing() or no_cluster())
-    with Cluster() as cluster:
+    require(missing())
+    with lent(spare) as cluster:
         flags = ("-n", "bwagent", "--create-namespace")
         notes = helm("install", "bwagent", str(CHART), *flags, kubeconfig=cluster.kubeconfig())
     listed = [line.strip() + "\n" for line in notes.splitlines() if line.startswith("  kubectl ")]

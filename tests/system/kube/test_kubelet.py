@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 NET_RAW = 1 << 13  # include/uapi/linux/capability.h
 FILTERED = "2"  # seccomp(2), SECCOMP_MODE_FILTER
 CONFINED = {"sysfs": 0, "lldp": NET_RAW}  # the others are privileged
+ONE_OF_EACH = ("lldp", "full")  # confined and privileged
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        pytest.param(name, marks=() if name in ONE_OF_EACH else pytest.mark.sweep)
+        for name in OVERLAYS
+    ],
+)
 def test_overlay_labels_its_node(worker: Worker, overlay: str) -> None:
     """With the overlay's privileges the agent finds the devices that the overlay promises; with its
     token it labels its Node.

@@ -65,7 +65,7 @@ SPARE = card("ibp3", SECOND) | {
     f"{HOME}/{SECOND}/infiniband/ibp3/ports/1/state": b"1: DOWN\n",
     f"{HOME}/{SECOND}/infiniband/ibp3/ports/1/phys_state": b"2: Polling\n",
 }
-PATIENCE = 60.0  # seconds that any step may take
+PATIENCE = 120.0  # seconds that any step may take
 DASHBOARD = "bwagent-dashboard"
 IN_PROGRESS = 2  # NVML_GPU_FABRIC_STATE_IN_PROGRESS
 A, EXPECTED = "monitored-a", f"{P}/neighbors.expected.ibsim0.device"

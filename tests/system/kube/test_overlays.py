@@ -22,8 +22,20 @@ DRY_RUN = (
 )
 
 
-@pytest.mark.parametrize("name", TRANSFORMERS)
-@pytest.mark.parametrize("overlay", OVERLAYS)
+# Every overlay as it is, and every transformer over one.
+ONCE = [
+    (overlay, name)
+    for overlay in OVERLAYS
+    for name in TRANSFORMERS
+    if name == "as it is" or overlay == "full"
+]
+EVERY = [(overlay, name) for overlay in OVERLAYS for name in TRANSFORMERS]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "name"),
+    [pytest.param(*one, marks=() if one in ONCE else pytest.mark.sweep) for one in EVERY],
+)
 def test_overlay_is_accepted(installed: Cluster, tmp_path: Path, overlay: str, name: str) -> None:
     """The API server takes every object of every overlay, under each transformer, with strict
     validation and without a warning.

@@ -49,7 +49,7 @@ def test_number_of_labels(mighty: Agent) -> None:
     assert mighty.apply(labels([*names, f"{P}/flavor"])).status == 200
 
 
-@pytest.mark.parametrize("prefix", [P, IB])
+@pytest.mark.parametrize("prefix", [P, pytest.param(IB, marks=pytest.mark.sweep)])
 def test_a_huge_node_is_reduced(mighty: Agent, prefix: str) -> None:
     """An agent may change and remove labels of an excess, and not add to them."""
     names = keys(prefix, HUGE)

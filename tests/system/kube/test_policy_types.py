@@ -8,24 +8,24 @@ import pytest
 
 from tests.support.kube import controllers
 from tests.support.kube.agents import install
-from tests.support.kube.cluster import Cluster
 from tests.support.kube.programs import missing
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.kube.cluster import Cluster
+
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
 
-@pytest.fixture
-def checked() -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def checked(fresh: Cluster) -> Iterator[Cluster]:
     """An API server with the policy, and the controller that checks it."""
     require(missing(*controllers.PROGRAMS))
-    with Cluster() as cluster:
-        install(cluster, "sysfs")
-        with controllers.controllers(cluster, "validatingadmissionpolicy-status-controller"):
-            yield cluster
+    install(fresh, "sysfs")
+    with controllers.controllers(fresh, "validatingadmissionpolicy-status-controller"):
+        yield fresh
 
 
 @pytest.mark.parametrize("name", ["bwagent", "bwagent-events"])

@@ -20,7 +20,7 @@ from tests.support.helm.chart import CHART, HelmError, helm
 from tests.support.helm.chart import missing as no_helm
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.values import leaves
-from tests.support.kube.cluster import Cluster, KubectlError
+from tests.support.kube.cluster import KubectlError
 from tests.support.kube.controllers import eventually
 from tests.support.kube.manifests import MANIFESTS, rendered
 from tests.support.kube.programs import missing
@@ -28,9 +28,10 @@ from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from tests.support.kube.cluster import Cluster
     from tests.support.kube.manifests import Object
 
 GROUP = "monitoring.coreos.com/v1"
@@ -43,11 +44,10 @@ WHERE = ("-n", "gpu", "--create-namespace")
 
 
 @pytest.fixture(scope="module")
-def bare() -> Iterator[Cluster]:
+def bare(fresh: Cluster) -> Cluster:
     """An API server without the kinds of the operator."""
-    require(missing() or no_helm())
-    with Cluster() as cluster:
-        yield cluster
+    require(no_helm())
+    return fresh
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import yaml
 from agent import __version__
 from tests.support import registry
 from tests.support.kube.agents import an_agent, install
-from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import controllers
 from tests.support.kube.machine import Machine, push
 from tests.support.kube.manifests import MANIFESTS
@@ -23,6 +22,8 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.kube.cluster import Cluster
 
 ITS = "registry.example.com"  # the registry in the README
 P = "backend.coreweave.cloud/"
@@ -37,16 +38,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory, address: str) -> Iterator[Worker]:  # noqa: ARG001
+def empty(
+    address: str,  # noqa: ARG001 - its parts are required first
+    fresh: Cluster,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Worker]:
     """A machine without any image of the agent."""
     devices = lay_devices(tmp_path_factory.mktemp("empty"))
-    with (
-        Cluster() as cluster,
-        controllers(cluster, *CONTROLLERS),
-        Machine(cluster, NODE, None, GPU) as machine,
-    ):
-        install(cluster, "sysfs")
-        yield Worker(cluster, machine, devices, an_agent(cluster, "mighty"))
+    with controllers(fresh, *CONTROLLERS), Machine(fresh, NODE, None, GPU) as machine:
+        install(fresh, "sysfs")
+        yield Worker(fresh, machine, devices, an_agent(fresh, "mighty"))
 
 
 def section(language: str, address: str) -> str:

@@ -48,7 +48,7 @@ def test_the_labels_follow_the_ports(cluster: Cluster, tmp_path: Path, two: Entr
         assert before[f"{IB}/speed.current"] == "800G"
         began = time.monotonic()
         assert agent.stop() == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # nothing is waited for
         assert agent.metadata()["labels"] == before
         assert before[f"{P}/speed.expected"] == "800G"
 
@@ -62,7 +62,7 @@ def test_a_restart_changes_nothing(cluster: Cluster, tmp_path: Path, two: Entrie
         agent.stop(signal.SIGKILL)
         before = agent.version()
     with Agent(cluster, tmp_path, "run-restart", two) as agent:
-        time.sleep(2)
+        agent.says("labels verified")
         assert agent.version() == before
         agent.set("ibp0", "state", "1: DOWN")
         agent.speaks("400G")
@@ -96,7 +96,7 @@ def test_a_driver_that_reloads_is_held_and_then_not(
     function it is removed.
     """
     cluster.node("run-reload")
-    with Agent(cluster, tmp_path, "run-reload", two, "--hold", "8") as agent:
+    with Agent(cluster, tmp_path, "run-reload", two, "--hold", "12") as agent:
         agent.speaks("800G")
         remove(tmp_path, f"{CLASS}/ibp1")
         agent.process.send_signal(signal.SIGHUP)
@@ -110,7 +110,7 @@ def test_a_driver_that_reloads_is_held_and_then_not(
         began = time.monotonic()
         agent.process.send_signal(signal.SIGHUP)
         agent.speaks("400G")
-        assert time.monotonic() - began < 7
+        assert time.monotonic() - began < 11
 
 
 def test_a_device_that_comes_back_in_time_was_never_gone(

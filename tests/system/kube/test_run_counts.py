@@ -67,7 +67,7 @@ def test_one_hca_blocks_and_four_cables_are_pulled(cluster: Cluster, tmp_path: P
                 agent.set(f"ibp{number}", "state", "1: DOWN")
             began = time.monotonic()
             agent.speaks("1600G")
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 20
             assert agent.metadata()["labels"][f"{IB}/speed.current"] == "1600G"
             assert agent.metrics().value("bwagent_speed_bytes_per_second") == 200e9
             assert counted(agent) == {

@@ -175,17 +175,17 @@ def test_a_lost_description(fabric: Fabric, cluster: Cluster, tmp_path: Path) ->
     """
     with on(fabric, cluster, tmp_path, "fabric-nameless") as agent:
         unnamed(fabric, agent)
-        agent.says("ib problem subject=ibsim0", 15)
+        agent.says("ib problem subject=ibsim0")
         assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
         assert (missing_word(agent), held(agent)) == ([], 0)
         before = agent.version()
-        agent.until(lambda: agent.helpers("smp"), 15)  # without any event
+        agent.until(lambda: agent.helpers("smp"))  # without any event
         assert agent.log.read_text().count("ib problem subject=ibsim0") == 1
         agent.stop()
     for _ in range(2):
         again = Agent(cluster, tmp_path, "fabric-nameless", HCA, under=fabric.under("host"))
         with again as agent:
-            agent.says("ib problem subject=ibsim0", 15)
+            agent.says("ib problem subject=ibsim0")
             agent.until(lambda: agent.metrics().value("bwagent_last_applied_timestamp_seconds"))
             assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
             assert agent.version() == before
@@ -196,6 +196,7 @@ def test_a_lost_description(fabric: Fabric, cluster: Cluster, tmp_path: Path) ->
         assert "ib problem" not in agent.log.read_text()
 
 
+@pytest.mark.sweep
 def test_a_cable_moved_to_a_switch_without_description(
     fabric: Fabric, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -203,12 +204,12 @@ def test_a_cable_moved_to_a_switch_without_description(
     with on(fabric, cluster, tmp_path, "fabric-other") as agent:
         move(fabric, "leaf2", 5)
         agent.look()
-        agent.until(lambda: agent.neighbors("ibsim0").get("port-id") == "5", 15)
+        agent.until(lambda: agent.neighbors("ibsim0").get("port-id") == "5")
         connected(agent, guid(fabric), "5")
         agent.stop()
     move(fabric, "leaf1", 1)
     with Agent(cluster, tmp_path, "fabric-other", HCA, under=fabric.under("host")) as agent:
-        agent.until(lambda: agent.neighbors("ibsim0").get("port-id") == "1", 15)
+        agent.until(lambda: agent.neighbors("ibsim0").get("port-id") == "1")
         connected(agent, guid(fabric), "1")
 
 
@@ -217,10 +218,10 @@ def test_a_switch_that_was_never_named(fabric: Fabric, cluster: Cluster, tmp_pat
     cluster.node("fabric-new")
     fabric.console(LOST)
     with Agent(cluster, tmp_path, "fabric-new", HCA, under=fabric.under("host")) as agent:
-        agent.until(lambda: missing_word(agent) == ["no-description"], 15)
+        agent.until(lambda: missing_word(agent) == ["no-description"])
         agent.speaks("400G")
         assert agent.neighbors("ibsim0") == {}
-        connected(agent, guid(fabric), "1", 60)
+        connected(agent, guid(fabric), "1")
         assert missing_word(agent) == []
 
 
@@ -234,14 +235,15 @@ def test_a_switch_that_is_renamed(fabric: Fabric, cluster: Cluster, tmp_path: Pa
         assert "ib problem subject=ibsim0" not in agent.log.read_text()
 
 
+@pytest.mark.sweep
 def test_a_switch_that_boots(fabric: Fabric, cluster: Cluster, tmp_path: Path) -> None:
     """Factory text replaces the switch's name after the hold, and its name returns at once."""
     with on(fabric, cluster, tmp_path, "fabric-boots", "--hold", "12") as agent:
         fabric.restart(LEAVES.replace('"leaf1"\n', f'"leaf1" # "{FACTORY}"\n', 1))
         agent.look()
-        agent.says("ib problem subject=ibsim0", 15)
+        agent.says("ib problem subject=ibsim0")
         assert agent.neighbors("ibsim0") == {"device": "leaf1", "port-id": "1"}
-        connected(agent, guid(fabric), "1", 40)
+        connected(agent, guid(fabric), "1")
         fabric.restart(LEAVES)
         agent.look()
         connected(agent, "leaf1", "1")
@@ -291,7 +293,7 @@ def test_a_helper_that_hangs(fabric: Fabric, cluster: Cluster, tmp_path: Path) -
         fabric.stop()
         try:
             first = asked_again(agent)
-            agent.says("no answer within 10 s", 30)
+            agent.says("no answer within 10 s")
             assert (source(agent), held(agent), agent.helpers("smp")) == (0, 6, [])
             agent.until(lambda: agent.helpers("smp"))
             assert agent.helpers("smp") != [first]
@@ -300,5 +302,5 @@ def test_a_helper_that_hangs(fabric: Fabric, cluster: Cluster, tmp_path: Path) -
         finally:
             fabric.restart(LEAVES)
         agent.look()  # each failure doubles the time to the next try, a reason ends that
-        agent.until(lambda: source(agent) == 1, 30)
+        agent.until(lambda: source(agent) == 1)
         connected(agent, "leaf1", "1")

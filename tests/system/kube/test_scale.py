@@ -102,6 +102,7 @@ def without_a_rail(agent: Agent) -> dict[str, str]:
     return seen | {SPEED: "2800G"}
 
 
+@pytest.mark.sweep
 def test_many_agents_are_hardly_felt_and_right_in_the_end(stage: Stage) -> None:
     """They start, a leaf goes down, the API server stops answering, and in those ten minutes the
     leaf comes back.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.support.kube.cluster import Cluster
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually, ready_node
 from tests.support.kube.manifests import MANIFESTS, the
 from tests.support.kube.programs import missing
@@ -21,6 +20,7 @@ from tests.support.real_parts import require
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.kube.cluster import Cluster
     from tests.support.kube.manifests import Object
 
 MACHINE = {path.name: path for path in MACHINES}
@@ -36,19 +36,19 @@ BROKEN = ("site.example/broken", "NoSchedule")
 
 
 @pytest.fixture(scope="module")
-def cloud() -> Iterator[Cluster]:
+def cloud(fresh: Cluster) -> Iterator[Cluster]:
     """Start a cluster with a scheduler, the overlay for CoreWeave, and its taints on Nodes
     of their own.
     """
     require(missing(*PROGRAMS))
-    with Cluster() as cluster, controllers(cluster, "daemonset-controller"):
+    with controllers(fresh, "daemonset-controller"):
         for name, taint in TAINTS.items():
-            ready_node(cluster, name, taint, labels=GPU)
-        ready_node(cluster, "everything", *TAINTS.values(), labels=GPU)
-        ready_node(cluster, "broken", BROKEN, labels=GPU)
-        ready_node(cluster, "cpu", ("is_cpu_compute", "NoSchedule"))
-        cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / "coreweave"))
-        yield cluster
+            ready_node(fresh, name, taint, labels=GPU)
+        ready_node(fresh, "everything", *TAINTS.values(), labels=GPU)
+        ready_node(fresh, "broken", BROKEN, labels=GPU)
+        ready_node(fresh, "cpu", ("is_cpu_compute", "NoSchedule"))
+        fresh.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / "coreweave"))
+        yield fresh
 
 
 def intolerant() -> Object:
@@ -171,6 +171,6 @@ def probe(cluster: Cluster, node: str, machine: str) -> None:
         str(cluster.kubeconfig()),
     ]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL
     )
     assert not done.returncode, done.stderr

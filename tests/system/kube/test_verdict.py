@@ -182,7 +182,7 @@ def test_a_swap_a_restart_and_a_repair(host: Host) -> None:
 def first_verdicts(host: Host, agent: Agent) -> set[tuple[int, str | None]]:
     """Return all that the page says from the start of an agent to its first verdict."""
     seen: set[tuple[int, str | None]] = set()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not {status for status, _ in seen} & {200, 503}:
         status, document = host.verdict(agent)
         seen.add((status, document.get("verdict")))
@@ -191,6 +191,7 @@ def first_verdicts(host: Host, agent: Agent) -> set[tuple[int, str | None]]:
     return seen
 
 
+@pytest.mark.sweep
 def test_a_pulled_cable_and_one_that_flaps(host: Host) -> None:
     """A short pull moves nothing, a long one is `missing`; labels that contradict each other are
     no pass.

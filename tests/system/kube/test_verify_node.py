@@ -27,7 +27,7 @@ def verify(cluster: Cluster, node: str, *words: str) -> subprocess.CompletedProc
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
 
 

@@ -23,9 +23,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import switch
-from tests.support.kube import programs
-from tests.support.kube.agents import install
-from tests.support.kube.cluster import Cluster
 from tests.support.qemu.machine import missing
 from tests.support.qemu.remote_calls import HOST
 from tests.support.qemu.scenario import Rest, Scenario, Step, without
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.kube.cluster import Cluster
     from tests.support.qemu.scenario import Order
 
 NODE = "emulated"
@@ -158,33 +156,35 @@ KILLED = (Step("the agent starts once", BEGIN, LIGHT), *amid(KILLS))
 
 
 @contextmanager
-def begun(folder: Path) -> Iterator[Scenario]:
-    """Give a scenario without a step, on an API server of its own."""
-    require(missing() or switch.missing() or programs.missing())
-    with Cluster() as cluster:
-        install(cluster, "sysfs")
-        cluster.node(
-            NODE, labels={key if "/" in key else f"{P}/{key}": value for key, value in SITE.items()}
-        )
-        kubeconfig = cluster.kubeconfig(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"), HOST)
-        with Timeline(cluster, NODE) as timeline:
-            chance = random.Random(SEED)  # noqa: S311 - so that a moment comes again
-            yield Scenario(timeline, folder, chance, NODE, kubeconfig)
+def begun(request: pytest.FixtureRequest, folder: Path) -> Iterator[Scenario]:
+    """Give a scenario without a step, on the API server of the worker."""
+    require(missing() or switch.missing())
+    cluster: Cluster = request.getfixturevalue("installed")
+    site = {key if "/" in key else f"{P}/{key}": value for key, value in SITE.items()}
+    cluster.node(NODE, labels=site)
+    kubeconfig = cluster.kubeconfig(cluster.token_for_pod_on(NODE, "bwagent", "bwagent"), HOST)
+    with Timeline(cluster, NODE) as timeline:
+        chance = random.Random(SEED)  # noqa: S311 - so that a moment comes again
+        yield Scenario(timeline, folder, chance, NODE, kubeconfig)
 
 
 @pytest.fixture(scope="module")
-def scenario(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+def scenario(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenario]:
     """Run all steps: two boots, of the same hardware."""
-    with begun(tmp_path_factory.mktemp("scenario")) as scenario:
+    with begun(request, tmp_path_factory.mktemp("scenario")) as scenario:
         scenario.boot("the first boot", CABLES, STEPS)
         scenario.boot("the second boot", CABLES_THEN, STEPS_THEN)
         yield scenario
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+def killed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenario]:
     """Kill the agent again and again, in one boot."""
-    with begun(tmp_path_factory.mktemp("killed")) as scenario:
+    with begun(request, tmp_path_factory.mktemp("killed")) as scenario:
         scenario.boot("the boot", CABLES_THEN, KILLED)
         yield scenario
 
