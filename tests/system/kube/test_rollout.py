@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.kube.confinement import Container
 from tests.support.kube.machine import Machine
-from tests.support.kube.manifests import pod, settings
+from tests.support.kube.manifests import IMAGE, settings
 from tests.support.kube.worker import DAEMON_SETS, GPU, PODS, SPEED
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ NAMES = {"BWAGENT_LABEL_PREFIX", "BWAGENT_RUN_LABEL_PREFIX"}
 @pytest.fixture
 def two(worker: Worker) -> Iterator[Worker]:
     """The worker and a second machine, both with a ready agent of the manifests' settings."""
-    image = pod("sysfs")["spec"]["containers"][0]["image"]
-    with Machine(worker.cluster, SECOND, image, GPU):
+    with Machine(worker.cluster, SECOND, IMAGE, GPU):
         worker.roll_out("sysfs")
         # An agent that is not available yet is replaced whatever maxUnavailable says.
         worker.until("both agents are available", lambda: available(worker) == 2)
