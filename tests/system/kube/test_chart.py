@@ -204,8 +204,8 @@ def test_labels_that_stay(fresh: Cluster, tmp_path: Path) -> None:
         assert "--reuse-values" not in notes
         (line,) = (line for line in notes.splitlines() if line.startswith("  formerLabelPrefixes"))
         (tmp_path / "values.yaml").write_text(line.strip())
-        flags = (*flags, "-f", str(tmp_path / "values.yaml"))
-        notes = run(fresh, "upgrade", "bwagent", "gpu", *flags)
+        last = ("-f", str(tmp_path / "values.yaml"))
+        notes = run(fresh, "upgrade", "bwagent", "gpu", *flags, *last)
         assert "stay" not in notes.partition("ask one")[2]
         policy = fresh.kubectl("get", "validatingadmissionpolicy", "bwagent.gpu", "-o", "json")
         variables = {row["name"]: row for row in json.loads(policy)["spec"]["variables"]}

@@ -200,6 +200,11 @@ EVERY: list[tuple[Object, Look, object]] = [
             "timeoutSeconds": 5,
         },
     ),
+    (
+        {"livenessProbe": {"periodSeconds": None, "timeoutSeconds": None}},
+        of_container("livenessProbe"),
+        {"httpGet": {"path": "/healthz", "port": "http"}},
+    ),
     ({"minReadySeconds": 0}, of("DaemonSet", "spec", "minReadySeconds"), 0),
     (
         {"updateStrategy.type": "OnDelete"},

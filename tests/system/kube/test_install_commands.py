@@ -42,7 +42,7 @@ def commands(heading: str) -> list[str]:
 def inline(start: str, document: Path = DOCUMENT) -> str:
     """Return the only command of the text that begins so."""
     (found,) = set(re.findall(rf"`({start}[^`]*)`", document.read_text()))
-    return found
+    return str(found)
 
 
 def unasked(command: str) -> str:
