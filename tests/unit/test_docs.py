@@ -69,6 +69,18 @@ def test_the_tables_of_reasons(
     assert between(path, begin, end, truth, update=update_golden) == truth
 
 
+def test_what_to_look_at_without_a_neighbor(repository: Path) -> None:
+    """docs/operations.md has every reason of a port without neighbor."""
+    text = (repository / "docs/operations.md").read_text()
+    table = text.partition("| `missing_neighbors` | look at |\n|---|---|\n")[2].partition("\n\n")[0]
+    found = [
+        reason
+        for row in table.splitlines()
+        for reason in re.findall(r"`([^`]+)`", row.split("|")[1])
+    ]
+    assert sorted(found) == sorted(reason.value for reason in NeighborReason)
+
+
 def test_the_table_of_hold_reasons(repository: Path, update_golden: bool) -> None:
     """docs/labels.md has every reason for which a label stays, with its text."""
     truth = "".join(f"| `{reason.value}` | {reason.text} |\n" for reason in HoldReason)

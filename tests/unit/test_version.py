@@ -20,7 +20,7 @@ PLACES = [
     ("docs/release.md", rf"git checkout v{NUMBER}"),
     ("manifests/README.md", rf"bwagent:{NUMBER}"),
     ("manifests/README.md", rf"newTag: {NUMBER}"),
-    ("manifests/base/agent/daemonset.yaml", rf"image: bwagent:{NUMBER}"),
+    ("manifests/base/agent/daemonset.yaml", rf"image: SET-THE-IMAGE-IN-YOUR-OVERLAY:{NUMBER}"),
     ("manifests/chart/Chart.yaml", rf"^version: {NUMBER}"),
     ("manifests/chart/Chart.yaml", rf"^appVersion: {NUMBER}"),
 ]

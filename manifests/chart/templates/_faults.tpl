@@ -5,6 +5,14 @@
 {{- $devices := .Values.privileges.hostDevices }}
 {{- $raw := or .Values.privileges.netRaw $devices }}
 {{- $plugin := contains "/" (keys (.Values.resources.limits | default dict) | join " ") }}
+{{- if not .Values.image.repository }}
+{{- $faults = append $faults "image.repository is empty, and no registry has the image: build it, push it to yours, and say where it is, as in image.repository=registry.example.com/bwagent" }}
+{{- end }}
+{{- range .Values.droppedSources }}
+{{- if or (not $sources) (has . $sources) }}
+{{- $faults = append $faults (printf "droppedSources has %s, which sources reads" .) }}
+{{- end }}
+{{- end }}
 {{- if and (not $sources) (not $devices) }}
 {{- $faults = append $faults "sources is empty, which means all, without privileges.hostDevices: name the sources, or take profiles/full.yaml" }}
 {{- end }}
@@ -51,6 +59,33 @@
 {{- end }}
 {{- if hasKey .Values.podLabels "app.kubernetes.io/name" }}
 {{- $faults = append $faults "podLabels has app.kubernetes.io/name, by which the DaemonSet knows its Pods" }}
+{{- end }}
+{{- range $name := keys (include "bwagent.ownLabels" . | fromYaml) | sortAlpha }}
+{{- if hasKey $.Values.commonLabels $name }}
+{{- $faults = append $faults (printf "commonLabels has %s, which the chart sets" $name) }}
+{{- end }}
+{{- end }}
+{{- with .Values.metrics.podMonitor }}
+{{- if and .interval .scrapeTimeout (gt (include "bwagent.milliseconds" .scrapeTimeout | int) (include "bwagent.milliseconds" .interval | int)) }}
+{{- $faults = append $faults (printf "metrics.podMonitor.scrapeTimeout=%s is longer than metrics.podMonitor.interval=%s" .scrapeTimeout .interval) }}
+{{- end }}
+{{- end }}
+{{- $limits := .Values.resources.limits | default dict }}
+{{- range $name, $request := .Values.resources.requests }}
+{{- $limit := get $limits $name | toString }}
+{{- /* Of a device or of huge pages nobody gets more than was asked for. */}}
+{{- $whole := or (contains "/" $name) (hasPrefix "hugepages-" $name) }}
+{{- if and $whole (not (hasKey $limits $name)) }}
+{{- $faults = append $faults (printf "resources.requests has %s without its limit" $name) }}
+{{- else if hasKey $limits $name }}
+{{- $asked := include "bwagent.number" $request | float64 }}
+{{- $most := include "bwagent.number" $limit | float64 }}
+{{- if gt $asked $most }}
+{{- $faults = append $faults (printf "resources.requests.%s=%v is above resources.limits.%s=%s" $name $request $name $limit) }}
+{{- else if and $whole (ne $asked $most) }}
+{{- $faults = append $faults (printf "resources.requests.%s=%v is not resources.limits.%s=%s" $name $request $name $limit) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if and (lt (int .Values.metrics.port) 1024) (not $devices) }}
 {{- $faults = append $faults (printf "metrics.port=%d needs a capability that the agent does not have: 1024 or above" (int .Values.metrics.port)) }}
@@ -100,10 +135,39 @@
 {{- toJson $others }}
 {{- end }}
 
-{{/* What in the cluster forbids the release, as a JSON list of sentences: other agents and their policies. */}}
+{{/* A quantity of Kubernetes as a number. */}}
+{{- define "bwagent.number" -}}
+{{- $units := dict "" 1.0 "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 }}
+{{- $binary := dict "Ki" 0x1p10 "Mi" 0x1p20 "Gi" 0x1p30 "Ti" 0x1p40 "Pi" 0x1p50 "Ei" 0x1p60 }}
+{{- $text := toString . }}
+{{- $unit := regexFind "[a-zA-Z]+$" $text }}
+{{- mulf (trimSuffix $unit $text | float64) (get (merge $units $binary) $unit) }}
+{{- end }}
+
+{{/* A duration of Prometheus as milliseconds. */}}
+{{- define "bwagent.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+[a-z]+" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int) (get $units (regexFind "[a-z]+" .))) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
+{{/* What in the cluster forbids the release, as a JSON list of sentences: other agents and their policies,
+and its own agents if they would read less than they do. */}}
 {{- define "bwagent.conflicts" -}}
 {{- $faults := list }}
 {{- $name := include "bwagent.name" . }}
+{{- $settings := (lookup "v1" "ConfigMap" .Release.Namespace $name).data | default dict }}
+{{- if hasKey $settings "BWAGENT_LABEL_PREFIX" }}
+{{- $all := list "rdma" "lldp" "ib" "nvml" }}
+{{- range get $settings "BWAGENT_SOURCE" | default (join " " $all) | splitList " " }}
+{{- if not (has . (concat ($.Values.sources | default $all) $.Values.droppedSources)) }}
+{{- $faults = append $faults (printf "sources leaves out %s, which the running agents read: give all values of the installation again, or droppedSources={%s}" . .) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- range (lookup "apps/v1" "DaemonSet" "" "").items }}
 {{- $spec := .spec.template.spec }}
 {{- $where := printf "the DaemonSet %s in namespace %s" .metadata.name .metadata.namespace }}

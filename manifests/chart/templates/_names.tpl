@@ -20,7 +20,15 @@ The name of what belongs to no namespace. No namespace has a dot in its name, so
 {{ $name }}-events{{ if ne $name .Release.Namespace }}.{{ .Release.Namespace }}{{ end }}
 {{- end }}
 
+{{/* The labels of every object: the chart's own, and commonLabels. */}}
 {{- define "bwagent.labels" -}}
+{{ include "bwagent.ownLabels" . }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "bwagent.ownLabels" -}}
 app.kubernetes.io/name: bwagent
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CHART = MANIFESTS / "chart"
 PROFILES = tuple(sorted(path.stem for path in (CHART / "profiles").iterdir()))
+# What every installation says: where the image is. Tests put it where a node looks for it.
+SITE = ("-f", str(HERE / "site.yaml"))
 VERSION = next(
     line.split()[-1]
     for line in (HERE / "go.mod").read_text().splitlines()
@@ -78,7 +80,7 @@ def rendered(
     *flags: str, release: str = "bwagent", namespace: str = "bwagent", chart: Path = CHART
 ) -> tuple[Object, ...]:
     """Return the objects of `helm template`."""
-    text = helm("template", release, str(chart), "-n", namespace, *flags)
+    text = helm("template", release, str(chart), "-n", namespace, *SITE, *flags)
     return tuple(each for each in yaml.safe_load_all(text) if each is not None)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from agent import __version__
 from tests.support.kube.programs import program
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ OVERLAYS = tuple(sorted(path.name for path in (MANIFESTS / "overlays").iterdir()
 # What becomes YAML by helm.
 TEMPLATES = tuple(sorted((MANIFESTS / "chart/templates").glob("*.yaml")))
 FILES = tuple(sorted({*MANIFESTS.rglob("*.yaml")} - {*TEMPLATES}))
+
+# What overlays have instead of an image: no kubelet reads it as a name.
+NO_IMAGE = "SET-THE-IMAGE-IN-YOUR-OVERLAY"
+IMAGE = f"bwagent:{__version__}"  # what the tests' nodes have
+IMAGES = [{"name": NO_IMAGE, "newName": "bwagent"}]  # as a kustomization says it
 
 Object = dict[str, Any]
 

@@ -26,7 +26,7 @@ from tests.support.kube.confinement import Container
 from tests.support.kube.controllers import PROGRAMS, controllers, eventually
 from tests.support.kube.machine import Machine
 from tests.support.kube.machine import missing as no_machine
-from tests.support.kube.manifests import MANIFESTS, pod, settings
+from tests.support.kube.manifests import IMAGE, IMAGES, MANIFESTS, pod, settings
 from tests.support.kube.programs import missing as no_programs
 from tests.support.kube.timeline import Timeline
 
@@ -194,6 +194,7 @@ class Worker:
         kustomization = {
             "resources": [base],
             "configMapGenerator": [{"name": "bwagent", "behavior": "merge", "literals": literals}],
+            "images": IMAGES,
             "patches": [{"path": "machine.yaml"}],
         }
         if in_policy:
@@ -243,12 +244,11 @@ def worker(folder: Path) -> Iterator[Worker]:
     labeled yet.
     """
     devices = lay_devices(folder)
-    image = pod("sysfs")["spec"]["containers"][0]["image"]
     with (
         _leaf(),
         Cluster("--kubelet-preferred-address-types=InternalIP") as cluster,
         controllers(cluster, *CONTROLLERS),
-        Machine(cluster, NODE, image, GPU) as machine,
+        Machine(cluster, NODE, IMAGE, GPU) as machine,
     ):
         install(cluster, "sysfs")
         yield Worker(cluster, machine, devices, an_agent(cluster, "mighty"))

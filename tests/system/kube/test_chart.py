@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent import __version__
-from tests.support.helm.chart import CHART, HelmError, helm, missing, nested
+from tests.support.helm.chart import CHART, SITE, HelmError, helm, missing, nested, profile
 from tests.support.kube.agents import P, a_node, denied
 from tests.support.kube.cluster import MERGE, KubectlError
 from tests.support.kube.controllers import eventually
@@ -38,6 +37,7 @@ OBJECTS = (
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
     "/apis/networking.k8s.io/v1/networkpolicies",
 )
+SETTINGS = "/api/v1/namespaces/gpu/configmaps/bwagent"
 HELMS = "?labelSelector=app.kubernetes.io%2Fmanaged-by%3DHelm"
 RELEASES = "/api/v1/secrets", "?fieldSelector=type%3Dhelm.sh%2Frelease.v1"
 
@@ -50,7 +50,7 @@ def _helm() -> None:
 def run(cluster: Cluster, verb: str, release: str, namespace: str, *flags: str) -> str:
     """Install or upgrade a release; return the notes."""
     where = ("-n", namespace, "--create-namespace")
-    return helm(verb, release, str(CHART), *where, *flags, kubeconfig=cluster.kubeconfig())
+    return helm(verb, release, str(CHART), *where, *SITE, *flags, kubeconfig=cluster.kubeconfig())
 
 
 @contextmanager
@@ -114,6 +114,46 @@ def test_a_wrong_value_applies_nothing(fresh: Cluster) -> None:
     assert "privileges.netRaw" in refused(fresh, "bwagent", "gpu", "--set", "sources={lldp}")
 
 
+def test_an_upgrade_that_reads_less(fresh: Cluster) -> None:
+    """An upgrade without the profile of the installation fails, names what it would switch off, and
+    changes nothing; a value permits it. One that reads more needs none.
+    """
+    lldp, full = profile("lldp"), profile("full")
+    with release_of(fresh, "bwagent", "gpu", *lldp):
+        for flags in ((), ("--reset-values",), profile("sysfs")):
+            assert "sources leaves out lldp, which the running agents read" in not_upgraded(
+                fresh, *flags
+            )
+        run(fresh, "upgrade", "bwagent", "gpu", *full)
+        message = not_upgraded(fresh, *lldp)
+        assert all(f"sources leaves out {one}" in message for one in ("ib", "nvml"))
+        run(fresh, "upgrade", "bwagent", "gpu", *lldp, *dropped("ib,nvml"))
+        assert "leaves out lldp" in not_upgraded(fresh, *dropped("ib,nvml"))
+        run(fresh, "upgrade", "bwagent", "gpu", *dropped("lldp"))
+        assert fresh.request("GET", SETTINGS).body["data"]["BWAGENT_SOURCE"] == "rdma"
+        run(fresh, "upgrade", "bwagent", "gpu")
+
+
+def not_upgraded(cluster: Cluster, *flags: str) -> str:
+    """Return the message of an upgrade that fails and changes nothing."""
+    before = objects(cluster), listed(cluster, *RELEASES)
+    with pytest.raises(HelmError) as failed:
+        run(cluster, "upgrade", "bwagent", "gpu", *flags)
+    assert (objects(cluster), listed(cluster, *RELEASES)) == before
+    return str(failed.value)
+
+
+def dropped(names: str) -> tuple[str, str]:
+    return "--set", f"droppedSources={{{names}}}"
+
+
+def test_no_image(fresh: Cluster) -> None:
+    """Without the image's place nothing is applied, and the error says how to name it."""
+    with pytest.raises(HelmError, match=r"image\.repository=registry\.example\.com/bwagent"):
+        helm("install", "bwagent", str(CHART), kubeconfig=fresh.kubeconfig())
+    assert objects(fresh) == {}
+
+
 def test_two_releases(fresh: Cluster) -> None:
     """Two in two namespaces, on other nodes; not on the same, in one namespace, or with other
     names of labels.
@@ -144,20 +184,24 @@ def test_without_a_policy(fresh: Cluster) -> None:
         assert not [path for path in objects(fresh) if "validatingadmission" in path]
 
 
-def test_labels_that_stay(fresh: Cluster) -> None:
-    """The notes of another prefix have the command that removes the labels of both former ones; it
+def test_labels_that_stay(fresh: Cluster, tmp_path: Path) -> None:
+    """The notes of another prefix have the value that removes the labels of both former ones; it
     works as it stands there.
     """
+    former = ("--set", "formerLabelPrefixes={e.f}")
     with release_of(fresh, "bwagent", "gpu"):
-        flags = ("--set", "labelPrefix=a.b,ibLabelPrefix=c.d,formerLabelPrefixes={e.f}")
-        notes = run(fresh, "upgrade", "bwagent", "gpu", *flags)
-        (command,) = (line for line in notes.splitlines() if line.startswith("  helm upgrade"))
-        words = [str(CHART) if word == "CHART" else word for word in shlex.split(command)]
-        assert "stay" not in helm(*words[1:], kubeconfig=fresh.kubeconfig()).partition("ask one")[2]
+        flags = ("--set", "labelPrefix=a.b,ibLabelPrefix=c.d")
+        notes = run(fresh, "upgrade", "bwagent", "gpu", *flags, *former)
+        assert "--reuse-values" not in notes
+        (line,) = (line for line in notes.splitlines() if line.startswith("  formerLabelPrefixes"))
+        (tmp_path / "values.yaml").write_text(line.strip())
+        last = ("-f", str(tmp_path / "values.yaml"))
+        notes = run(fresh, "upgrade", "bwagent", "gpu", *flags, *last)
+        assert "stay" not in notes.partition("ask one")[2]
         policy = fresh.kubectl("get", "validatingadmissionpolicy", "bwagent.gpu", "-o", "json")
         variables = {row["name"]: row for row in json.loads(policy)["spec"]["variables"]}
-        former = set(variables["formerPrefixes"]["expression"].strip("'").split())
-        assert former == {"e.f", P, "ib.coreweave.cloud"}
+        found = set(variables["formerPrefixes"]["expression"].strip("'").split())
+        assert found == {"e.f", P, "ib.coreweave.cloud"}
 
 
 @pytest.mark.parametrize("level", [pytest.param("baseline", marks=pytest.mark.sweep), "restricted"])
@@ -247,7 +291,7 @@ def test_a_renamed_value(fresh: Cluster, tmp_path: Path) -> None:
     chart.write_text(chart.read_text().replace(__version__, "0.0.9"))
     config = fresh.kubeconfig()
     file = tmp_path / "values.json"
-    file.write_text(json.dumps(nested({"prefix": OTHER})))
+    file.write_text(json.dumps(nested({"prefix": OTHER, "image.repository": "bwagent"})))
     where = ("-n", "gpu", "--create-namespace")
     helm("install", "bwagent", str(older), *where, "-f", str(file), kubeconfig=config)
     for flags in (("--reuse-values",), ("--reset-then-reuse-values",), ("-f", str(file))):

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from agent import __version__
-from tests.support.helm.chart import CHART, PROFILES, helm, missing, profile, with_values
+from tests.support.helm.chart import CHART, PROFILES, SITE, helm, missing, profile, with_values
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.look import container, of, spec
-from tests.support.kube.manifests import MANIFESTS, OVERLAYS, Object, by_kind, rendered
+from tests.support.kube.manifests import IMAGES, MANIFESTS, OVERLAYS, Object, by_kind, rendered
 from tests.support.kube.programs import missing as no_kubectl
 from tests.support.real_parts import require
 
@@ -152,7 +152,7 @@ def test_a_profile_is_its_overlay(tmp_path: Path, overlay: str, added: str) -> N
         key: [f"{up}/{one}" for one in value] if key in paths else value
         for key, value in fields.items()
     }
-    own = {"resources": [f"{up}/overlays/{overlay}"], **more}
+    own = {"resources": [f"{up}/overlays/{overlay}"], "images": IMAGES, **more}
     chart = named(template(*profile(overlay), *flags))
     assert {key: without_helms(one) for key, one in chart.items()} == of_kustomize(tmp_path, own)
 
@@ -161,14 +161,16 @@ def test_a_chart_of_charts(tmp_path: Path) -> None:
     """As a dependency of another chart it renders the same, under that one's release."""
     shutil.copytree(CHART, tmp_path / "charts/bwagent")
     (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: site, version: 1.0.0}")
-    (tmp_path / "values.yaml").write_text("{global: {a: b}, bwagent: {labelPrefix: a.example}}")
+    (tmp_path / "values.yaml").write_text(
+        "{global: {a: b}, bwagent: {labelPrefix: a.example, image: {repository: bwagent}}}"
+    )
     assert template(chart=tmp_path) == template("--set", "labelPrefix=a.example")
 
 
 @pytest.mark.parametrize("name", [None, *PROFILES])
 def test_lint(name: str | None) -> None:
     """`helm lint --strict` has nothing to say, with and without a profile."""
-    helm("lint", "--strict", str(CHART), *(profile(name) if name else ()))
+    helm("lint", "--strict", str(CHART), *SITE, *(profile(name) if name else ()))
 
 
 def test_the_default_is_the_least() -> None:
@@ -251,7 +253,7 @@ def test_files_of_the_monitoring(tmp_path: Path) -> None:
     rules = 'groups:\n  - name: a\n    rules:\n      - {alert: A, expr: "{{ $labels.a }}"}\n'
     (chart / "files/rules.yaml").write_text(rules)
     (chart / "files/dashboard.json").write_text('{\n  "a": "{{node}}"\n}\n')
-    values = {
+    values: Object = {
         "alerts": {"enabled": True, "labels": {"release": "p"}},
         "dashboard": {"enabled": True, "labels": {"grafana": "yes"}},
     }

@@ -5,17 +5,20 @@ uninstalled by the real helm, and the Node's labels follow.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.helm.chart import CHART, helm, missing, profile, rendered
+from tests.support.commands import ON_A_NODE
+from tests.support.helm.chart import CHART, SITE, helm, missing, profile, rendered
 from tests.support.kube import worker as support
 from tests.support.kube.agents import P, an_agent
-from tests.support.kube.manifests import pod
+from tests.support.kube.manifests import IMAGE
 from tests.support.kube.worker import (
     DAEMON_SETS,
+    LEAF,
     NEIGHBOR,
     NETDEV,
     NODE,
@@ -63,7 +66,7 @@ def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path)
     namespace. The chart takes over the overlay's Pods, and none of its privileges.
     """
     config = worker.cluster.kubeconfig()
-    release = ("bwagent", str(CHART), "-n", "bwagent", "-f", values(worker, tmp_path))
+    release = ("bwagent", str(CHART), "-n", "bwagent", *SITE, "-f", values(worker, tmp_path))
     worker.roll_out("full")
     worker.until("the overlay's agent labels", lambda: labeled(worker, P, SPEED | NEIGHBOR))
     overlays = worker.pod()["metadata"]["uid"]
@@ -76,13 +79,15 @@ def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path)
     assert volumes(worker) == {"token", "machine"}
     assert "FORBIDS" not in notes
     next_commands(worker, notes)
+    commands_of_the_text(worker)
 
     flags = (*profile("lldp"), "--set", f"labelPrefix={OTHER}")
     notes = helm("upgrade", *release, *flags, kubeconfig=config)
-    assert f"--set 'formerLabelPrefixes={{{P}}}'" in notes
+    assert f"  formerLabelPrefixes: [{P}]" in notes
     another = an_agent(worker.cluster, "mighty")
     worker.until("the policy follows", lambda: in_force(another, f"{OTHER}/"))
     worker.until("the labels follow", lambda: labeled(worker, OTHER, SPEED | NEIGHBOR))
+    assert LEAF in next_commands(worker, notes)
     assert not in_force(worker.mighty, f"{P}/")
 
     # Another speed, for the labels of before are still there.
@@ -115,7 +120,7 @@ def test_from_0_1_0(worker: Worker, tmp_path: Path) -> None:
     worker.until("the labels of 0.1.0", lambda: worker.labels(f"{P}/") == SPEED | older)
 
     first_commands(worker)
-    flags = ("-f", values(worker, tmp_path), *profile("lldp"), "--take-ownership")
+    flags = (*SITE, "-f", values(worker, tmp_path), *profile("lldp"), "--take-ownership")
     helm("install", "bwagent", str(CHART), *namespace, *flags, kubeconfig=config)
     assert older.items() <= worker.labels(f"{P}/").items()
     worker.until("the chart's agent labels", lambda: labeled(worker, P, SPEED | NEIGHBOR))
@@ -139,10 +144,9 @@ def without_new_keys(labels: dict[str, str]) -> dict[str, str]:
 def apply_older(worker: Worker, folder: Path) -> None:
     """Apply the manifests of 0.1.0 with the image that is there, and what a cluster provides."""
     machine = json.loads(Path(values(worker, folder)).read_text())
-    image = pod("sysfs")["spec"]["containers"][0]["image"]
     container = {
         "name": "bwagent",
-        "image": image,
+        "image": IMAGE,
         "env": machine["extraEnv"],
         "volumeMounts": machine["extraVolumeMounts"],
     }
@@ -208,13 +212,23 @@ def first_commands(worker: Worker) -> None:
         worker.cluster.kubectl(*command.split()[1:])
 
 
-def next_commands(worker: Worker, notes: str) -> None:
-    """The three commands of the notes work as they stand there."""
+def next_commands(worker: Worker, notes: str) -> str:
+    """The three commands of the notes work as they stand there; return what the last one prints."""
     commands = [line.split()[1:] for line in notes.splitlines() if line.startswith("  kubectl ")]
     rollout, labels, probe = (worker.cluster.kubectl(*command) for command in commands)
     assert "successfully rolled out" in rollout
     assert "10G" in labels
     assert "rxe0" in probe
+    return probe
+
+
+def commands_of_the_text(worker: Worker) -> None:
+    """The commands of docs/ about a Pod of the agent succeed as they stand there."""
+    worker.cluster.kubectl("label", "node", NODE, f"{P}/speed.expected=10G")
+    name = worker.pod()["metadata"]["name"]
+    for command in ON_A_NODE:
+        worker.cluster.kubectl(*re.sub(r"\b(AGENT|POD)\b", name, command).split()[1:])
+    worker.cluster.kubectl("label", "node", NODE, f"{P}/speed.expected-")
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ REPOSITORY = "r.example/bwagent"
 MONITORS = {"metrics.podMonitor.enabled": True}
 PEER = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
 AFFINITY: Object = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
+RACK: Object = {"action": "labeldrop", "regex": "pod"}
 MOUNT = {"name": "machine", "mountPath": "/machine"}
 
 
@@ -110,6 +111,23 @@ EVERY: list[tuple[Object, Look, object]] = [
     (MONITORS, endpoint("port"), "http"),
     ({"metrics.podMonitor.interval": "1m", **MONITORS}, endpoint("interval"), "1m"),
     (
+        {"metrics.podMonitor.scrapeTimeout": "9s500ms", **MONITORS},
+        endpoint("scrapeTimeout"),
+        "9s500ms",
+    ),
+    (
+        {"metrics.podMonitor.relabelings": [RACK], **MONITORS},
+        endpoint("relabelings"),
+        [
+            {
+                "action": "replace",
+                "sourceLabels": ["__meta_kubernetes_pod_node_name"],
+                "targetLabel": "node",
+            },
+            RACK,
+        ],
+    ),
+    (
         {"metrics.podMonitor.labels": {"release": "p"}, **MONITORS},
         of("PodMonitor", "metadata", "labels", "release"),
         "p",
@@ -162,6 +180,31 @@ EVERY: list[tuple[Object, Look, object]] = [
         of_container("resources", "limits"),
         {"rdma/hca": 1, "memory": "192Mi"},
     ),
+    (
+        {"livenessProbe": {"failureThreshold": 9, "initialDelaySeconds": 5}},
+        of_container("livenessProbe"),
+        {
+            "httpGet": {"path": "/healthz", "port": "http"},
+            "periodSeconds": 60,
+            "timeoutSeconds": 5,
+            "failureThreshold": 9,
+            "initialDelaySeconds": 5,
+        },
+    ),
+    (
+        {"readinessProbe": {"periodSeconds": 1}},
+        of_container("readinessProbe"),
+        {
+            "httpGet": {"path": "/readyz", "port": "http"},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+        },
+    ),
+    (
+        {"livenessProbe": {"periodSeconds": None, "timeoutSeconds": None}},
+        of_container("livenessProbe"),
+        {"httpGet": {"path": "/healthz", "port": "http"}},
+    ),
     ({"minReadySeconds": 0}, of("DaemonSet", "spec", "minReadySeconds"), 0),
     (
         {"updateStrategy.type": "OnDelete"},
@@ -172,6 +215,23 @@ EVERY: list[tuple[Object, Look, object]] = [
         {"updateStrategy.maxUnavailable": 3},
         of("DaemonSet", "spec", "updateStrategy", "rollingUpdate", "maxUnavailable"),
         3,
+    ),
+    ({"revisionHistoryLimit": 3}, of("DaemonSet", "spec", "revisionHistoryLimit"), 3),
+    (
+        {"serviceAccount.annotations": {"a.b/role": "arn:aws:iam::1:role/x"}},
+        of("ServiceAccount", "metadata", "annotations"),
+        {"a.b/role": "arn:aws:iam::1:role/x"},
+    ),
+    ({"commonLabels": {"team": "net"}}, of("ClusterRole", "metadata", "labels", "team"), "net"),
+    (
+        {"commonLabels": {"team": "net"}},
+        of("DaemonSet", "spec", "template", "metadata", "labels", "team"),
+        "net",
+    ),
+    (
+        {"podLabels": {"team": "net"}, "commonLabels": {"team": "infra", "cost": "1"}},
+        of("DaemonSet", "spec", "template", "metadata", "labels"),
+        {"app.kubernetes.io/name": "bwagent", "team": "net", "cost": "1"},
     ),
     (
         {"podLabels": {"team": "net"}},
@@ -192,6 +252,7 @@ EVERY: list[tuple[Object, Look, object]] = [
 ]
 # Their files come with the monitoring; test_files_of_the_monitoring has them.
 OF_FILES = {"alerts.labels", "dashboard.enabled", "dashboard.labels"}
+OF_A_CLUSTER = {"droppedSources"}  # what an upgrade may do: test_chart.py
 
 
 @pytest.mark.parametrize(
@@ -211,7 +272,7 @@ def default() -> Kinds:
 def test_every_value_is_tested() -> None:
     """Each value of the schema is set by a test."""
     tested = {name for values, _, _ in EVERY for name in values}
-    assert tested | OF_FILES == {one.name for one in leaves()}
+    assert tested | OF_FILES | OF_A_CLUSTER == {one.name for one in leaves()}
 
 
 def test_every_flag_has_its_value() -> None:
@@ -259,6 +320,37 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
     ),
     "a surge": ({"updateStrategy.maxSurge": 1}, "'maxSurge'"),
     "nobody": ({"updateStrategy.maxUnavailable": 0}, "/updateStrategy/maxUnavailable"),
+    "more than all": ({"updateStrategy.maxUnavailable": "200%"}, "/updateStrategy/maxUnavailable"),
+    "no quantity": ({"resources": {"limits": {"memory": "192MB"}}}, "/resources/limits/memory"),
+    "no unit of one's own": ({"resources": {"requests": {"cpu": "100 m"}}}, "/requests/cpu"),
+    "less than nothing": ({"resources": {"requests": {"cpu": -1}}}, "/resources/requests/cpu"),
+    "no name of a resource": ({"resources": {"limits": {"rdma/": 1}}}, "properties 'rdma/'"),
+    "no key of a label": ({"podLabels": {"a b": "c"}}, "/podLabels"),
+    "no domain of a key": ({"commonLabels": {"A_B/c": "d"}}, "/commonLabels"),
+    "a name of two parts": ({"nodeSelector": {"a/b/c": "d"}}, "/nodeSelector"),
+    "a key too long": ({"metrics.podMonitor.labels": {"a" * 64: "b"}}, "/podMonitor/labels"),
+    "no label's value": ({"dashboard.labels": {"a": "b c"}}, "/dashboard/labels/a"),
+    "a value too long": ({"alerts.labels": {"a": "b" * 64}}, "/alerts/labels/a"),
+    "no key of an annotation": ({"podAnnotations": {"a/": "b"}}, "/podAnnotations"),
+    "nor of the account's": (
+        {"serviceAccount.annotations": {"/a": "b"}},
+        "/serviceAccount/annotations",
+    ),
+    "no key of a taint": ({"tolerations": [{"key": "a b"}]}, "/tolerations/0/key"),
+    "no probe": ({"livenessProbe": {"httpGet": {}}}, "'httpGet'"),
+    "a probe without end": ({"readinessProbe": {"timeoutSeconds": 0}}, "/readinessProbe"),
+    "revisions below none": ({"revisionHistoryLimit": -1}, "/revisionHistoryLimit"),
+    "no account of another name": ({"serviceAccount": {"name": "a"}}, "'name'"),
+    "no time to scrape": ({"metrics.podMonitor.scrapeTimeout": "10"}, "/podMonitor/scrapeTimeout"),
+    "no action": (
+        {"metrics.podMonitor.relabelings": [{"action": "rename"}]},
+        "/podMonitor/relabelings/0/action",
+    ),
+    "a typo in a relabeling": (
+        {"metrics.podMonitor.relabelings": [{"target_label": "a"}]},
+        "/podMonitor/relabelings/0': additional properties 'target_label'",
+    ),
+    "an image with its tag": ({"image.repository": "r.example/bwagent:"}, "/image/repository"),
     "no value": ({"tolerations": None}, "'tolerations'"),
     "no name of a ConfigMap": ({"plan.configMap": "A_B"}, "/plan/configMap"),
     "no name of a Secret": ({"metrics.tlsSecret": "a b"}, "/metrics/tlsSecret"),
@@ -266,6 +358,35 @@ NOT_IN_SCHEMA: dict[str, tuple[Object, str]] = {
     "a number": ({"nodeSelector": {"a": 1}}, "/nodeSelector/a"),
 }
 CONTRADICTIONS: dict[str, tuple[Object, str]] = {
+    "no image": ({"image.repository": ""}, "image.repository is empty"),
+    "a source that is not dropped": (
+        {"droppedSources": ["rdma"]},
+        "droppedSources has rdma, which sources reads",
+    ),
+    "Helm's labels": (
+        {"commonLabels": {"helm.sh/chart": "a"}},
+        "commonLabels has helm.sh/chart, which the chart sets",
+    ),
+    "a scrape longer than its interval": (
+        {"metrics.podMonitor.interval": "1m", "metrics.podMonitor.scrapeTimeout": "1m1ms"},
+        "metrics.podMonitor.scrapeTimeout=1m1ms is longer than metrics.podMonitor.interval=1m",
+    ),
+    "more memory than may be": (
+        {"resources": {"requests": {"memory": "0.2Gi"}}},
+        "resources.requests.memory=0.2Gi is above resources.limits.memory=192Mi",
+    ),
+    "more CPU than may be": (
+        {"resources": {"requests": {"cpu": 1}, "limits": {"cpu": "999m"}}},
+        "resources.requests.cpu=1 is above resources.limits.cpu=999m",
+    ),
+    "fewer devices than may be": (
+        {"resources": {"requests": {"rdma/hca": 1}, "limits": {"rdma/hca": 2}}},
+        "resources.requests.rdma/hca=1 is not resources.limits.rdma/hca=2",
+    ),
+    "devices without limit": (
+        {"resources": {"requests": {"rdma/hca": 1}}},
+        "resources.requests has rdma/hca without its limit",
+    ),
     "lldp without its capability": ({"sources": ["lldp"]}, "privileges.netRaw"),
     "ib without devices": ({"sources": ["ib"]}, "sources has ib without privileges.hostDevices"),
     "nvml without devices": (
@@ -351,6 +472,17 @@ def test_the_schema_refuses(tmp_path: Path, name: str) -> None:
         with_values(tmp_path, values)
     assert "values don't meet the specifications of the schema" in str(refused.value)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [("1", 1.5), ("1e3", "1001"), ("1k", "1Ki"), ("1Mi", 1048577), ("999u", "1m"), (".5", "1.")],
+)
+def test_quantities(tmp_path: Path, less: str | float, more: str | float) -> None:
+    """A request is compared with its limit in every unit."""
+    with_values(tmp_path, {"resources": {"requests": {"cpu": less}, "limits": {"cpu": more}}})
+    with pytest.raises(HelmError, match=r"is above resources\.limits\.cpu"):
+        with_values(tmp_path, {"resources": {"requests": {"cpu": more}, "limits": {"cpu": less}}})
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)

@@ -18,8 +18,11 @@ from agent.labels.table import LABELS as TABLE
 from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube import agents
 from tests.support.kube.cluster import APPLY
+from tests.support.kube.controllers import eventually
+from tests.support.kube.lending import lent
 from tests.support.kube.manifests import own_overlay
 from tests.support.kube.resident import Agent, P
+from tests.support.kube.worker import in_force
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,6 +197,42 @@ def test_two_agents(
             second.set("ibp1", "state", "4: ACTIVE")
             second.until(lambda: former(second).get(SPEED) == "800G")
             assert first.labels()["speed.current"] == "600G"
+
+
+def test_two_prefixes_during_an_upgrade(spare: Cluster, tmp_path: Path, two: Entries) -> None:
+    """The policy has the new prefix before the agents have. Those of before are refused and not
+    ready, and leave labels as they were; each that follows has its own at once, beside those.
+    """
+    (tmp_path / "overlay").mkdir()
+    settings = (f"BWAGENT_LABEL_PREFIX={OLD}", f"BWAGENT_FORMER_LABEL_PREFIXES={P}")
+    overlay = own_overlay(tmp_path / "overlay", "sysfs", *settings)
+    follows = ("--label-prefix", OLD, "--former-label-prefix", P)
+    with lent(spare) as cluster:
+        agents.install(cluster, "sysfs")
+        tokens = {}
+        for node in ("a", "b"):
+            cluster.node(node)
+            tokens[node] = cluster.token_for_pod_on(node, "bwagent", "bwagent")
+        with Agent(cluster, tmp_path / "a", "a", two, token=tokens["a"]) as before:
+            before.speaks("800G")
+            with Agent(cluster, tmp_path / "b", "b", two, token=tokens["b"]) as agent:
+                agent.speaks("800G")
+            cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(overlay))
+            mighty = agents.an_agent(cluster, "mighty")
+            eventually(cluster, "the policy", lambda: in_force(mighty, f"{OLD}/"))
+            before.set("ibp1", "state", "1: DOWN")
+            before.says(f"label refused key={P}/speed.current status=422")
+            assert before.labels()["speed.current"] == "800G"
+            assert former(before) == {}
+            with Agent(cluster, tmp_path / "b", "b", two, *follows, token=tokens["b"]) as agent:
+                agent.until(lambda: former(agent).get(SPEED) == "800G")
+                assert agent.labels()["speed.current"] == "800G"
+                agent.set("ibp1", "state", "1: DOWN")
+                agent.until(lambda: former(agent).get(SPEED) == "400G")
+        with Agent(cluster, tmp_path / "a", "a", two, *follows, token=tokens["a"]) as agent:
+            agent.set("ibp1", "state", "1: DOWN")
+            agent.until(lambda: former(agent).get(SPEED) == "400G")
+            assert agent.labels()["speed.current"] == "800G"
 
 
 def refused(agent: agents.Agent, **metadata: Any) -> bool:

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.bare_node import a_node_without_rdma
-from tests.support.helm.chart import CHART, helm, missing, program
+from tests.support.commands import IN_A_CLUSTER, OPERATIONS, blocks
+from tests.support.commands import INSTALL as DOCUMENT
+from tests.support.commands import commands as of_block
+from tests.support.helm.chart import CHART, SITE, helm, missing, program
 from tests.support.kube.agents import P
 from tests.support.kube.lending import lent
 from tests.support.kube.manifests import MANIFESTS
@@ -28,18 +31,19 @@ if TYPE_CHECKING:
 
     from tests.support.kube.cluster import Cluster
 
-DOCUMENT = MANIFESTS.parent / "docs/install.md"
 DAEMON_SET = "/apis/apps/v1/namespaces/bwagent/daemonsets/bwagent"
-VALUES = "image: {repository: registry.example.com/bwagent}\nrun: {hold: 5m}\n"
 
 
 def commands(heading: str) -> list[str]:
-    """Return the commands of the first block below a heading, each with its continuations and
-    here-document.
-    """
-    section = DOCUMENT.read_text().partition(f"\n## {heading}\n")[2]
-    block = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0]
-    return re.findall(r"(?:.*<<END\n(?s:.*?)\nEND|(?:.*\\\n)*.+)\n", block)
+    """Return the commands of the block below a heading."""
+    (block,) = (text for name, text in blocks(DOCUMENT) if name == heading)
+    return of_block(block)
+
+
+def inline(start: str, document: Path = DOCUMENT) -> str:
+    """Return the only command of the text that begins so."""
+    (found,) = set(re.findall(rf"`({start}[^`]*)`", document.read_text()))
+    return str(found)
 
 
 def unasked(command: str) -> str:
@@ -53,8 +57,8 @@ class Operator:
     cluster: Cluster
     folder: Path
 
-    def run(self, *commands: str) -> None:
-        """Run commands; nobody is there for a question."""
+    def run(self, *commands: str, **env: str) -> str:
+        """Return the output of commands; nobody is there for a question."""
         done = subprocess.run(
             ["/bin/sh", "-euc", "".join(commands)],
             cwd=self.folder,
@@ -68,9 +72,16 @@ class Operator:
                 "KUBECONFIG": str(self.cluster.kubeconfig()),
                 "PATH": f"{self.folder / 'bin'}:{os.defpath}",
                 "PYTHONPATH": str(MANIFESTS.parent),
+                **env,
             },
         )
         assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings of the release."""
+        path = "/api/v1/namespaces/bwagent/configmaps/bwagent"
+        return dict(self.cluster.request("GET", path).body["data"])
 
     def image(self) -> str | None:
         """Return the image of the DaemonSet; None if there is none."""
@@ -96,7 +107,6 @@ def operator(spare: Cluster, tmp_path: Path) -> Iterator[Operator]:
     """An operator with a new cluster."""
     require(missing())
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
-    (tmp_path / "values.yaml").write_text(VALUES)
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "helm").symlink_to(program())
@@ -108,15 +118,24 @@ def operator(spare: Cluster, tmp_path: Path) -> Iterator[Operator]:
 
 
 def test_by_the_chart(operator: Operator) -> None:
-    """Installed, upgraded and removed; the labels go with the last command."""
-    (install,) = commands("With the chart")
+    """Installed, upgraded, rolled back and removed; the labels go with the last command. One
+    command installs and upgrades, and what the profile switches on stays on.
+    """
+    profile, image, install = commands("With the chart")
     upgrade, _ = commands("Upgrade")
+    assert upgrade.partition(" #")[0] == install.strip()
     uninstall, _, cleanup = commands("Remove")
-    operator.run(install)
+    operator.run(profile, image, install)
     assert (operator.image() or "").startswith("registry.example.com/bwagent:")
+    with (operator.folder / "values.yaml").open("a") as values:
+        values.write("run: {hold: 5m}\n")
     operator.run(upgrade)
-    settings = operator.cluster.request("GET", "/api/v1/namespaces/bwagent/configmaps/bwagent")
-    assert settings.body["data"]["BWAGENT_RUN_HOLD"] == "5m"
+    assert operator.settings()["BWAGENT_RUN_HOLD"] == "5m"
+    assert operator.settings()["BWAGENT_SOURCE"] == "rdma lldp"
+    operator.run(f"{inline('helm rollback')}\n")
+    assert "BWAGENT_RUN_HOLD" not in operator.settings()
+    assert "registry.example.com/bwagent" in operator.run(f"{inline('kubectl describe d')}\n")
+    assert "bwagent" in operator.run(f"{inline('kubectl get daemonset', OPERATIONS)}\n")
     operator.label("by-chart")
     operator.run(uninstall, unasked(cleanup))
     assert operator.image() is None
@@ -136,11 +155,43 @@ def test_by_kustomize(operator: Operator) -> None:
     assert not operator.labeled("by-kustomize")
 
 
+def test_the_commands_of_the_text(operator: Operator) -> None:
+    """Those about the cluster and its Nodes succeed as they stand in the text."""
+    operator.run(*commands("With kustomize"))
+    operator.label("gpu-1")
+    env = {"NODE_NAME": "gpu-1", "BWAGENT_SYSFS_ROOT": str(operator.folder / "sys")}
+    names = {"NODE": "gpu-1", "KEY": "speed.current", "FORMER": "former.example.com"}
+    for command in IN_A_CLUSTER:
+        line = re.sub(r"\b(NODE|KEY|FORMER)\b", lambda name: names[name[0]], command)
+        operator.run(f"{line} --yes\n" if "cleanup" in line else f"{line}\n", **env)
+    assert not operator.labeled("gpu-1")
+
+
+@pytest.mark.parametrize("document", ["README.md", "manifests/README.md"])
+def test_the_commands_of_a_readme(operator: Operator, document: str) -> None:
+    """The commands of the other documents install the same as those of docs/install.md."""
+    blocks = re.findall(r"```sh\n(.*?)```", (MANIFESTS.parent / document).read_text(), re.DOTALL)
+    (block,) = (one for one in blocks if "kubectl apply --server-side -k" in one)
+    operator.run(block)
+    assert (operator.image() or "").startswith("registry.example.com/bwagent:")
+    shutil.move(
+        operator.folder / "manifests/overlays/site", operator.folder / "manifests/overlays/theirs"
+    )
+    operator.run(*commands("With kustomize")[:2])
+    theirs, ours = (
+        operator.run(f"kubectl kustomize manifests/overlays/{folder}")
+        for folder in ("theirs", "site")
+    )
+    assert theirs == ours
+
+
 def test_the_next_three_commands(spare: Cluster) -> None:
     """They are those of the chart's notes, which another test runs on a node with a kubelet."""
     require(missing())
     with lent(spare) as cluster:
         flags = ("-n", "bwagent", "--create-namespace")
-        notes = helm("install", "bwagent", str(CHART), *flags, kubeconfig=cluster.kubeconfig())
+        notes = helm(
+            "install", "bwagent", str(CHART), *SITE, *flags, kubeconfig=cluster.kubeconfig()
+        )
     listed = [line.strip() + "\n" for line in notes.splitlines() if line.startswith("  kubectl ")]
     assert commands("Does it work") == listed

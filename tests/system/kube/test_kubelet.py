@@ -14,7 +14,7 @@ import pytest
 from agent.labels.table import Naming
 from tests.support import stand_in_nvml
 from tests.support.kube.confinement import root_is_read_only, status
-from tests.support.kube.manifests import OVERLAYS
+from tests.support.kube.manifests import MANIFESTS, NO_IMAGE, OVERLAYS
 from tests.support.kube.programs import free_ports
 from tests.support.kube.worker import NEIGHBOR, SPEED
 from tests.support.real_parts import require
@@ -45,6 +45,16 @@ def test_overlay_labels_its_node(worker: Worker, overlay: str) -> None:
         f"{overlay} is ready", lambda: worker.is_ready() and worker.labels(prefix) == expected
     )
     privileges(worker.container().first(), CONFINED.get(overlay))
+
+
+def test_an_overlay_by_itself(worker: Worker) -> None:
+    """Without the name of an image the Pod says so at once, and nothing is pulled."""
+    worker.remove()
+    overlay = str(MANIFESTS / "overlays/lldp")
+    worker.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
+    worker.until("the image has no name", lambda: "InvalidImageName" in str(worker.state()))
+    assert NO_IMAGE in str(worker.state())
+    worker.remove()
 
 
 def privileges(agent: int, capabilities: int | None) -> None:

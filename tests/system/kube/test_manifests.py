@@ -18,7 +18,10 @@ from agent.environment import ForAllCommands
 from tests.support.kube.deployments import TRANSFORMERS, transformed
 from tests.support.kube.manifests import (
     FILES,
+    IMAGE,
+    IMAGES,
     MANIFESTS,
+    NO_IMAGE,
     OVERLAYS,
     TEMPLATES,
     by_kind,
@@ -223,9 +226,17 @@ def test_reference_of_older_kustomize() -> None:
     assert row["fieldSpecs"] == [reference]
 
 
-def test_image_is_this_version(overlay: str) -> None:
-    """The image has the version of the code beside it."""
-    assert pod(overlay)["spec"]["containers"][0]["image"] == f"bwagent:{__version__}"
+def test_the_image_has_to_be_set(overlay: str) -> None:
+    """The image of the overlays is no name of one, and says what to do."""
+    assert pod(overlay)["spec"]["containers"][0]["image"] == f"{NO_IMAGE}:{__version__}"
+
+
+def test_the_image_of_an_own_overlay(tmp_path: Path) -> None:
+    """With the line of the documents it is that of the site, with the version of the code."""
+    require(missing())
+    images = yaml.safe_load(transformed(tmp_path, "lldp", {"images": IMAGES}).split("---\n")[-1])
+    (container,) = images["spec"]["template"]["spec"]["containers"]
+    assert (images["kind"], container["image"]) == ("DaemonSet", IMAGE)
 
 
 def test_nothing_is_made_on_the_host(overlay: str) -> None:

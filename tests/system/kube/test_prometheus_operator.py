@@ -16,7 +16,7 @@ import yaml
 
 from tests.support import prometheus_operator as operator
 from tests.support.go_cache import pretend
-from tests.support.helm.chart import CHART, HelmError, helm
+from tests.support.helm.chart import CHART, SITE, HelmError, helm
 from tests.support.helm.chart import missing as no_helm
 from tests.support.helm.chart import rendered as template
 from tests.support.helm.values import leaves
@@ -40,7 +40,7 @@ STRICT = ("apply", "--server-side", "--validate=strict", "--warnings-as-errors",
 # Fields of metadata that the API server sets.
 STORED = {"annotations", "creationTimestamp", "generation", "managedFields", "resourceVersion"}
 ENABLED = ("--set", "metrics.podMonitor.enabled=true,alerts.enabled=true,dashboard.enabled=true")
-WHERE = ("-n", "gpu", "--create-namespace")
+WHERE = ("-n", "gpu", "--create-namespace", *SITE)
 
 
 @pytest.fixture(scope="module")

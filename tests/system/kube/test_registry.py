@@ -15,7 +15,7 @@ from tests.support import registry
 from tests.support.kube.agents import an_agent, install
 from tests.support.kube.controllers import controllers
 from tests.support.kube.machine import Machine, push
-from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.manifests import MANIFESTS, NO_IMAGE
 from tests.support.kube.worker import CONTROLLERS, GPU, NODE, SPEED, Worker, lay_devices, missing
 from tests.support.real_parts import require
 
@@ -88,7 +88,7 @@ def test_a_node_without_the_secret(empty: Worker, address: str, tmp_path: Path) 
     push(f"{name}:{__version__}", f"{registry.USER}:{registry.PASSWORD}")
     kustomization = {
         "resources": [os.path.relpath(MANIFESTS / "overlays/sysfs", tmp_path)],
-        "images": [{"name": "bwagent", "newName": name}],
+        "images": [{"name": NO_IMAGE, "newName": name}],
     }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     empty.roll_out(str(tmp_path))

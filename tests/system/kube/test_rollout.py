@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.kube.confinement import Container
 from tests.support.kube.machine import Machine
-from tests.support.kube.manifests import pod
+from tests.support.kube.manifests import IMAGE
 from tests.support.kube.worker import DAEMON_SETS, GPU, PODS, SPEED
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ PREFIX = "BWAGENT_LABEL_PREFIX"
 @pytest.fixture
 def two(worker: Worker) -> Iterator[Worker]:
     """The worker and a second machine, both with a ready agent of the manifests' settings."""
-    image = pod("sysfs")["spec"]["containers"][0]["image"]
-    with Machine(worker.cluster, SECOND, image, GPU):
+    with Machine(worker.cluster, SECOND, IMAGE, GPU):
         worker.roll_out("sysfs")
         # An agent that is not available yet is replaced whatever maxUnavailable says.
         worker.until("both agents are available", lambda: available(worker) == 2)
