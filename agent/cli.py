@@ -152,6 +152,7 @@ def _publish(
 )
 @click.option("--dry-run", **SWITCH, help="Change nothing; log what would be applied.")
 @click.option("--events/--no-events", **SWITCH, help="Write Events about the Node.")
+@click.option("--require-policy", **SWITCH, help="Not ready without the admission policy.")
 @run_options
 @plan_options
 @cluster_options
@@ -168,6 +169,8 @@ def run(
     from agent.daemon.schedule import Settings
 
     check_tls(flags)
+    if flags["dry_run"] and flags["require_policy"] and is_on_command_line("require_policy"):
+        raise click.UsageError("--require-policy: a --dry-run does not check the policy")
     serve(
         Configuration(
             node=inputs.node_name(flags),

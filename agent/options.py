@@ -264,7 +264,7 @@ cluster_options = options(
         "--kubeconfig",
         metavar="FILE",
         callback=check(not_empty),
-        help="Kubeconfig.  [default: Pod's service account, else $KUBECONFIG or ~/.kube/config]",
+        help="[default: Pod's account, else as kubectl]",
     ),
     click.option(
         "--context", metavar="NAME", callback=check(not_empty), help="Context of the kubeconfig."
