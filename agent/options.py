@@ -251,6 +251,10 @@ wait_options = options(
     ),
     click.option("--no-wait", **SWITCH, help="Do not receive LLDP frames."),
 )
+# Names in a snapshot: capture, of this node and as a plugin of kubectl.
+anonymize_option = click.option(
+    "--anonymize", **SWITCH, help="Replace GUIDs, MACs, serials and host names."
+)
 # A capture instead of this node: probe, explain, verify.
 replay_option = click.option(
     "--replay",
