@@ -13,10 +13,11 @@ import click
 from agent import inputs
 from agent.environment import SWITCH, CheckedCommand
 from agent.errors import Rejected, Unavailable
-from agent.exits import print_line, print_lines, run_and_exit
+from agent.exits import is_plugin, print_line, print_lines, run_and_exit
 from agent.fleet.group import fleet
 from agent.options import (
     StrictCommand,
+    anonymize_option,
     check,
     check_tls,
     cluster_options,
@@ -31,6 +32,7 @@ from agent.options import (
     wait_options,
 )
 from agent.shell.commands import completion, doctor
+from agent.shell.plugin import capture_of_node
 from agent.verify.options import plan_options, short_help, verify_options
 from agent.version import version_option
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     Flags = dict[str, Any]
 
+STDOUT = "-"
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
@@ -152,6 +155,7 @@ def _publish(
 )
 @click.option("--dry-run", **SWITCH, help="Change nothing; log what would be applied.")
 @click.option("--events/--no-events", **SWITCH, help="Write Events about the Node.")
+@click.option("--require-policy", **SWITCH, help="Not ready without the admission policy.")
 @run_options
 @plan_options
 @cluster_options
@@ -168,6 +172,8 @@ def run(
     from agent.daemon.schedule import Settings
 
     check_tls(flags)
+    if flags["dry_run"] and flags["require_policy"] and is_on_command_line("require_policy"):
+        raise click.UsageError("--require-policy: a --dry-run does not check the policy")
     serve(
         Configuration(
             node=inputs.node_name(flags),
@@ -305,25 +311,36 @@ def verify(**flags: Any) -> None:
 
 @cli.command(
     epilog=EXAMPLES.format(
-        "bwagent capture node-17", "bwagent capture --anonymize for-a-bug-report"
+        "bwagent capture --anonymize for-a-bug-report", "bwagent capture - >node-17.tar"
     )
 )
 @click.argument("folder", metavar="DIR")
-@click.option("--anonymize", **SWITCH, help="Replace GUIDs, MACs, serials and host names.")
+@anonymize_option
 @device_options
 @wait_options
 def capture(folder: str, anonymize: bool, **flags: Any) -> None:
-    """Write everything that bwagent reads on this node into DIR."""
-    from agent.snapshot import anonymize as anonymizer
-    from agent.snapshot.capture import record, refuse_existing, summary, write
+    """Write everything that bwagent reads on this node into DIR.
 
-    refuse_existing(folder)
+    DIR - is a tar archive on standard output.
+    """
+    from agent.snapshot import anonymize as anonymizer
+    from agent.snapshot.capture import entries, record, summary
+    from agent.snapshot.written import refuse_existing, write_folder, write_tar
+
+    if folder != STDOUT:
+        refuse_existing(folder)
+    elif sys.stdout.isatty():
+        raise click.UsageError("standard output is a terminal: redirect it, or name a folder")
     journal, observation = record(inputs.live(flags, inputs.lldp_wait(flags)), flags["source"])
     if not any(path.startswith("sys/") for path in journal.files):
         _require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
-    write(journal, folder)
-    print_line(f"{folder}: {summary(journal)}")
+    if folder == STDOUT:
+        write_tar(entries(journal), sys.stdout.buffer, observation.time)
+    else:
+        write_folder(entries(journal), folder)
+    name = "standard output" if folder == STDOUT else folder
+    print_line(f"{name}: {summary(journal)}", err=folder == STDOUT)
 
 
 def _require_rdma(observation: Observation) -> None:
@@ -336,6 +353,8 @@ def _require_rdma(observation: Observation) -> None:
 
 def main() -> None:
     """Run the command line and exit; an error is one line on stderr and an exit code."""
+    if is_plugin():
+        cli.add_command(capture_of_node)
     run_and_exit(cli)
 
 

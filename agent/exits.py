@@ -152,14 +152,15 @@ def _run(cli: click.Command) -> int:
 
 
 def _command(cli: click.Command) -> int:
-    name, variable = _program(sys.argv[0]), "_BWAGENT_COMPLETE"
+    name = "kubectl bwagent" if is_plugin() else "bwagent"
+    variable = "_BWAGENT_COMPLETE"
     code: int | None = cli.main(prog_name=name, complete_var=variable, standalone_mode=False)
     return code or 0
 
 
-def _program(path: str) -> str:
-    """Return the name of the program as an operator types it."""
-    return "kubectl bwagent" if path.rpartition("/")[2] == PLUGIN else "bwagent"
+def is_plugin() -> bool:
+    """Return True if kubectl has started the program, as `kubectl bwagent`."""
+    return sys.argv[0].rpartition("/")[2] == PLUGIN
 
 
 def _usage(error: click.ClickException) -> str:

@@ -251,6 +251,10 @@ wait_options = options(
     ),
     click.option("--no-wait", **SWITCH, help="Do not receive LLDP frames."),
 )
+# Names in a snapshot: capture, of this node and as a plugin of kubectl.
+anonymize_option = click.option(
+    "--anonymize", **SWITCH, help="Replace GUIDs, MACs, serials and host names."
+)
 # A capture instead of this node: probe, explain, verify.
 replay_option = click.option(
     "--replay",
@@ -264,7 +268,7 @@ cluster_options = options(
         "--kubeconfig",
         metavar="FILE",
         callback=check(not_empty),
-        help="Kubeconfig.  [default: Pod's service account, else $KUBECONFIG or ~/.kube/config]",
+        help="[default: Pod's account, else as kubectl]",
     ),
     click.option(
         "--context", metavar="NAME", callback=check(not_empty), help="Context of the kubeconfig."

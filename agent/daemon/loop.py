@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agent.daemon.clock import AwakeClock
     from agent.daemon.observer import Cycle, Observer
     from agent.daemon.plan_file import PlanFile
+    from agent.daemon.policy_check import PolicyCheck
     from agent.daemon.pollers import Poller
     from agent.daemon.recorder import Recorder
     from agent.daemon.schedule import Schedule, Step
@@ -67,6 +68,7 @@ class Components:
     reap: Callable[[], object] = lambda: None  # reaps orphans (agent/daemon/reaper.py)
     plan: PlanFile | None = None  # of `run --plan`; no label depends on it
     recorder: Recorder | None = None  # of `run --events`; nor on this
+    policy: PolicyCheck | None = None  # None in a dry run
 
 
 class Loop:
@@ -78,7 +80,8 @@ class Loop:
         self._monitors, self._inbox = components.monitors, components.inbox
         self._reporter, self._plan = components.reporter, components.plan
         self._recorder = components.recorder
-        others = [one for one in (components.plan, components.recorder) if one]
+        self._policy = components.policy
+        others = [one for one in (components.plan, components.recorder, self._policy) if one]
         self._pollers: Sequence[Poller] = (*components.pollers, *others)
         self._request: BackgroundTask[Result] = components.background()
         self._is_stopped = False
@@ -230,6 +233,8 @@ class Loop:
         self._reporter.signal_received(name)
         if name == "SIGHUP":
             self._schedule.repair(self._clock())
+            if self._policy:
+                self._policy.repair(self._clock())
         else:
             self._is_stopped = True
 
@@ -310,6 +315,8 @@ class Loop:
         age = self._reporter.annotation_age(self._seed_observer(result.node or {}))
         self._node_read_at = now
         self._schedule.node_read(now, age)
+        if self._policy:
+            self._policy.node_read(now)
 
     def _seed_observer(self, node: Node) -> Annotation | None:
         keys = self._parts.reconciler.keys

@@ -19,6 +19,7 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
+from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.pollers import pollers
 from agent.daemon.reaper import is_init, reap
 from agent.daemon.schedule import Schedule
@@ -92,6 +93,7 @@ class Configuration:
     plan: tuple[str, ...]  # files
     openvswitch: bool
     events: bool
+    require_policy: bool
     dry_run: bool
     verbose: bool
     log_format: str
@@ -190,7 +192,17 @@ def _components(configuration: Configuration, io: _Io, reporter: Reporter) -> Co
         reap=partial(reap, known_pids),
         plan=plan,
         recorder=_recorder(configuration, io, reporter),
+        policy=_policy(configuration, io, reporter),
     )
+
+
+def _policy(configuration: Configuration, io: _Io, reporter: Reporter) -> PolicyCheck | None:
+    """Return the check of the policy; a dry run sends no PATCH, not even this one."""
+    if configuration.dry_run:
+        return None
+    kube = connect(configuration.kubeconfig, configuration.context)
+    random_number = random.SystemRandom().random
+    return PolicyCheck(configuration.node, kube, io.background(), reporter, random_number)
 
 
 def _recorder(configuration: Configuration, io: _Io, reporter: Reporter) -> Recorder | None:
@@ -265,6 +277,7 @@ def _reporter(configuration: Configuration, status: Status, clock: AwakeClock) -
         time.time,
         clock,
         dry_run=configuration.dry_run,
+        requires_policy=configuration.require_policy and not configuration.dry_run,
     )
 
 

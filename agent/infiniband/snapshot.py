@@ -5,17 +5,16 @@ smp/<device>-<port>.json    requests and replies in hex (agent/helper/main.py, v
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
 from agent.infiniband.devices import by_port
+from agent.snapshot.files import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import Self
 
     from agent.host import Host
@@ -59,16 +58,12 @@ class RecordedSmps:
         """Return the entries of host.json: none."""
         return {}
 
-    def save(self, folder: Path) -> None:
-        """Write the answers into a snapshot."""
-        if self.answers:
-            (folder / FOLDER).mkdir()
-        for (device, port), answer in self.answers.items():
-            _write(folder / FOLDER / f"{device}-{port}.json", answer)
-
-
-def _write(path: Path, answer: Answer) -> None:
-    path.write_text(json.dumps(answer, indent=2) + "\n")
+    def files(self) -> dict[str, bytes | None]:
+        """Return the files of the answers."""
+        return {
+            f"{FOLDER}/{device}-{port}.json": as_json(answer)
+            for (device, port), answer in self.answers.items()
+        }
 
 
 def record(host: Host) -> tuple[RecordedSmps, dict[str, Any]]:

@@ -1,12 +1,13 @@
-"""The prerequisites for reading the node's own Node."""
+"""The prerequisites for reading and labeling the node's own Node."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.check import Step, missing, there
+from agent.check import Step, absent, missing, there
 from agent.kube.apply import get_node
 from agent.kube.errors import Failure
+from agent.kube.policy import INSTALL, check_policy
 
 if TYPE_CHECKING:
     from agent.check import Check
@@ -28,3 +29,13 @@ def check(kube: Kube, name: str) -> Check:
         command = COMMANDS.get(found.kind, OTHER).format(node=name)
         return missing(Step.CLUSTER, found.text, command)
     return there(f"Node {name} can be read")
+
+
+def check_admission(kube: Kube, name: str) -> Check:
+    """Try a change of the Node that the admission policy has to refuse, as a dry run."""
+    found = check_policy(kube, name)
+    if found.in_force is None:
+        return absent(f"admission policy not checked: {found.text}")
+    if found.in_force:
+        return there("admission policy in force")
+    return missing(Step.CLUSTER, f"admission policy not in force: {found.text}", INSTALL)

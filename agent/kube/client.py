@@ -38,7 +38,7 @@ DEFAULT_KUBECONFIG = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT = 10.0  # seconds to connect and for each read, where the payload names no other
 READERS = {
-    **dict.fromkeys(("get", "apply", "patch"), decode.read_node),
+    **dict.fromkeys(("get", "apply", "patch", "check-policy"), decode.read_node),
     "list": decode.read_list,
     "survey": decode.read_survey,
     **dict.fromkeys(("create-event", "patch-event"), decode.read_event),

@@ -58,6 +58,15 @@ def _apply(request: Payload) -> Json:
     }
 
 
+def _check_policy(request: Payload) -> Json:
+    """Return a merge patch that stores nothing (agent/kube/policy.py)."""
+    return {
+        **_patch(request),
+        "query_params": [("fieldManager", f"{MANAGER}-policy-check"), ("dryRun", "All")],
+        "header_params": {"Accept": METADATA, "Content-Type": MERGE_PATCH},
+    }
+
+
 def _list(request: Payload) -> Json:
     return {
         "method": "GET",
@@ -98,4 +107,5 @@ _PARAMETERS: dict[str, Callable[[Payload], Json]] = {
     "create-event": _create_event,
     "patch-event": _patch_event,
     "patch": _patch,
+    "check-policy": _check_policy,
 }

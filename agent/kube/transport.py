@@ -15,12 +15,21 @@ Request = TypedDict(
     "Request",
     {
         "operation": Required[
-            Literal["get", "apply", "list", "survey", "patch", "create-event", "patch-event"]
+            Literal[
+                "get",
+                "apply",
+                "list",
+                "survey",
+                "patch",
+                "check-policy",
+                "create-event",
+                "patch-event",
+            ]
         ],
-        "node": str,  # of get, apply and patch
+        "node": str,  # of get, apply, patch and check-policy
         "event": str,  # of patch-event: the name of an Event in namespace `default`
         # Of apply: the object for server-side apply; of patch: a JSON patch; of create-event: the
-        # Event; of patch-event: a merge patch.
+        # Event; of check-policy and patch-event: a merge patch.
         "body": Any,
         "force": bool,  # of apply: take fields over from other managers
         "continue": str,  # of list, survey: metadata.continue of the page before, or empty
@@ -33,6 +42,7 @@ Kube = Callable[[Request], Reply]  # sends a request; raises Unavailable if ther
 
 TIMEOUT = 10.0  # seconds to connect, and for each read
 REQUEST_TIMEOUT = 25.0  # seconds for a whole request with a kubeconfig's credential plugin
+_SUBJECTS = {"create-event": "events", "patch-event": "events", "check-policy": "policy"}
 
 
 def connect(
@@ -59,4 +69,4 @@ def connect(
 
 def _subject(request: Request) -> str:
     """Return the subject of the child: one that is stuck over an Event holds up no label."""
-    return "events" if request["operation"] in ("create-event", "patch-event") else ""
+    return _SUBJECTS.get(request["operation"], "")

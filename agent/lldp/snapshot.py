@@ -22,7 +22,6 @@ from agent.lldp.reception import LldpNeighbors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-    from pathlib import Path
     from typing import Self
 
     from agent.host import Host
@@ -96,12 +95,11 @@ class RecordedLldp:
         """Return the entries of host.json."""
         return {FLAGS: self.flags}
 
-    def save(self, folder: Path) -> None:
-        """Write the frames into a snapshot."""
-        if self.listening:
-            (folder / FOLDER).mkdir()
-        for netdev, frames in filter(itemgetter(1), self.received.items()):
-            _save_frames(folder / FOLDER / f"{netdev}.pcap", frames)
+    def files(self) -> dict[str, bytes | None]:
+        """Return the files of the frames, and their folder."""
+        folder: dict[str, bytes | None] = {FOLDER: None} if self.listening else {}
+        received = filter(itemgetter(1), self.received.items())
+        return folder | {f"{FOLDER}/{netdev}.pcap": _pcap(frames) for netdev, frames in received}
 
 
 def _anonymized(frames: Iterable[Frame], names: Names) -> list[Frame]:
@@ -110,10 +108,10 @@ def _anonymized(frames: Iterable[Frame], names: Names) -> list[Frame]:
     return list(filter(None, (anonymized(frame, names) for frame in frames)))
 
 
-def _save_frames(path: Path, frames: Iterable[Frame]) -> None:
+def _pcap(frames: Iterable[Frame]) -> bytes:
     from agent.lldp import pcap  # not for a snapshot without frames
 
-    path.write_bytes(pcap.write(frames))
+    return pcap.write(frames)
 
 
 def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:

@@ -5,15 +5,14 @@ nvml.json    answer of the helper (agent/nvml/library.py, query)
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
+from agent.snapshot.files import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
     from typing import Self
 
     from agent.host import Host
@@ -53,10 +52,9 @@ class RecordedNvml:
         """Return the entries of host.json: none."""
         return {}
 
-    def save(self, folder: Path) -> None:
-        """Write the answer into a snapshot, if there is one."""
-        if self.answer is not None:
-            (folder / FILE).write_text(json.dumps(self.answer, indent=2) + "\n")
+    def files(self) -> dict[str, bytes | None]:
+        """Return the file of the answer, if there is one."""
+        return {} if self.answer is None else {FILE: as_json(self.answer)}
 
 
 def record(host: Host) -> tuple[RecordedNvml, dict[str, Any]]:

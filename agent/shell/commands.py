@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from agent.environment import SWITCH, CheckedCommand
 from agent.options import cluster_options, device_options, node_name_option, source_options
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.check import Check
+
+NOT_THE_AGENT = "admission policy not checked with this account; in the agent's Pod: bwagent doctor"
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_BWAGENT_COMPLETE"  # click's name for it, which the scripts set
 
@@ -59,9 +66,22 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     around = surroundings(host, observation, openvswitch=flags["openvswitch"])
     found = list(of_sources(around))
     if name:
-        from agent.kube.checks import check
-        from agent.kube.transport import connect
-
-        found.append((CLUSTER, check(connect(flags["kubeconfig"], flags["context"]), name)))
+        found += [(CLUSTER, check) for check in _of_cluster(name, flags)]
     print_lines(lines(found))
     click.get_current_context().exit(exit_code(found))
+
+
+def _of_cluster(name: str, flags: dict[str, Any]) -> Iterator[Check]:
+    """Yield the checks of the API server; the policy restricts the agent's own account only."""
+    from agent.check import absent
+    from agent.kube.checks import check, check_admission
+    from agent.kube.transport import connect
+
+    kube = connect(flags["kubeconfig"], flags["context"])
+    node = check(kube, name)
+    yield node
+    is_agent = os.environ.get("KUBERNETES_SERVICE_HOST") and not (
+        flags["kubeconfig"] or flags["context"]
+    )
+    if node.is_there:
+        yield check_admission(kube, name) if is_agent else absent(NOT_THE_AGENT)

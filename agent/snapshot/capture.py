@@ -8,21 +8,17 @@ recorded only if they were read.
 from __future__ import annotations
 
 import errno
-import json
-import os
-import shutil
-import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import agent
-from agent.errors import Unavailable
+from agent.snapshot.files import as_json
 from agent.snapshot.recorded import RecordedIo, recording
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Tree
+from agent.snapshot.written import refuse_existing, write_folder
 from agent.sources.observe import observe
 from agent.sources.pcie import read_paths
 from agent.sysfs.worker import DeviceReaders
@@ -32,6 +28,7 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.model import Observation
+    from agent.snapshot.written import Entries
     from agent.sysfs.reader import Root
 
 README = """\
@@ -195,71 +192,34 @@ def _failed(errors: dict[str, str]) -> list[str]:
     return [f"not read: {failed}"] if failed else []
 
 
-def refuse_existing(folder: str) -> None:
-    """Raise Unavailable if `folder` exists: a capture overwrites nothing."""
-    if not folder:
-        raise Unavailable("'': no name for a folder")
-    if os.path.lexists(folder):
-        raise Unavailable(f"{folder}: exists already; a capture overwrites nothing")
-
-
 def write(captured: Record, folder: str) -> None:
-    """Write the snapshot atomically: into a temporary folder, then renamed. Raises Unavailable."""
+    """Write the snapshot into a new folder. Raises Unavailable."""
     refuse_existing(folder)
-    draft = _draft(folder)
-    try:
-        _fill(draft, captured)
-        draft.chmod(0o755)
-        draft.rename(Path(folder))
-    except OSError as error:
-        raise Unavailable(f"{folder}: {error.strerror}; nothing was left behind") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)  # a folder that was renamed is not there
+    write_folder(entries(captured), folder)
 
 
-def _draft(folder: str) -> Path:
-    """Make a temporary folder beside `folder`, where a rename moves no data."""
-    try:
-        return Path(
-            tempfile.mkdtemp(prefix=".bwagent-capture.", dir=Path(folder).absolute().parent)
-        )
-    except OSError as error:
-        raise Unavailable(f"{folder}: {error.strerror}") from error
-
-
-def _fill(draft: Path, captured: Record) -> None:
-    captured.io.save(draft)
-    empty = _write_tree(draft, captured)
-    notes = {"errors": dict(sorted(captured.errors.items())), "empty": empty}
-    _write_json(draft / "errors.json", notes)
-    _write_json(draft / "host.json", captured.facts | captured.io.facts())
-    _write_json(draft / "meta.json", captured.meta)
-    (draft / "README.md").write_text(README.format(**captured.meta))
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
-
-
-def _write_tree(draft: Path, captured: Record) -> list[str]:
-    """Write links, files and folders; return the folders that are empty."""
+def entries(captured: Record) -> Entries:
+    """Return the snapshot as path -> bytes of a file, target of a link or None of a folder."""
     links, places = _places(captured)
-    for path, target in links.items():
-        _with_parent(draft / path).symlink_to(target)
-    for path, data in captured.files.items():
-        _with_parent(draft / places[path]).write_bytes(data)
-    return _write_folders(draft, {places[path] for path in captured.folders})
+    found: Entries = {**links, **captured.io.files()}
+    found |= {places[path]: data for path, data in captured.files.items()}
+    folders = {places[path] for path in captured.folders}
+    used = {folder for path in found.keys() | folders for folder in _above(path)}
+    notes = {"errors": dict(sorted(captured.errors.items())), "empty": sorted(folders - used)}
+    return {
+        **found,
+        **dict.fromkeys(folders),
+        "errors.json": as_json(notes),
+        "host.json": as_json(captured.facts | captured.io.facts()),
+        "meta.json": as_json(captured.meta),
+        "README.md": README.format(**captured.meta).encode(),
+    }
 
 
-def _write_folders(draft: Path, folders: set[str]) -> list[str]:
-    for path in folders:
-        (draft / path).mkdir(parents=True, exist_ok=True)
-    return sorted(path for path in folders if not os.listdir(draft / path))
-
-
-def _with_parent(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+def _above(path: str) -> list[str]:
+    """Return the folders above a path."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _places(captured: Record) -> tuple[_Links, dict[str, str]]:

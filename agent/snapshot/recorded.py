@@ -12,7 +12,6 @@ from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from agent.host import Host
     from agent.snapshot.files import SnapshotFiles
@@ -46,10 +45,9 @@ class RecordedIo:
         """Return the entries of host.json."""
         return _merged(part.facts() for part in self.parts.values())
 
-    def save(self, folder: Path) -> None:
-        """Write the files of every part into a snapshot."""
-        for part in self.parts.values():
-            part.save(folder)
+    def files(self) -> dict[str, bytes | None]:
+        """Return the files of every part by path; None is a folder."""
+        return _merged(part.files() for part in self.parts.values())
 
 
 def recording(host: Host) -> tuple[Host, RecordedIo]:

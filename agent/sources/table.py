@@ -23,7 +23,6 @@ from agent.sources import ib, lldp, nvml, rdma
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
     from typing import Self
 
     from agent.check import Check, Surroundings
@@ -62,8 +61,8 @@ class Recording(Protocol):
     def facts(self) -> dict[str, Any]:
         """Return its entries of host.json."""
 
-    def save(self, folder: Path) -> None:
-        """Write its files into a snapshot."""
+    def files(self) -> dict[str, bytes | None]:
+        """Return its files in a snapshot by path; None is a folder."""
 
 
 class SnapshotPart(NamedTuple):

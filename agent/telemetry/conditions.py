@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from agent.kube.foreign import managers_text
+from agent.kube.policy import ACCEPTED, INSTALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agent.kube.plan import ForeignField
+    from agent.kube.policy import PolicyState
     from agent.kube.reconcile import Result
     from agent.kube.session import Refusal
     from agent.model import Problem
@@ -89,6 +91,18 @@ def of_plan(fault: str | None) -> list[Condition]:
     """Return the condition of plan files that are not in use as they are now."""
     found = _of_flag("--plan", "plan", "read", fault or "")
     return [found] if found else []
+
+
+def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[Condition]:
+    """Return the conditions of the last check, and of the last one that had a result."""
+    found = []
+    if in_force is False:
+        fields = (("node", node), ("reason", ACCEPTED), ("run", INSTALL))
+        found.append(Condition("policy not in force", "policy in force", fields))
+    if state.in_force is None:
+        fields = (("node", node), ("reason", state.text.removeprefix(f"Node {node}: ")))
+        found.append(Condition("policy not checked", "policy checked", fields))
+    return found
 
 
 def _of_flag(flag: str, subject: str, state: str, reason: str) -> Condition | None:

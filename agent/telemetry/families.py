@@ -110,6 +110,10 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
            ("result",), lambda now: by_key(now.events.items())),
     Metric("bwagent_ready", GAUGE,
            "1 if the Node says what was observed, as /readyz.", (), lambda now: single(now.ready)),
+    Metric("bwagent_policy_in_force", GAUGE,
+           "1 if the admission policy refused a foreign label in the last check, 0 if the API "
+           "server would accept it.",
+           (), lambda now: single(now.policy_in_force)),
     Metric("bwagent_last_applied_timestamp_seconds", GAUGE,
            "Time at which the Node last had every label.", (), lambda now: single(now.applied_at)),
     Metric("bwagent_lldp_frames_dropped_total", COUNTER,

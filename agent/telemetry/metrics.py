@@ -46,6 +46,7 @@ class Snapshot:
     # By HTTP status. A counter that begins at 0 shows its first increase.
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
     ready: bool = False
+    policy_in_force: bool | None = None  # None: not known
     applied_at: float | None = None
     frames_dropped: Mapping[str, int] = field(default_factory=dict)  # by reason
     events: Mapping[str, int] = field(default_factory=dict)  # of --events, by result
@@ -115,6 +116,10 @@ class Metrics:
     def judged(self, *, ready: bool) -> None:
         """Record whether the Node says what was observed."""
         self.snapshot = replace(self.snapshot, ready=ready)
+
+    def policy_checked(self, *, in_force: bool) -> None:
+        """Record whether the admission policy is in force."""
+        self.snapshot = replace(self.snapshot, policy_in_force=in_force)
 
     def reconciled(self, refused: Sized, left_alone: Sized) -> None:
         """Record the keys that are refused, and those that are left to other managers."""

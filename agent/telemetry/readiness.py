@@ -6,6 +6,8 @@ Rules:
 - A key that the API server refuses makes the agent unready until it is accepted.
 - A failed request makes it unready if the Node has another state than was observed last. An outage
   of the API server on a node where nothing changes does not.
+- With --require-policy it is unready before the first check of the admission policy, and while the
+  last check that had a result found it not in force (agent/kube/policy.py).
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from agent.kube.reconcile import Result
     from agent.kube.session import Outcome
 
+NOTHING_APPLIED = "no observation applied yet"
 NODE_GONE = frozenset({"not-found", "recreated"})  # failures after which no Node has the state
+NOT_CHECKED = "the admission policy was not checked yet (--require-policy)"
+NOT_IN_FORCE = "the admission policy is not in force (--require-policy)"
 NOT_SENT = "not sent, since other keys of its prefix were refused"
 
 
@@ -77,12 +82,20 @@ def _not_accepted(before: Mapping[str, Refusal], outcome: Outcome | None) -> dic
 class Readiness:
     """Judges the results of the requests."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, *, requires_policy: bool = False) -> None:
         self._status = status
+        self._requires_policy = requires_policy
+        self._policy = NOT_CHECKED if requires_policy else ""  # the reason that it gives, or none
+        self._request = NOTHING_APPLIED  # the reason that the requests give, or none
         self._observed: Hashable = None  # the state of the last observation
         self._sent: Hashable = None  # the state that the last request carries
         self._applied: Hashable = None  # the state that the Node has; None: unknown
-        self.is_ready = False
+        self._publish()
+
+    @property
+    def is_ready(self) -> bool:
+        """True if there is no reason against it."""
+        return not (self._request or self._policy)
 
     @property
     def is_current(self) -> bool:
@@ -103,15 +116,24 @@ class Readiness:
         """Record that the Node has what the last request carries, except the refused keys."""
         keys = [refusal.key for refusal in refusals]
         self._applied = None if keys else self._sent
-        self.is_ready = not keys
-        if keys:
-            first = f"keys refused by the API server: {len(keys)}"
-            self._status.mark_unready("\n".join([first, *keys]))
-        else:
-            self._status.mark_ready()
+        first = f"keys refused by the API server: {len(keys)}"
+        self._request = "\n".join([first, *keys]) if keys else ""
+        self._publish()
 
     def failed(self, reason: str) -> None:
         """Record a failed request."""
         if not self.is_current:
-            self.is_ready = False
-            self._status.mark_unready(f"not applied: {reason}")
+            self._request = f"not applied: {reason}"
+            self._publish()
+
+    def policy_checked(self, *, in_force: bool | None) -> None:
+        """Record the last result of a check of the policy; None: there was none yet."""
+        if self._requires_policy:
+            self._policy = NOT_IN_FORCE if in_force is False else ""
+            self._publish()
+
+    def _publish(self) -> None:
+        if self.is_ready:
+            self._status.mark_ready()
+        else:
+            self._status.mark_unready("\n".join(filter(None, (self._request, self._policy))))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys
     from agent.kube.plan import Plan
+    from agent.kube.policy import PolicyState
     from agent.kube.reconcile import Result
     from agent.kube.session import Taken
     from agent.model import Observation, Problem
@@ -50,6 +51,7 @@ class Reporter:
     wall: Callable[[], float]
     clock: Callable[[], float]
     dry_run: bool = False
+    requires_policy: bool = False
     _held: HeldLabels = field(init=False)
     _conditions: ConditionLog = field(init=False)
     _readiness: Readiness = field(init=False)
@@ -61,6 +63,7 @@ class Reporter:
     _server: MetricsServer | None = None
     _of_server: list[Condition] = field(default_factory=list)
     _of_plan: list[Condition] = field(default_factory=list)
+    _of_policy: list[Condition] = field(default_factory=list)
     _planned: tuple[object, ...] = ()  # what the plan says of this node
     _observed: list[Condition] = field(default_factory=list)
     _applied: list[Condition] = field(default_factory=list)  # of the last request
@@ -70,7 +73,7 @@ class Reporter:
     def __post_init__(self) -> None:
         self._held = HeldLabels(self.log, self.hold)
         self._conditions = ConditionLog(self.log)
-        self._readiness = Readiness(self.state)
+        self._readiness = Readiness(self.state, requires_policy=self.requires_policy)
         self._start = Start(self.log, self.keys.speed)
 
     def started(self) -> None:
@@ -135,6 +138,17 @@ class Reporter:
             self._planned = expected.stated
             rows, note = len(expected.rows), "; ".join(expected.notes) or None
             self.log.info("plan in use", files=plan.files, rows=rows, note=note)
+
+    def policy_checked(self, state: PolicyState) -> None:
+        """Report a check of the admission policy; one without result changes no earlier one."""
+        self.metrics.request(state.status)
+        if state.in_force is not None:
+            self.metrics.policy_checked(in_force=state.in_force)
+        in_force = self.metrics.snapshot.policy_in_force
+        self._of_policy = conditions.of_policy(self.node, state, in_force=in_force)
+        self._readiness.policy_checked(in_force=in_force)
+        self.metrics.judged(ready=self._readiness.is_ready)
+        self._log_conditions()
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Report LLDP frames of known neighbors, which cause no observation."""
@@ -244,5 +258,6 @@ class Reporter:
         return reason_of(key, cycle.observation, self.keys, self._applied_observation)
 
     def _log_conditions(self) -> None:
-        present = (self._of_server, self._of_plan, self._observed, self._applied)
+        of_parts = (self._of_server, self._of_plan, self._of_policy)
+        present = (*of_parts, self._observed, self._applied)
         self._conditions.update(chain.from_iterable(present))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from agent.telemetry.readiness import NOTHING_APPLIED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,7 +25,7 @@ class Status:
         self._clock = clock
         self._alive_timeout = alive_timeout
         self._beat_at = clock()
-        self._unready = "no observation applied yet"  # "": ready
+        self._unready = NOTHING_APPLIED  # "": ready
         self.verdict = "404 Not Found", b'{"verdict": "pending"}\n'  # status line, JSON
 
     def heartbeat(self) -> None:

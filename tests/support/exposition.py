@@ -66,4 +66,5 @@ def complete() -> Metrics:
     metrics.verified((("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0")), 8, 1.0)
     metrics.plan_read(problem=True)
     metrics.events(written=1)
+    metrics.policy_checked(in_force=True)
     return metrics

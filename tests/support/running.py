@@ -12,6 +12,7 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
+from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.recorder import Recorder
 from agent.daemon.schedule import Schedule, Settings
 from agent.daemon.verification import Verification
@@ -147,13 +148,15 @@ class World:
         """Kill the agent and start another on the same node."""
         self.runtime = self._agent(**changes)
 
-    def _agent(
+    def _agent(  # noqa: PLR0913, PLR0917 - what an agent is started with
         self,
         sources: tuple[str, ...] = (),
         dry_run: bool = False,  # noqa: FBT002
         plan: PlanFile | None = None,
         rows: Callable[[], Expected | None] | None = None,  # of plan files; those of `plan`
         events: bool = False,  # noqa: FBT002
+        policy: bool = False,  # noqa: FBT002 - check it
+        require_policy: bool = False,  # noqa: FBT002
         **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
@@ -170,8 +173,9 @@ class World:
         self.metrics = Metrics()
         log = Log(write=self._write, clock=lambda: self.time, wall=self._wall)
         self.reporter = voice = Reporter(
-            log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run
-        )
+            log, self.metrics, self.state, keys, "n1", settings.hold, self._wall, clock, dry_run,
+            require_policy,
+        )  # fmt: skip
         verdict = VerdictReporter(log, self.metrics, self.state, "n1")
         verification = Verification(host, "n1", Naming(), verdict, DELAY, rows)
         if plan:
@@ -180,6 +184,8 @@ class World:
         recorder = Recorder(
             "n1", self.api, task, log, self.metrics, clock, self._wall, self._chance.random
         ) if events else None  # fmt: skip
+        task = BackgroundTask[Any](self._request, self._notify)
+        check = PolicyCheck("n1", self.api, task, voice, self._chance.random) if policy else None
         return Loop(
             Components(
                 clock, self, _Ports(self), ears, (gpus, smps),
@@ -189,6 +195,7 @@ class World:
                 voice,
                 verification,
                 lambda: BackgroundTask(self._request, self._notify), self._reap, plan, recorder,
+                check,
             )
         )  # fmt: skip
 

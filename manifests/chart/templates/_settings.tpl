@@ -28,6 +28,9 @@ BWAGENT_SYSFS_ROOT: {{ . | quote }}
 {{- if .Values.events }}
 BWAGENT_RUN_EVENTS: "true"
 {{- end }}
+{{- if .Values.policy.enabled }}
+BWAGENT_RUN_REQUIRE_POLICY: "true"
+{{- end }}
 {{- range $flag, $value := .Values.run }}
 {{- if $value }}
 {{ printf "BWAGENT_RUN_%s" (snakecase $flag | upper) }}: {{ $value | quote }}

@@ -191,7 +191,10 @@ class Agent:
         self.until(lambda: text in self.log.read_text(), limit)
 
     def requests(self) -> float:
-        """Return the number of requests to the API server so far."""
+        """Return the number of requests to the API server so far, the check of the policy among
+        them.
+        """
+        self.until(lambda: self.metrics().value("bwagent_policy_in_force") is not None)
         series = self.metrics().series("bwagent_api_requests_total")
         return sum(count for _, count in series)
 

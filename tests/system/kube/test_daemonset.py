@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.labels.table import Naming
 from tests.support import stand_in_nvml
 from tests.support.kube.cluster import APPLY
+from tests.support.kube.programs import program
 from tests.support.kube.timeline import Timeline
 from tests.support.kube.worker import LEAF, NEIGHBOR, NODE, PODS, SPEED
 from tests.support.real_parts import require
@@ -203,6 +204,35 @@ def test_probe_in_the_pod(worker: Worker, repository: Path) -> None:
     said = worker.cluster.kubectl("--namespace=bwagent", *command)
     assert said.splitlines()[-1] == f"Node {NODE}: no label changes"
     assert (node.label_changes(), worker.labels(prefix)) == ([], speed)
+
+
+def test_capture_in_the_pod(worker: Worker, repository: Path, tmp_path: Path) -> None:
+    """`bwagent capture -` in the image, without shell and disk, and `kubectl bwagent capture` with
+    the real kubectl: a replay has the labels of the Node.
+    """
+    machine = repository / "sysfs_fixtures/dgx-h100/sys"
+    shutil.copytree(machine, worker.devices / "captured", symlinks=True)
+    prefix = worker.roll_out("sysfs", BWAGENT_SYSFS_ROOT="/machine/captured")
+    speed = {"flavor": "infiniband", "speed.current": "3200G"}
+    worker.until("the agent labels the Node", lambda: worker.labels(prefix) == speed)
+    plugin = tmp_path / "kubectl-bwagent"
+    plugin.write_text(f"#!{sys.executable}\nfrom agent.cli import main\nmain()\n")
+    plugin.chmod(0o755)
+    (tmp_path / "kubectl").symlink_to(program("kubectl"))
+    known = {"PATH": f"{tmp_path}:/usr/bin", "PYTHONPATH": str(repository), "HOME": str(tmp_path)}
+    access = ("--kubeconfig", str(worker.cluster.kubeconfig()))
+
+    def run(*words: str) -> bytes:
+        return subprocess.run(words, env=known, cwd=tmp_path, check=True, stdout=-1).stdout
+
+    pod = ("exec", "--namespace=bwagent", "ds/bwagent", "--", "bwagent", "capture", "-")
+    (tmp_path / "a.tar").write_bytes(run("kubectl", *access, *pod))
+    run("kubectl", "bwagent", "capture", NODE, *access, "--anonymize")
+    for name in ("a.tar", f"{NODE}.tar"):
+        replayed = run("kubectl-bwagent", "probe", "--replay", name, "-o", "labels").decode()
+        found = dict(line.split("=") for line in replayed.splitlines())
+        values = {key.rpartition("/")[2]: value for key, value in found.items()}
+        assert values.items() >= speed.items()
 
 
 def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,9 @@ def lines(agent: Agent, *words: str) -> list[str]:
 
 
 def test_a_recreated_node_costs_no_request(agent: Agent) -> None:
-    """The new Node stays bare and is not read; SIGHUP labels it."""
+    """The new Node stays bare and is not read; SIGHUP labels it, and checks the policy again, which
+    does not restrict this account.
+    """
     recreate(agent)
     before = agent.requests()
     time.sleep(3)
@@ -64,7 +66,7 @@ def test_a_recreated_node_costs_no_request(agent: Agent) -> None:
     agent.process.send_signal(signal.SIGHUP)
     agent.speaks("800G")
     assert agent.labels()["flavor"] == "infiniband"
-    agent.until(lambda: agent.requests() == before + 2)
+    agent.until(lambda: agent.requests() == before + 3)
     assert lines(agent, "request failed") == []
 
 
@@ -102,12 +104,14 @@ def test_sighup_takes_a_label_back(agent: Agent) -> None:
 
 
 def test_sighup_reads_a_right_node_once(agent: Agent) -> None:
-    """A Node that is as it should be costs one GET, and is not written to."""
+    """A Node that is as it should be costs one GET and a check of the policy, and is not written
+    to.
+    """
     before, version = agent.requests(), agent.version()
     agent.process.send_signal(signal.SIGHUP)
-    agent.until(lambda: agent.requests() == before + 1)
+    agent.until(lambda: agent.requests() == before + 2)
     time.sleep(1)
-    assert (agent.requests(), agent.version()) == (before + 1, version)
+    assert (agent.requests(), agent.version()) == (before + 2, version)
 
 
 def test_a_change_takes_a_label_back(agent: Agent) -> None:

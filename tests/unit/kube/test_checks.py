@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.check import Step
-from agent.kube.checks import check
+from agent.kube.checks import check, check_admission
+from agent.kube.policy import FOREIGN
 from tests.support.api_server import replies
 from tests.support.nodes import node
+
+if TYPE_CHECKING:
+    from agent.kube.transport import Request
 
 
 def test_the_node_can_be_read() -> None:
@@ -33,3 +37,24 @@ def test_a_node_that_cannot_be_read(reply: dict[str, Any], command: str) -> None
     assert found.missing is Step.CLUSTER
     assert "Node n1: " in found.text
     assert found.command.startswith(command)
+
+
+def test_the_admission_policy() -> None:
+    """In force, not in force with the command, and not known, which is nothing missing."""
+    denial = "nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'bwagent' with binding 'b' "
+    reply = {"status": 422, "message": f"{denial}denied request: no"}
+    found = check_admission(replies(reply)[1], "n1")
+    assert (found.is_there, found.text) == (True, "admission policy in force")
+
+    def accepting(request: Request) -> dict[str, Any]:
+        return {
+            "status": 200,
+            "node": node({FOREIGN: request["body"]["metadata"]["labels"][FOREIGN]}),
+        }
+
+    found = check_admission(accepting, "n1")
+    assert found.missing is Step.CLUSTER
+    assert found.command.startswith("kubectl apply --server-side -k ")
+    found = check_admission(replies({"status": 403, "message": "no"})[1], "n1")
+    assert (found.is_there, found.missing) == (False, None)
+    assert found.text.startswith("admission policy not checked: Node n1: not permitted")

@@ -23,6 +23,7 @@ from agent.snapshot import capture
 from agent.snapshot.recorded import recording
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import DiskStore, MemoryStore, Tree
+from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 from tests.support.recordings import lldp_of, loaded, recorded, smps_of
@@ -139,22 +140,21 @@ def test_what_is_saved_is_loaded_again(
     listening: bool,
 ) -> None:
     """Frames by netdev and answers by port are the same, with any content."""
-    folder = tmp_path_factory.mktemp("snapshot")
+    folder = tmp_path_factory.mktemp("snapshot") / "folder"
     answers = {(one["device"], one["port"]): one for one in answered}
     io = recorded(answers=answers, listening=listening or bool(heard))
     for netdev, told in heard.items():
         frames = [Frame(netdev, when / 10**6, SPOKEN[:14] + rest) for when, rest in told]
         lldp_of(io).received[netdev] = sorted(frames, key=lambda frame: frame.time)
-    io.save(folder)
+    write_folder(io.files(), str(folder))
     assert loaded(DiskStore(str(folder))) == io
 
 
 def test_nothing_heard_is_nothing_written(tmp_path: Path) -> None:
     """A node without neighbors has no folders for them, and a snapshot without folders has none."""
-    recorded().save(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    recorded(listening=True).save(tmp_path)
-    assert loaded(DiskStore(str(tmp_path))) == recorded(listening=True)
+    assert recorded().files() == {}
+    write_folder(recorded(listening=True).files(), str(tmp_path / "folder"))
+    assert loaded(DiskStore(str(tmp_path / "folder"))) == recorded(listening=True)
     io = loaded(MemoryStore({}))
     assert io == recorded()
     assert io.newest() is None
@@ -460,9 +460,10 @@ def test_the_now_of_a_replay(meta: dict[str, str] | None, age: float, tmp_path: 
     for path, data in tree({"mlx5_0": ROCE}, {"mlx5_0": "eth0"}).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
-    (tmp_path / "lldp").mkdir()
     frames = [Frame("eth0", spoken - 100, SPOKEN), Frame("eth0", spoken, SPOKEN)]
-    recorded({"eth0": frames}).save(tmp_path)
+    write_folder(
+        {"eth0.pcap": recorded({"eth0": frames}).files()["lldp/eth0.pcap"]}, str(tmp_path / "lldp")
+    )
     if meta is not None:
         (tmp_path / "meta.json").write_text(json.dumps(meta))
     assert [row["age_s"] for row in report(replay(str(tmp_path)))["neighbors"]] == [age]

@@ -1,0 +1,165 @@
+"""The check that the admission policy is in force, by real API servers."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.kube.policy import FOREIGN, PolicyState, check_policy
+from agent.kube.transport import connect
+from tests.support.kernel_tree import NET, hca
+from tests.support.kube import agents, resident
+from tests.support.kube.agents import a_node
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.manifests import MANIFESTS
+from tests.support.kube.programs import missing
+from tests.support.kube.refusal import MESSAGE, refusing
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.kube.agents import Agent
+
+LIMIT = 30.0  # seconds
+POLICY = str(MANIFESTS / "base/policy.yaml")
+BINDING = "validatingadmissionpolicybinding"
+WEBHOOK = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingWebhookConfiguration",
+    "metadata": {"name": "site-labels"},
+    "webhooks": [
+        {
+            "name": "labels.site.example",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "timeoutSeconds": 1,
+            "clientConfig": {"url": "https://127.0.0.1:1/labels"},
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["UPDATE"],
+                    "resources": ["nodes"],
+                }
+            ],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def bare() -> Iterator[Cluster]:
+    """An API server with the agent's account and role, and without the policy."""
+    require(missing())
+    with Cluster() as cluster:
+        folder = MANIFESTS / "base/agent"
+        for name in ("namespace.yaml", "rbac.yaml"):
+            cluster.kubectl("apply", "--server-side", "-f", str(folder / name))
+        yield cluster
+
+
+def checked(agent: Agent) -> PolicyState:
+    """Check with the agent's token; the Node stays as it is."""
+    kube = connect(str(agent.cluster.kubeconfig(agent.token)))
+    before = agent.cluster.request("GET", agent.path).body
+    found = check_policy(kube, agent.node)
+    assert agent.cluster.request("GET", agent.path).body == before
+    assert FOREIGN not in agent.labels()
+    return found
+
+
+def becomes(wanted: Callable[[], bool]) -> None:
+    """Wait: a change of policies takes a moment."""
+    deadline = time.monotonic() + LIMIT
+    while not wanted():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_policy_in_force(agent: Agent, mighty: Agent) -> None:
+    """Its denial names it, with the agent's role or with every permission."""
+    assert checked(agent).in_force is True
+    assert checked(mighty).in_force is True
+    assert "ValidatingAdmissionPolicy 'bwagent'" in checked(agent).text
+
+
+def test_an_account_that_the_policy_does_not_restrict(installed: Cluster) -> None:
+    """The administrator's label would be accepted."""
+    admin = agents.Agent(installed, a_node(installed), installed.admin)
+    assert checked(admin).in_force is False
+
+
+def test_an_account_without_the_role(installed: Cluster) -> None:
+    """RBAC's refusal comes before any policy, and proves none."""
+    installed.kubectl("create", "namespace", "without-role")
+    installed.kubectl("--namespace=without-role", "create", "serviceaccount", "bwagent")
+    found = checked(agents.an_agent(installed, "without-role"))
+    assert (found.in_force, found.status) == (None, 403)
+
+
+def test_another_policy(bare: Cluster) -> None:
+    """Its refusal proves nothing about the agent's, which is not there."""
+    agent = agents.an_agent(bare, "bwagent")
+    bare.kubectl("apply", "--server-side", "-f", "-", stdin=refusing(agent.node))
+    becomes(lambda: checked(agent).in_force is None)
+    assert MESSAGE in checked(agent).text
+
+
+def test_a_webhook_that_does_not_answer(bare: Cluster) -> None:
+    """The API server's refusal on its behalf proves nothing."""
+    agent = agents.an_agent(bare, "bwagent")
+    bare.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(WEBHOOK))
+    becomes(lambda: checked(agent).in_force is None)
+    assert "labels.site.example" in checked(agent).text
+
+
+def test_a_policy_that_comes_and_goes(bare: Cluster) -> None:
+    """Without the policy, or without its binding, the label would be accepted."""
+    agent = agents.an_agent(bare, "bwagent")
+    assert checked(agent).in_force is False
+    bare.kubectl("apply", "--server-side", "-f", POLICY)
+    becomes(lambda: checked(agent).in_force is True)
+    bare.kubectl("delete", BINDING, "bwagent")
+    becomes(lambda: checked(agent).in_force is False)
+    bare.kubectl("apply", "--server-side", "-f", POLICY)
+    becomes(lambda: checked(agent).in_force is True)
+    audit = {"spec": {"validationActions": ["Audit"]}}
+    bare.kubectl("patch", BINDING, "bwagent", "--type=merge", "-p", json.dumps(audit))
+    becomes(lambda: checked(agent).in_force is False)
+
+
+def test_the_daemon(bare: Cluster, tmp_path: Path) -> None:
+    """Unready, with a line and the metric, until the policy is installed; labels come before."""
+    node = a_node(bare)
+    token = bare.token_for_pod_on(node, "bwagent", "bwagent")
+    tree = hca("ibp0", "0000:18:00.0") | {f"{NET}/lo": None}
+    with resident.Agent(bare, tmp_path, node, tree, "--require-policy", token=token) as agent:
+        agent.speaks("400G")
+        agent.says("policy not in force")
+        assert agent.metrics().value("bwagent_policy_in_force") == 0
+        assert readiness(agent) == (503, "the admission policy is not in force (--require-policy)")
+        bare.kubectl("apply", "--server-side", "-f", POLICY)
+        restricted = agents.Agent(bare, node, token)
+        becomes(lambda: checked(restricted).in_force is True)
+        agent.look()
+        agent.says("policy in force")
+        assert agent.metrics().value("bwagent_policy_in_force") == 1
+        assert agent.metrics().value("bwagent_ready") == 1
+        assert readiness(agent) == (200, "ok")
+        assert agent.labels()["flavor"] == "infiniband"
+
+
+def readiness(agent: resident.Agent) -> tuple[int, str]:
+    """Return status and text of /readyz."""
+    try:
+        with urllib.request.urlopen(f"http://{agent.served}/readyz", timeout=LIMIT) as reply:
+            return reply.status, reply.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode().strip()
