@@ -37,8 +37,8 @@ class Terminated(SystemExit):
     """SIGTERM was received."""
 
 
-def run_and_exit(cli: click.Command) -> NoReturn:
-    """Run a command line and exit with its code."""
+def run_and_exit(cli: click.Command, settings: object = None) -> NoReturn:
+    """Run a command line and exit with its code; `settings` become the object of its context."""
     is_stdout_closed = 1 in open_standard_streams()
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
@@ -48,7 +48,7 @@ def run_and_exit(cli: click.Command) -> NoReturn:
     if is_stdout_closed and not WITHOUT_OUTPUT.intersection(sys.argv[1:2]):
         sys.exit(report("bwagent: standard output is closed", 1))
     try:
-        code = _run(cli)
+        code = _run(cli, settings)
     except Terminated:
         code = report("bwagent: terminated", 143)
     signal.signal(signal.SIGTERM, _exit)  # an exception would interrupt Python's own end
@@ -133,10 +133,10 @@ def print_line(line: str, *, err: bool = False) -> None:
     print_lines([line], err=err)
 
 
-def _run(cli: click.Command) -> int:
+def _run(cli: click.Command, settings: object) -> int:
     """Run the command; return its exit code."""
     try:
-        return _command(cli)
+        return _command(cli, settings)
     except click.exceptions.NoArgsIsHelpError as no_arguments:
         click.echo(no_arguments.format_message(), err=True)
         return 2
@@ -151,10 +151,12 @@ def _run(cli: click.Command) -> int:
         return report(f"bwagent: cannot write the output: {error.strerror or error}", 1)
 
 
-def _command(cli: click.Command) -> int:
+def _command(cli: click.Command, settings: object) -> int:
     name = "kubectl bwagent" if is_plugin() else "bwagent"
     variable = "_BWAGENT_COMPLETE"
-    code: int | None = cli.main(prog_name=name, complete_var=variable, standalone_mode=False)
+    code: int | None = cli.main(
+        prog_name=name, complete_var=variable, standalone_mode=False, obj=settings
+    )
     return code or 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +32,25 @@ TLS_FILES = {
     "--metrics-client-ca": "Give them to clients of these CAs only.",
 }
 DEFAULTS = Settings()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least times of `run` in seconds, by the name of the flag.
+
+    Those of API requests keep a typo from making each agent send one a second. A caller of
+    `run_and_exit` may have others.
+    """
+
+    hold: float = 0.0
+    min_interval: float = 1.0
+    resync: float = 300.0
+    gpu_interval: float = 1.0
+    port_interval: float = 0.1
+    verdict_delay: float = 0.0
+
+
+BOUNDS = Bounds()
 
 
 class StrictCommand(click.Command):
@@ -190,14 +210,21 @@ def check_tls(flags: dict[str, Any]) -> None:
         raise click.UsageError(f"{given[0]}: --metrics-address is empty, so nothing is served")
 
 
-def _time(name: str, least: float, default: float, text: str) -> Decorator:
+def _bounded(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    """Return the seconds; raises click.BadParameter below the bound of the flag."""
+    bounds = context.find_object(Bounds) or BOUNDS
+    return duration(value, getattr(bounds, parameter.name or ""))
+
+
+def _time(name: str, default: float, text: str) -> Decorator:
+    least = getattr(BOUNDS, name.lstrip("-").replace("-", "_"))
+    limit = f", min {least:g}s" if least else ""
     return click.option(
         name,
         default=f"{default:g}s",
-        show_default=True,
         metavar="TIME",
-        help=text,
-        callback=check(lambda value: duration(value, least)),
+        help=f"{text}  [default: {default:g}s{limit}]",
+        callback=_bounded,
     )
 
 
@@ -325,12 +352,12 @@ former_options = options(
 )
 # Times, metrics and log: run.
 run_options = options(
-    _time("--hold", 0.0, DEFAULTS.hold, "Keep unread labels this long."),
-    _time("--min-interval", 0.0, DEFAULTS.min_interval, "Wait between two changes."),
-    _time("--resync", 1.0, DEFAULTS.resync, "Refresh the Node this often."),
-    _time("--gpu-interval", 1.0, 60.0, "Query the GPUs this often."),
-    _time("--port-interval", 0.1, 2.0, "Read IB port states this often."),
-    _time("--verdict-delay", 0.0, 60.0, "Report a finding that lasts."),
+    _time("--hold", DEFAULTS.hold, "Keep unread labels this long."),
+    _time("--min-interval", DEFAULTS.min_interval, "Wait between changes."),
+    _time("--resync", DEFAULTS.resync, "Refresh the Node."),
+    _time("--gpu-interval", 60.0, "Query the GPUs."),
+    _time("--port-interval", 2.0, "Read IB port states."),
+    _time("--verdict-delay", 60.0, "Report a finding that lasts."),
     click.option(
         "--metrics-address",
         default="127.0.0.1:9477",

@@ -1,4 +1,4 @@
-"""Text for people: text that a stranger chose made printable, and times.
+"""Text for people: text that a stranger chose made printable, and times; JSON files.
 
 A neighbor chooses its own name, and that name reaches terminals, log lines and metrics. Call
 `visible` where text leaves the agent, and only there: observations, labels and the JSON document
@@ -6,6 +6,11 @@ keep the unaltered text.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def visible(text: str, max_length: int) -> str:
@@ -38,3 +43,10 @@ def utc(seconds: int) -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Return the content of a JSON file."""
+    import json
+
+    return f"{json.dumps(content, indent=2)}\n".encode()

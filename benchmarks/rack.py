@@ -169,7 +169,14 @@ class Rack:
         home = self.folder / name
         place, log = lay(entries, home), home / "log"
         environment = self._environment() | relay.account(home / "account")
-        command = [*AS_POD, str(home / "account"), sys.executable, "-m", "agent.cli", "run"]
+        command = [
+            *AS_POD,
+            str(home / "account"),
+            sys.executable,
+            "-m",
+            "tests.support.quick",
+            "run",
+        ]
         fixed = ("--node-name", name, "--sysfs-root", str(place))
         with log.open("wb") as sink:
             process = subprocess.Popen(

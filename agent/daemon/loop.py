@@ -24,6 +24,7 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.watched import Watched
 from agent.errors import Unavailable
 from agent.kube.annotation import annotation_of, without_future
+from agent.kube.errors import Failure
 from agent.kube.managed_fields import owned_labels, state_of
 from agent.kube.plan import Desired
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from agent.daemon.verification import Verification
     from agent.daemon.watched import Event, Monitors, PortStates
     from agent.kube.annotation import Annotation
-    from agent.kube.errors import Failure
     from agent.kube.managed_fields import Node
     from agent.kube.reconcile import Reconciler, Result
     from agent.lldp.inbox import FrameInbox
@@ -281,7 +281,7 @@ class Loop:
     def _ended(self, result: Result | Exception, now: float) -> None:
         if isinstance(result, Exception):
             self._node = None
-            self._failed(str(result) or repr(result), None)
+            self._failed(Failure("helper", str(result) or repr(result)))
         else:
             self._finished(result, now)
 
@@ -304,11 +304,11 @@ class Loop:
         """Try again later; Unavailable if the configuration keeps the Node from being read."""
         if failure.kind == "configuration" and self._node_read_at is None:
             raise Unavailable(failure.text)
-        self._failed(failure.text, failure.retry_after)
+        self._failed(failure)
 
-    def _failed(self, text: str, retry_after: float | None) -> None:
-        self._reporter.failed(text)
-        self._schedule.apply_failed(self._clock(), retry_after)
+    def _failed(self, failure: Failure) -> None:
+        wait = self._schedule.apply_failed(self._clock(), failure.retry_after)
+        self._reporter.failed(failure, wait)
 
     def _seed(self, result: Result, now: float) -> None:
         """Start from the labels and the annotation of the Node, which was read the first time."""

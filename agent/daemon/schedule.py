@@ -13,7 +13,8 @@ An observation costs milliseconds. A request is felt by an API server that has t
                        repairs drift, and is the only request of an agent whose node is stable
     apply failed       a retry with capped exponential back-off and jitter, never earlier than
                        Retry-After
-    SIGHUP             an observation, a GET, and an apply if the Node differs
+    SIGHUP             an observation, a GET, and an apply if the Node differs; it ends the wait
+                       after a failure, Retry-After included
     a day later        a GET, since the answer to an apply does not show a second agent whose labels
                        it removed (agent/kube/former.py)
     key refused        a retry without the key, or its family; the key is tried again after a
@@ -85,6 +86,7 @@ class Schedule:
         self._recheck_at = math.inf
         self._expires_at = math.inf
         self._apply_at = now  # no request before this time
+        self._started_at = -math.inf  # of the last request
         self._resync_at = math.inf
         self._is_node_read = self._is_applying = False
         self._reread_at, self._reread_started = math.inf, -math.inf
@@ -164,7 +166,7 @@ class Schedule:
 
     def apply_started(self, now: float) -> None:
         """Record that a request is under way; no other is due until it ends."""
-        self._is_applying = True
+        self._is_applying, self._started_at = True, now
         self._apply_at = now + self._settings.min_interval
         if now >= self._reread_at:
             self._reread_at, self._reread_started = now + self._reread_interval(), now
@@ -203,11 +205,15 @@ class Schedule:
     def _reread_interval(self) -> float:
         return REREAD_INTERVAL * (0.9 + 0.2 * self._random())
 
-    def apply_failed(self, now: float, retry_after: float | None = None) -> None:
-        """Schedule a retry; the Node's state is unknown. `retry_after` is the server's, in s."""
+    def apply_failed(self, now: float, retry_after: float | None = None) -> float:
+        """Schedule a retry, and return the seconds until then; the Node's state is unknown.
+
+        `retry_after` is the server's, in seconds.
+        """
         self._is_applying = False
         self._applied = None
         self._apply_at = max(self._apply_at, now + self._back_off.failed(retry_after))
+        return self._apply_at - now
 
     def resync(self, now: float) -> None:
         """Observe, and refresh the Node soon: time was lost, or changes of the Node were missed."""
@@ -217,10 +223,12 @@ class Schedule:
     def repair(self, now: float) -> None:
         """Observe, then read the Node and apply what differs, refused keys included.
 
-        A request that is under way does not count. At most one each `min_interval`, and none during
-        the back-off after a failure.
+        A request that is under way does not count. At most one each `min_interval`. The wait after
+        a failure ends.
         """
         self.trigger(now)
+        if self._back_off.failures:
+            self._apply_at = max(now, self._started_at + self._settings.min_interval)
         self._reread_at = max(now, self._reread_started + self._settings.min_interval)
         self._refused = {}
 

@@ -29,7 +29,7 @@ def read(flags: Flags) -> Fleet:
         progress = Progress("listing Nodes")
     selection = Selection(inputs.naming(flags), flags["node"], progress)
     try:
-        return _read(flags, selection)
+        return _read(flags, selection, progress)
     finally:
         progress.clear()
 
@@ -51,7 +51,7 @@ def _is_given(name: str) -> bool:
     return name in ("selector", "snapshots") or is_on_command_line(name)
 
 
-def _read(flags: Flags, selection: Selection) -> Fleet:
+def _read(flags: Flags, selection: Selection, progress: Progress) -> Fleet:
     if flags["nodes"]:
         from agent.fleet.node_file import read_file
 
@@ -61,32 +61,48 @@ def _read(flags: Flags, selection: Selection) -> Fleet:
 
         globs = flags["exclude_device"], flags["backend_device"]
         return read_snapshots(flags["snapshots"], selection, globs)
-    return _of_cluster(flags, selection)
+    return _of_cluster(flags, selection, progress)
 
 
-def _of_cluster(flags: Flags, selection: Selection) -> Fleet:
+def _of_cluster(flags: Flags, selection: Selection, progress: Progress) -> Fleet:
     from agent.fleet.cluster import read_cluster
     from agent.kube.connection import connected
+    from agent.kube.patience import Patience
 
     with connected(flags["kubeconfig"], flags["context"]) as kube:
-        return read_cluster(kube, flags["selector"] or "", selection, time.time())
+        patient = Patience(kube, lambda: kube.server, progress.waiting)
+        return read_cluster(patient, flags["selector"] or "", selection, time.time())
 
 
 class Progress:
-    """A line on stderr, if it is a terminal: `listing Nodes: 3,500 of about 10,000`."""
+    """A line on stderr, if it is a terminal.
+
+    `listing Nodes: 3,500 of about 10,000`, then `, 12 s for the next page` while one is awaited.
+    """
 
     def __init__(self, verb: str, interval: float = INTERVAL) -> None:
         self._verb, self._interval = verb, interval
         self._is_shown = sys.stderr.isatty()
         self._due = time.monotonic() + interval
+        self._count = "0"
 
     def __call__(self, read: int, total: int | None) -> None:
         """Show the number of Nodes read, and in all if that is known."""
-        if self._is_shown and time.monotonic() >= self._due:
+        if self._is_shown:
             of = "" if total is None else f" of about {total:,}"
-            sys.stderr.write(f"\r{f'{self._verb}: {read:,}{of}':<{WIDTH}}")
-            sys.stderr.flush()
-            self._due = time.monotonic() + self._interval
+            self._count = f"{read:,}{of}"
+            if time.monotonic() >= self._due:
+                self._write("")
+
+    def waiting(self, seconds: float) -> None:
+        """Show for how long the next Nodes have been awaited."""
+        if self._is_shown:
+            self._write(f", {seconds:.0f} s for the next page")
+
+    def _write(self, more: str) -> None:
+        sys.stderr.write(f"\r{f'{self._verb}: {self._count}{more}':<{WIDTH}}")
+        sys.stderr.flush()
+        self._due = time.monotonic() + self._interval
 
     def clear(self) -> None:
         """Remove the line."""

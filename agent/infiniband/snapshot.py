@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed
 from agent.infiniband.devices import by_port
-from agent.snapshot.files import as_json
+from agent.text import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

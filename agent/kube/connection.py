@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kubernetes.client import ApiClient
 
-    from agent.kube.transport import Kube, Reply, Request
+    from agent.kube.transport import Reply, Request
 
 MAX_CONNECTIONS = 8
 PAGE_BYTES = 4 << 20
@@ -31,7 +31,7 @@ FIRST_PAGE, MAX_PAGE = 50, 500  # Nodes
 
 
 @contextmanager
-def connected(kubeconfig: str | None, context: str | None) -> Iterator[Kube]:
+def connected(kubeconfig: str | None, context: str | None) -> Iterator[Connection]:
     """Yield a function that sends a request and returns the reply, as of `transport.connect`."""
     with temporary_folder() as folder:
         settings = {"kubeconfig": kubeconfig, "context": context, "temporary_folder": folder}
@@ -65,6 +65,11 @@ class Connection:
         if reply.get("status") == 401:
             self._forget(api)
         return {**reply, "server": api.configuration.host}
+
+    @property
+    def server(self) -> str:
+        """The API server's URL; empty before the first request."""
+        return str(self._api.configuration.host) if self._api else ""
 
     def close(self) -> None:
         """Close the connections."""

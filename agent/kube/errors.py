@@ -111,6 +111,7 @@ class Failure:
     kind: str  # one of KINDS
     text: str  # one line that names the Node
     retry_after: float | None = None  # seconds to wait at least; None: no demand of the server
+    status: int | None = None  # of HTTP; None: no response
 
 
 def answer_of(reply: Mapping[str, Any]) -> Answer:
@@ -139,7 +140,7 @@ def failure_of(answer: Answer, node: str) -> Failure:
     """Return the failure that an unsuccessful answer about Node `node` means."""
     kind = answer.error or _kind(answer)
     text = f"Node {node}: {_sentence(kind, answer)}"
-    return Failure(kind, text, _retry_after(answer.retry_after))
+    return Failure(kind, text, _retry_after(answer.retry_after), answer.status)
 
 
 def _sentence(kind: str, answer: Answer) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Unavailable
-from agent.snapshot.files import as_json
+from agent.text import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import agent
-from agent.snapshot.files import as_json
 from agent.snapshot.recorded import RecordedIo, recording
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Tree
@@ -22,6 +21,7 @@ from agent.snapshot.written import refuse_existing, write_folder
 from agent.sources.observe import observe
 from agent.sources.pcie import read_paths
 from agent.sysfs.worker import DeviceReaders
+from agent.text import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

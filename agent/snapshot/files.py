@@ -9,14 +9,7 @@ from agent.errors import Malformed
 from agent.sysfs.reader import TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from agent.snapshot.tree import Store
-
-
-def as_json(content: Mapping[str, Any]) -> bytes:
-    """Return the content of a JSON file."""
-    return f"{json.dumps(content, indent=2)}\n".encode()
 
 
 class SnapshotFiles:

@@ -100,8 +100,9 @@ def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[C
         fields = (("node", node), ("reason", ACCEPTED), ("run", INSTALL))
         found.append(Condition("policy not in force", "policy in force", fields))
     if state.in_force is None:
-        fields = (("node", node), ("reason", state.text.removeprefix(f"Node {node}: ")))
-        found.append(Condition("policy not checked", "policy checked", fields))
+        reason = state.text.removeprefix(f"Node {node}: ")
+        unknown = (("node", node), ("reason", reason))
+        found.append(Condition("policy not checked", "policy checked", unknown))
     return found
 
 

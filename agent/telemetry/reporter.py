@@ -18,6 +18,7 @@ from agent.telemetry.held_labels import HeldLabels
 from agent.telemetry.label_changes import DryRun, Removals, applied
 from agent.telemetry.readiness import Readiness, Refusals
 from agent.telemetry.start import Start
+from agent.text import utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from agent.daemon.observer import Cycle
     from agent.daemon.plan_file import PlanFile
     from agent.kube.annotation import Annotation
+    from agent.kube.errors import Failure
     from agent.kube.managed_fields import Keys
     from agent.kube.plan import Plan
     from agent.kube.policy import PolicyState
@@ -199,11 +201,12 @@ class Reporter:
             self._start.end()
         self._verify()
 
-    def failed(self, text: str) -> None:
-        """Report a failed request; the next one follows after a back-off."""
+    def failed(self, failure: Failure, wait: float) -> None:
+        """Report a failed request; the next one follows after `wait` seconds."""
         self._failing = True
-        reason = text.removeprefix(f"Node {self.node}: ")
-        self.log.warning("node request failed", node=self.node, reason=reason)
+        reason = failure.text.removeprefix(f"Node {self.node}: ")
+        fields = {"node": self.node, "status": failure.status, "reason": reason}
+        self.log.warning("node request failed", **fields, next_attempt=utc(int(self.wall() + wait)))
         self._readiness.failed(reason)
         self.metrics.judged(ready=self._readiness.is_ready)
 

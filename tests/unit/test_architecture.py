@@ -100,8 +100,8 @@ ALLOWED: dict[str, set[str]] = {
         *("node_events", "output", "sources", "sysfs", "telemetry", "verify"),
     },
     "shell": {
-        *("environment", "exits", "host", "inputs", "kube", "lldp", "options", "sources"),
-        "sysfs",
+        *("environment", "exits", "host", "inputs", "kube", "lldp", "options", "snapshot"),
+        *("sources", "sysfs"),
     },
     "options": {"daemon", "environment", "labels", "sources", "telemetry"},
     "version": {"exits", "revision"},
@@ -144,6 +144,7 @@ THIRD_PARTY = {
     "nvml.library",
     "options",
     "shell.commands",
+    "shell.plugin",
     "output.formats",
     "lldp.pcapng",
     "snapshot.archive",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from agent.options import BOUNDS
 from tests.support.documents import between
 from tests.support.helm.chart import CHART
 from tests.support.helm.values import SCHEMA, as_yaml, leaves, table, values
@@ -103,3 +106,15 @@ def test_the_schema_is_json(repository: Path) -> None:
     """The schema is written as json.dumps() writes it, so that a diff shows what changed."""
     path = repository / "manifests/chart/values.schema.json"
     assert path.read_text() == json.dumps(SCHEMA, indent=2) + "\n"
+
+
+def test_the_bounds_of_times_are_the_agents() -> None:
+    """The chart refuses what the agent would refuse on each node."""
+    faults = (CHART / "templates/_faults.tpl").read_text()
+    (given,) = re.findall(r"\$least := dict ([^}]*) }}", faults)
+    found = {name: float(least) for name, least in re.findall(r'"(\w+)" ([0-9.]+)', given)}
+    bounds = {field.name: getattr(BOUNDS, field.name) for field in fields(BOUNDS)}
+    assert {
+        re.sub("[A-Z]", lambda one: f"_{one[0].lower()}", name): least
+        for name, least in found.items()
+    } == {k: v for k, v in bounds.items() if v}

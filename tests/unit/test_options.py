@@ -10,7 +10,7 @@ import pytest
 from agent.cli import cli, run
 from agent.environment import unknown
 from agent.fleet.group import fleet
-from agent.options import check_tls, duration
+from agent.options import Bounds, check_tls, duration
 
 
 def parsed(*words: str) -> dict[str, Any]:
@@ -27,6 +27,29 @@ def test_flags_have_plain_defaults() -> None:
     assert parsed()["hold"] == 600.0
     assert parsed("--nvml-library", "/lib/a.so", "--hold", "1m")["nvml_library"] == "/lib/a.so"
     assert parsed("--hold", "1m")["hold"] == 60.0
+
+
+@pytest.mark.parametrize(
+    ("flag", "least"),
+    [("min-interval", 1), ("resync", 300), ("gpu-interval", 1), ("port-interval", 0.1)],
+)
+def test_times_have_bounds(monkeypatch: pytest.MonkeyPatch, flag: str, least: float) -> None:
+    """One below is an error that names flag and bound, from the environment as well."""
+    assert parsed(f"--{flag}", f"{least}s")[flag.replace("-", "_")] == least
+    with pytest.raises(click.UsageError, match=rf"--{flag}.*is not a time from {least}s"):
+        parsed(f"--{flag}", f"{least * 0.9:g}s")
+    monkeypatch.setenv(f"BWAGENT_RUN_{flag.replace('-', '_').upper()}", "0")
+    with (
+        pytest.raises(click.UsageError, match=rf"--{flag}.*'0' is not a time from {least}s"),
+        run.make_context("run", [], auto_envvar_prefix="BWAGENT_RUN"),
+    ):
+        pass
+
+
+def test_a_caller_may_have_other_bounds() -> None:
+    """They are an argument, no setting."""
+    with run.make_context("run", ["--resync", "1s"], obj=Bounds(resync=1.0)) as context:
+        assert context.params["resync"] == 1.0
 
 
 def test_all_wrong_settings_are_one_error() -> None:

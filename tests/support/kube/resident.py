@@ -102,7 +102,17 @@ class Agent:
         access = ["--kubeconfig", str(cluster.kubeconfig(token))]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*under, sys.executable, "-m", "agent.cli", "run", *own, *QUICK, *flags, *access],
+                [
+                    *under,
+                    sys.executable,
+                    "-m",
+                    "tests.support.quick",
+                    "run",
+                    *own,
+                    *QUICK,
+                    *flags,
+                    *access,
+                ],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": str(REPOSITORY)} | dict(environment or {}),

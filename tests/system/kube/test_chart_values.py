@@ -86,6 +86,8 @@ EVERY: list[tuple[Object, Look, object]] = [
     ({"run.hold": "5m"}, setting("RUN_HOLD"), "5m"),
     ({"run.minInterval": "1s"}, setting("RUN_MIN_INTERVAL"), "1s"),
     ({"run.resync": "2h"}, setting("RUN_RESYNC"), "2h"),
+    ({"run.resync": "5m"}, setting("RUN_RESYNC"), "5m"),
+    ({"run.resync": "300"}, setting("RUN_RESYNC"), "300"),
     ({"run.gpuInterval": "1m"}, setting("RUN_GPU_INTERVAL"), "1m"),
     ({"run.portInterval": "0.5"}, setting("RUN_PORT_INTERVAL"), "0.5"),
     ({"run.verdictDelay": "9"}, setting("RUN_VERDICT_DELAY"), "9"),
@@ -286,6 +288,7 @@ def test_every_flag_has_its_value() -> None:
         "exclude_devices": "exclude_device",
         "backend_devices": "backend_device",
         "config_map": "plan",
+        "enabled": "require_policy",
         "port": "metrics_address",
     }
     of_the_pod = {"kubeconfig", "context", "node_name"}
@@ -393,6 +396,11 @@ CONTRADICTIONS: dict[str, tuple[Object, str]] = {
         {"sources": ["rdma", "lldp", "nvml"], "privileges.netRaw": True},
         "sources has nvml without privileges.hostDevices",
     ),
+    "a request each second": ({"run.resync": "1s"}, "run.resync=1s is below"),
+    "half a bound in minutes": ({"run.resync": "4.9m"}, "run.resync=4.9m is below"),
+    "no time between changes": ({"run.minInterval": "0"}, "run.minInterval=0 is below"),
+    "a GPU query all the time": ({"run.gpuInterval": "0.5"}, "run.gpuInterval=0.5 is below"),
+    "a sweep all the time": ({"run.portInterval": "0.01s"}, "run.portInterval=0.01s is below"),
     "all without devices": ({"sources": []}, "sources is empty"),
     "a capability for nothing": ({"privileges.netRaw": True}, "privileges.netRaw is for"),
     "devices for nothing": ({"privileges.hostDevices": True}, "privileges.hostDevices is for"),

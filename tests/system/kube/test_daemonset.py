@@ -250,7 +250,6 @@ def test_memory(worker: Worker, repository: Path, capsys: pytest.CaptureFixture[
         BWAGENT_SYSFS_ROOT="/machine/gb200",
         BWAGENT_NVML_LIBRARY="/machine/libnvidia-ml.so.1",
         BWAGENT_RUN_GPU_INTERVAL="1s",
-        BWAGENT_RUN_RESYNC="1s",
         STAND_IN_NVML="/machine/gpus",
     )
     worker.until(

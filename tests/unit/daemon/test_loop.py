@@ -366,14 +366,21 @@ def test_sighup_during_a_request_is_served_after_it() -> None:
 
 
 def test_sighup_while_the_api_server_is_away() -> None:
-    """It causes no request during the back-off."""
+    """It ends the wait, for one request each `min_interval`."""
     world = with_leaves(IB).run(60)
-    world.api.trouble = lambda _request: {"error": "unreachable", "message": "refused"}
-    for second in range(600):
-        world.at(second, HUP)
+    busy = {"status": 429, "message": "busy", "retry_after": 500}
+    world.api.trouble = lambda _request: busy
+    world.at(0, HUP)
     asked = len(world.api.requests)
-    world.run(600)
-    assert len(world.api.requests) - asked < 12
+    world.run(300)
+    assert len(world.api.requests) == asked + 1
+    world.at(0.5, HUP)
+    world.run(1)
+    assert len(world.api.requests) == asked + 2
+    for second in range(100):
+        world.at(second, HUP)
+    world.run(100)
+    assert asked + 10 <= len(world.api.requests) <= asked + 13
 
 
 def test_sighup_of_a_dry_run() -> None:

@@ -458,18 +458,22 @@ def test_a_repair_during_a_request() -> None:
     assert world.rereads == [1110.0]
 
 
-def test_a_repair_waits_for_the_back_off() -> None:
-    """After a failure a request is due no earlier; it reads the Node."""
-    world = World()
-    world.outage = (1100.0, 1200.0)
-    world.run(1190.0, [(1150.0, "b")])
-    tries = len(world.requests)
-    due = world.pacer.step(world.now).wait
-    world.pacer.repair(world.now)
-    world.run_until(1190.0 + 0.9 * due)
-    assert len(world.requests) == tries
-    world.run_until(1600.0)
-    assert len(world.rereads) == 1
+def test_a_repair_ends_the_back_off() -> None:
+    """After a failure, Retry-After included, the next request is due `min_interval` after the one
+    that failed, and reads the Node.
+    """
+    pacer = settled(0.0, 0.5)
+    pacer.set_desired("b")
+    pacer.apply_started(100.0)
+    assert 600.0 <= pacer.apply_failed(101.0, 600.0) <= 750.0
+    pacer.repair(102.0)
+    assert not pacer.step(109.0).apply
+    step = pacer.step(110.0)
+    assert (step.apply, step.reread) == (True, True)
+    pacer.apply_started(110.0)
+    pacer.apply_failed(111.0, 600.0)
+    pacer.repair(300.0)
+    assert pacer.step(300.0).apply
 
 
 def test_a_repair_tries_refused_keys_again() -> None:

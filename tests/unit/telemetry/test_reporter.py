@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.events.event import Event
+from agent.kube.errors import MAX_RETRY_AFTER
 from tests.support.kernel_tree import CLASS, HOME, hca, netdev
 from tests.support.lldp_frames import switch
-from tests.support.running import Api, World
+from tests.support.running import EPOCH, Api, World
 from tests.support.smps import exchanges
 
 if TYPE_CHECKING:
@@ -314,6 +316,21 @@ def test_an_api_server_that_is_away() -> None:
     failed = lines(world, "node=n1")
     assert failed[0].startswith("warning node request failed node=n1 reason=")
     assert failed[-1] == "info node reachable again node=n1"
+
+
+def test_a_busy_api_server() -> None:
+    """The line has the status and the time of the next request, that of Retry-After."""
+    world = World(IB).run(30)
+    lines(world)
+    busy = {"status": 429, "message": "too many requests", "retry_after": 3000}
+    world.api.trouble = lambda _request: busy
+    at = EPOCH + world.time
+    world.at(0, HUP)
+    world.run(60)
+    (line,) = lines(world, "node request failed")
+    assert "node=n1 status=429 reason=" in line
+    time = datetime.fromisoformat(line.partition("next_attempt=")[2]).timestamp()
+    assert at + MAX_RETRY_AFTER <= time <= at + 1.25 * MAX_RETRY_AFTER + 1
 
 
 def test_the_start_and_signals() -> None:

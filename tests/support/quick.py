@@ -1,0 +1,13 @@
+"""`bwagent` with times of its own: `python -m tests.support.quick run --resync 1s`.
+
+The program has lower bounds that keep the load on an API server low; a test has one of its own.
+"""
+
+from __future__ import annotations
+
+from agent.cli import cli
+from agent.exits import run_and_exit
+from agent.options import Bounds
+
+if __name__ == "__main__":
+    run_and_exit(cli, Bounds(min_interval=0.0, resync=1.0))
