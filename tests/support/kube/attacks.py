@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.support.kube.agents import Agent, a_node
-from tests.support.kube.cluster import APPLY, MERGE, STRATEGIC
+from tests.support.kube.cluster import APPLY, JSON_PATCH, MERGE, STRATEGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
     Attack = Callable[["Scene"], Answer]
     Entries = list[dict[str, Any]]
+    Change = Callable[[Entries, "Scene"], object]
 
 NODES = "/api/v1/nodes"
 EVENTS = "/api/v1/namespaces/default/events"
 ALL_EVENTS = "/api/v1/events"
 NEW_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+AS_BWAGENT = "?fieldManager=bwagent"
 SITE = "site.example/rack"
 TAINT = {"key": "mine", "effect": "NoExecute"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}  # of every new Node
@@ -74,7 +76,7 @@ class Scene:
         kind = kind if method == "PATCH" else "application/json"
         return self.cluster.request(method, path, body, kind=kind, token=token)
 
-    def create_event(self, changes: dict[str, Any], query: str = "") -> Answer:
+    def create_event(self, changes: dict[str, Any], query: str = AS_BWAGENT) -> Answer:
         """Create an Event that is the agent's but for these fields."""
         node = self.agent.node
         return self.ask("POST", EVENTS + query, an_event(node, f"{node}.1") | changes)
@@ -114,7 +116,7 @@ def scene(cluster: Cluster, account: str, namespace: str, prefix: str) -> Scene:
     answer = Agent(cluster, node, cluster.admin).apply(metadata)
     assert answer.status == 200, answer.message
     for event in (an_event(node), an_event(other), _of_kubelet(node)):
-        cluster.create(EVENTS, event)
+        cluster.create(EVENTS + AS_BWAGENT, event)
     return made
 
 
@@ -188,9 +190,35 @@ def _many_labels(scene: Scene) -> Answer:
     )
 
 
-def _managed(change: Callable[[Entries, Scene], object]) -> Attack:
+def _managed(change: Change) -> Attack:
     """Replace the Node after a change to its managedFields."""
     return lambda scene: scene.put(lambda node: change(node["metadata"]["managedFields"], scene))
+
+
+def _patched(change: Change) -> Attack:
+    """Change the Node's managedFields by a JSON patch."""
+
+    def attack(scene: Scene) -> Answer:
+        entries = scene.node()["metadata"]["managedFields"]
+        change(entries, scene)
+        return scene.agent.edit(
+            {"op": "replace", "path": "/metadata/managedFields", "value": entries}
+        )
+
+    return attack
+
+
+def _merged(change: Change) -> Attack:
+    """Change the Node's managedFields by a merge patch that removes an own label, too."""
+
+    def attack(scene: Scene) -> Answer:
+        entries = scene.node()["metadata"]["managedFields"]
+        change(entries, scene)
+        return scene.agent.merge(
+            {"metadata": {"managedFields": entries, "labels": {scene.own: None}}}
+        )
+
+    return attack
 
 
 def _entry(entries: Entries, *, agents: bool) -> dict[str, Any]:
@@ -199,9 +227,20 @@ def _entry(entries: Entries, *, agents: bool) -> dict[str, Any]:
 
 
 def _labels_of(entries: Entries, *, agents: bool) -> dict[str, Any]:
-    fields = _entry(entries, agents=agents)["fieldsV1"]["f:metadata"]
-    labels: dict[str, Any] = fields["f:labels"]
-    return labels
+    return _held(entries, "f:labels", agents=agents)
+
+
+def _held(entries: Entries, part: str, *, agents: bool) -> dict[str, Any]:
+    """Return what an entry holds of the labels or annotations."""
+    held: dict[str, Any] = _entry(entries, agents=agents)["fieldsV1"]["f:metadata"][part]
+    return held
+
+
+def _below(part: str, key: str, *, agents: bool) -> Change:
+    """Put junk below what an entry holds already."""
+    return lambda entries, scene: _held(entries, part, agents=agents).update(
+        {f"f:{key or scene.own}": JUNK}
+    )
 
 
 def _forged(manager: str) -> dict[str, Any]:
@@ -214,6 +253,40 @@ def _forged(manager: str) -> dict[str, Any]:
     }
 
 
+JUNK: dict[str, Any] = {f"f:{number}{'x' * 200}": {} for number in range(10)}
+# Changes to managedFields that leave everything else as it is; each by all three of `_managed`,
+# `_patched` and `_merged`.
+ENTRIES: dict[str, Change] = {
+    "junk below an own label": _below("f:labels", "", agents=True),
+    "junk below the own annotation": lambda entries, scene: _held(
+        entries, "f:annotations", agents=True
+    ).update({f"f:{scene.observed}": JUNK}),
+    "hold a label that is not there": lambda entries, scene: _labels_of(
+        entries, agents=True
+    ).update({f"f:{scene.prefix}/neighbors.current.{'x' * 1000}.device": {}}),
+    "hold an item of the labels": lambda entries, scene: _labels_of(entries, agents=True).update(
+        {f'v:"{scene.own}"': {}}
+    ),
+    "junk beside the own labels": lambda entries, _: _entry(entries, agents=True)["fieldsV1"][
+        "f:metadata"
+    ].update({"f:mine": JUNK}),
+    "junk beside metadata": lambda entries, _: _entry(entries, agents=True)["fieldsV1"].update(
+        {"f:mine": JUNK}
+    ),
+    "junk below another manager's label": _below("f:labels", SITE, agents=False),
+    "junk below another manager's annotation": _below(
+        "f:annotations", "site.example/owner", agents=False
+    ),
+    "add an entry of another subresource": lambda entries, _: entries.append(
+        _forged("bwagent") | {"subresource": "status"}
+    ),
+    "add an entry of the agent's by update": lambda entries, _: entries.append(
+        _forged("bwagent") | {"operation": "Update"}
+    ),
+    "begin the fields anew": lambda entries, _: entries.append(
+        _forged("before-first-apply") | {"operation": "Update"}
+    ),
+}
 SPEC: dict[str, Attack] = {
     "taint": _edit("add", "/spec/taints/-", TAINT),
     "taint by apply": _apply({}, spec={"taints": [TAINT]}),
@@ -337,6 +410,15 @@ MANAGED_FIELDS: dict[str, Attack] = {
     "put a label into an entry": _managed(
         lambda entries, scene: _labels_of(entries, agents=False).update({f"f:{scene.own}": {}})
     ),
+    **{
+        f"{name} by {verb}": by(change)
+        for name, change in ENTRIES.items()
+        for verb, by in {
+            "replace": _managed,
+            "JSON patch": _patched,
+            "merge patch": _merged,
+        }.items()
+    },
 }
 
 
@@ -367,32 +449,61 @@ def _event_with(**metadata: Any) -> Attack:
 
 def _patch_event(change: object, name: str = "0", path: str = EVENTS) -> Attack:
     """Change an Event about the agent's Node."""
-    return lambda scene: scene.ask("PATCH", f"{path}/{scene.agent.node}.{name}", change)
+    return lambda scene: scene.ask("PATCH", f"{path}/{scene.agent.node}.{name}{AS_BWAGENT}", change)
+
+
+def _fields(**fields: Any) -> list[dict[str, Any]]:
+    """Return managedFields of an Event: an entry of the agent's, which holds these fields, too."""
+    held = {"f:count": {}, "f:source": {"f:component": {}, "f:host": {}}} | fields
+    return [_forged("bwagent") | {"operation": "Update", "fieldsV1": held}]
+
+
+def _managed_event(name: str, entries: Entries) -> dict[str, Attack]:
+    """Return attacks that create an Event with these managedFields, or change it to have them."""
+    metadata = {"metadata": {"managedFields": entries}}
+
+    def put(scene: Scene) -> Answer:
+        path = f"{EVENTS}/{scene.agent.node}.0"
+        event = scene.cluster.request("GET", path).body
+        event["metadata"] |= metadata["metadata"]
+        return scene.ask("PUT", path + AS_BWAGENT, event)
+
+    def json_patch(scene: Scene) -> Answer:
+        operation = {"op": "add", "path": "/metadata/managedFields", "value": entries}
+        path = f"{EVENTS}/{scene.agent.node}.0{AS_BWAGENT}"
+        return scene.ask("PATCH", path, [operation], JSON_PATCH)
+
+    return {
+        f"Event with {name}": _event_with(managedFields=entries),
+        f"patch an Event to have {name}": _patch_event(metadata | {"count": 2}),
+        f"patch an Event by JSON to have {name}": json_patch,
+        f"replace an Event by one with {name}": put,
+    }
 
 
 def _patch_another(scene: Scene) -> Answer:
-    return scene.ask("PATCH", f"{EVENTS}/{scene.other}.0", {"count": 2})
+    return scene.ask("PATCH", f"{EVENTS}/{scene.other}.0{AS_BWAGENT}", {"count": 2})
 
 
 def _move_event(scene: Scene) -> Answer:
     about = {"involvedObject": an_event(scene.other)["involvedObject"]}
-    return scene.ask("PATCH", f"{EVENTS}/{scene.agent.node}.0", about)
+    return scene.ask("PATCH", f"{EVENTS}/{scene.agent.node}.0{AS_BWAGENT}", about)
 
 
 def _event_of_another(scene: Scene) -> Answer:
-    return scene.ask("POST", EVENTS, an_event(scene.other, f"{scene.other}.1"))
+    return scene.ask("POST", EVENTS + AS_BWAGENT, an_event(scene.other, f"{scene.other}.1"))
 
 
 def _event_unbound(scene: Scene) -> Answer:
     event = an_event(scene.agent.node, f"{scene.agent.node}.1")
-    return scene.cluster.request("POST", EVENTS, event, token=scene.unbound)
+    return scene.cluster.request("POST", EVENTS + AS_BWAGENT, event, token=scene.unbound)
 
 
 def _event_elsewhere(scene: Scene) -> Answer:
     """Create an Event in another namespace, where it has to be about something there."""
     event = an_event(scene.agent.node, f"{scene.agent.node}.1")
     event["metadata"]["namespace"] = event["involvedObject"]["namespace"] = "kube-system"
-    return scene.ask("POST", "/api/v1/namespaces/kube-system/events", event)
+    return scene.ask("POST", f"/api/v1/namespaces/kube-system/events{AS_BWAGENT}", event)
 
 
 def _event_of_the_new_group(scene: Scene) -> Answer:
@@ -407,13 +518,13 @@ def _event_of_the_new_group(scene: Scene) -> Answer:
         "reportingInstance": node,
         "eventTime": "2026-11-20T13:34:49.000000Z",
     }
-    return scene.ask("POST", NEW_EVENTS, event)
+    return scene.ask("POST", NEW_EVENTS + AS_BWAGENT, event)
 
 
 def _replace_event(scene: Scene) -> Answer:
     """Replace a kubelet's Event by one of the agent's."""
     name = f"{scene.agent.node}.kubelet"
-    return scene.ask("PUT", f"{EVENTS}/{name}", an_event(scene.agent.node, name))
+    return scene.ask("PUT", f"{EVENTS}/{name}{AS_BWAGENT}", an_event(scene.agent.node, name))
 
 
 def _apply_event(scene: Scene) -> Answer:
@@ -440,7 +551,7 @@ EVENT: dict[str, Attack] = {
     "Event in another namespace": _event_elsewhere,
     "Event by an unbound token": _event_unbound,
     "Event in a server dry-run": lambda scene: scene.create_event(
-        {"type": "Normal"}, "?dryRun=All"
+        {"type": "Normal"}, f"{AS_BWAGENT}&dryRun=All"
     ),
     "Event of the new group": _event_of_the_new_group,
     "Event with another reason": _event(reason="NodeNotReady"),
@@ -484,6 +595,30 @@ EVENT: dict[str, Attack] = {
         "DELETE", f"{NEW_EVENTS}/{scene.agent.node}.0"
     ),
     "delete all Events of a Node": _delete_events,
+    "Event with an event time": _event(action="mine", eventTime="2026-11-20T13:34:49.000000Z"),
+    "Event with a long name": _event_with(name="mine-" + "x" * 249),
+    "Event with an endless name": _event_with(name="mine-" + "x" * 5000),
+    "Event with a name of other characters": _event_with(name="mine-\x1b[2J"),
+    "Event with a generation": _event_with(generation=9),
+    "Event by another manager": lambda scene: scene.create_event({}, "?fieldManager=mine"),
+    "patch an Event as another manager": lambda scene: scene.ask(
+        "PATCH", f"{EVENTS}/{scene.agent.node}.0?fieldManager=mine", {"count": 2}
+    ),
+    "apply an Event": lambda scene: scene.ask(
+        "PATCH",
+        f"{EVENTS}/{scene.agent.node}.0{AS_BWAGENT}&force=true",
+        an_event(scene.agent.node, count=2),
+        APPLY,
+    ),
+    **_managed_event("many fields", _fields(**{f"f:{n}{'x' * 200}": {} for n in range(20)})),
+    **_managed_event("a field that it has not", _fields(**{"f:mine": {}})),
+    **_managed_event("junk below a field", _fields(**{"f:reason": JUNK})),
+    **_managed_event("junk below the source", _fields(**{"f:source": {"f:host": JUNK}})),
+    **_managed_event("junk beside the host", _fields(**{"f:source": JUNK})),
+    **_managed_event(
+        "many managers", [*_fields(), *(_forged(f"mine-{number}") for number in range(20))]
+    ),
+    **_managed_event("a subresource", [*_fields(), _forged("bwagent") | {"subresource": "mine"}]),
 }
 ATTACKS = SPEC | LABELS | ANNOTATIONS | METADATA | OBJECTS | MANAGED_FIELDS | EVENT
 # Attacks that leave no trace even where they succeed.

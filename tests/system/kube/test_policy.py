@@ -231,8 +231,8 @@ def test_everybody_else(mighty: Agent) -> None:
 
 
 def test_role(agent: Agent) -> None:
-    """RBAC gives the agent get and patch on nodes, and nothing else beyond what every account
-    has.
+    """RBAC gives the agent get and patch on nodes, and by what the policy knows it, a resource that
+    does not exist; nothing else beyond what every account has.
     """
     ask = agent.cluster.request
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
@@ -242,7 +242,10 @@ def test_role(agent: Agent) -> None:
     ]
     own, everybodys = (rule["status"]["resourceRules"] for rule in rules)
     extra = [rule for rule in own if rule not in everybodys]
-    assert extra == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
+    nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
+    known = {"apiGroups": ["bwagent"], "resources": ["agents"], "verbs": ["run"]}
+    assert sorted(extra, key=str) == [nodes, known]
+    assert ask("GET", "/apis/bwagent").status == 404
     assert ask("GET", "/api/v1/nodes", token=agent.token).status == 403
     assert ask("DELETE", agent.path, token=agent.token).status == 403
     assert agent.merge({"status": {}}, "/status").status == 403

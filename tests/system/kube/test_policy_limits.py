@@ -10,12 +10,14 @@ import pytest
 
 from tests.support.kube.agents import ACC, IB, Agent, P, an_agent, denied
 from tests.support.kube.attacks import (
+    AS_BWAGENT,
     EVENTS,
     MAX_ANNOTATION,
     MAX_LABELS,
     MAX_MESSAGE,
     an_event,
 )
+from tests.support.kube.cluster import MERGE
 
 if TYPE_CHECKING:
     from tests.support.kube.cluster import Answer, Cluster
@@ -91,12 +93,26 @@ def test_length_of_an_event(mighty: Agent) -> None:
 
     def written(size: int, character: str = "x") -> Answer:
         event = an_event(mighty.node, f"{mighty.node}.{size}", message=character * size)
-        return mighty.cluster.request("POST", EVENTS, event, token=mighty.token)
+        return mighty.cluster.request("POST", EVENTS + AS_BWAGENT, event, token=mighty.token)
 
     assert written(MAX_MESSAGE, "\N{SNOWMAN}").status == 201
     for size in (MAX_MESSAGE + 1, 1_000_000):
         assert denied(written(size))
         assert "1024 characters" in written(size).message
+
+
+def test_a_megabyte_of_managed_fields(mighty: Agent) -> None:
+    """It is refused within the policy's cost, in a new Event and in one that is there."""
+    fields: dict[str, Any] = {f"f:{number}{'x' * 1000}": {} for number in range(1000)}
+    entry = {"manager": "bwagent", "operation": "Update", "apiVersion": "v1"}
+    forged = {"managedFields": [entry | {"fieldsType": "FieldsV1", "fieldsV1": fields}]}
+    event = an_event(mighty.node)
+    ask, token = mighty.cluster.request, mighty.token
+    metadata = {"metadata": event["metadata"] | forged}
+    assert denied(ask("POST", EVENTS + AS_BWAGENT, event | metadata, token=token))
+    assert ask("POST", EVENTS + AS_BWAGENT, event, token=token).status == 201
+    path = f"{EVENTS}/{event['metadata']['name']}{AS_BWAGENT}"
+    assert denied(ask("PATCH", path, {"metadata": forged}, kind=MERGE, token=token))
 
 
 def test_many_labels_of_the_site(installed: Cluster) -> None:

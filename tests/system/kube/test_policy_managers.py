@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.kube.agents import ACC, IB, Agent, P, denied
+from tests.support.kube.attacks import JUNK
 from tests.support.kube.cluster import APPLY
 
 if TYPE_CHECKING:
@@ -61,6 +64,66 @@ def test_a_node_without_managed_fields(agent: Agent) -> None:
     assert agent.apply({"labels": OURS}).status == 200
     assert holders(agent, FLAVOR) == {"bwagent"}
     assert holders(agent, SITE) == {"before-first-apply"}
+    assert agent.apply({}).status == 200
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"f:metadata": {"f:labels": {f"f:{SITE}": JUNK}}},
+        {"f:metadata": {"f:labels": {"f:not.there/a": {}}}},
+        {"f:metadata": {"f:finalizers": {'v:"not.there/a"': {}}}},
+        {"f:metadata": {"f:ownerReferences": {'k:{"uid":"mine"}': {}}}},
+        {"f:metadata": {"f:mine": JUNK}},
+        {"f:metadata": JUNK},
+        {"f:spec": {"f:podCIDR": {}}},
+        {"f:spec": JUNK},
+        {"f:status": JUNK},
+        JUNK,
+    ],
+    ids=str,
+)
+def test_a_forged_beginning(mighty: Agent, fields: dict[str, Any]) -> None:
+    """On a Node without managed fields a request may begin them with what the Node has only."""
+    reset(mighty)
+    forged = {
+        "manager": "before-first-apply",
+        "operation": "Update",
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    before = mighty.cluster.request("GET", mighty.path).body
+    assert denied(mighty.merge({"metadata": {"managedFields": [forged]}}))
+    there = forged | {"fieldsV1": {"f:metadata": {"f:labels": {f"f:{SITE}": {}}}}}
+    assert denied(mighty.merge({"metadata": {"managedFields": [there, forged]}}))
+    assert mighty.cluster.request("GET", mighty.path).body == before
+
+
+def test_many_fields_before_a_reset(agent: Agent) -> None:
+    """The first apply is admitted on a large Node, too, with taints, Pod networks and owners."""
+    labels = {f"site.example/label-{number}": "x" for number in range(1000)}
+    networks = {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"], "providerID": "cloud://1"}
+    body = {"metadata": {"labels": labels}, "spec": networks}
+    assert administrator(agent).merge(body).status == 200
+    reset(agent)
+    answer = agent.apply({"labels": OURS})
+    assert answer.status == 200, answer.message
+    assert holders(agent, "site.example/label-1") == {"before-first-apply"}
+
+
+def test_many_managers(agent: Agent) -> None:
+    """The policy's cost stays within the API server's budget on a Node with many other managers,
+    each of which loses a label to the agent.
+    """
+    for number in range(50):
+        labels = {f"{P}/neighbors.current.m{number}.device": "x"}
+        labels |= {f"site{number}.example/label-{one}": "x" for one in range(50)}
+        assert apply_as(agent, f"manager-{number}", labels).status == 200
+    ours = {f"{P}/neighbors.current.m{number}.device": "y" for number in range(400)}
+    answer = agent.apply({"labels": ours})
+    assert answer.status == 200, answer.message
+    assert len(entries(agent)) > 50
     assert agent.apply({}).status == 200
 
 
