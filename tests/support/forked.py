@@ -68,7 +68,7 @@ def run(  # noqa: PLR0913 - as subprocess.run has them
         printed = out.read() if stdout is None else None
         # As of subprocess.run: a signal is negative. Without `stdout` nothing was captured.
         code = os.waitstatus_to_exitcode(status)
-        return subprocess.CompletedProcess(arguments, code, printed, err.read())  # type: ignore[arg-type]
+        return subprocess.CompletedProcess(arguments, code, printed, err.read())
 
 
 @cache

@@ -27,7 +27,7 @@ def pytest_collection() -> Iterator[None]:
     """Collect with the hook in force."""
     _is_collecting[0] = True
     try:
-        return (yield)  # type: ignore[misc]  # what pluggy sends
+        return (yield)
     finally:
         _is_collecting[0] = False
 

@@ -28,7 +28,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """Return an environment with `bwagent` on PATH."""
     program = tmp_path / "bin/bwagent"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m agent.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m agent.cli "$@"\n')
     program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
     return {"PATH": path, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path), **NO_BYTECODE}

@@ -15,7 +15,15 @@ from tests.support.snapshots import NO_BYTECODE, REPOSITORY
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCRIPT = "#!{}\nimport sys\nfrom agent.cli import main\nsys.exit(main())\n"  # as pip writes it
+# As pip writes it where a path has a space: no line of `#!` can name such an interpreter.
+SCRIPT = """\
+#!/bin/sh
+'''exec' "{}" "$0" "$@"
+' '''
+import sys
+from agent.cli import main
+sys.exit(main())
+"""
 
 
 @pytest.fixture

@@ -230,10 +230,12 @@ def test_a_blocked_device_is_read_again_when_its_read_has_ended() -> None:
     """Until then it has failed, at no cost to the cycles after the first."""
     root = Kernel(hca("ibp0", A), hca("ibp1", B))
     root.blocks_below = f"{CLASS}/ibp1"
-    node = host(root, deadline=1.0)
+    now = 0.0
+    node = replace(host(root, deadline=1.0), readers=DeviceReaders(clock=lambda: now))
     assert failures(node) == {"ibp0": None, "ibp1": "blocks"}
     patient = replace(node, deadline=2 * PLENTY)
     for _ in range(2):
+        now += 2 * PLENTY
         node.readers.refresh()
         start = time.monotonic()
         assert failures(patient) == {"ibp0": None, "ibp1": "blocks"}
