@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from agent.cli import cli
 from agent.fleet.command import export, verify
 from agent.fleet.group import fleet as group
 from agent.fleet.read import Progress
@@ -155,9 +156,10 @@ def test_the_group_has_two_commands() -> None:
 
 def test_an_export_names_the_key_of_the_domains() -> None:
     """A fleet whose agents have another key would be exported without domains."""
-    text = CliRunner().invoke(group, ["export", "--help"]).output
+    text = CliRunner().invoke(cli, ["fleet", "export", "--help"]).output
     assert "--accelerator-label KEY" in text
-    assert "--accelerator-label" not in CliRunner().invoke(group, ["verify", "--help"]).output
+    text = CliRunner().invoke(cli, ["fleet", "verify", "--help"]).output
+    assert "--accelerator-label" not in text
 
 
 @pytest.mark.parametrize("flag", ["--plan-format", "--hca-map"])

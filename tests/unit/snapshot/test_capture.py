@@ -238,8 +238,10 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import os, signal, sys
-from agent.snapshot.capture import record, write
+from agent.snapshot.capture import entries, record
 from agent.snapshot.replay import replay
+from agent.snapshot.written import write_folder
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 captured, _ = record(replay(sys.argv[1]))
 class Files(dict):
     def items(self):
@@ -247,8 +249,7 @@ class Files(dict):
             if number == 5:
                 os.kill(os.getpid(), signal.SIGINT)
             yield item
-captured.files = Files(captured.files)
-write(captured, sys.argv[2])
+write_folder(Files(entries(captured)), sys.argv[2])
 """
 
 
