@@ -72,8 +72,8 @@ def steps(rng: random.Random, only: str | None) -> Iterator[Step]:
     for file in cycle(files):
         seeds = [str(rng.randrange(1 << 31)) for _ in range(2)]
         if only != "simulation":
-            arguments = ("pytest", *PROPERTIES, f"--hypothesis-seed={seeds[0]}", file)
-            yield Step("properties", arguments)
+            command = ("pytest", *PROPERTIES, f"--hypothesis-seed={seeds[0]}", file)
+            yield Step("properties", command)
         if only != "properties":
             arguments = ("tests.simulation", "--seed", seeds[1], "--scenarios", str(SCENARIOS))
             yield Step("simulation", arguments)
