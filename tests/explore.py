@@ -72,11 +72,11 @@ def steps(rng: random.Random, only: str | None) -> Iterator[Step]:
     for file in cycle(files):
         seeds = [str(rng.randrange(1 << 31)) for _ in range(2)]
         if only != "simulation":
-            found = ("pytest", *PROPERTIES, f"--hypothesis-seed={seeds[0]}", file)
-            yield Step("properties", found)
+            command = ("pytest", *PROPERTIES, f"--hypothesis-seed={seeds[0]}", file)
+            yield Step("properties", command)
         if only != "properties":
-            faults = ("tests.simulation", "--seed", seeds[1], "--scenarios", str(SCENARIOS))
-            yield Step("simulation", faults)
+            arguments = ("tests.simulation", "--seed", seeds[1], "--scenarios", str(SCENARIOS))
+            yield Step("simulation", arguments)
 
 
 class Search:
