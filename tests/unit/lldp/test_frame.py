@@ -1,10 +1,7 @@
-"""The LLDP decoder against a table, against every way to spoil a frame, against scapy and against
-tshark.
-"""
+"""The LLDP decoder against a table, against every way to spoil a frame, and against scapy."""
 
 from __future__ import annotations
 
-import random
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
@@ -21,8 +18,6 @@ from tests.support.lldp_frames import (
     IPV4,
     IPV6,
     MAC,
-    TAGGED,
-    VENDORS,
     Case,
     capabilities,
     ethernet,
@@ -30,11 +25,9 @@ from tests.support.lldp_frames import (
     management,
     tlv,
 )
-from tests.support.tshark import check_against_tshark
+from tests.support.scapy_frames import scapy_frames
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agent.model import LldpNeighbor
 
 PLAIN = identity(b"\x04" + MAC, b"\x05swp1")
@@ -379,53 +372,6 @@ def test_a_frame_with_a_wrong_octet_is_a_neighbor_or_malformed(
     check_printable(value_of(bytes(frame)))
 
 
-def scapy_frame(roll: random.Random) -> bytes:
-    """A frame that scapy built out of random, valid fields."""
-    # Imported, scapy asks the kernel for its interfaces.
-    from scapy.contrib import lldp as scapy
-    from scapy.layers.l2 import Dot1Q, Ether
-
-    def text(least: int, most: int) -> bytes:
-        return bytes(roll.choices(range(0x21, 0x7F), k=roll.randint(least, most)))
-
-    frame = Ether(
-        dst=roll.choice(["01:80:c2:00:00:0e", "01:80:c2:00:00:03"]), src="02:00:00:00:00:01"
-    )
-    frame = frame / Dot1Q(vlan=5) if roll.getrandbits(1) else frame
-    chassis = roll.choice(
-        [(4, "02:00:00:00:00:07"), (7, text(1, 255)), (6, text(1, 20)), (5, "198.51.100.9")]
-    )
-    port = roll.choice(
-        [(3, "02:00:00:00:00:08"), (7, text(1, 255)), (5, text(1, 20)), (1, text(1, 60))]
-    )
-    frame /= scapy.LLDPDUChassisID(subtype=chassis[0], family=1, id=chassis[1])
-    frame /= scapy.LLDPDUPortID(subtype=port[0], id=port[1])
-    frame /= scapy.LLDPDUTimeToLive(ttl=roll.randint(0, 65535))
-    optional = [
-        scapy.LLDPDUPortDescription(description=text(1, 255)),
-        scapy.LLDPDUSystemName(system_name=text(1, 255)),
-        scapy.LLDPDUSystemDescription(description=text(1, 255)),
-        scapy.LLDPDUSystemCapabilities(
-            mac_bridge_available=1, mac_bridge_enabled=1, router_available=1
-        ),
-        scapy.LLDPDUManagementAddress(
-            management_address_subtype=1,
-            management_address=bytes([192, 0, 2, roll.randint(1, 254)]),
-        ),
-        scapy.LLDPDUGenericOrganisationSpecific(org_code=0x00120F, subtype=4, data=b"\x24\x00"),
-    ]
-    for layer in roll.sample(optional, roll.randint(0, len(optional))):
-        frame /= layer
-    return bytes(frame / scapy.LLDPDUEndOfLLDPDU())
-
-
-@pytest.fixture(scope="module")
-def scapy_frames() -> list[bytes]:
-    """Two hundred frames, the same in every run."""
-    roll = random.Random(8021)  # noqa: S311 - the same frames every time
-    return [scapy_frame(roll) for _ in range(200)]
-
-
 def scapy_fields(frame: bytes) -> dict[str, object]:
     """Decode a frame with scapy; return the fields by the agent's names."""
     from scapy.contrib import lldp as scapy
@@ -452,9 +398,9 @@ def scapy_fields(frame: bytes) -> dict[str, object]:
     }
 
 
-def test_scapy_reads_the_same(scapy_frames: list[bytes]) -> None:
+def test_scapy_reads_the_same() -> None:
     """Over frames that scapy built, scapy and we agree on every field."""
-    for frame in scapy_frames:
+    for frame in scapy_frames():
         ours = decode(frame)._asdict()
         assert {name: ours[name] for name in scapy_fields(frame)} == scapy_fields(frame)
 
@@ -472,13 +418,3 @@ def test_a_reserved_tlv_hides_nothing() -> None:
     frame = ethernet(PLAIN + tlv(42, b"future") + tlv(5, b"leaf-1") + END)
     assert "system_name" not in scapy_fields(frame)
     assert decode(frame).system_name == "leaf-1"
-
-
-def test_tshark_reads_the_vendors_frames_the_same(tmp_path: Path) -> None:
-    """Tshark and we agree on every field of the frames of the table, tagged ones too."""
-    check_against_tshark(tmp_path, [case.data for case in VENDORS + TAGGED])
-
-
-def test_tshark_reads_scapys_frames_the_same(tmp_path: Path, scapy_frames: list[bytes]) -> None:
-    """Tshark and we agree on every field of frames that scapy built."""
-    check_against_tshark(tmp_path, scapy_frames)

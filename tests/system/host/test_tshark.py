@@ -1,4 +1,4 @@
-"""The frames of the machine folders, read by tshark as well."""
+"""tshark reads the frames of the table, of scapy and of the machine folders as the agent does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from agent.errors import Malformed
 from agent.lldp import savefile
 from agent.lldp.frame import decode
+from tests.support.lldp_frames import TAGGED, VENDORS
 from tests.support.machines import MACHINES
+from tests.support.scapy_frames import scapy_frames
 from tests.support.tshark import check_against_tshark
 
 if TYPE_CHECKING:
@@ -35,3 +37,13 @@ def test_tshark_reads_every_machines_frames_the_same(tmp_path: Path) -> None:
     plain = [frame for frame in frames() if is_plain(frame)]
     assert len(plain) >= 60
     check_against_tshark(tmp_path, plain)
+
+
+def test_tshark_reads_the_vendors_frames_the_same(tmp_path: Path) -> None:
+    """Tshark and we agree on every field of the frames of the table, tagged ones too."""
+    check_against_tshark(tmp_path, [case.data for case in VENDORS + TAGGED])
+
+
+def test_tshark_reads_scapys_frames_the_same(tmp_path: Path) -> None:
+    """Tshark and we agree on every field of frames that scapy built."""
+    check_against_tshark(tmp_path, scapy_frames())
