@@ -56,6 +56,8 @@ def pages() -> dict[str, str]:
 
 
 def _pages(context: click.Context) -> Iterator[Page]:
+    # click keeps the help option of a command's first context, which may have been another root's.
+    vars(context.command)["_help_option"] = None
     yield Page(context)
     for inner in _inner(context):
         yield from _pages(inner)
