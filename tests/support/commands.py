@@ -29,6 +29,7 @@ BLOCKS = {
     "Upgrade": "tests/system/kube/test_install_commands.py",
     "Remove": "tests/system/kube/test_install_commands.py",
     "Captures in CI": "tests/system/host/test_documented_commands.py",
+    "From a Pod": "tests/system/kube/test_daemonset.py",
 }
 # Run by test_install_commands.py on an API server with an overlay, where no kubelet is.
 IN_A_CLUSTER = (
@@ -36,6 +37,7 @@ IN_A_CLUSTER = (
     "kubectl describe node NODE",
     "kubectl events --for node/NODE",
     "kubectl get daemonset -n bwagent",
+    "kubectl get validatingadmissionpolicy,validatingadmissionpolicybinding",
     "kubectl get pod -n bwagent -o wide",
     "kubectl get pod -n bwagent -o wide --field-selector spec.nodeName=NODE",
     "bwagent explain KEY",
@@ -62,6 +64,8 @@ ON_A_HOST = (
 ELSEWHERE = {
     "bwagent run --events": "tests/system/kube/test_events.py",
     "helm rollback bwagent --namespace bwagent": "tests/system/kube/test_install_commands.py",
+    "kubectl bwagent capture NODE": "tests/system/kube/test_daemonset.py",
+    "kubectl bwagent capture NODE [FILE|DIR]": "tests/system/kube/test_daemonset.py",
     "kubectl bwagent fleet verify": "tests/system/kube/test_plugin.py",
 }
 NO_SYSTEMD = "no systemd is process 1 where tests run; systemd judges the units in test_systemd.py"

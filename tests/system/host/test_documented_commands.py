@@ -129,7 +129,7 @@ def test_the_units(tmp_path: Path) -> None:
 
 def test_captures_in_ci(tmp_path: Path) -> None:
     """Without a change of labels the commands succeed; with one the last of them fails."""
-    ((_, block),) = blocks(OPERATIONS)
+    block = dict(blocks(OPERATIONS))["Captures in CI"]
     folder, once, rest = block.split("\n", 2)
     sysfs = a_node_without_rdma(tmp_path)
     repository = tmp_path / "site"

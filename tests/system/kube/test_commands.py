@@ -423,10 +423,19 @@ def remaining(names: list[str], count: int) -> str:
     return f"{len(names)} of {count} Nodes remain: {first} and {more} more; repeat the command"
 
 
+# A process that is started in the background of a script ignores SIGINT.
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from agent.cli import main
+main()
+"""
+
+
 def cut_short(cluster: Cluster, cut: Callable[[subprocess.Popen[str]], None]) -> tuple[int, str]:
     """Clean all Nodes, do this after the tenth; return exit code and the line about the rest."""
     arguments = ("cleanup", "--all", "--yes", "--kubeconfig", str(cluster.kubeconfig()))
-    command = [sys.executable, "-m", "agent.cli", *arguments]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *arguments]
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(command, text=True, stdin=nothing, stdout=pipe, stderr=pipe) as process:
         changed = 0

@@ -17,17 +17,16 @@ import pytest
 from agent.labels.table import LABELS as TABLE
 from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube import agents
-from tests.support.kube.cluster import APPLY
+from tests.support.kube.cluster import APPLY, Cluster
 from tests.support.kube.controllers import eventually
-from tests.support.kube.lending import lent
 from tests.support.kube.manifests import own_overlay
+from tests.support.kube.programs import missing
 from tests.support.kube.resident import Agent, P
 from tests.support.kube.worker import in_force
+from tests.support.real_parts import require
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.support.kube.cluster import Cluster
 
 OLD = "old.example.com"
 SPEED, RACK = f"{OLD}/speed.current", f"{OLD}/rack"
@@ -199,15 +198,16 @@ def test_two_agents(
             assert first.labels()["speed.current"] == "600G"
 
 
-def test_two_prefixes_during_an_upgrade(spare: Cluster, tmp_path: Path, two: Entries) -> None:
+def test_two_prefixes_during_an_upgrade(tmp_path: Path, two: Entries) -> None:
     """The policy has the new prefix before the agents have. Those of before are refused and not
     ready, and leave labels as they were; each that follows has its own at once, beside those.
     """
+    require(missing())
     (tmp_path / "overlay").mkdir()
     settings = (f"BWAGENT_LABEL_PREFIX={OLD}", f"BWAGENT_FORMER_LABEL_PREFIXES={P}")
     overlay = own_overlay(tmp_path / "overlay", "sysfs", *settings)
     follows = ("--label-prefix", OLD, "--former-label-prefix", P)
-    with lent(spare) as cluster:
+    with Cluster() as cluster:
         agents.install(cluster, "sysfs")
         tokens = {}
         for node in ("a", "b"):
