@@ -94,14 +94,18 @@ def of_plan(fault: str | None) -> list[Condition]:
 
 
 def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[Condition]:
-    """Return the conditions of the last check, and of the last one that had a result."""
+    """Return the conditions of the last check, and of the last one that had a result.
+
+    The reason is the subject by which lines are limited: those about requests for the Node's
+    labels and Events, whose subject is the Node, are as many as without a check.
+    """
     found = []
     if in_force is False:
-        fields = (("node", node), ("reason", ACCEPTED), ("run", INSTALL))
+        fields = (("reason", ACCEPTED), ("node", node), ("run", INSTALL))
         found.append(Condition("policy not in force", "policy in force", fields))
     if state.in_force is None:
         reason = state.text.removeprefix(f"Node {node}: ")
-        unknown = (("node", node), ("reason", reason))
+        unknown = (("reason", reason), ("node", node))
         found.append(Condition("policy not checked", "policy checked", unknown))
     return found
 
