@@ -101,7 +101,6 @@ EVERY: list[tuple[Object, Look, object]] = [
     ),
     ({"events": True}, setting("RUN_EVENTS"), "true"),
     ({"policy.enabled": False}, of("ValidatingAdmissionPolicyBinding"), None),
-    ({"policy.enabled": True}, setting("RUN_REQUIRE_POLICY"), "true"),
     ({"policy.enabled": False}, setting("RUN_REQUIRE_POLICY"), None),
     (
         {"policy.elsewhere": True, "policy.enabled": False, "labelPrefix": "a.b"},
