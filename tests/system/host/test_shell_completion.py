@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.on_path import MODULE, on_path
 from tests.support.real_parts import require
-from tests.support.snapshots import NO_BYTECODE, REPOSITORY, bwagent
+from tests.support.snapshots import bwagent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,12 +22,7 @@ FISH = "source {script}; complete --do-complete '{line}'"
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Return an environment with `bwagent` on PATH."""
-    program = tmp_path / "bin/bwagent"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m agent.cli "$@"\n')
-    program.chmod(0o755)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    return {"PATH": path, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path), **NO_BYTECODE}
+    return on_path(tmp_path, "bwagent", MODULE)
 
 
 def script_of(shell: str, folder: Path) -> Path:

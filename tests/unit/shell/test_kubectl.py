@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.snapshots import NO_BYTECODE, REPOSITORY
+from tests.support.on_path import INSTALLED, on_path
+from tests.support.snapshots import REPOSITORY
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-# As pip writes it where a path has a space: no line of `#!` can name such an interpreter.
-SCRIPT = """\
-#!/bin/sh
-'''exec' "{}" "$0" "$@"
-' '''
-import sys
-from agent.cli import main
-sys.exit(main())
-"""
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Return an environment with the plugin on PATH."""
-    program = tmp_path / "bin/kubectl-bwagent"
-    program.parent.mkdir()
-    program.write_text(SCRIPT.format(sys.executable))
-    program.chmod(0o755)
-    path = f"{program.parent}:{os.environ['PATH']}"
-    return {"PATH": path, "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path), **NO_BYTECODE}
+    return on_path(tmp_path, "kubectl-bwagent", INSTALLED)
 
 
 def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
