@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from agent.kube.annotation import Annotation
-from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
 from agent.kube.managed_fields import keys_of
+from agent.kube.negotiation import apply, get_node
 from agent.kube.plan import Desired, body, plan
 from agent.kube.transport import connect
 from agent.labels.table import Naming

@@ -35,7 +35,7 @@ UNITS = {
     "tests/unit/infiniband/test_node_description.py": ("agent/infiniband/node_description.py",),
     "tests/unit/infiniband/test_smp.py": ("agent/infiniband/smp.py",),
     "tests/unit/kube/test_annotation.py": ("agent/kube/annotation.py",),
-    "tests/unit/kube/test_apply.py": ("agent/kube/apply.py", "agent/kube/session.py"),
+    "tests/unit/kube/test_negotiation.py": ("agent/kube/negotiation.py",),
     "tests/unit/kube/test_managed_fields.py": ("agent/kube/managed_fields.py",),
     "tests/unit/kube/test_plan.py": ("agent/kube/plan.py",),
     "tests/unit/labels/test_*.py": ("agent/labels/*.py",),

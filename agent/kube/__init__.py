@@ -1,13 +1,12 @@
 """The Kubernetes Node: ownership, plan, server-side apply, and the API client.
 
-Labels pass through seven types from rendering to the wire:
+Labels pass through six types from rendering to the wire:
 
     Claim     labels/values.py     one label, or the reason for its absence
     Rendered  labels/table.py      all labels of an observation
     Cycle     daemon/observer.py   an observation with its labels and annotation
     Desired   kube/plan.py         labels and annotation that the Node should have
     Plan      kube/plan.py         fields of manager `bwagent` before and after
-    Session   kube/session.py      the plan's state during the negotiation with the API server
     Request   kube/transport.py    one server-side apply, as JSON to the helper and in its body
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.check import Step, absent, missing, there
-from agent.kube.apply import get_node
 from agent.kube.errors import Failure
+from agent.kube.negotiation import get_node
 from agent.kube.policy import INSTALL, check_policy
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Unavailable
 from agent.kube.annotation import MAX_AGE
-from agent.kube.apply import apply, exchange, get_node, list_nodes
 from agent.kube.commands import fault_of
 from agent.kube.diff import done
 from agent.kube.errors import Failure, failure_of
 from agent.kube.foreign import kubectl_removal, managers_text, removal_patch, unpublished
 from agent.kube.former import cleanup_command
 from agent.kube.managed_fields import IB, LABEL, Field, P, prefix_of, state_of
+from agent.kube.negotiation import apply, exchange, get_node, list_nodes
 from agent.kube.plan import forgetting, removal
 from agent.kube.sweep import Step
 

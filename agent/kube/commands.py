@@ -22,12 +22,12 @@ from agent.kube.annotation import (
     published_counts,
     without_future,
 )
-from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
 from agent.kube.last_neighbors import NeighborMemory
 from agent.kube.last_switches import last_switches
 from agent.kube.lost import Losses
 from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
+from agent.kube.negotiation import apply, get_node
 from agent.kube.plan import Desired, plan
 from agent.labels.counts import PortCounts
 from agent.sources.table import SOURCES
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.kube.annotation import Annotation
     from agent.kube.managed_fields import Keys, Node
+    from agent.kube.negotiation import Outcome
     from agent.kube.plan import Plan
-    from agent.kube.session import Outcome
     from agent.kube.transport import Kube
     from agent.labels.render import Rendered
     from agent.labels.table import Naming

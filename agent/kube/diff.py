@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agent.kube.interfaces import LostInterface
+    from agent.kube.negotiation import Outcome, Taken
     from agent.kube.plan import ForeignField, Plan
-    from agent.kube.session import Outcome, Taken
 
 
 def planned(plan: Plan) -> list[str]:

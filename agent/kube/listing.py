@@ -16,9 +16,9 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Unavailable
-from agent.kube.apply import reply_of
 from agent.kube.decode import GONE
 from agent.kube.errors import answer_of, failure_of, one_line
+from agent.kube.negotiation import reply_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

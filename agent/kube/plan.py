@@ -8,7 +8,8 @@ Invariants:
 - Fields of manager `bwagent` outside the label table may be another agent's, so a request that
   carries or removes them is for the very version of the Node that the plan is for.
 
-A plan is the agent's side only; agent/kube/apply.py finds out which changes the API server accepts.
+A plan is the agent's side only; agent/kube/negotiation.py finds out which changes the API server
+accepts.
 """
 
 from __future__ import annotations

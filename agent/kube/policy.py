@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.kube import MANAGER
-from agent.kube.apply import exchange
 from agent.kube.errors import failure_of
 from agent.kube.managed_fields import LABEL, Field, state_of
+from agent.kube.negotiation import exchange
 
 if TYPE_CHECKING:
     from agent.kube.errors import Answer

@@ -18,16 +18,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
+from agent.kube.negotiation import apply, get_node
 from agent.kube.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.kube.managed_fields import Keys, Node
+    from agent.kube.negotiation import Outcome
     from agent.kube.plan import Desired, Plan
-    from agent.kube.session import Outcome
     from agent.kube.transport import Kube, Reply, Request
 
 

@@ -24,7 +24,7 @@ from agent.text import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.kube.session import Refusal
+    from agent.kube.negotiation import Refusal
     from agent.model import LastNeighbor, LostPort, Observation
 
 MAX_NAME = 64  # characters of a neighbor's name, or of its port's

@@ -10,10 +10,10 @@ from agent.kube.policy import ACCEPTED, INSTALL
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from agent.kube.negotiation import Refusal
     from agent.kube.plan import ForeignField
     from agent.kube.policy import PolicyState
     from agent.kube.reconcile import Result
-    from agent.kube.session import Refusal
     from agent.model import Problem
     from agent.telemetry.log import Log, Value
 

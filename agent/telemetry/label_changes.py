@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from agent.kube.negotiation import Outcome
     from agent.kube.plan import Plan
     from agent.kube.reconcile import Result
-    from agent.kube.session import Outcome
 
 MAX_REMOVALS = 1024  # with a remembered reason
 

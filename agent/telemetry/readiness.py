@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from agent.kube.session import Refusal
+from agent.kube.negotiation import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
+    from agent.kube.negotiation import Outcome
     from agent.kube.reconcile import Result
-    from agent.kube.session import Outcome
 
 NOTHING_APPLIED = "no observation applied yet"
 NODE_GONE = frozenset({"not-found", "recreated"})  # failures after which no Node has the state

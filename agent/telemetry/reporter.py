@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from agent.kube.annotation import Annotation
     from agent.kube.errors import Failure
     from agent.kube.managed_fields import Keys
+    from agent.kube.negotiation import Taken
     from agent.kube.plan import Plan
     from agent.kube.policy import PolicyState
     from agent.kube.reconcile import Result
-    from agent.kube.session import Taken
     from agent.model import Observation, Problem
     from agent.telemetry.conditions import MetricsServer
     from agent.telemetry.label_changes import Change

@@ -16,9 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.kube.apply import get_node, list_nodes
 from agent.kube.client import handle
 from agent.kube.errors import KINDS, Failure, answer_of, failure_of
+from agent.kube.negotiation import get_node, list_nodes
 from agent.kube.transport import connect
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import certificate, reply, says, serving

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.kube import connection, decode
-from agent.kube.apply import get_node, list_nodes
 from agent.kube.connection import FIRST_PAGE, MAX_CONNECTIONS, MAX_PAGE, PAGE_BYTES, connected
 from agent.kube.errors import Failure
+from agent.kube.negotiation import get_node, list_nodes
 from tests.support.nodes import FLAVOR, node
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.kube.annotation import parse
-from agent.kube.apply import apply, get_node, list_nodes
 from agent.kube.cleanup import removals
 from agent.kube.errors import Failure
 from agent.kube.managed_fields import owned_labels
+from agent.kube.negotiation import apply, get_node, list_nodes
 from agent.kube.plan import ForeignField, plan
 from agent.kube.transport import connect
 from tests.support.kube import in_process
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agent.kube.session import Outcome
+    from agent.kube.negotiation import Outcome
     from agent.kube.transport import Kube, Request
     from tests.support.kube.cluster import Cluster
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.apply import apply, get_node
 from agent.kube.errors import Failure
+from agent.kube.negotiation import apply, get_node
 from agent.kube.plan import plan
 from tests.support.kube import agents, in_process
 from tests.support.kube.agents import a_node
@@ -20,7 +20,7 @@ from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired
 
 if TYPE_CHECKING:
-    from agent.kube.session import Outcome
+    from agent.kube.negotiation import Outcome
     from tests.support.kube.cluster import Cluster
 
 OLDER = Path(agents.__file__).with_name("overlay-0.1.0.yaml")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.events.event import Event
-from agent.kube.apply import apply
+from agent.kube.negotiation import apply
 from agent.kube.plan import forgetting
 from tests.support import nodes
 from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, card

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent.kube.apply import run_negotiation
 from agent.kube.diff import done, planned
 from agent.kube.errors import Answer
+from agent.kube.negotiation import negotiate
 from agent.kube.plan import plan, removal
 from tests.support.api_server import Server, a_plan, denial
 from tests.support.nodes import ACCELERATOR_KEY as ACC
@@ -33,7 +33,7 @@ def test_changes() -> None:
         f"  {IB_SPEED}: unchanged, recently refused",
     ]
     server = Server({SPEED: "2800G", LEAF: "a"}, {SPEED: "1G"}, first=[denial(f"not {FLAVOR}")])
-    assert done(run_negotiation(found, server)) == [
+    assert done(negotiate(found, server)) == [
         "Node n1: 2 labels changed",
         f"- {LEAF}=a",
         f"- {SPEED}=2800G",
@@ -50,8 +50,8 @@ def test_no_changes() -> None:
     """A plan without changes, and an outcome without any, are one line."""
     found = a_plan(ALL, ALL)
     assert planned(found) == ["Node n1: no label changes"]
-    assert done(run_negotiation(found, Server(dict(ALL)))) == ["Node n1: up to date"]
-    assert done(run_negotiation(found, lambda _: Answer(500))) == ["Node n1: nothing applied"]
+    assert done(negotiate(found, Server(dict(ALL)))) == ["Node n1: up to date"]
+    assert done(negotiate(found, lambda _: Answer(500))) == ["Node n1: nothing applied"]
 
 
 def test_a_cleanup() -> None:
@@ -59,7 +59,7 @@ def test_a_cleanup() -> None:
     found = removal(node({SPEED: "1G"}), KEYS)
     lines = [f"- {SPEED}=1G", f"- annotation {KEYS.annotation}"]
     assert planned(found) == ["Node n1: 1 removed", *lines]
-    assert done(run_negotiation(found, Server({SPEED: "1G"}))) == [
+    assert done(negotiate(found, Server({SPEED: "1G"}))) == [
         "Node n1: 1 label changed",
         *lines,
     ]

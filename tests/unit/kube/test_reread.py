@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.apply import run_negotiation
 from agent.kube.errors import Answer
+from agent.kube.negotiation import MAX_READS, Taken, negotiate
 from agent.kube.plan import plan, removal
 from agent.kube.reconcile import Reconciler
-from agent.kube.session import MAX_READS, Taken
 from tests.support.api_server import Server, a_plan, conflict, denial, labels_in, replies
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, KEYS, NOW, SPEED, desired, node
@@ -47,7 +46,7 @@ def test_a_refusal_of_removed_labels() -> None:
     without them.
     """
     server = Server({FLAVOR: "roce"}, denies=lambda key: key == OLD)
-    outcome = run_negotiation(plan(node(BOTH), WANTED, KEYS), server, is_current=False)
+    outcome = negotiate(plan(node(BOTH), WANTED, KEYS), server, is_current=False)
     assert operations(server.requests) == ["apply", "get", "apply"]
     assert (outcome.applied, outcome.refused, outcome.failure) == ({SPEED: "1G"}, (), None)
     assert server.labels() == {FLAVOR: "roce", SPEED: "1G"}
@@ -57,7 +56,7 @@ def test_a_refusal_of_an_unchanged_node() -> None:
     """The same request is not sent twice: after the GET the refused key is left out at once."""
     server = Server({FLAVOR: "roce"}, denies=lambda key: key == SPEED, names=True)
     found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
-    outcome = run_negotiation(found, server, is_current=False)
+    outcome = negotiate(found, server, is_current=False)
     assert operations(server.requests) == ["apply", "get", "apply"]
     assert [refusal.key for refusal in outcome.refused] == [SPEED]
     assert outcome.applied == {FLAVOR: "x"}
@@ -73,7 +72,7 @@ def test_one_read_for_all_refusals(status: int) -> None:
         is_get = request["operation"] == "get"
         return Answer(200, node=node(observed=None)) if is_get else denial("no", status)
 
-    outcome = run_negotiation(a_plan({}, {FLAVOR: "x", ACC: "a.1"}), refuse, is_current=False)
+    outcome = negotiate(a_plan({}, {FLAVOR: "x", ACC: "a.1"}), refuse, is_current=False)
     assert operations(requests) == ["apply", "get", "apply", "apply", "apply"]
     assert outcome.requests == len(requests)
     assert outcome.back_off == {"P", "ACC", "observed"}
@@ -82,7 +81,7 @@ def test_one_read_for_all_refusals(status: int) -> None:
 def test_a_conflict() -> None:
     """A conflict is followed by a GET, which gives the value that is taken over."""
     server = Server({}, {SPEED: "9G"})
-    outcome = run_negotiation(
+    outcome = negotiate(
         a_plan({SPEED: "1G"}, {SPEED: "1G", FLAVOR: "roce"}), server, is_current=False
     )
     assert operations(server.requests) == ["apply", "get", "apply"]
@@ -94,7 +93,7 @@ def test_a_conflict() -> None:
 def test_a_conflict_about_the_accelerator() -> None:
     """The key is left to its manager, with the value that is on the Node."""
     server = Server({}, {ACC: "b.2"})
-    outcome = run_negotiation(a_plan({ACC: "a.1"}, {ACC: "a.1"}), server, is_current=False)
+    outcome = negotiate(a_plan({ACC: "a.1"}, {ACC: "a.1"}), server, is_current=False)
     assert operations(server.requests) == ["apply", "get", "apply"]
     assert [(held.key, held.value) for held in outcome.left_alone] == [(ACC, "b.2")]
     assert server.others == {ACC: "b.2"}
@@ -103,7 +102,7 @@ def test_a_conflict_about_the_accelerator() -> None:
 def test_a_current_node_is_not_read_again() -> None:
     """A plan for a Node that was just read is negotiated without a GET."""
     server = Server({}, {SPEED: "9G"}, denies=lambda key: key == FLAVOR, names=True)
-    run_negotiation(a_plan({}, {SPEED: "1G", FLAVOR: "roce"}), server)
+    negotiate(a_plan({}, {SPEED: "1G", FLAVOR: "roce"}), server)
     assert "get" not in operations(server.requests)
 
 
@@ -127,7 +126,7 @@ def test_a_get_that_fails(answer: Answer) -> None:
         requests.append(request)
         return answer if request["operation"] == "get" else denial("no")
 
-    outcome = run_negotiation(a_plan({}, {FLAVOR: "x"}), ask, is_current=False)
+    outcome = negotiate(a_plan({}, {FLAVOR: "x"}), ask, is_current=False)
     assert operations(requests) == ["apply", "get"]
     assert (outcome.refused, outcome.applied) == ((), {})
     assert outcome.failure is not None
@@ -145,7 +144,7 @@ def test_a_newer_version() -> None:
         {"status": 200, "node": versioned({**BOTH, OLD: "infiniband", SPEED: "1G"}, 3)},
     )
     found = plan(versioned(BOTH, 1), WANTED, KEYS)
-    outcome = run_negotiation(found, lambda request: _answer(kube(request)))
+    outcome = negotiate(found, lambda request: _answer(kube(request)))
     assert (operations(requests), versions(requests)) == (["apply", "get", "apply"], ["1", "2"])
     assert labels_in(requests[2])[OLD] == "infiniband"
     assert (outcome.applied, outcome.failure) == ({SPEED: "1G"}, None)
@@ -164,7 +163,7 @@ def test_a_node_that_changes_all_the_time() -> None:
         is_get = request["operation"] == "get"
         return Answer(200, node=versioned(BOTH, len(requests))) if is_get else MODIFIED
 
-    outcome = run_negotiation(plan(versioned(BOTH, 0), WANTED, KEYS), ask)
+    outcome = negotiate(plan(versioned(BOTH, 0), WANTED, KEYS), ask)
     assert operations(requests) == ["apply", "get"] * MAX_READS + ["apply"]
     assert outcome.failure is not None
     assert outcome.failure.kind == "conflict"
@@ -180,7 +179,7 @@ def test_further_requests_have_the_version_of_the_last_answer() -> None:
         return next(answers)
 
     found = plan(versioned(BOTH, 7, observed=None), desired({FLAVOR: "x", ACC: "a.1"}), KEYS)
-    run_negotiation(found, ask)
+    negotiate(found, ask)
     assert versions(requests) == ["7", "7", "8", "8"]
 
 
@@ -201,7 +200,7 @@ def test_a_refused_key_stays_refused_after_a_read() -> None:
         return next(answers)
 
     found = plan(versioned(BOTH, 1), desired({FLAVOR: "x", SPEED: "1G"}), KEYS)
-    outcome = run_negotiation(found, ask)
+    outcome = negotiate(found, ask)
     assert [SPEED in labels_in(requests[index]) for index in (0, 1, 3)] == [True, False, False]
     assert [refusal.key for refusal in outcome.refused] == [SPEED]
 
@@ -217,7 +216,7 @@ def test_a_recreated_node_during_a_negotiation() -> None:
         requests.append(request)
         return next(answers)
 
-    run_negotiation(plan(versioned(BOTH, 1), WANTED, KEYS), ask)
+    negotiate(plan(versioned(BOTH, 1), WANTED, KEYS), ask)
     assert requests[2]["body"]["metadata"]["uid"] == "u-2"
     assert labels_in(requests[2]) == {FLAVOR: "roce", SPEED: "1G"}
 
@@ -233,7 +232,7 @@ def test_a_cleanup_of_a_node_that_changed() -> None:
         requests.append(request)
         return next(answers)
 
-    run_negotiation(removal(versioned(BOTH, 1), KEYS), ask)
+    negotiate(removal(versioned(BOTH, 1), KEYS), ask)
     assert labels_in(requests[2]) == {OLD: "new"}
 
 

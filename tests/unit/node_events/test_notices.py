@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.kube.session import Refusal
+from agent.kube.negotiation import Refusal
 from agent.model import LastNeighbor, LastNeighbors, LostPort
 from agent.node_events.notices import MAX_TEXT, Losses, Reason, cables, refusals
 from tests.support.observations import observation

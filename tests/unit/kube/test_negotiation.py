@@ -11,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Unavailable
-from agent.kube.apply import apply, get_node, list_nodes, run_negotiation
 from agent.kube.errors import KINDS, Answer, Cause, Failure
 from agent.kube.managed_fields import ANNOTATION, FAMILIES, LABEL, Field
+from agent.kube.negotiation import (
+    MAX_NAMINGS,
+    Outcome,
+    Refusal,
+    Taken,
+    apply,
+    get_node,
+    list_nodes,
+    negotiate,
+)
 from agent.kube.plan import ForeignField, plan
-from agent.kube.session import MAX_NAMINGS, Outcome, Refusal, Taken
 from tests.support.api_server import (
     Server,
     a_plan,
@@ -91,7 +99,7 @@ def test_list() -> None:
 
 def settle(server: Server, wanted: Mapping[str, str]) -> Outcome:
     """Plan for the server's labels, and negotiate."""
-    return run_negotiation(a_plan(server.labels(), wanted), server)
+    return negotiate(a_plan(server.labels(), wanted), server)
 
 
 def test_accepted() -> None:
@@ -135,14 +143,14 @@ def test_the_value_of_a_key_that_is_left() -> None:
     found = node({FLAVOR: "roce"}, {"gfd": {ACC: "b.2"}})
     answers = [conflict(ACC, manager="gfd"), Answer(200, node=found)]
     wanted = a_plan({}, {FLAVOR: "roce", ACC: "a.1"})
-    outcome = run_negotiation(wanted, lambda _: answers.pop(0))
+    outcome = negotiate(wanted, lambda _: answers.pop(0))
     assert outcome.left_alone == (ForeignField(ACC, "b.2", "a.1", ("gfd",)),)
 
 
 def test_nothing_is_taken_by_a_request_that_fails() -> None:
     """The forced request after the conflict was not accepted."""
     answers = [conflict(SPEED), Answer(503, message="down")]
-    outcome = run_negotiation(a_plan({SPEED: "1G"}, {SPEED: "2G"}), lambda _: answers.pop(0))
+    outcome = negotiate(a_plan({SPEED: "1G"}, {SPEED: "2G"}), lambda _: answers.pop(0))
     assert (outcome.taken, outcome.applied, outcome.requests) == ((), {}, 2)
 
 
@@ -173,14 +181,14 @@ def test_force_is_for_one_request() -> None:
             server.others[ACC] = "b.2"
         return original(request)
 
-    run_negotiation(a_plan({}, {FLAVOR: "roce", ACC: "a.1"}), changed_meanwhile)
+    negotiate(a_plan({}, {FLAVOR: "roce", ACC: "a.1"}), changed_meanwhile)
     assert server.others[ACC] == "b.2"
     assert ACC not in server.ours
 
 
 def test_conflicts_without_end() -> None:
     """A manager that changes a key all the time ends the negotiation as a conflict."""
-    outcome = run_negotiation(a_plan({}, ALL), lambda _: conflict(FLAVOR))
+    outcome = negotiate(a_plan({}, ALL), lambda _: conflict(FLAVOR))
     assert outcome.failure is not None
     assert outcome.failure.kind == "conflict"
 
@@ -189,7 +197,7 @@ def test_a_lost_key_is_not_removed() -> None:
     """A key that another manager took while it was carried along is not reported as removed."""
     kept = a_plan({SPEED: "1G"}, {SPEED: "2G", ACC: "a.1"}, backed_off=frozenset({SPEED}))
     server = Server({SPEED: "1G"}, {SPEED: "9G"})
-    outcome = run_negotiation(kept, server)
+    outcome = negotiate(kept, server)
     assert server.labels() == {ACC: "a.1"}
     assert server.others == {SPEED: "9G"}
     assert (outcome.removed, [held.key for held in outcome.left_alone]) == ((), [SPEED])
@@ -218,7 +226,7 @@ def test_a_denial_without_a_message() -> None:
     """Its text is the status."""
     server = Server(denies=lambda key: key == SPEED, first=[denial("")])
     found = plan(node({FLAVOR: "roce"}), desired({FLAVOR: "ib"}), KEYS)
-    assert run_negotiation(found, server).refused == (Refusal(FLAVOR, 422, "status 422"),)
+    assert negotiate(found, server).refused == (Refusal(FLAVOR, 422, "status 422"),)
 
 
 def test_a_denial_that_names_a_key_in_its_causes() -> None:
@@ -268,7 +276,7 @@ def test_a_denial_that_names_two_families() -> None:
     both = denial(f"not {FLAVOR}, not {ACC}")
     server = Server({FLAVOR: "roce"}, denies=lambda key: key == FLAVOR, first=[both])
     ours = node({FLAVOR: "roce"})
-    outcome = run_negotiation(plan(ours, desired({FLAVOR: "ib", ACC: "a.1"}), KEYS), server)
+    outcome = negotiate(plan(ours, desired({FLAVOR: "ib", ACC: "a.1"}), KEYS), server)
     assert outcome.applied == {ACC: "a.1"}
 
 
@@ -276,7 +284,7 @@ def test_a_denial_that_names_all_changes_of_one_family() -> None:
     """They are refused by name, and their family is not."""
     ours = node({FLAVOR: "roce", SPEED: "1G"})
     found = plan(ours, desired({FLAVOR: "ib", SPEED: "2G"}), KEYS)
-    outcome = run_negotiation(found, lambda _: denial(f"not {FLAVOR}, not {SPEED}"))
+    outcome = negotiate(found, lambda _: denial(f"not {FLAVOR}, not {SPEED}"))
     assert outcome.back_off == {FLAVOR, SPEED}
     assert outcome.requests == 1
 
@@ -285,7 +293,7 @@ def test_a_denial_of_one_family() -> None:
     """With one family that changes, no second request is made."""
     ours = {FLAVOR: "roce", ACC: "a.1"}
     found = plan(node(ours), desired({**ours, SPEED: "1G"}), KEYS)
-    outcome = run_negotiation(found, lambda _: denial("no"))
+    outcome = negotiate(found, lambda _: denial("no"))
     assert (set(outcome.back_off), outcome.requests) == ({"P"}, 1)
 
 
@@ -297,7 +305,7 @@ def test_a_denial_key_by_key() -> None:
         return denial(f"not {refused[0]}") if refused else server(request)
 
     server, many = Server(), {f"{PREFIX}/neighbors.current.ibp{n}.device": "x" for n in range(20)}
-    outcome = run_negotiation(a_plan({}, {**many, ACC: "a.1"}), one_by_one)
+    outcome = negotiate(a_plan({}, {**many, ACC: "a.1"}), one_by_one)
     assert server.labels() == {ACC: "a.1"}
     assert {refusal.key for refusal in outcome.refused} == many.keys()
     assert outcome.back_off == {*sorted(many)[:MAX_NAMINGS], "P"}
@@ -307,7 +315,7 @@ def test_a_denial_key_by_key() -> None:
 def test_a_denial_of_nothing() -> None:
     """A denial of a request without changes is a failure and refuses no key."""
     kept = plan(node(ALL), desired(ALL), KEYS)
-    outcome = run_negotiation(kept, lambda _: denial("no writes today"))
+    outcome = negotiate(kept, lambda _: denial("no writes today"))
     assert outcome.refused == ()
     assert outcome.failure is not None
     assert outcome.failure.kind == "refused"
@@ -317,7 +325,7 @@ def test_a_denial_of_nothing() -> None:
 def test_no_permission() -> None:
     """RBAC's refusal concerns no key: it is a failure after one request."""
     words = 'nodes "n1" is forbidden: User "x" cannot patch resource "nodes" in API group ""'
-    outcome = run_negotiation(a_plan({}, ALL), lambda _: denial(words, 403))
+    outcome = negotiate(a_plan({}, ALL), lambda _: denial(words, 403))
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.requests) == ("forbidden", 1)
 
@@ -327,9 +335,7 @@ def test_a_rotated_token() -> None:
     server = Server(first=[Answer(401, "Unauthorized", "Unauthorized")])
     outcome = settle(server, ALL)
     assert (server.labels(), outcome.requests) == (ALL, 2)
-    outcome = run_negotiation(
-        a_plan({}, ALL), lambda _: Answer(401, "Unauthorized", "Unauthorized")
-    )
+    outcome = negotiate(a_plan({}, ALL), lambda _: Answer(401, "Unauthorized", "Unauthorized"))
     assert outcome.failure is not None
     assert (outcome.failure.kind, outcome.requests) == ("unauthorized", 2)
 
@@ -360,7 +366,7 @@ UID = (Cause("FieldValueInvalid", "metadata.uid", "field is immutable"),)
 )
 def test_failures(answer: Answer, kind: str) -> None:
     """An answer that concerns no key is a failure of one line that names the Node."""
-    outcome = run_negotiation(a_plan({SPEED: "1G"}, ALL), lambda _: answer)
+    outcome = negotiate(a_plan({SPEED: "1G"}, ALL), lambda _: answer)
     assert outcome.failure is not None
     assert outcome.failure.kind == kind
     assert outcome.failure.text.startswith("Node n1: ")
@@ -377,7 +383,7 @@ def test_a_failure_on_the_way() -> None:
         asked.append(request)
         return server(request) if len(asked) <= 3 else Answer(503, message="down")
 
-    outcome = run_negotiation(a_plan({LEAF: "a"}, ALL), ask)
+    outcome = negotiate(a_plan({LEAF: "a"}, ALL), ask)
     assert outcome.applied == {IB_SPEED: "3200G"}
     assert outcome.failure is not None
     assert "failed: down" in outcome.failure.text
@@ -416,7 +422,7 @@ def test_whatever_the_server_does(
     theirs = {key: value for key, value in theirs.items() if ours.get(key, value) == value}
     server = Server(dict(ours), dict(theirs), denied.__contains__, names, list(first))
     found = plan(node(ours, {"other": theirs}, None), desired(wanted), KEYS)
-    outcome = run_negotiation(found, server)
+    outcome = negotiate(found, server)
     assert outcome.requests == len(server.requests) <= MAX_REQUESTS
     sent = {Field(LABEL, key) for request in server.requests for key in labels_in(request)}
     assert all(one in found.managed or KEYS.family(one) in FAMILIES for one in sent)
@@ -435,7 +441,7 @@ def test_it_ends(answers: list[Answer]) -> None:
         said.append(answers[len(said) % len(answers)])
         return said[-1]
 
-    outcome = run_negotiation(a_plan({LEAF: "a"}, ALL), ask)
+    outcome = negotiate(a_plan({LEAF: "a"}, ALL), ask)
     assert outcome.requests == len(said) <= MAX_REQUESTS
     assert outcome.applied == {}
 

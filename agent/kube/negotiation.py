@@ -1,0 +1,340 @@
+"""Server-side apply of a plan: the negotiation with the API server, and the requests.
+
+One request carries all fields of manager `bwagent`. A field that the server refuses keeps the
+Node's value, and the request is sent again: leaving an owned field out would remove it.
+
+    200                     done
+    409 naming fields       they have other managers: the accelerator's key is left to them, the
+                            others are taken over (force)
+    409 about the version   the Node has changed: it is read again
+    409, 422 about the uid  the Node was deleted or recreated: the caller has to get it again
+    400, 403, 422           a refusal: of the keys that it names; if it names none, each family of
+                            keys is applied by itself
+    401                     sent once more, with the token read again
+    any other               no key is the cause; agent/kube/errors.py has the reason
+
+Invariants:
+- The Node may have changed since the plan was made. Before the first refusal or conflict is acted
+  on, it is read again, and sent anew if that changes the request; one read serves all later steps.
+- A refused field stays in every request with the Node's value; one that is left to another manager
+  is in no further request.
+- `force` is per request and not per key, so the accelerator's key is settled before it is used, and
+  each group of families starts without it.
+- What was accepted before a failure stays: an outcome may have both changes and a failure.
+- Refused keys are in `Outcome.back_off`, for later plans to leave unchanged for a while.
+
+Sources: KEP-555 (server-side apply), meta/v1 Status.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from agent.errors import Unavailable
+from agent.kube.errors import Answer, Cause, Failure, answer_of, failure_of
+from agent.kube.managed_fields import (
+    ACC,
+    FAMILIES,
+    FORMER,
+    LABEL,
+    Field,
+    FieldSet,
+    Node,
+    differing,
+    labels_of,
+    select,
+    state_of,
+    without,
+)
+from agent.kube.plan import ForeignField, Plan, body, replan
+from agent.kube.transport import Kube, Reply, Request
+
+MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
+MAX_UNAUTHORIZED = 2
+MAX_NAMINGS = 4  # denials that name keys; later ones are narrowed down by family
+MAX_READS = 3  # of the Node, which others may change all the time
+
+Families = tuple[str, ...]
+
+
+class Refusal(NamedTuple):
+    """A key that stays as it is because the server refused the change."""
+
+    key: str
+    status: int | None  # of the denial: 400, 403 or 422
+    text: str  # the server's message, one line
+
+
+class Taken(NamedTuple):
+    """A key of the label table that was taken over from another manager."""
+
+    key: str
+    manager: str
+    value: str | None  # on the Node, as last read; None: an annotation, or unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of applying a plan."""
+
+    plan: Plan  # for the Node as last read, if that was during the negotiation
+    applied: Mapping[str, str]  # labels added or changed: key to value
+    removed: tuple[str, ...]  # keys of removed labels
+    refused: tuple[Refusal, ...] = ()
+    back_off: frozenset[str] = frozenset()  # refused keys and families, for `Desired.backed_off`
+    left_alone: tuple[ForeignField, ...] = ()  # of the plan, and those found by conflicts
+    taken: tuple[Taken, ...] = ()
+    failure: Failure | None = None  # the reason for an early end
+    node: Node | None = None  # as in the last accepted response
+    requests: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no request failed and no key was refused."""
+        return not (self.failure or self.refused)
+
+
+def apply(kube: Kube, plan: Plan, *, is_current: bool = True) -> Outcome:
+    """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it."""
+    return negotiate(
+        plan, lambda request: answer_of(reply_of(kube, request)), is_current=is_current
+    )
+
+
+def negotiate(plan: Plan, send: Callable[[Request], Answer], *, is_current: bool = True) -> Outcome:
+    """Apply a plan by at least one request; `send` returns the answer to it.
+
+    All families of keys go in one request. A denial that names keys refuses these, and the rest is
+    sent again. One that names none is narrowed down: each family is applied by itself, up to the
+    first failure, and a family that is denied is refused as a whole.
+
+    Example: `P/flavor` and `IB/speed.current` change, a policy denies "P/flavor". The second
+    request carries the new speed and the Node's old flavor.
+    Example: a policy denies "labels of *.coreweave.cloud". P, IB and the annotation are refused one
+    after the other, the accelerator's key is applied.
+    """
+    session = _Session(plan, send, is_current=is_current)
+    groups: list[Families] = [FAMILIES]
+    namings = 0
+    while groups:
+        families = groups.pop(0)
+        answer = session.settle(families)
+        if answer.accepted:
+            continue
+        if not answer.denied:
+            return session.outcome(failure_of(answer, plan.node))
+        changing = tuple(family for family in families if session.changes((family,)))
+        changes = session.changes(changing)
+        named = {field for field in changes if answer.names(field.key)}
+        # One that names all changes of several families says no more than one that names none.
+        is_everything = named == changes and len(changing) > 1
+        if named and not is_everything and namings < MAX_NAMINGS:
+            namings += 1
+            session.refuse(named, answer, {field.key for field in named})
+            groups = [families, *groups] if session.changes(families) else groups
+        elif not changing:
+            return session.outcome(failure_of(answer, plan.node))
+        elif len(changing) == 1:
+            session.refuse(changes, answer, {*changing})
+        else:
+            groups = [(family,) for family in changing]
+    return session.outcome(None)
+
+
+class _Session:
+    """The fields of manager `bwagent` on the Node and the wanted ones, during a negotiation."""
+
+    def __init__(self, plan: Plan, send: Callable[[Request], Answer], *, is_current: bool) -> None:
+        self._send = send
+        self._is_current = is_current  # the Node was just read
+        self._is_accepted = False  # a request was
+        self._reads = self._requests = 0
+        self._node: Node | None = None  # as in the last successful response
+        self._refused: dict[Field, Refusal] = {}
+        self._back_off: set[str] = set()
+        self._taken: dict[Field, str] = {}  # with the previous manager
+        self._lost: set[Field] = set()  # managed, but another manager's now
+        self._begin(plan)
+
+    def _begin(self, plan: Plan) -> None:
+        """Begin with a plan, or go on with a new one; what was refused stays refused."""
+        self._plan = plan
+        self._managed = dict(plan.managed)  # on the Node, as of the last accepted request
+        self._wanted = dict(plan.wanted)
+        self._left_alone = list(plan.left_alone)
+        self._keep(self._refused.keys())
+
+    def _keep(self, fields: FieldSet) -> None:
+        """Keep the Node's values of these fields."""
+        self._wanted = without(self._wanted, fields) | select(self._managed, fields)
+
+    def changes(self, families: Families) -> set[Field]:
+        """Return the fields of these families that are to change."""
+        return self._plan.keys.of_families(differing(self._managed, self._wanted), families)
+
+    def refuse(self, fields: FieldSet, denial: Answer, back_off: set[str]) -> None:
+        """Keep the Node's values of fields that a denial is about."""
+        self._keep(fields)
+        self._back_off |= back_off
+        for field in fields:
+            self._refused[field] = Refusal(field.key, denial.status, denial.text)
+
+    def settle(self, families: Families) -> Answer:
+        """Send the changes of these families, the other fields unchanged; return the last answer.
+
+        The request is repeated after a 401, for a Node that has changed, and after a conflict
+        without the fields that are left to their managers, with force if others are to be taken.
+
+        Example: kubectl-edit has set `P/flavor`. The answer is 409 without force, 200 with it.
+        """
+        force, answers = False, Counter[int | None]()
+        while True:
+            request, fields = self._request(families, force=force)
+            answer = self._count(request)
+            if answer.accepted:
+                self._managed, self._node = fields, answer.node
+                self._is_current = self._is_accepted = True
+                return answer
+            if self._is_outdated(answer):
+                unread = self._read()
+                if unread is None and self._request(families, force=force) != (request, fields):
+                    force = False
+                    continue
+                answer = unread or answer
+            taken = [self._resolve(cause, families) for cause in answer.conflicts]
+            force = force or any(taken)
+            limit = MAX_UNAUTHORIZED if answer.status == 401 else 1
+            answers[answer.status] += 1
+            if answers[answer.status] >= (MAX_CONFLICTS if answer.conflicts else limit):
+                return answer
+
+    def _count(self, request: Request) -> Answer:
+        self._requests += 1
+        return self._send(request)
+
+    def _request(self, families: Families, *, force: bool) -> tuple[Request, dict[Field, str]]:
+        """Return the request that changes these families, and the fields that it leaves."""
+        changes = self.changes(families)
+        fields = without(self._managed, changes) | select(self._wanted, changes)
+        document = body(self._plan, fields, self._version())
+        name = self._plan.node
+        return {"operation": "apply", "node": name, "body": document, "force": force}, fields
+
+    def _version(self) -> str:
+        """Return the version of the Node if the request is for that one only; else ""."""
+        if not (self._plan.outside or self._plan.only_forgets):
+            return ""
+        return state_of(self._node).version if self._node else self._plan.version
+
+    def _is_outdated(self, answer: Answer) -> bool:
+        """Return True if the Node has to be read again before the next request.
+
+        A refusal may be due to a Node that has changed since it was read. Once a request was
+        accepted, the rest is left to the next reconciliation.
+        """
+        if self._is_accepted or self._reads == MAX_READS:
+            return False
+        if answer.outdated_version and self._version():
+            return True
+        return not self._is_current and (answer.denied or bool(answer.conflicts))
+
+    def _read(self) -> Answer | None:
+        """Read the Node, and plan for it as it is now; return the answer if that fails."""
+        name = self._plan.node
+        answer = self._count({"operation": "get", "node": name})
+        if answer.node is None or not answer.accepted:
+            # The failure of the GET, whatever its status, refuses no key.
+            return replace(answer, error=failure_of(answer, name).kind)
+        self._begin(replan(answer.node, self._plan))
+        self._node, self._is_current = answer.node, True
+        self._reads += 1
+        return None
+
+    def _resolve(self, conflict: Cause, families: Families) -> bool:
+        """Take over the field of a conflict, or leave it to its manager; True if it is taken.
+
+        Taken is a key of the label table that the request means to set: not the accelerator's, nor
+        a field that is only carried along.
+        """
+        kind, _, key = conflict.field.removeprefix(".").removeprefix("metadata.").partition(".")
+        field = Field(kind, key)
+        family = self._plan.keys.family(field)
+        is_carried = field in self._refused or key in self._plan.postponed
+        is_set = field in self._wanted and not is_carried
+        if is_set and family in families and family not in (ACC, FORMER):
+            self._taken[field] = conflict.manager
+            return True
+        wanted = self._wanted.pop(field, None)
+        self._left_alone.append(ForeignField(key, None, wanted, (conflict.manager,)))
+        if field in self._managed:
+            self._lost.add(field)
+            del self._managed[field]
+        return False
+
+    def outcome(self, failure: Failure | None) -> Outcome:
+        """Return the changes made since the plan, with their circumstances."""
+        plan = self._plan
+        still_there = self._managed.keys() | plan.shared | self._lost
+        taken = select(self._taken, self._managed) if self._is_accepted else {}
+        before = labels_of(plan.on_node)
+        # A conflict names the field's manager only; the value is that of the last response.
+        now = state_of(self._node).fields if self._node is not None else {}
+        return Outcome(
+            plan,
+            applied=labels_of(select(self._managed, differing(plan.on_node, self._managed))),
+            removed=tuple(labels_of(without(plan.managed, still_there))),
+            refused=tuple(refusal for _, refusal in sorted(self._refused.items())),
+            back_off=frozenset(self._back_off),
+            left_alone=tuple(
+                replace(one, value=now.get(Field(LABEL, one.key))) if one.value is None else one
+                for one in self._left_alone
+            ),
+            taken=tuple(
+                Taken(field.key, manager, before.get(field.key))
+                for field, manager in sorted(taken.items())
+            ),
+            failure=failure,
+            node=self._node,
+            requests=self._requests,
+        )
+
+
+def get_node(kube: Kube, name: str) -> Node | Failure:
+    """Get the metadata of a Node."""
+    answer = exchange(kube, {"operation": "get", "node": name})
+    return answer.node if answer.accepted and answer.node else failure_of(answer, name)
+
+
+def exchange(kube: Kube, request: Request) -> Answer:
+    """Send a request that needs no negotiation, once more after a 401; return the answer."""
+    reply = reply_of(kube, request)
+    if reply.get("status") == 401:
+        reply = reply_of(kube, request)
+    return answer_of(reply)
+
+
+def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
+    """Yield every Node; a failure comes last.
+
+    Needs the right to `list` nodes, which the agent's ClusterRole does not give.
+    """
+    page: str | None = ""
+    while page is not None:
+        reply = reply_of(kube, {"operation": "list", "continue": page})
+        answer = answer_of(reply)
+        if answer.status != 200 or answer.error:
+            yield failure_of(answer, "*")
+            return
+        yield from reply["nodes"]
+        page = reply.get("continue")
+
+
+def reply_of(kube: Kube, request: Request) -> Reply:
+    """Send a request; the absence of a reply becomes one with an error of kind `helper`."""
+    try:
+        return kube(request)
+    except Unavailable as error:
+        return {"error": "helper", "message": str(error)}
