@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from agent.daemon.back_off import BackOff
 from agent.kube.policy import PolicyState, check_policy
+from agent.pace import BackOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable

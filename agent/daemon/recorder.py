@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from agent.daemon.back_off import BackOff
 from agent.kube.errors import Answer, answer_of, failure_of
 from agent.node_events.correlator import Correlator
 from agent.node_events.document import name_for, request
 from agent.node_events.notices import Losses, cables, refusals
+from agent.pace import BackOff, TokenBucket
 from agent.telemetry.conditions import Condition, ConditionLog
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ class Recorder:
     random: Callable[[], float]
     _correlator: Correlator = field(default_factory=Correlator)
     _losses: Losses = field(default_factory=Losses)
-    _bucket: _Bucket = field(init=False)
+    _bucket: TokenBucket = field(init=False)
     _conditions: ConditionLog = field(init=False)
     _back_off: BackOff = field(init=False)
     _sending: tuple[Event, int] | None = None  # and its count in the request
     _resumes_at: float = -math.inf
 
     def __post_init__(self) -> None:
-        self._bucket = _Bucket(self.clock())
+        self._bucket = TokenBucket(MAX_BURST, TOKEN_INTERVAL, self.clock())
         self._conditions = ConditionLog(self.log)
         self._back_off = BackOff(MIN_BACK_OFF, MAX_BACK_OFF, self.random)
         self.metrics.events(written=0, failed=0, dropped=0)
@@ -169,19 +169,3 @@ def _answer(reply: Reply | Exception) -> Answer:
     if isinstance(reply, Exception):
         return Answer(error="helper", message=str(reply) or repr(reply))
     return answer_of(reply)
-
-
-class _Bucket:
-    """A token bucket; times are seconds of a monotonic clock."""
-
-    def __init__(self, now: float) -> None:
-        self._tokens, self._filled_at = float(MAX_BURST), now
-
-    def take(self, now: float) -> None:
-        """Take a token that is there."""
-        earned = (now - self._filled_at) / TOKEN_INTERVAL
-        self._tokens, self._filled_at = min(self._tokens + earned, MAX_BURST) - 1, now
-
-    def ready_at(self) -> float:
-        """Return the time from which on there is a token."""
-        return self._filled_at + max(1 - self._tokens, 0) * TOKEN_INTERVAL

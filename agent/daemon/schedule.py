@@ -36,7 +36,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.daemon.back_off import BackOff
+from agent.pace import BackOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable

@@ -23,6 +23,7 @@ from agent.events.event import Event
 from agent.events.rtnetlink import LinkMonitor
 from agent.events.signals import SignalMonitor
 from agent.events.uevents import UeventMonitor
+from agent.pace import BackOff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -146,16 +147,17 @@ class _Supervised:
         self.error = ""
         self.due = 0.0  # time of the next attempt, while there is no monitor
         self._build = build
-        self._delay = MIN_RETRY_INTERVAL
+        self._back_off = BackOff(2 * MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL)
 
     def reopen(self, names: set[str]) -> None:
         """Close the monitor and open another; on failure keep the error and double the delay."""
         self.close()
         try:
-            self.monitor, self._delay = self._build(names), MIN_RETRY_INTERVAL
+            self.monitor, delay = self._build(names), MIN_RETRY_INTERVAL
+            self._back_off.succeeded()
         except (OSError, Unavailable) as error:
-            self.error, self._delay = str(error), min(2 * self._delay, MAX_RETRY_INTERVAL)
-        self.due = time.monotonic() + self._delay
+            self.error, delay = str(error), self._back_off.failed()
+        self.due = time.monotonic() + delay
 
     def fileno(self) -> int:
         return self.monitor.fileno() if self.monitor else -1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import by_port, unanswered
 from agent.infiniband.switch_names import Answered, SwitchNames
+from agent.pace import doubled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,8 @@ class _Port:
         self.answer, self.failure = result
         self.answered = now
         if self.answer.get("error"):
-            self.due = now + self._retry_interval()
+            longest = MAX_FAILURE_INTERVAL if self.failure else MAX_RETRY_INTERVAL
+            self.due = now + doubled(RETRY_INTERVAL, longest, self.tries)
             self.tries += 1
         else:
             self.due, self.tries = now + REFRESH_INTERVAL, 0
@@ -66,16 +68,8 @@ class _Port:
     def retry(self, retry: Retry) -> None:
         """Query again earlier, since the last answer lacks the known name."""
         by = retry.by if retry.by > self.answered else math.inf
-        wait = min(_back_off(retry.number, REFRESH_INTERVAL), by - self.answered)
+        wait = min(doubled(RETRY_INTERVAL, REFRESH_INTERVAL, retry.number), by - self.answered)
         self.due = min(self.due, self.answered + max(wait, RETRY_INTERVAL))
-
-    def _retry_interval(self) -> float:
-        longest = MAX_FAILURE_INTERVAL if self.failure else MAX_RETRY_INTERVAL
-        return _back_off(self.tries, longest)
-
-
-def _back_off(tries: int, longest: float) -> float:
-    return min(RETRY_INTERVAL * 2.0 ** min(tries, 16), longest)
 
 
 class SmpPoller:

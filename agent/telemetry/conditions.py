@@ -29,7 +29,10 @@ class MetricsServer(Protocol):
 
 
 class Condition(NamedTuple):
-    """A state that lasts, by the message of its beginning and its subject."""
+    """A state that lasts, by the message of its beginning and its subject.
+
+    Both together limit its lines in the log: several conditions may have the Node as subject.
+    """
 
     begin: str  # message
     end: str  # message
@@ -53,13 +56,10 @@ class ConditionLog:
         before, self._logged = self._logged, {one.identity: one for one in conditions}
         for identity, one in before.items():
             if identity not in self._logged:
-                self._end(one)
+                self._log.info(one.end, str(identity), **dict([one.fields[0]]))
         for identity, one in self._logged.items():
             if before.get(identity) != one:
-                self._log.warning(one.begin, **dict(one.fields))
-
-    def _end(self, condition: Condition) -> None:
-        self._log.info(condition.end, **dict(condition.fields[:1]))
+                self._log.warning(one.begin, str(identity), **dict(one.fields))
 
 
 def of_problems(problems: Iterable[Problem]) -> list[Condition]:
@@ -94,18 +94,14 @@ def of_plan(fault: str | None) -> list[Condition]:
 
 
 def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[Condition]:
-    """Return the conditions of the last check, and of the last one that had a result.
-
-    The reason is the subject by which lines are limited: those about requests for the Node's
-    labels and Events, whose subject is the Node, are as many as without a check.
-    """
+    """Return the conditions of the last check, and of the last one that had a result."""
     found = []
     if in_force is False:
-        fields = (("reason", ACCEPTED), ("node", node), ("run", INSTALL))
+        fields = (("node", node), ("reason", ACCEPTED), ("run", INSTALL))
         found.append(Condition("policy not in force", "policy in force", fields))
     if state.in_force is None:
         reason = state.text.removeprefix(f"Node {node}: ")
-        unknown = (("reason", reason), ("node", node))
+        unknown = (("node", node), ("reason", reason))
         found.append(Condition("policy not checked", "policy checked", unknown))
     return found
 

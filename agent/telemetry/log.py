@@ -11,7 +11,9 @@ Invariants:
   escape sequence.
 - A line has at most PIPE_BUF bytes (pipe(7): such a write is atomic) and never blocks the agent.
   Lines that a full pipe does not take are dropped and counted; the count precedes the next line.
-- The number of lines about one subject is limited (agent/telemetry/rate_limit.py).
+- The number of lines about one subject is limited: MAX_BURST at once, then one every LINE_INTERVAL.
+  Of the lines in between the last is kept and written when there is room for it, with the number of
+  suppressed ones in the field `skipped`: the log ends with the current state of every subject.
 """
 
 from __future__ import annotations
@@ -22,31 +24,30 @@ import os
 import re
 import select
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter as JsonFormatterBase
 
-from agent.telemetry.rate_limit import RateLimitHandler
+from agent.pace import TokenBucket
 from agent.text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Value = str | float | None
+Value = str | float | None
 
 FORMATS = ("text", "json")
 MAX_FIELD_LENGTH = 500  # characters
 MAX_LINE_LENGTH = 800  # characters in all fields; with 4 bytes each below PIPE_BUF (4,096)
 MAX_MESSAGE_LENGTH = 200  # characters
+MAX_BURST, LINE_INTERVAL = 5, 30.0  # lines about a subject, seconds
+MAX_SUBJECTS = 1024
 _WORD = re.compile(r"[A-Za-z0-9/][A-Za-z0-9/._:@%+-]*")
 
 
 class Log:
     """A logger with fields: `log.info("label refused", key=key, status=422)`.
 
-    The value of the field `id`, else of the first one, is the subject of the line, by which lines
-    are limited; a line without fields has its message as subject. A field with the value None is
-    left out.
+    Lines are limited by their subject: the second argument, else the value of the first field, else
+    the message. A field with the value None is left out.
 
     `write` takes the bytes of one line and returns False if it could not write them at once;
     `clock` is monotonic, `wall` in seconds since the epoch.
@@ -67,25 +68,25 @@ class Log:
         self._logger = _logger(logging.DEBUG if verbose else logging.INFO, wall)
         self._logger.addHandler(self._limit)
 
-    def info(self, message: str, /, **fields: Value) -> None:
+    def info(self, message: str, subject: str = "", /, **fields: Value) -> None:
         """Log a change or an event."""
-        self._log(logging.INFO, message, fields)
+        self._log(logging.INFO, message, subject, fields)
 
-    def warning(self, message: str, /, **fields: Value) -> None:
+    def warning(self, message: str, subject: str = "", /, **fields: Value) -> None:
         """Log something that an operator may have to look at."""
-        self._log(logging.WARNING, message, fields)
+        self._log(logging.WARNING, message, subject, fields)
 
-    def debug(self, message: str, /, **fields: Value) -> None:
+    def debug(self, message: str, subject: str = "", /, **fields: Value) -> None:
         """Log a detail, which only `-v` shows."""
-        self._log(logging.DEBUG, message, fields)
+        self._log(logging.DEBUG, message, subject, fields)
 
     def release_due(self) -> float | None:
         """Write the lines that the rate limit kept until now; seconds until the next, or None."""
         return self._limit.release_due()
 
-    def _log(self, level: int, message: str, fields: Mapping[str, Value]) -> None:
+    def _log(self, level: int, message: str, subject: str, fields: Mapping[str, Value]) -> None:
         given = {name: value for name, value in fields.items() if value is not None}
-        subject = str(given.get("id") or next(iter(given.values()), message))
+        subject = subject or str(next(iter(given.values()), message))
         self._logger.log(level, message, extra={"fields": given, "subject": subject})
 
 
@@ -141,6 +142,63 @@ def _cut(fields: dict[str, Value]) -> None:
 def _place(name: str, text: str) -> tuple[bool, int]:
     """Return the sort key of a text: a label key first, then the shorter ones."""
     return name != "key", len(text)
+
+
+class _Limit:
+    """The token bucket of one subject, and the last line that it held back."""
+
+    def __init__(self, now: float) -> None:
+        self.bucket = TokenBucket(MAX_BURST, LINE_INTERVAL, now)
+        self.kept: logging.LogRecord | None = None
+        self.skipped = 0  # records replaced by `kept`
+
+
+class RateLimitHandler(logging.Handler):
+    """Passes records on to `target`; `clock` is monotonic, in seconds."""
+
+    def __init__(self, target: logging.Handler, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._target, self._clock = target, clock
+        self._limits: dict[str, _Limit] = {}  # by subject, the least recently used first
+        self._waiting: dict[str, _Limit] = {}  # those with a kept record
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass the record on, or keep it instead of an earlier one about its subject."""
+        now, subject = self._clock(), str(record.__dict__["subject"])
+        limit = self._limits.pop(subject, None) or _Limit(now)
+        while len(self._limits) >= MAX_SUBJECTS:
+            oldest = next(iter(self._limits))
+            self._release(oldest, now)
+            del self._limits[oldest]
+        self._limits[subject] = self._waiting[subject] = limit
+        limit.skipped += limit.kept is not None
+        limit.kept = record
+        if limit.bucket.ready_at() <= now:
+            self._release(subject, now)
+
+    def release_due(self) -> float | None:
+        """Pass on the kept records that are due; return the seconds until the next one."""
+        now = self._clock()
+        for subject, limit in list(self._waiting.items()):
+            if limit.bucket.ready_at() <= now:
+                self._release(subject, now)
+        ready = (limit.bucket.ready_at() for limit in self._waiting.values())
+        return min((at - now for at in ready), default=None)
+
+    def flush(self) -> None:
+        """Pass on every kept record; `logging` does this at exit."""
+        for subject in list(self._waiting):
+            self._release(subject, self._clock())
+
+    def _release(self, subject: str, now: float) -> None:
+        """Pass on the kept record of a subject, if there is one."""
+        limit = self._waiting.pop(subject, None)
+        if limit and limit.kept:
+            limit.bucket.take(now)
+            if limit.skipped:
+                limit.kept.__dict__["fields"]["skipped"] = limit.skipped
+            record, limit.kept, limit.skipped = limit.kept, None, 0
+            self._target.handle(record)
 
 
 class _UtcFormatter(logging.Formatter):

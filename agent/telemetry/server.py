@@ -33,6 +33,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from agent.errors import Unavailable
 from agent.limits import start_thread
+from agent.pace import BackOff
 from agent.telemetry.pages import CERTIFIED, Pages
 
 if TYPE_CHECKING:
@@ -121,9 +122,8 @@ class Server:
 
     def _bind_later(self) -> None:
         """Try to bind until that succeeds or the server is closed."""
-        interval = BIND_INTERVAL
-        while self._http is None and not self._stop.wait(interval):
-            interval = min(2 * interval, MAX_BIND_INTERVAL)
+        back_off = BackOff(BIND_INTERVAL, MAX_BIND_INTERVAL)
+        while self._http is None and not self._stop.wait(back_off.failed()):
             with suppress(OSError):
                 self._bind()
 

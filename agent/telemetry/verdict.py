@@ -75,9 +75,11 @@ class VerdictReporter:
 
     def _log_changes(self, now: Current) -> None:
         for one in now.came:
-            self._log.warning("finding", **one._asdict())
+            self._log.warning("finding", one.id, **one._asdict())
         for one in now.gone:
-            self._log.info("finding gone", code=one.code, interface=one.interface, id=one.id)
+            self._log.info(
+                "finding gone", one.id, code=one.code, interface=one.interface, id=one.id
+            )
 
     def _fault(self, reason: str) -> Condition:
         fields = (("node", self._node), ("reason", reason))

@@ -15,16 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.telemetry.conditions import Condition, ConditionLog
 from agent.telemetry.log import (
+    LINE_INTERVAL,
+    MAX_BURST,
     MAX_FIELD_LENGTH,
     MAX_LINE_LENGTH,
+    MAX_SUBJECTS,
     JsonFormatter,
     Log,
     Printable,
     TextFormatter,
     write_stderr,
 )
-from agent.telemetry.rate_limit import LINE_INTERVAL, MAX_BURST, MAX_SUBJECTS
 from agent.text import visible
 
 if TYPE_CHECKING:
@@ -185,6 +188,23 @@ def test_a_flapping_subject_ends_with_its_last_line() -> None:
     desk.now += LINE_INTERVAL
     desk.change("speed", 100, 1)
     assert desk.lines() == ["info label changed key=speed from=100 to=1"]
+
+
+@pytest.mark.parametrize("begin", ["events not written", "policy not checked"])
+def test_a_state_of_the_node_uses_up_no_line_of_another(begin: str) -> None:
+    """Lines with `node` as their first field are limited by what they say of it."""
+    desk = Desk()
+    conditions = ConditionLog(desk.log)
+    for number in range(2 * MAX_BURST):
+        fields = (("node", "n1"), ("reason", str(number)))
+        conditions.update([Condition(begin, "well again", fields)])
+    assert len(desk.lines()) == MAX_BURST
+    conditions.update([Condition("cables not verified", "cables verified again", fields)])
+    desk.log.warning("node request failed", node="n1", status=503)
+    assert desk.lines() == [
+        "warning cables not verified node=n1 reason=9",
+        "warning node request failed node=n1 status=503",
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 100)), max_size=200))
