@@ -36,7 +36,7 @@ class Host:
     name: str | None = None  # host name
     kernel: str | None = None  # release, `uname -r`
     excluded: tuple[str, ...] = ()  # globs of RDMA devices below which nothing is read
-    # globs of the RDMA devices that are the backend; empty: agent/sources/backend.py decides
+    # globs of the RDMA devices that are the backend; empty: agent/sources/roles.py decides
     backend: tuple[str, ...] = ()
     deadline: float = 5.0  # seconds to wait for the reads of one device
     # (netdevs, clock); receives LLDP frames on these netdevs and returns the neighbors that each

@@ -3,7 +3,7 @@
 Invariants:
 - every field names the file, TLV or attribute that it comes from;
 - None is "unknown", never 0 or "";
-- nothing here decides: agent/sources/backend.py assigns port roles, agent/labels/table.py renders
+- nothing here decides: agent/sources/roles.py assigns port roles, agent/labels/table.py renders
   labels.
 
 Rates are in Gb/s, netdev speeds in Mb/s as in the kernel, GUIDs are 16 lower-case hex digits. Types
@@ -223,7 +223,7 @@ class PortRole(NamedTuple):
     port: RdmaPort
     leg: Netdev | None  # None: not one leg but the whole port
     backend: bool
-    reason: str  # the rule of agent/sources/backend.py that decided `backend`
+    reason: str  # the rule of agent/sources/roles.py that decided `backend`
     # its part of the speed label; None: state or rate is unknown, and so is what it counted last
     counted_gbps: float | None
 

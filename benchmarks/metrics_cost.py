@@ -25,7 +25,7 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
-from agent.sources.backend import assign
+from agent.sources.roles import assign
 from agent.telemetry.collector import OwnProcess, registry
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics

@@ -43,10 +43,7 @@ UNITS = {
     "tests/unit/lldp/test_neighbors.py": ("agent/lldp/neighbors.py",),
     "tests/unit/nvml/test_decode.py": ("agent/nvml/decode.py",),
     "tests/unit/nvml/test_domain.py": ("agent/nvml/domain.py",),
-    "tests/unit/sources/test_backend*.py": (
-        *("agent/sources/backend.py", "agent/sources/drops.py", "agent/sources/front_end.py"),
-        *("agent/sources/interfaces.py", "agent/sources/kinds.py", "agent/sources/smi.py"),
-    ),
+    "tests/unit/sources/test_roles*.py": ("agent/sources/roles.py",),
     "tests/unit/sources/test_routes.py": ("agent/sources/routes.py",),
     "tests/unit/sysfs/test_parse.py": ("agent/sysfs/parse.py",),
 }

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agent.errors import Malformed
 from agent.labels.values import links
 from agent.model import Failed, LastNeighbor, LldpNeighbor, Seen, natural
-from agent.sources.interfaces import is_of_device
+from agent.sources.roles import is_of_device
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -36,7 +36,7 @@ from agent.labels.leaf_group import GUID, device_of, group_of
 from agent.labels.values import failed_devices, links
 from agent.model import Failed, LastNeighbor, LastNeighbors
 from agent.reasons import HoldReason
-from agent.sources.interfaces import is_of_device
+from agent.sources.roles import is_of_device
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

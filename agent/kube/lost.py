@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.kube.annotation import MAX_LOST, Annotation
 from agent.labels.values import failed_devices
 from agent.model import Failed, LostPort, Problem, natural
-from agent.sources.interfaces import is_of_device
 from agent.sources.pci import SOURCE, Place, place
+from agent.sources.roles import is_of_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.labels.holds import next_end
 from agent.labels.values import failed_devices, total_text
 from agent.model import Failed, HeldCount, Problem
-from agent.sources.interfaces import is_of_device
+from agent.sources.roles import is_of_device
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.labels import encode
 from agent.model import Failed, LldpNeighbor, Seen, natural
 from agent.reasons import HoldReason, NeighborReason
-from agent.sources.backend import is_unread
-from agent.sources.interfaces import is_of_device
+from agent.sources.roles import is_of_device, is_unread
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import visible
 

@@ -20,7 +20,7 @@ from agent.labels.table import Naming
 from agent.labels.values import counts
 from agent.model import Failed, IbNeighbor, Problem, Seen, natural
 from agent.output.absent import ABSENT, absent_ports
-from agent.sources.kinds import dark_backend
+from agent.sources.roles import dark_backend
 from agent.sources.table import SOURCES
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import by_port
 from agent.model import Absent, Failed, Link, Neighbor, Problem, Reading, Seen
 from agent.reasons import NeighborReason
-from agent.sources.smi import is_smi_of
+from agent.sources.roles import is_smi_of
 from agent.text import visible
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
 from agent.reasons import SWITCHED_OFF
 from agent.sources import pci, rdma
-from agent.sources.backend import assign, is_unread, undecided
-from agent.sources.hidden import with_hidden
+from agent.sources.roles import assign, is_unread, undecided, with_hidden
 from agent.sources.table import NAMES, SOURCES
 from agent.sources.vpd import VpdMemory
 from agent.sysfs.reader import Reader

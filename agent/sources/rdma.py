@@ -5,7 +5,7 @@ if no InfiniBand controller is on the PCI bus, since the class is empty while a 
 Each device is read by a worker of its own (agent/sysfs/worker.py); a device that fails or blocks
 does not affect the others.
 
-agent/sources/rdma_device.py reads a device; agent/sources/backend.py decides the role of a port.
+agent/sources/rdma_device.py reads a device; agent/sources/roles.py decides the role of a port.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
 from agent.reasons import HoldReason
-from agent.sources.backend import ethernet_data_ports
-from agent.sources.hidden import with_hidden
 from agent.sources.pci import infiniband_controllers
 from agent.sources.rdma_device import CLASS, known_pci, linked_pci, read_device
+from agent.sources.roles import ethernet_data_ports, with_hidden
 from agent.sources.routes import namespace_fault, read_default_routes
 from agent.sysfs.reader import Reader
 

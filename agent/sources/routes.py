@@ -23,7 +23,7 @@ from agent.sysfs.reader import UNSET
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.sources.interfaces import DevicePort
+    from agent.sources.roles import DevicePort
     from agent.sysfs.reader import Reader
 
     Routed = frozenset[str]  # netdevs of the best default route

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from agent.kube.managed_fields import FORMER, LABEL, Field
 from agent.model import Failed, natural
 from agent.output.document import links_of
-from agent.sources.interfaces import IN_USE
+from agent.sources.roles import IN_USE
 from agent.telemetry.samples import backend
 
 if TYPE_CHECKING:

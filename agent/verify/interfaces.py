@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.sources.interfaces import is_of_device
+from agent.sources.roles import is_of_device
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

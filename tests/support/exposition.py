@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.nvml.domain import verdict
-from agent.sources.backend import assign
+from agent.sources.roles import assign
 from agent.telemetry.collector import registry
 from agent.telemetry.metrics import Metrics
 from tests.support.devices import eth, netdev, port

@@ -16,7 +16,7 @@ from agent.labels.table import Naming
 from agent.labels.values import counts
 from agent.model import Absent, Failed, Observation, RdmaDevice, Seen
 from agent.reasons import HoldReason
-from agent.sources.backend import assign
+from agent.sources.roles import assign
 from tests.support.devices import eth, ib, plain
 
 HOLD = 600.0

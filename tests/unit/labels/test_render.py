@@ -12,7 +12,7 @@ from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
 from agent.model import Absent, Failed, Observation, RdmaDevice, Seen, Verdict
 from agent.reasons import AcceleratorReason, HoldReason
-from agent.sources.backend import assign
+from agent.sources.roles import assign
 from tests.support.devices import eth, ib, netdev, plain, port
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from agent.model import (
 )
 from agent.nvml.domain import verdict
 from agent.reasons import HoldReason
-from agent.sources.backend import assign
+from agent.sources.roles import assign
 from agent.text import visible
 from tests.support.devices import eth, ib, netdev, port
 

@@ -25,7 +25,7 @@ from agent.model import (
 from agent.nvml.domain import verdict
 from agent.output.document import Choices, document, is_suspect, speed_gbps
 from agent.reasons import HoldReason
-from agent.sources.backend import assign
+from agent.sources.roles import assign
 from tests.support.devices import eth, ib, netdev, plain, port
 
 NONE = Absent("no such port")

@@ -15,7 +15,7 @@ from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.model import Absent, Failed, Netdev, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import ib as source
-from agent.sources.backend import assign
+from agent.sources.roles import assign
 from tests.support.devices import PORT, eth, ib
 from tests.support.smps import LEAF, exchanges
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice
-from agent.sources.backend import assign
+from agent.sources.roles import assign
 from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agent.model import RdmaDevice, RdmaPort
-from agent.sources.backend import assign, ethernet_data_ports, is_unread, undecided
-from agent.sources.kinds import dark_backend
+from agent.sources.roles import assign, dark_backend, ethernet_data_ports, is_unread, undecided
 from tests.support.devices import PORT, UP, backend, eth, ib, netdev, plain, port, reasons
 
 KIND = {"hca_type": "MT4125", "board_id": "other"}
