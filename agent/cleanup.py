@@ -12,6 +12,7 @@ from agent.exits import print_line, print_lines, report
 from agent.kube import cleanup, diff
 from agent.kube.managed_fields import keys_of
 from agent.kube.sweep import OfNode, Step, Sweep
+from agent.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,7 +93,7 @@ def _remains(kube: Kube, node: str | None, plans: Sequence[Plan]) -> cleanup.Rem
 
 def _running(names: AbstractSet[str]) -> list[str]:
     """Return a line about the Nodes on which an agent still runs, if there are any."""
-    return [AGAIN.format(_names(sorted(names)))] if names else []
+    return [AGAIN.format(listed(sorted(names), MAX_NODES))] if names else []
 
 
 def clean_up_foreign(
@@ -167,9 +168,4 @@ def _fail(faults: Sequence[str]) -> None:
 def _remaining(sweep: Sweep[Task], count: int) -> str:
     """Return a sentence that names the first of the Nodes that are not cleaned."""
     names = sweep.remaining
-    return f"{len(names)} of {count} Nodes remain: {_names(names)}; repeat the command"
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NODES} more" if len(names) > MAX_NODES else ""
-    return f"{', '.join(names[:MAX_NODES])}{more}"
+    return f"{len(names)} of {count} Nodes remain: {listed(names, MAX_NODES)}; repeat the command"

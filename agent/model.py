@@ -315,6 +315,11 @@ class Observation:
     problems: tuple[Problem, ...] = ()
     disabled: frozenset[str] = frozenset()  # sources that --source leaves out of `run`: absent
 
+    @property
+    def backend(self) -> list[PortRole]:
+        """The ports of the backend network."""
+        return [role for role in self.ports if role.backend]
+
     def is_asked(self, source: str) -> bool:
         """Return False for a source that --source leaves out."""
         return source not in self.off and source not in self.disabled

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+MAX_LISTED = 8  # names in one sentence
 
 
 def visible(text: str, max_length: int) -> str:
@@ -31,6 +33,12 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     return character.encode("unicode_escape").decode()
+
+
+def listed(texts: Sequence[str], most: int = MAX_LISTED, separator: str = ", ") -> str:
+    """Return the first `most` texts, and the number of the others: `ibp0, ibp1 and 6 more`."""
+    shown = separator.join(texts[:most])
+    return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"
 
 
 def missing_since(seconds: int | None) -> str:

@@ -33,6 +33,7 @@ from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.kube.transport import connect
+from agent.labels.holds import NEIGHBOR_GRACE
 from agent.live_host import live_host, with_fork_servers
 from agent.lldp.driver_flags import DriverFlags
 from agent.lldp.ethtool import private_flags
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from agent.telemetry.certificates import Certificates
 
 CONFIRMING_FRAMES = 2  # equal frames of a new neighbor before it replaces the one in a label
-NEIGHBOR_GRACE = 30.0  # seconds that a neighbor outlives its TTL, its shutdown frame or its link
 READ_TIMEOUT = 0.2  # seconds that an observation waits for a device; a late one notifies
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

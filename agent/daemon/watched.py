@@ -56,7 +56,7 @@ class Watched:
 
     def observed(self, observation: Observation) -> None:
         """Watch the backend of this observation from now on."""
-        backend = [role for role in observation.ports if role.backend]
+        backend = observation.backend
         is_complete = not observation.unbound and _have_netdevs(backend)
         self._netdevs = _netdevs(backend) | (frozenset() if is_complete else self._netdevs)
         self._monitors.watch(self._netdevs)

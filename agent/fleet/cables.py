@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.fleet.finding import Move, PortRef
 from agent.infiniband.node_description import switch_name
 from agent.verify.cables import device_key
-from agent.verify.finding import MAX_NAMES
 from agent.verify.names import guid, label_value, mac, same_name, unpadded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from agent.verify.cables import Checked
     from agent.verify.finding import Ends
@@ -83,9 +82,3 @@ def end_text(end: Ends) -> str:
     """Return `leaf07 port 12`."""
     device, port = end
     return " ".join(filter(None, (device or "the switch", f"port {port}" if port else None)))
-
-
-def first_of(texts: Sequence[str], most: int = MAX_NAMES, sep: str = ", ") -> str:
-    """Return the first texts, and the number of the others."""
-    shown = sep.join(texts[:most])
-    return shown if len(texts) <= most else f"{shown} and {len(texts) - most:,} more"

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
-from agent.fleet.cables import Leaves, first_of
+from agent.fleet.cables import Leaves
 from agent.fleet.finding_order import leaf_of, rack_of
 from agent.fleet.hosts import Hosts
 from agent.model import natural
+from agent.text import listed
 from agent.verify.cables import device_key, shapes
 from agent.verify.expected import Expected, distinct, end_key, from_labels, row_of
 from agent.verify.interfaces import numbers
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     Off = frozenset[str]
 
 NONE = Expected()
-MAX_NOTES = 3  # of ambiguous hosts
+MAX_NOTES = 3  # of one kind
 
 
 class Expectations:
@@ -84,7 +85,7 @@ class Expectations:
         if len(self.hosts.ambiguous) > MAX_NOTES:
             yield f"not compared: {len(self.hosts.ambiguous) - MAX_NOTES:,} more names of hosts"
         if missing := self._missing_hosts():
-            yield f"hosts of the plan without a Node: {first_of(missing)}"
+            yield f"hosts of the plan without a Node: {listed(missing)}"
 
     def _missing_hosts(self) -> list[str]:
         """Return the names of the form of a Node's that are no Node and no far end."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.fleet.cables import first_of, port_text
+from agent.fleet.cables import port_text
 from agent.fleet.finding import PortRef, finding
 from agent.fleet.unverified import folded
 from agent.fleet.verdict import many
 from agent.model import natural
+from agent.text import listed
 from agent.verify import words
 from agent.verify.expected import end_key
 from agent.verify.finding import NO_END, grouped
@@ -72,7 +73,7 @@ def _unexpected(found: Sequence[Found]) -> Folded:
 def _of_interface(name: str, same: Sequence[Found]) -> FleetFinding:
     nodes = sorted((node for node, _ in same), key=natural)
     text = (
-        f"The plan has no cable for {name} of {many(len(nodes), 'node')} ({first_of(nodes)}): add "
+        f"The plan has no cable for {name} of {many(len(nodes), 'node')} ({listed(nodes)}): add "
         "the cables to the plan, or leave them out with --ignore."
     )
     return finding("unexpected", _ports(same), text, nodes=nodes, key=["interface", name])
@@ -88,7 +89,7 @@ def _missing_interface(found: Sequence[Found]) -> Folded:
 
 def _of_absent(node: str, same: Sequence[Found]) -> FleetFinding:
     ports = _ports(same)
-    names = first_of([port.interface for port in ports])
+    names = listed([port.interface for port in ports])
     text = f"{node}: {names} of the plan are not on this node: look for their NICs on the PCI bus."
     return finding("missing-interface", ports, text, key=[node, "several"])
 

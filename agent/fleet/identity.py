@@ -13,10 +13,10 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.cables import end_text, first_of, port_text
+from agent.fleet.cables import end_text, port_text
 from agent.fleet.finding import PortRef, finding
 from agent.model import natural
-from agent.text import utc
+from agent.text import listed, utc
 from agent.verify.finding import UNKNOWN, grouped
 from agent.verify.names import guid, mac
 
@@ -108,10 +108,10 @@ def _cloned(names: Sequence[str], reports: _Reports) -> FleetFinding:
     """Return the finding of one machine, or one image, with several Nodes."""
     stale = [name for name in names if name in reports.silent]
     if stale and len(stale) < len(names):
-        why = f"the agent of {first_of(stale)} is silent, so delete that Node if it is stale"
+        why = f"the agent of {listed(stale)} is silent, so delete that Node if it is stale"
     else:
         why = "delete the stale Node, or give each machine its own GUIDs if an image was cloned"
-    text = f"{first_of(names)} have the same HCA: {why}."
+    text = f"{listed(names)} have the same HCA: {why}."
     facts = {"reported": reports.text(names)}
     return finding("cloned", [], text, nodes=names, facts=facts)
 
@@ -185,7 +185,7 @@ def _two_ids(parts: Sequence[Sequence[_Claim]]) -> FleetFinding:
     ports = [port_text(part[0].port) for part in parts]
     text = (
         f"Rename all but one of the switches called {name}: they are {' and '.join(ids)}, "
-        f"seen by {first_of(ports)}."
+        f"seen by {listed(ports)}."
     )
     return _identity(parts, text, ["ids", name], name)
 
@@ -193,7 +193,7 @@ def _two_ids(parts: Sequence[Sequence[_Claim]]) -> FleetFinding:
 def _two_fabrics(shared: Sequence[Sequence[Sequence[_Claim]]]) -> FleetFinding:
     names = sorted({parts[0][0].end.name or "" for parts in shared}, key=natural)
     text = (
-        f"Give each switch a name of its own: {len(shared):,} names ({first_of(names)}) are each "
+        f"Give each switch a name of its own: {len(shared):,} names ({listed(names)}) are each "
         "of several switches; two fabrics may have the same names, or the Nodes be of two clusters."
     )
     return _identity([part for parts in shared for part in parts], text, ["ids"], None)

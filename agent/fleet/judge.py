@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.fleet import identity, leaf_causes, planned, silent, speeds
-from agent.fleet.cables import first_of
-from agent.fleet.expectation import Expectations
+from agent.fleet.expectation import MAX_NOTES, Expectations
 from agent.fleet.finding_order import order
 from agent.fleet.judged import Judged
 from agent.fleet.pattern.infer import infer as of_fleet
 from agent.fleet.seen import names_of
 from agent.fleet.verdict import many
 from agent.labels.table import Naming
+from agent.text import listed
 from agent.verify.finding import ID_LENGTH
 from agent.verify.findings import DEFAULTS
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 NAMING = Naming()
 OF_SPEED = frozenset({"slow", "speed"})
-MAX_NOTES = 3  # of one kind
 
 
 def judge(
@@ -163,7 +162,7 @@ def _notes(  # noqa: PLR0913, PLR0917 - of all that was compared
     yield from expectations.notes()
     if expected and len(expected) < len(fleet.nodes):
         others = [node.name for node in fleet.nodes if node.name not in expected]
-        yield f"nothing is expected of {many(len(others), 'Node')}: {first_of(others)}"
+        yield f"nothing is expected of {many(len(others), 'Node')}: {listed(others)}"
     yield from first_notes(compared.assumptions)
     if not expected:
         yield from inferred.notes

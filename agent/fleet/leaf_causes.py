@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.fleet.cables import Leaves as Names
-from agent.fleet.cables import first_of, leaf_key
+from agent.fleet.cables import leaf_key
 from agent.fleet.finding import PortRef, finding
 from agent.fleet.verdict import many
 from agent.model import natural
+from agent.text import listed
 from agent.verify import cables, words
 from agent.verify.finding import facts_of, grouped
 
@@ -144,7 +145,7 @@ def _down(
 ) -> FleetFinding:
     nodes = sorted({port.node for port in lost}, key=natural)
     share = f"all its {count:,}" if len(lost) == count else f"{len(lost):,} of its {count:,}"
-    text = f"Check {shown}: {share} ports to these nodes lost their link: {first_of(nodes)}."
+    text = f"Check {shown}: {share} ports to these nodes lost their link: {listed(nodes)}."
     return finding(
         "leaf-down", lost, text, nodes=nodes, key=[name], facts=facts, expected=(name, None)
     )

@@ -17,7 +17,7 @@ from agent.kube.decode import part
 from agent.kube.facts import is_word
 from agent.kube.managed_fields import OBSERVED
 from agent.model import natural
-from agent.text import visible
+from agent.text import listed, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -151,8 +151,7 @@ def _texts(metadata: Json, name: str, problems: list[str]) -> Texts:
 def _listed(names: Iterable[str]) -> str:
     """Return the first of the names as text."""
     shown = [visible(name, MAX_QUOTE) for name in names]
-    more = f" and {len(shown) - MAX_NAMES} more" if len(shown) > MAX_NAMES else ""
-    return f"{', '.join(shown[:MAX_NAMES])}{more}"
+    return listed(shown, MAX_NAMES)
 
 
 def _shown(place: _Place) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from agent.fleet.cables import first_of
 from agent.fleet.document import json_text
 from agent.fleet.finding_order import leaf_of, place_of, rack_of
 from agent.fleet.suites import junit_text
 from agent.fleet.verdict import EXIT, many, outcome, verdict
 from agent.output.paragraphs import MAX_TEXT, joined, opening, section
-from agent.text import visible
+from agent.text import listed, visible
 from agent.verify.finding import ERROR, INFO, NO_END, UNKNOWN, WARNING
 from agent.verify.plans.own import rows_text
 from agent.verify.report import COLUMNS as NODE_COLUMNS
@@ -64,7 +63,7 @@ def _names(renamed: Sequence[FleetFinding], judged: Judged) -> str:
     """Return the line of leaves with other names; JSON and CSV have them one by one."""
     ends = (port.far_end for node in judged.fleet.nodes for port in node.ports)
     are_all = {end.device for end in ends if end} <= {one.actual[0] for one in renamed}
-    names = first_of([f"{one.actual[0]} is {one.expected[0]} there" for one in renamed])
+    names = listed([f"{one.actual[0]} is {one.expected[0]} there" for one in renamed])
     count = f"{'all ' * are_all}{len(renamed):,}"
     return f"renamed: {count} leaves have other names than in the plan, correct them: {names}."
 

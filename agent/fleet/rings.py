@@ -9,9 +9,10 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from agent.fleet.cables import end_text, first_of, likeness, port_text
+from agent.fleet.cables import end_text, likeness, port_text
 from agent.fleet.finding import finding
 from agent.model import natural
+from agent.text import listed
 from agent.verify import words
 from agent.verify.cables import leads_to, ring_from
 from agent.verify.finding import facts_of
@@ -115,4 +116,4 @@ def _text(ring: Sequence[Cable]) -> str:
         f"{name} from {end_text(one.checked.actual)} to {end}"
         for one, name, end in zip(ring, names, ends, strict=True)
     ]
-    return f"Move the far ends of {len(ring)} cables in a ring: {first_of(moves)}."
+    return f"Move the far ends of {len(ring)} cables in a ring: {listed(moves)}."

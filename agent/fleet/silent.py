@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.fleet.cables import first_of
 from agent.fleet.finding import finding
 from agent.fleet.verdict import many
 from agent.kube.annotation import MAX_AGE
 from agent.kube.facts import MAX_SKEW
-from agent.text import utc
+from agent.text import listed, utc
 from agent.verify.finding import INFO, UNKNOWN, grouped
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def _finding(why: str, nodes: list[FleetNode], severity: str) -> FleetFinding:
     names = [node.name for node in nodes]
     times = [node.time for node in nodes if node.time is not None]
     oldest = utc(min(times)) if times else None
-    where = f"{many(len(names), 'node')} ({first_of(names)})"
+    where = f"{many(len(names), 'node')} ({listed(names)})"
     text = f"Look at the agent of {where}: {TEXTS[why].format(oldest=oldest)}."
     facts = {"cause": why, "oldest": oldest}
     key = [why, severity]
@@ -82,9 +81,9 @@ def unreadable(nodes: Iterable[FleetNode]) -> Iterator[FleetFinding]:
         names = [node.name for node in found]
         pairs = [(problem, node.name) for node in found for problem in node.problems]
         whose = {
-            problem: first_of([name for _, name in same])
+            problem: listed([name for _, name in same])
             for problem, same in grouped(pairs, lambda one: one[0]).items()
         }
-        listed = first_of([f"{problem} ({nodes})" for problem, nodes in whose.items()], sep="; ")
-        text = f"{many(len(names), 'Node')} could not be read in full: {listed}."
+        why = listed([f"{problem} ({nodes})" for problem, nodes in whose.items()], separator="; ")
+        text = f"{many(len(names), 'Node')} could not be read in full: {why}."
         yield finding("unreadable", [], text, nodes=names, key=["all"])

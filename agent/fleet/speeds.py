@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.cables import end_text, first_of
+from agent.fleet.cables import end_text
 from agent.fleet.finding import PortRef, finding
 from agent.labels import encode
+from agent.text import listed
 from agent.verify.finding import grouped
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _finding(node: str, found: Sequence[_Slow]) -> FleetFinding:
     verb = "Activate" if not first.rated.gbps else "Reseat or replace the cable of"
     count, all_ports = first.share
     text = (
-        f"{verb} {node} {first_of(shown)}; {count:,} of {all_ports:,} such ports of the group "
+        f"{verb} {node} {listed(shown)}; {count:,} of {all_ports:,} such ports of the group "
         f"run at {encode.gbps(first.usual)}."
     )
     facts = {"rate-gbps": f"{first.rated.gbps:g}", "usual-gbps": f"{first.usual:g}"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from agent.fleet.cables import first_of
 from agent.fleet.finding import PortRef, finding
 from agent.fleet.verdict import many
 from agent.model import natural
 from agent.reasons import NeighborReason
+from agent.text import listed
 from agent.verify.finding import NOT_VERIFIED, grouped
 
 if TYPE_CHECKING:
@@ -69,5 +69,5 @@ def _subjects(same: Iterable[Found]) -> tuple[list[PortRef], list[str]]:
 
 
 def _what(ports: Sequence[PortRef], nodes: Sequence[str]) -> str:
-    where = f"of {many(len(nodes), 'node')} ({first_of(nodes)})"
+    where = f"of {many(len(nodes), 'node')} ({listed(nodes)})"
     return f"{many(len(ports), 'port')} {where}" if ports else f"Something {where}"

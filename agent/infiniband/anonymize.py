@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
+from agent.ids import CODE
 from agent.infiniband import node_description as nodedesc
 from agent.infiniband import smp
 from agent.infiniband.smp import Attribute, Exchange
@@ -37,7 +38,6 @@ VENDOR = "Mellanox Technologies"  # replaces a description that only ends like a
 MODEL = re.compile(r"[A-Z]{1,4}\d{3,5}(?:_[A-Z]{1,3})?")
 ASIC = re.compile(r"(?:/(?:[LSU]\d{1,2}|RT))*$")  # the place of an ASIC in a modular switch
 HCA = re.compile(r"mlx\d_\d{1,2}|HCA-\d{1,2}|ibp\d{1,3}(?:s\d{1,2})?(?:f\d)?")
-REASON = re.compile(r"[a-z][a-z-]{0,31}")
 _MANAGED = "MF0;"
 _ATTRIBUTE = 17  # octet of a request: the lower one of AttributeID
 # octets of SystemImageGUID, NodeGUID, PortGUID (IBTA vol. 1, 14.2.5.3)
@@ -171,7 +171,7 @@ def _asic(place: str) -> str:
 
 
 def _reason(error: str | None) -> str | None:
-    if error is not None and not REASON.fullmatch(error):
+    if error is not None and not CODE.fullmatch(error):
         raise Malformed("malformed error in a recorded answer")
     return error
 

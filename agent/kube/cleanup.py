@@ -25,6 +25,7 @@ from agent.kube.managed_fields import IB, LABEL, Field, P, prefix_of, state_of
 from agent.kube.negotiation import apply, exchange, get_node, list_nodes
 from agent.kube.plan import forgetting, removal
 from agent.kube.sweep import Step
+from agent.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -260,15 +261,9 @@ def _remaining(plan: Plan, state: State) -> str:
     held = defaultdict[str, list[str]](list)
     for field in fields:
         held[managers_text(state.others.get(field, ()))].append(field.key)
-    owners = "; ".join(f"held by {owner}: {keys_text(keys)}" for owner, keys in held.items())
+    owners = "; ".join(f"held by {owner}: {listed(keys, MAX_KEYS)}" for owner, keys in held.items())
     commands = "; ".join(_commands(plan, fields))
     return f"Node {state.name}: not removed, {owners}; to remove: {commands}"
-
-
-def keys_text(keys: Sequence[str]) -> str:
-    """Return the first of the keys as text."""
-    more = f" and {len(keys) - MAX_KEYS} more" if len(keys) > MAX_KEYS else ""
-    return f"{', '.join(keys[:MAX_KEYS])}{more}"
 
 
 def _commands(plan: Plan, fields: Iterable[Field]) -> Iterator[str]:

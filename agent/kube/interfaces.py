@@ -18,6 +18,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Malformed
+from agent.ids import GUID, PCI
 from agent.labels.values import links
 from agent.model import Failed, LastNeighbor, LldpNeighbor, Seen, natural
 from agent.sources.roles import is_of_device
@@ -33,8 +34,6 @@ MAX_GBPS = 10_000.0  # of one interface
 MAX_TEXT = 1024  # characters of a neighbor's text; a TLV of 511 bytes, in hex, has 1024
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
-_GUID = re.compile(r"[0-9a-f]{16}")
 
 
 class LabeledInterface(NamedTuple):
@@ -134,7 +133,7 @@ def _may_exist(interface: str, observation: Observation) -> bool:
 
 def _is_valid(role: PortRole) -> bool:
     """Return True unless `parse` rejects the interface's row."""
-    return bool(_NAME.fullmatch(role.interface) and _PCI.fullmatch(role.device.pci or ""))
+    return bool(_NAME.fullmatch(role.interface) and PCI.fullmatch(role.device.pci or ""))
 
 
 def _row(
@@ -211,7 +210,7 @@ def parse(row: object) -> tuple[LabeledInterface, list[str]]:
     facts: Json = row if isinstance(row, dict) else {}
     found: Json = {
         "interface": _word(facts, "interface", _NAME),
-        "pci": _word(facts, "pci", _PCI),
+        "pci": _word(facts, "pci", PCI),
     }
     dropped = []
     for name, is_valid in _OPTIONAL.items():
@@ -240,7 +239,7 @@ def _word(facts: Json, name: str, pattern: re.Pattern[str]) -> str:
 
 
 def _is_guid(value: object) -> bool:
-    return isinstance(value, str) and bool(_GUID.fullmatch(value))
+    return isinstance(value, str) and bool(GUID.fullmatch(value))
 
 
 def _is_gbps(value: object) -> bool:

@@ -25,14 +25,14 @@ Rules:
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agent.ids import GUID, HASH
 from agent.kube.interfaces import neighbors_of
 from agent.labels import encode
-from agent.labels.leaf_group import GUID, device_of, group_of
+from agent.labels.leaf_group import device_of, group_of
 from agent.labels.values import failed_devices, links
 from agent.model import Failed, LastNeighbor, LastNeighbors
 from agent.reasons import HoldReason
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     Neighbors = Mapping[str, LastNeighbor]  # by interface
 
-_HASH = re.compile(r"x[0-9a-f]{1,16}")  # a switch may have such a name
 SETTLE_TIME = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
 
 
@@ -130,7 +129,7 @@ def _trusted(annotation: Annotation, published: str) -> Annotation:
 
     An annotation that had no room for a part of a hash cannot be checked.
     """
-    is_hash = _HASH.fullmatch(published) is not None
+    is_hash = HASH.fullmatch(published) is not None
     if _group(annotation) == published or (is_hash and annotation.dropped):
         return annotation
     kept = (
@@ -203,7 +202,7 @@ def _lacking(observation: Observation, of: Neighbors) -> set[str]:
     """Return the interfaces, and the devices that cannot be read, without a last neighbor."""
     if isinstance(observation.rdma, Failed):
         return {"rdma"}
-    backend = {role.interface for role in observation.ports if role.backend}
+    backend = {role.interface for role in observation.backend}
     unread = {
         device
         for device in failed_devices(observation)
@@ -217,7 +216,7 @@ def _remembered(observation: Observation, annotation: Annotation | None) -> dict
     if annotation is None:
         return {}
     functions = _by_function(annotation)
-    backend = {role.interface: role for role in observation.ports if role.backend}
+    backend = {role.interface: role for role in observation.backend}
     found = {
         name: _of_fabric(_row_of(role, functions.get(role.device.pci or "", ())), role)
         for name, role in backend.items()

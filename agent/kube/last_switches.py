@@ -7,9 +7,9 @@ owns one, has the same device.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from agent.ids import GUID
 from agent.labels import encode
 from agent.sources.ib import node_label
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     Identity = tuple[str, str | None]  # node GUID, NodeDescription
 
-_GUID = re.compile(r"[0-9a-f]{16}")
 _DEVICE = ".device"  # ends the keys of the rows `neighbors.current.{if}.device`
 
 
@@ -44,7 +43,7 @@ def _label(guid: str, description: str | None) -> str:
 def _neighbors(annotation: Annotation | None) -> Iterator[tuple[str, Identity]]:
     """Yield each interface whose last neighbor has a node GUID, and that neighbor."""
     for row in annotation.interfaces if annotation else ():
-        if row.neighbor and row.neighbor.id and _GUID.fullmatch(row.neighbor.id):
+        if row.neighbor and row.neighbor.id and GUID.fullmatch(row.neighbor.id):
             yield row.interface, (row.neighbor.id, row.neighbor.name)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agent.ids import CODE
 from agent.kube.facts import count, is_word, optional, parse_time, past
 from agent.text import utc
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 MAX_FINDINGS = 64
 
-_CODE = re.compile(r"[a-z][a-z-]{0,31}")
 _INTERFACE = re.compile(r"[ -~]{1,64}")
 _ID = re.compile(r"[0-9a-f]{1,64}")
 
@@ -110,7 +110,7 @@ def _parse_findings(rows: object) -> tuple[RememberedFinding, ...] | None:
 def _is_finding(row: Json) -> bool:
     interface = row.get("interface")
     has_interface = interface is None or _matches(_INTERFACE, interface)
-    return has_interface and _matches(_CODE, row.get("code")) and _matches(_ID, row.get("id"))
+    return has_interface and _matches(CODE, row.get("code")) and _matches(_ID, row.get("id"))
 
 
 def _matches(pattern: re.Pattern[str], value: object) -> bool:

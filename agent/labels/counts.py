@@ -175,9 +175,8 @@ class PortCounts:
 
     def _failing(self, observation: Observation) -> list[str]:
         """Return the interfaces that cannot be read, or a device of which none is known."""
-        backend = [role for role in observation.ports if role.backend]
-        read = {role.interface for role in backend if role.counted_gbps is not None}
-        unread = [role.interface for role in backend if role.counted_gbps is None]
+        read = {role.interface for role in observation.backend if role.counted_gbps is not None}
+        unread = [role.interface for role in observation.backend if role.counted_gbps is None]
         for device in failed_devices(observation):
             lost = [name for name in self._last if is_of_device(name, device) and name not in read]
             unread += lost or [device]

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from agent.labels.render import Rendered
     from agent.model import Link, Observation
 
-LINK_DOWN_GRACE = 30.0  # seconds that a link must be down before its neighbor's labels go
+# Seconds that a neighbor outlives its link, its TTL or its shutdown frame.
+NEIGHBOR_GRACE = 30.0
 
 
 def next_end(starts: Mapping[str, float], duration: float, now: float) -> float:
@@ -100,7 +101,7 @@ class LinkDownGrace:
         self._down_since: dict[str, float] = {}
 
     def apply(self, observation: Observation, now: float) -> Observation:
-        """Return the observation with the links held that went down LINK_DOWN_GRACE ago or less."""
+        """Return the observation with the links held that went down NEIGHBOR_GRACE ago or less."""
         found = observation.ib.value if isinstance(observation.ib, Seen) else ()
         self._down_since = {name: self._down_since.get(name, now) for name in _down(found)}
         if not self._down_since:
@@ -109,15 +110,15 @@ class LinkDownGrace:
 
     def next_end(self, now: float) -> float:
         """Return the time at which the next link has been down for too long; infinity if none."""
-        return next_end(self._down_since, LINK_DOWN_GRACE, now)
+        return next_end(self._down_since, NEIGHBOR_GRACE, now)
 
     def _held(self, link: Link, now: float) -> Link:
         return link._replace(hold=True) if self._is_in_grace(link.interface, now) else link
 
     def _is_in_grace(self, interface: str, now: float) -> bool:
-        """Return True if the link went down less than LINK_DOWN_GRACE ago."""
+        """Return True if the link went down less than NEIGHBOR_GRACE ago."""
         since = self._down_since.get(interface)
-        return since is not None and now < since + LINK_DOWN_GRACE
+        return since is not None and now < since + NEIGHBOR_GRACE
 
 
 def _down(found: Iterable[Link]) -> list[str]:

@@ -6,9 +6,9 @@ Each backend port counts with the neighbor that it has, else with the last one t
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from agent.ids import GUID
 from agent.labels import encode
 from agent.labels.values import (
     Value,
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from agent.labels.values import Values
     from agent.model import LastNeighbor, Observation
-
-GUID = re.compile(r"[0-9a-f]{16}")  # of an InfiniBand node; no Chassis ID looks like one
 
 
 def leaf_group(observation: Observation) -> Values:

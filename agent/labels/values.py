@@ -25,7 +25,7 @@ from agent.text import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from agent.model import Link, Neighbor, Observation, PortRole, RdmaDevice
+    from agent.model import Link, Neighbor, Observation, RdmaDevice
 
     Values = Iterable["Value"]  # of one row
     Text = tuple[str, str | None]  # the text of a neighbor's label, and the note of its Value
@@ -90,7 +90,7 @@ def speed(observation: Observation) -> Values:
 
 def counts(observation: Observation) -> list[float]:
     """Return the parts of the speed label in Gb/s, without those that are unknown."""
-    seen = {role.interface: role.counted_gbps for role in _backend(observation)}
+    seen = {role.interface: role.counted_gbps for role in observation.backend}
     held = [one.gbps for one in observation.held_counts if one.interface not in seen]
     return [*filter(None, seen.values()), *held]
 
@@ -108,12 +108,8 @@ def _uncounted(observation: Observation) -> HoldReason | None:
             return HoldReason.DEVICE_FAILED
     if not {*held}.issuperset(observation.unbound):
         return HoldReason.DEVICE_GONE
-    is_unknown = any(role.counted_gbps is None for role in _backend(observation))
+    is_unknown = any(role.counted_gbps is None for role in observation.backend)
     return HoldReason.INCOMPLETE if is_unknown else None
-
-
-def _backend(observation: Observation) -> list[PortRole]:
-    return [role for role in observation.ports if role.backend]
 
 
 def neighbor_device(observation: Observation) -> Values:
@@ -153,7 +149,7 @@ def accelerator(observation: Observation) -> Values:
 
 def link_layers(observation: Observation) -> set[str | None]:
     """Return the link layers of the backend ports."""
-    return {role.port.link_layer for role in _backend(observation)}
+    return {role.port.link_layer for role in observation.backend}
 
 
 def unread(observation: Observation) -> HoldReason | None:
@@ -248,7 +244,7 @@ def _of_failed_sources(observation: Observation) -> Values:
 
 def _of_failed_source(observation: Observation, failure: HoldReason, link_layer: str) -> Values:
     """Hold the neighbor labels that one failed source of neighbors covers."""
-    layers = {role.interface: role.port.link_layer for role in _backend(observation)}
+    layers = {role.interface: role.port.link_layer for role in observation.backend}
     covered = [interface for interface in layers if layers[interface] == link_layer]
     if failure is HoldReason.SOURCE_OFF:
         others = tuple(interface for interface in layers if interface not in covered)

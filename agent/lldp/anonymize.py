@@ -12,10 +12,10 @@ Invariants:
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
+from agent.ids import MAC
 from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     Tlv = tuple[int, bytes]  # type, value
 
 MIN_FRAME = 60  # octets, without the frame check sequence
-_MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 # TLV types, Table 8-1
 _END, _CHASSIS_ID, _PORT_ID, _TTL, _PORT_DESCRIPTION, _SYSTEM_NAME, _CAPABILITIES = *range(6), 7
 _CHASSIS_MAC, _PORT_MAC = 4, 3  # subtypes, IEEE Std 802.1AB-2016, Tables 8-2 and 8-3
@@ -87,7 +86,7 @@ def _identifier(
     text: str, names: Names, replacement: Callable[[str], str], *, is_mac: bool
 ) -> bytes:
     """Return the octets of an ID; a subtype MAC address without the form of one is a name."""
-    if is_mac and _MAC.fullmatch(text):
+    if is_mac and MAC.fullmatch(text):
         return names.mac(text)
     return replacement(text).encode()
 

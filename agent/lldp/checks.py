@@ -42,8 +42,7 @@ def checks(around: Surroundings) -> Iterator[Check]:
 
 def _netdevs(observation: Observation) -> list[str]:
     """Return the netdevs of the Ethernet backend ports, the legs of a bond among them."""
-    roles = [role for role in observation.ports if role.backend]
-    ethernet = [role for role in roles if role.port.link_layer == "Ethernet"]
+    ethernet = [role for role in observation.backend if role.port.link_layer == "Ethernet"]
     return [found.name for role in ethernet if (found := role.leg or role.port.netdev)]
 
 

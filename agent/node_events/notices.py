@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels.leaf_group import device_of
 from agent.model import natural
-from agent.text import visible
+from agent.text import listed, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,7 +97,5 @@ def refusals(refused: Iterable[Refusal]) -> list[Notice]:
 
 
 def _refusal(keys: list[str], answer: str) -> Notice:
-    named, more = ", ".join(keys[:MAX_NAMED]), len(keys) - MAX_NAMED
-    others = f" and {more} more" if more > 0 else ""
-    text = f"{named}{others} refused: {visible(answer, MAX_TEXT)}"
+    text = f"{listed(keys, MAX_NAMED)} refused: {visible(answer, MAX_TEXT)}"
     return Notice(Reason.LABELS_REFUSED, keys[0], text)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agent import ids
 from agent.errors import Malformed
 from agent.model import Gpu
 
@@ -86,7 +87,6 @@ _HEALTH = (  # NVML_GPU_FABRIC_HEALTH_MASK_{SHIFT,WIDTH}_*: name, shift, width, 
 
 _VERSIONS = {0x02000024: 2, 0x03000028: 3}
 _HEX16 = re.compile(r"[0-9a-f]{32}")
-_BUS_ID = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 
 
 class Refusal(NamedTuple):
@@ -219,10 +219,10 @@ def cluster_uuid(digits: Any) -> str:
 
 def pci_address(bus_id: Any) -> str:
     """Convert nvmlPciInfo_t.busId ("00000008:01:00.0") to the form of sysfs ("0008:01:00.0")."""
-    match = _BUS_ID.fullmatch(bus_id) if isinstance(bus_id, str) else None
-    if not match:
+    address = ids.pci_address(bus_id) if isinstance(bus_id, str) else None
+    if not address:
         raise Malformed(f"{str(bus_id)[:64]!r} is no PCI address")
-    return f"{int(match[1], 16):04x}:{match[2].lower()}"
+    return address
 
 
 def _object(data: Any, subject: str) -> Facts:

@@ -37,10 +37,6 @@ class Evidence(NamedTuple):
     seen: float | None  # seconds since the epoch
 
 
-def _backend(seen: Observation) -> list[PortRole]:
-    return [role for role in seen.ports if role.backend]
-
-
 def _file(role: PortRole, seen: Observation, name: str, value: str | None) -> Evidence:
     """Return the fact of a file of a port."""
     path = f"{CLASS}/{role.device.name}/ports/{role.port.number}/{name}"
@@ -49,16 +45,16 @@ def _file(role: PortRole, seen: Observation, name: str, value: str | None) -> Ev
 
 def flavor(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     """Yield the link layer of each backend port."""
-    return [_file(role, seen, "link_layer", role.port.link_layer) for role in _backend(seen)]
+    return [_file(role, seen, "link_layer", role.port.link_layer) for role in seen.backend]
 
 
 def speed(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     """Yield state and rate of each backend port, and what those count that cannot be read."""
-    for role in _backend(seen):
+    for role in seen.backend:
         yield _file(role, seen, "state", role.port.state)
         yield from _rates(role, seen)
         yield Evidence(role.interface, SUM, SUM, "counted_gbps", _gbps(role.counted_gbps), None)
-    names = {role.interface for role in _backend(seen)}
+    names = {role.interface for role in seen.backend}
     if not names:
         yield from _ignored(seen)
     for one in seen.held_counts:

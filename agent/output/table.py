@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agent.output.absent import ABSENT
 from agent.output.ports import WIDTH, gbps, is_backend, is_standby, port_lines
 from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
-from agent.text import visible
+from agent.text import listed, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -202,12 +202,7 @@ def _grouped(rows: Iterable[Row], field: str) -> list[tuple[str, list[Row]]]:
 
 
 def _listed(rows: Iterable[Row]) -> str:
-    names = [row["interface"] for row in rows]
-    return ", ".join(names[:MAX_NAMES]) + _and_more(len(names) - MAX_NAMES)
-
-
-def _and_more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""
+    return listed([row["interface"] for row in rows], MAX_NAMES)
 
 
 def _problems(problems: Iterable[Row]) -> Iterator[str]:
@@ -216,7 +211,7 @@ def _problems(problems: Iterable[Row]) -> Iterator[str]:
     for problem in problems:
         kinds.setdefault(_kind(problem), []).append(problem["subject"])
     for kind, subjects in kinds.items():
-        subject = f"{subjects[0]}{_and_more(len(subjects) - 1)}: "
+        subject = f"{listed(subjects, 1)}: "
         yield kind if kind.startswith(f"{subjects[0]} ") else f"{subject}{kind}"
 
 

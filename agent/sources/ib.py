@@ -8,10 +8,10 @@ at once. agent/infiniband/switch_names.py keeps the name of a node that does not
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import Malformed, Unavailable
+from agent.ids import CODE
 from agent.infiniband.devices import by_port
 from agent.model import Absent, Failed, Link, Neighbor, Problem, Reading, Seen
 from agent.reasons import NeighborReason
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 SOURCE = "ib"
 Address = tuple[str, int]  # device, port
 MAX_TEXT = 200  # characters of a problem's text
-_REASON = re.compile(r"[a-z][a-z-]{0,31}")
 
 
 def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
@@ -146,7 +145,7 @@ def _exchange(one: Answer) -> Exchange:
 
 def _reason(error: object) -> str:
     """Return a recorded reason; raises Malformed if it is not a word, as in a foreign snapshot."""
-    if not isinstance(error, str) or not _REASON.fullmatch(error):
+    if not isinstance(error, str) or not CODE.fullmatch(error):
         raise Malformed(f"a recorded reason is malformed: {_printable(error)}")
     return error
 

@@ -31,7 +31,7 @@ def checks(around: Surroundings) -> Iterator[Check]:
 def _devices(around: Surroundings) -> Check:
     outcome = around.observation.rdma
     if isinstance(outcome, Seen):
-        backend = sum(role.backend for role in around.observation.ports)
+        backend = len(around.observation.backend)
         return there(f"RDMA devices: {len(outcome.value)}, backend ports: {backend}")
     if module := _unloaded(around):
         return missing(Step.DRIVER, outcome.reason, f"modprobe {module}")

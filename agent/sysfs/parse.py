@@ -15,14 +15,13 @@ from __future__ import annotations
 import re
 
 from agent.errors import Malformed
+from agent.ids import MAC, PCI
 
 _RATE = re.compile(r"([0-9]{1,6}(?:\.5)?) G[bB]/sec(?: \([0-9]{1,2}X(?: [A-Z][A-Z0-9]*)?\))?")
 _ENUM = re.compile(r"[0-9]{1,3}: ([A-Za-z<][A-Za-z_<> -]{0,31})")
 _WORD = re.compile(r"[A-Za-z]{1,32}")
 _GROUPS = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4})*")
-_PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NETDEV = re.compile(r"[^/:\s]+")
-_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.IGNORECASE)
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,20})")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,2})?) GT/s(?: PCIe)?")
 _RTF_UP, _RTF_REJECT = 0x0001, 0x0200  # include/uapi/linux/route.h
@@ -109,7 +108,7 @@ def pci_address(path: str) -> str | None:
 
 def pci_addresses(path: str) -> list[str]:
     """Return all PCI addresses in a sysfs path: the bridges from the root port to the function."""
-    return [part for part in path.split("/") if _PCI.fullmatch(part)]
+    return [part for part in path.split("/") if PCI.fullmatch(part)]
 
 
 def link_speed(text: str) -> float | None:
@@ -159,7 +158,7 @@ def netdev_names(text: str) -> list[str]:
 
 def mac_address(text: str) -> str:
     """Parse `address` or `bonding_slave/perm_hwaddr`: `a0:88:c2:ab:cd:ef` in lower case."""
-    if not _MAC.fullmatch(text):
+    if not MAC.fullmatch(text):
         raise Malformed(f"{text[:64]!r} is not a MAC address")
     return text.lower()
 

@@ -13,10 +13,10 @@ from agent.kube.managed_fields import FORMER, LABEL, Field
 from agent.model import Failed, natural
 from agent.output.document import links_of
 from agent.sources.roles import IN_USE
-from agent.telemetry.samples import backend
+from agent.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from agent.kube.managed_fields import Keys
     from agent.model import Link, Observation
@@ -70,7 +70,7 @@ def _of_speed(seen: Observation, before: Observation | None) -> str | None:
     if absent:
         return absent
     changed = _changed_counts(seen, before) if before else []
-    return _named(changed or _idle(seen))
+    return listed(changed or _idle(seen), MAX_NAMED) or None
 
 
 def _changed_counts(seen: Observation, before: Observation) -> list[str]:
@@ -99,24 +99,25 @@ def _states(seen: Observation) -> dict[str, str]:
     """Return the state of each interface that counts, or did, in words."""
     states = {one.interface: "not read any more" for one in seen.held_counts if one.has_ended}
     states |= {one.interface: GONE for one in seen.lost or ()}
-    return states | {role.interface: role.port.state or "unknown" for role in backend(seen)}
+    return states | {role.interface: role.port.state or "unknown" for role in seen.backend}
 
 
 def _counts(seen: Observation) -> dict[str, float | None]:
     """Return the part of the speed label of each interface."""
     held: dict[str, float | None] = {one.interface: one.gbps for one in seen.held_counts}
-    return held | {role.interface: role.counted_gbps for role in backend(seen)}
+    return held | {role.interface: role.counted_gbps for role in seen.backend}
 
 
 def _of_neighbors(seen: Observation, before: Observation | None) -> str | None:
     """Return the ports with another neighbor than before; at the start, those without one."""
     if before is None:
-        missing = ((link.interface, link.missing) for link in links_of(seen) if link.missing)
-        return _named(f"{name}: {reason}" for name, reason in missing)
+        missing = [f"{link.interface}: {link.missing}" for link in links_of(seen) if link.missing]
+        return listed(missing, MAX_NAMED) or None
     now = _neighbors(seen)
     changed = {name for name, _ in now.items() ^ _neighbors(before).items()}
     ports = sorted(changed, key=natural)
-    return _named(f"{name}: {now.get(name, 'no longer a backend port')}" for name in ports)
+    changes = [f"{name}: {now.get(name, 'no longer a backend port')}" for name in ports]
+    return listed(changes, MAX_NAMED) or None
 
 
 def _neighbors(seen: Observation) -> dict[str, str]:
@@ -129,14 +130,6 @@ def _neighbor(link: Link) -> str:
         return f"{link.neighbors[0].device} {link.neighbors[0].port_id}"
     # Labels do not say yet what is held: its end is a change.
     return f"{link.missing}, held" if link.hold else str(link.missing)
-
-
-def _named(parts: Iterable[str]) -> str | None:
-    """Return the first MAX_NAMED parts and the number of the others; None without any."""
-    parts = list(parts)
-    named = ", ".join(parts[:MAX_NAMED])
-    more = len(parts) - MAX_NAMED
-    return f"{named} and {more} more" if more > 0 else named or None
 
 
 # By the name of the label below its prefix.

@@ -178,7 +178,7 @@ class Metrics:
 
 def _active(observation: Observation) -> dict[str, bool | None]:
     """Return True or False for each backend port, by interface; None in an unknown state."""
-    states = {role.interface: role.port.state for role in samples.backend(observation)}
+    states = {role.interface: role.port.state for role in observation.backend}
     active = {name: state == "ACTIVE" if state else None for name, state in states.items()}
     return active | {one.interface: False for one in absent_ports(observation)}
 

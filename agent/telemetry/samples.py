@@ -40,11 +40,6 @@ MAX_NEIGHBORS = 32  # series of one port
 BYTES_PER_GIGABIT = 1e9 / 8  # Prometheus' base unit is the byte
 
 
-def backend(seen: Observation) -> list[PortRole]:
-    """Return the backend ports."""
-    return [role for role in seen.ports if role.backend]
-
-
 def success(seen: Observation, source: str) -> bool | None:
     """Return False for a source that failed; None for one that is switched off.
 
@@ -74,7 +69,7 @@ def ports_lost(seen: Observation) -> Iterable[Sample]:
 
 def port_info(seen: Observation) -> Iterable[Sample]:
     """Return the identity of each backend port; each leg of a bond has its own netdev."""
-    yield from ((_identity(role), 1) for role in backend(seen))
+    yield from ((_identity(role), 1) for role in seen.backend)
     for one in absent_ports(seen):
         yield (one.interface, None, None, one.pci, *[None] * 5), 1
 
@@ -84,31 +79,31 @@ def port_state(seen: Observation) -> Iterable[Sample]:
 
     A labeled port without an RDMA device is "absent".
     """
-    states = {role.interface: role.port.state for role in backend(seen)}
+    states = {role.interface: role.port.state for role in seen.backend}
     states |= {one.interface: ABSENT for one in absent_ports(seen)}
     return _enumeration(states.items(), (*PORT_STATES, ABSENT))
 
 
 def port_physical_state(seen: Observation) -> Iterable[Sample]:
     """Return the physical state of each port, `ports/N/phys_state`; an unknown one is "other"."""
-    states = [(role.interface, role.port.phys_state) for role in backend(seen)]
+    states = [(role.interface, role.port.phys_state) for role in seen.backend]
     return _enumeration(states, PHYSICAL_STATES)
 
 
 def port_rate(seen: Observation) -> Iterable[Sample]:
     """Return the rate of each port, `ports/N/rate`; a port that is down has one too."""
-    return [((role.interface,), _bytes(role.port.rate_gbps)) for role in backend(seen)]
+    return [((role.interface,), _bytes(role.port.rate_gbps)) for role in seen.backend]
 
 
 def port_counted(seen: Observation) -> Iterable[Sample]:
     """Return the part of speed.current of each port: 0 unless ACTIVE, None in an unknown state."""
-    yield from (((role.interface,), _bytes(role.counted_gbps)) for role in backend(seen))
+    yield from (((role.interface,), _bytes(role.counted_gbps)) for role in seen.backend)
     yield from (((one.interface,), _bytes(one.counted_gbps)) for one in absent_ports(seen))
 
 
 def port_link_downed(seen: Observation) -> Iterable[Sample]:
     """Return `counters/link_downed`, which starts at 0 with the driver."""
-    return [((role.interface,), role.port.link_downed) for role in backend(seen)]
+    return [((role.interface,), role.port.link_downed) for role in seen.backend]
 
 
 def speed(seen: Observation) -> Iterable[Sample]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from agent.output.document import links_of
 from agent.telemetry.held_labels import LINE_DELAY
-from agent.telemetry.samples import backend
 
 if TYPE_CHECKING:
     from agent.daemon.observer import Cycle
@@ -53,5 +52,5 @@ class Start:
 
 def _ports(seen: Observation) -> str:
     """Return how many of the backend ports count."""
-    ports = backend(seen)
+    ports = seen.backend
     return f"{sum(bool(role.counted_gbps) for role in ports)} of {len(ports)}"

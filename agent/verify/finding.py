@@ -27,7 +27,6 @@ CODES = {
     "pcie": (WARNING, "a PCIe link of a NIC is slower or narrower than both of its ends permit"),
     "unverifiable": (UNKNOWN, "a privilege, a source or a fact is missing"),
 }
-MAX_NAMES = 8  # in one sentence
 ID_LENGTH = 12  # hex digits
 NOT_VERIFIED = "not-verified"  # fact of an `unverifiable` without interfaces: the code in question
 
@@ -101,12 +100,6 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
         else:
             found[name] = [item]
     return found
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names of a list, and the number of the others."""
-    shown = ", ".join(names[:MAX_NAMES])
-    return shown if len(names) <= MAX_NAMES else f"{shown} and {len(names) - MAX_NAMES} more"
 
 
 def facts_of(row: Row) -> dict[str, object]:

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.ids import pci_address
 from agent.sources.roles import is_of_device
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ NO_RDMA = "a network device here without an RDMA device"
 NOT_BACKEND_NOW = "expected by its labels, but no backend port now"
 PERHAPS_UNREAD = "perhaps a device that is excluded or could not be read"
 
-_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
 _NUMBER = re.compile(r"((?:hca|rail|nic)[ _#.-]*)?(\d{1,2})(?: ?/ ?(?:p|port)? ?1)?", re.IGNORECASE)
 _PORT = re.compile(r"(.+?)(?:/p?|:| port | p)(\d{1,2})", re.IGNORECASE)
 
@@ -114,18 +114,12 @@ def map_key(text: str) -> str:
     return "".join(text.casefold().split())
 
 
-def address(text: str) -> str | None:
-    """Return a PCI address as the kernel writes it, `0000:3b:00.0`; None for other text."""
-    found = _PCI.fullmatch(text.strip())
-    return f"{int(found[1] or '0', 16):04x}:{found[2].lower()}" if found else None
-
-
 @lru_cache(8192)
 def _forms(text: str) -> tuple[str, ...]:
     """Return the spellings under which an interface is looked up."""
     plain = text.strip().lower()
     port = _PORT.fullmatch(plain)
-    forms = [plain, address(plain), f"{port[1]}/{int(port[2])}" if port else None]
+    forms = [plain, pci_address(plain), f"{port[1]}/{int(port[2])}" if port else None]
     return tuple(filter(None, forms))
 
 
@@ -152,7 +146,7 @@ class _Reasons:
         row = row._replace(text=mapped or row.text)
         if reason := self._of_device(row):
             return reason
-        if pci := address(row.text):
+        if pci := pci_address(row.text.strip()):
             return self._of_address(pci)
         if mapped or row.is_label:
             return ABSENT

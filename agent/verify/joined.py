@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.ids import HASH
 from agent.labels import encode
 from agent.model import natural
 from agent.verify.finding import NOT_VERIFIED
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from agent.verify.seen import SeenNode
 
 LEAVES, PORTS = "leaves.expected", "ports.expected"
-_HASH = re.compile("x[0-9a-f]{1,16}")  # of a text that is too long for a label (labels/encode.py)
 
 
 class Ends(NamedTuple):
@@ -98,7 +97,7 @@ def _unknown(wanted: str, ends: Ends) -> str | None:
     """Return why a difference proves nothing."""
     if not ends.is_complete:
         return "not every backend port has a neighbor"
-    is_hash = ends.is_part and _HASH.fullmatch(wanted)
+    is_hash = ends.is_part and HASH.fullmatch(wanted)
     return "it is a hash, of which --ignore can leave no port out" if is_hash else None
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from agent.model import natural
 from agent.reasons import NeighborReason
+from agent.text import listed
 from agent.verify import cables, words
 from agent.verify.expected import end_key
-from agent.verify.finding import NO_END, facts_of, grouped, listed
+from agent.verify.finding import NO_END, facts_of, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.verify.finding import INFO, grouped, listed
+from agent.text import listed
+from agent.verify.finding import INFO, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.ids import SWITCH_PORT
 from agent.verify.names import (
     DIFFERENT,
     INCOMPARABLE,
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
     Off = frozenset[str]  # tolerances that are switched off
 
-_PORT = re.compile(
-    r"([A-Za-z]*(?:-(?=\d))?) ?(\d{1,6}(?:[-/:._s]\d{1,6})*)([a-h]?)", re.ASCII | re.IGNORECASE
-)
 _TWIN = re.compile(r"MQM97\d\d|Q3[24]\d\d")  # Quantum-2, Quantum-X800
 _FLAT = re.compile(r"MQM8[78]\d\d|MSB7[78]\d\d|MSX6\d\d\d|SX60\d\d")
 _CAGE = re.compile(r"(?:ib)?(?:1[-/])?(\d{1,3})[-/]([12])|sw(\d{1,3})p([12])", re.ASCII)
@@ -153,7 +151,7 @@ class _Parts(NamedTuple):
 
 @lru_cache(8192)
 def _parts(text: str, off: Off) -> _Parts | None:
-    found = _PORT.fullmatch(text)
+    found = SWITCH_PORT.fullmatch(text)
     if not found:
         return None
     word, digits, lane = found.groups()

@@ -11,8 +11,9 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
+from agent.text import listed
 from agent.verify import words
-from agent.verify.finding import INFO, NOT_VERIFIED, grouped, listed
+from agent.verify.finding import INFO, NOT_VERIFIED, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

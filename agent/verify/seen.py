@@ -67,8 +67,7 @@ class SeenNode(NamedTuple):
 def seen_node(observation: Observation, name: str) -> SeenNode:
     """Return the observed half of an observation."""
     by_interface = {link.interface: link for link in links(observation)}
-    backend = [role for role in observation.ports if role.backend]
-    ports = [_port(role, by_interface.get(role.interface)) for role in backend]
+    ports = [_port(role, by_interface.get(role.interface)) for role in observation.backend]
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
     return SeenNode(
         name,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.ids import pci_address
+from agent.text import listed
 from agent.verify import interfaces, words
-from agent.verify.finding import INFO, NO_END, facts_of, grouped, listed
+from agent.verify.finding import INFO, NO_END, facts_of, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +48,7 @@ def missing(
     for row, reason in without:
         if reason == interfaces.ABSENT:
             name = lookup.hca_map.get(interfaces.map_key(row.text), row.text)
-            pci = addresses.get(name) or interfaces.address(name)
+            pci = addresses.get(name) or pci_address(name.strip())
             yield _missing(row, pci, lookup, draft)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from agent.ids import HASH
 from agent.labels import encode
 from agent.reasons import NeighborReason
 
@@ -23,7 +23,6 @@ LINK = {
     "LinkErrorRecovery": "errors on the link, so a failing cable or transceiver",
 }
 NO_LINK = "no link"
-_HASH = re.compile("x[0-9a-f]{1,16}")  # of a name that is longer than a label value
 DISABLED = "Disabled"  # by the administrator of this node
 GONE = {
     NeighborReason.EXPIRED: "the link is up, but no LLDP frame came for the time that it promised",
@@ -33,7 +32,7 @@ GONE = {
 
 def far(row: Row) -> str:
     """Return the planned far end with its place: `leaf01 port 5 (rack B3, unit 40)`."""
-    is_hash = row.is_label and row.device and _HASH.fullmatch(row.device)
+    is_hash = row.is_label and row.device and HASH.fullmatch(row.device)
     name = f"the switch whose name has the hash {row.device}" if is_hash else row.device
     return _end(name, row.port, row.far)
 

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from agent.fleet.pattern.rows import current
+from agent.ids import SWITCH_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Names = tuple[str | None, str | None]  # port ID, port name
     Parsed = tuple[str, tuple[int, ...]]  # template, numbers
 
-_PORT = re.compile(r"([A-Za-z]{0,24}-?)(\d{1,6}(?:[-/:._s]\d{1,6}){0,4})([a-h]?)", re.ASCII)
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _SEPARATOR = str.maketrans("/:._", "----")
 
@@ -89,15 +89,18 @@ class PortNumbers:
 def _parsed(port_id: str | None, port_name: str | None) -> Parsed | None:
     """Return the template and the numbers of a name; a bare number may be an ifIndex."""
     texts = [text for text in (port_id, port_name) if text and len(text) < 64]
-    found = [match for text in texts if (match := _PORT.fullmatch(text))]
+    found = [match for text in texts if (match := SWITCH_PORT.fullmatch(text))]
     named = [match for match in found if match[1]] or found
     return _split(named[0]) if named else None
 
 
 def _split(match: re.Match[str]) -> Parsed:
-    word, digits, lane = match.groups()
-    template = word.lower() + _NUMBER.sub("#", digits).translate(_SEPARATOR) + ("a" if lane else "")
-    numbers = [*map(int, _NUMBER.findall(digits)), *([ord(lane) - ord("a")] if lane else [])]
+    word, digits, lane = (part.lower() for part in match.groups())
+    template = word + _NUMBER.sub("#", digits).translate(_SEPARATOR) + ("a" if lane else "")
+    numbers = [
+        *map(int, _NUMBER.findall(digits)),
+        *([ord(lane) - ord("a")] if lane else []),
+    ]
     return template, tuple(numbers)
 
 

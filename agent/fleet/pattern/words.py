@@ -9,7 +9,8 @@ from agent.fleet.pattern.causes import SHIFTED, SWAPPED
 from agent.fleet.pattern.evidence import confidence
 from agent.fleet.pattern.odd import LEAF, MISSING, Seat
 from agent.fleet.pattern.rows import current
-from agent.verify.finding import MAX_NAMES, NO_END
+from agent.text import listed
+from agent.verify.finding import NO_END
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -95,7 +96,7 @@ def _sentence(code: str, moves: Sequence[Move]) -> str:
     if code in (SWAPPED, SHIFTED):
         steps = [f"{_near(move.port)} to {_end(move.wanted)}" for move in moves]
         what = "in a ring" if code == SWAPPED else "back, they are shifted"
-        return f"Move the far ends of {len(moves)} cables {what}: {_listed(steps)}."
+        return f"Move the far ends of {len(moves)} cables {what}: {listed(steps)}."
     if code == "missing":
         return (
             f"Check the cable of {_near(one.port)}: no neighbor; it belongs to {_end(one.wanted)}."
@@ -111,12 +112,6 @@ def _near(port: PortRef, other: PortRef | None = None) -> str:
 def _end(end: Ends) -> str:
     device, port = end
     return f"{device}/{port}" if port else f"{device}"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    shown = ", ".join(texts[:MAX_NAMES])
-    more = len(texts) - MAX_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _majority(odd: Odd, ports: Ports) -> str:

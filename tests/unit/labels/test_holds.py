@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.labels.holds import LINK_DOWN_GRACE, Holds, LinkDownGrace, lent_interfaces
+from agent.labels.holds import NEIGHBOR_GRACE, Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import Rendered
 from agent.model import Absent, Failed, Link, Observation, Seen
 from agent.reasons import HoldReason
@@ -163,7 +163,7 @@ def test_a_link_that_goes_down_keeps_its_neighbor_for_30_s() -> None:
         outcome = grace.apply(seen, now).ib
         return isinstance(outcome, Seen) and outcome.value[0].hold
 
-    assert [holds(0.0, down), holds(29.0, down), holds(LINK_DOWN_GRACE, down)] == [
+    assert [holds(0.0, down), holds(29.0, down), holds(NEIGHBOR_GRACE, down)] == [
         True,
         True,
         False,

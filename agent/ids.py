@@ -1,0 +1,27 @@
+"""Patterns of identifiers, as bwagent and the kernel write them; each is for `fullmatch`."""
+
+from __future__ import annotations
+
+import re
+
+GUID = re.compile(r"[0-9a-f]{16}")  # of an InfiniBand node or port; no Chassis ID looks like one
+# The label value of a text that is too long for one (labels/encode.py); a switch may be named so.
+HASH = re.compile(r"x[0-9a-f]{1,16}")
+MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.IGNORECASE)
+PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[01][0-9a-f]\.[0-7])")  # domain, then the rest
+CODE = re.compile(r"[a-z][a-z-]{0,31}")  # a word of the agent's: a reason, the code of a finding
+# Name of a switch port: word, numbers with their separators, letter of a lane (`Ethernet1/5`,
+# `swp1s0`, `etp5a`).
+SWITCH_PORT = re.compile(
+    r"([A-Za-z]*(?:-(?=\d))?) ?(\d{1,6}(?:[-/:._s]\d{1,6})*)([a-h]?)", re.ASCII | re.IGNORECASE
+)
+
+
+def pci_address(text: str) -> str | None:
+    """Return a PCI address as sysfs writes it, `0008:01:00.0`; None for other text.
+
+    GPU drivers write `00000008:01:00.0`, and lspci leaves out the domain 0.
+    """
+    lower = text.lower()
+    found = PCI.fullmatch(lower) or PCI.fullmatch(f"0000:{lower}")
+    return f"{int(found[1], 16):04x}:{found[2]}" if found else None
