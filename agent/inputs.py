@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agent.kube.commands import Target
     from agent.labels.render import Subject
     from agent.labels.table import Naming
-    from agent.lldp.wait import LldpWait
+    from agent.lldp.inbox import LldpWait
     from agent.model import Observation
 
     Flags = dict[str, Any]
@@ -60,8 +60,8 @@ def live(flags: Flags, wait: LldpWait | None) -> Host:
 
 def lldp_wait(flags: Flags) -> LldpWait | None:
     """Return the source of LLDP frames; None with --no-wait."""
+    from agent.lldp.inbox import LldpWait, progress
     from agent.lldp.packet_socket import Listener
-    from agent.lldp.wait import LldpWait, progress
 
     if flags["no_wait"]:
         return None

@@ -74,7 +74,7 @@ def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:
 
 
 def _private_flags(netdev: str) -> dict[str, bool]:
-    from agent.lldp.ethtool import private_flags
+    from agent.lldp.driver_flags import private_flags
 
     try:
         return private_flags(netdev)

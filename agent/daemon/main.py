@@ -35,13 +35,11 @@ from agent.kube.reconcile import Reconciler
 from agent.kube.transport import connect
 from agent.labels.holds import NEIGHBOR_GRACE
 from agent.live_host import live_host, with_fork_servers
-from agent.lldp.driver_flags import DriverFlags
-from agent.lldp.ethtool import private_flags
+from agent.lldp.driver_flags import DriverFlags, private_flags
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
-from agent.lldp.packet_socket import Listener
+from agent.lldp.packet_socket import Listener, RtnlWorker
 from agent.lldp.reception import LldpNeighbors
-from agent.lldp.rtnl_worker import RtnlWorker
 from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.collector import registry
 from agent.telemetry.log import Log

@@ -17,7 +17,7 @@ class Event(NamedTuple):
     "resync"  monitor          this monitor may have missed events
     "results" ""               a background task has finished
     "results" "facts"          a late device was read
-    "results" "sockets"        packet sockets or private flags are ready (agent/lldp/rtnl_worker.py)
+    "results" "sockets"        packet sockets or private flags are ready (lldp/packet_socket.py)
     """
 
     kind: str

@@ -12,20 +12,17 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
 from agent.ids import MAC
 from agent.lldp import frame as lldp
 from agent.lldp.frame import Frame
+from agent.model import LldpNeighbor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from agent.model import LldpNeighbor
+if TYPE_CHECKING:  # a package that imports this one
     from agent.snapshot.names import Names
-
-    Tlv = tuple[int, bytes]  # type, value
 
 MIN_FRAME = 60  # octets, without the frame check sequence
 # TLV types, Table 8-1
@@ -39,47 +36,34 @@ def anonymized(frame: Frame, names: Names) -> Frame | None:
         neighbor = lldp.decode(frame.data)
     except Malformed:
         return None
-    data = _addresses(neighbor, names) + _tags(frame.data) + _lldpdu(neighbor, names)
+    ethertype = lldp.ETHERTYPE.to_bytes(2, "big")
+    end = next(at for at in (14, 18, 22) if frame.data[at - 2 : at] == ethertype)
+    addresses = names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
+    tags = frame.data[12:end]  # and the ethertype
+    data = addresses + tags + b"".join(_tlv(*one) for one in _tlvs(neighbor, names))
     return Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))
 
 
-def _addresses(neighbor: LldpNeighbor, names: Names) -> bytes:
-    return names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
-
-
-def _lldpdu(neighbor: LldpNeighbor, names: Names) -> bytes:
-    tlvs = [*_mandatory(neighbor, names), *_optional(neighbor, names), (_END, b"")]
-    return b"".join(map(_encoded, tlvs))
-
-
-def _mandatory(neighbor: LldpNeighbor, names: Names) -> Iterator[Tlv]:
-    yield _CHASSIS_ID, bytes((neighbor.chassis_subtype,)) + _chassis_id(neighbor, names)
-    yield _PORT_ID, bytes((neighbor.port_id_subtype,)) + _port_id(neighbor, names)
+def _tlvs(neighbor: LldpNeighbor, names: Names) -> Iterator[tuple[int, bytes]]:
+    """Yield type and value of each TLV."""
+    is_mac = neighbor.chassis_subtype == _CHASSIS_MAC
+    chassis_id = _identifier(neighbor.chassis_id, names, names.peer, is_mac=is_mac)
+    yield _CHASSIS_ID, bytes((neighbor.chassis_subtype,)) + chassis_id
+    is_mac = neighbor.port_id_subtype == _PORT_MAC
+    port_id = _identifier(neighbor.port_id, names, names.port, is_mac=is_mac)
+    yield _PORT_ID, bytes((neighbor.port_id_subtype,)) + port_id
     yield _TTL, neighbor.ttl.to_bytes(2, "big")
-
-
-def _optional(neighbor: LldpNeighbor, names: Names) -> Iterator[Tlv]:
     if neighbor.port_description:
         yield _PORT_DESCRIPTION, names.port(neighbor.port_description).encode()
     if neighbor.system_name:
         yield _SYSTEM_NAME, names.peer(neighbor.system_name).encode()
     if neighbor.capabilities is not None:
         yield _CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")
+    yield _END, b""
 
 
-def _encoded(tlv: Tlv) -> bytes:
-    kind, value = tlv
+def _tlv(kind: int, value: bytes) -> bytes:
     return (kind << 9 | len(value)).to_bytes(2, "big") + value
-
-
-def _chassis_id(neighbor: LldpNeighbor, names: Names) -> bytes:
-    is_mac = neighbor.chassis_subtype == _CHASSIS_MAC
-    return _identifier(neighbor.chassis_id, names, names.peer, is_mac=is_mac)
-
-
-def _port_id(neighbor: LldpNeighbor, names: Names) -> bytes:
-    is_mac = neighbor.port_id_subtype == _PORT_MAC
-    return _identifier(neighbor.port_id, names, names.port, is_mac=is_mac)
 
 
 def _identifier(
@@ -89,10 +73,3 @@ def _identifier(
     if is_mac and MAC.fullmatch(text):
         return names.mac(text)
     return replacement(text).encode()
-
-
-def _tags(frame: bytes) -> bytes:
-    """Return the VLAN tags and the LLDP ethertype."""
-    ethertype = lldp.ETHERTYPE.to_bytes(2, "big")
-    end = next(at for at in (14, 18, 22) if frame[at - 2 : at] == ethertype)
-    return frame[12:end]

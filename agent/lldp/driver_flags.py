@@ -1,7 +1,10 @@
-"""Keep the private flags of netdevs' drivers, which are read in a worker thread.
+"""Read the private flags of netdevs' drivers by the ethtool ioctl, and keep them.
 
-The ethtool ioctl waits for the kernel's rtnl lock and calls the driver, so the daemon's loop never
-issues it: it gets the flags read last, {} if there are none, and requests others.
+They show NIC firmware that consumes LLDP frames: i40e's `disable-fw-lldp` off, ice's
+`fw-lldp-agent` on (man 8 ethtool, --show-priv-flags). Nothing is set. The three commands used here
+are open to every user (net/ethtool/ioctl.c, dev_ethtool). They wait for the kernel's rtnl lock and
+call the driver, so the daemon's loop never issues them: it gets the flags read last, {} if there
+are none, and requests others, which a worker thread reads.
 
 Rule: the flags of a netdev are read when they are first requested, and again when they are first
 requested after its link has come up. Until then the flags read before stay valid. Example: eth0
@@ -12,16 +15,79 @@ flags read again.
 
 from __future__ import annotations
 
+import array
+import errno
+import fcntl
+import socket
+import struct
 from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+Flags = dict[str, bool]  # by name
+Run = Callable[[Callable[[], None]], None]
+Ask = Callable[[str, bytes], bytes]  # (netdev, request); returns the answer
 
-    from agent.lldp.socket_opener import Run
+_SIOCETHTOOL = 0x8946  # include/uapi/linux/sockios.h
+# include/uapi/linux/ethtool.h
+_GET_STRINGS = 0x1B  # ETHTOOL_GSTRINGS
+_GET_PRIVATE_FLAGS = 0x27  # ETHTOOL_GPFLAGS
+_GET_SET_INFO = 0x37  # ETHTOOL_GSSET_INFO
+_PRIVATE_FLAGS = 2  # ETH_SS_PRIV_FLAGS
+_STRING_LENGTH = 32  # ETH_GSTRING_LEN
+_MAX_FLAGS = 32  # bits in the answer of ETHTOOL_GPFLAGS
+_MIN_BUFFER = 256  # strings
+_IFREQ = struct.Struct("@16sP")  # struct ifreq: name, pointer
+_SET_INFO = struct.Struct("@IIQI")  # struct ethtool_sset_info: command, -, set mask, first length
+_STRINGS = struct.Struct("@III")  # struct ethtool_gstrings: command, set, strings
+_VALUE = struct.Struct("@II")  # struct ethtool_value: command, value
+_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
-    Flags = dict[str, bool]  # by name
+
+def ethtool(netdev: str, request: bytes) -> bytes:
+    """Run one ethtool command; the kernel writes the answer over the request.
+
+    Raise OSError: EOPNOTSUPP if the driver does not implement it.
+    """
+    buffer = array.array("B", request)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, _SIOCETHTOOL, _IFREQ.pack(netdev.encode(), buffer.buffer_info()[0]))
+    return buffer.tobytes()
+
+
+def private_flags(netdev: str, ask: Ask = ethtool) -> Flags:
+    """Return the private flags of a netdev by name; {} if its driver has none.
+
+    Raise OSError: ENODEV if the netdev is gone.
+    """
+    try:
+        names = _names(netdev, ask)
+        if not names:
+            return {}
+        _, bits = _VALUE.unpack(ask(netdev, _VALUE.pack(_GET_PRIVATE_FLAGS, 0)))
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            return {}
+        raise
+    return {name: bool(bits >> number & 1) for number, name in enumerate(names)}
+
+
+def _names(netdev: str, ask: Ask) -> list[str]:
+    """Return the names of the flags that the driver has, in the order of their bits."""
+    request = _SET_INFO.pack(_GET_SET_INFO, 0, 1 << _PRIVATE_FLAGS, 0)
+    _, _, supported, count = _SET_INFO.unpack(ask(netdev, request))
+    if not supported or not count:
+        return []
+    # The kernel writes all strings that the driver has, whatever the buffer's size is
+    # (net/ethtool/ioctl.c, ethtool_get_strings), so the buffer is larger than the count.
+    buffer = bytes(max(count, _MIN_BUFFER) * _STRING_LENGTH)
+    answer = ask(netdev, _STRINGS.pack(_GET_STRINGS, _PRIVATE_FLAGS, 0) + buffer)
+    names = []
+    for number in range(min(count, _MAX_FLAGS)):
+        offset = _STRINGS.size + number * _STRING_LENGTH
+        octets = answer[offset : offset + _STRING_LENGTH].partition(b"\0")[0]
+        names.append(octets.decode("ascii", "backslashreplace"))
+    return names
 
 
 class DriverFlags:
@@ -42,13 +108,19 @@ class DriverFlags:
     def __call__(self, netdev: str) -> Flags:
         """Return the flags read last, {} if there are none; read them again if that is due."""
         if netdev not in self._current and netdev not in self._reading:
-            self._start_reading(netdev)
+            self._reading.add(netdev)
+            try:
+                self._run(partial(self._read_into_results, netdev))
+            except RuntimeError:  # no thread can be started; the next observation tries again
+                self._reading.discard(netdev)
             self.collect()
         return self._flags.get(netdev, {})
 
     def set_links(self, links: Mapping[str, bool]) -> None:
-        """Record the netdevs that are observed and whether their link is up."""
-        self._forget(self._links.keys() - links.keys())
+        """Record the netdevs that are observed and whether their link is up; forget others."""
+        for netdev in self._links.keys() - links.keys():
+            self._flags.pop(netdev, None)
+            self._current.discard(netdev)
         came_up = {netdev for netdev, up in links.items() if up and not self._links.get(netdev)}
         self._current -= came_up
         self._links = dict(links)
@@ -60,27 +132,10 @@ class DriverFlags:
             netdev, flags = self._results.popleft()
             self._reading.discard(netdev)
             if netdev in self._links:
-                changed |= self._update(netdev, flags)
+                changed |= flags != self._flags.get(netdev, {})
+                self._current.add(netdev)
+                self._flags[netdev] = flags
         return changed
-
-    def _update(self, netdev: str, flags: Flags) -> bool:
-        """Keep the flags of a netdev; return True if they have changed."""
-        changed = flags != self._flags.get(netdev, {})
-        self._current.add(netdev)
-        self._flags[netdev] = flags
-        return changed
-
-    def _forget(self, netdevs: Iterable[str]) -> None:
-        for netdev in netdevs:
-            self._flags.pop(netdev, None)
-            self._current.discard(netdev)
-
-    def _start_reading(self, netdev: str) -> None:
-        self._reading.add(netdev)
-        try:
-            self._run(partial(self._read_into_results, netdev))
-        except RuntimeError:  # no thread can be started; the next observation tries again
-            self._reading.discard(netdev)
 
     def _read_into_results(self, netdev: str) -> None:
         try:

@@ -1,50 +1,51 @@
-"""Queue the LLDP frames of the daemon: most frames repeat the last one and need no observation.
+"""Receive the LLDP frames of observations: the daemon's queue, and the wait of `probe`.
 
-Invariants: a frame that repeats the last one restarts its sender's TTL and is not queued; any other
-is queued for the next observation. The queue is bounded, and after a burst the sockets are not
-polled for PAUSE_INTERVAL. Frames then stay in the sockets' buffers, which drop what does not fit.
+The daemon. Most frames repeat the last one and need no observation. Invariants: a frame that
+repeats the last one restarts its sender's TTL and is not queued; any other is queued for the next
+observation. The queue is bounded, and after a burst the sockets are not polled for PAUSE_INTERVAL.
+Frames then stay in the sockets' buffers, which drop what does not fit.
+
+`probe` waits until each netdev has a neighbor, or for a time. Switches send every 30 s by default,
+so the wait is long, and its progress is shown on a terminal.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
 
+from agent.errors import Malformed
+from agent.lldp import frame as lldp
 from agent.lldp.driver_flags import DriverFlags
-from agent.lldp.socket_opener import run_at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from agent.lldp.frame import Frame
-    from agent.lldp.neighbors import NeighborTable
-    from agent.lldp.reception import Links, Received
+from agent.lldp.frame import Frame
+from agent.lldp.neighbors import NeighborTable
+from agent.lldp.packet_socket import Listener, run_at_once
+from agent.lldp.reception import Links, Received
+from agent.model import Problem, natural
 
 MAX_QUEUED = 512  # frames
 MAX_BURST = 64  # frames received at once, before a pause
 PAUSE_INTERVAL = 0.1  # seconds
+# seconds: two transmit intervals and a margin (IEEE Std 802.1AB-2016, 9.2.5.7, msgTxInterval)
+WAIT_TIMEOUT = 65.0
+PROGRESS_INTERVAL = 0.5  # seconds
+MAX_LINE = 79  # characters that fit into one line of every terminal, with the cursor in it
 
 
-class Listener(Protocol):
-    """The part of agent.lldp.packet_socket.Listener that the inbox uses."""
+class Frames(Protocol):
+    """The part of Listener that the inbox uses."""
 
     dropped: dict[str, int]
 
     @property
-    def errors(self) -> Mapping[str, str]:
-        """The error of each netdev whose socket could not be opened."""
-
-    def watch(self, netdevs: Iterable[str]) -> Mapping[str, str | None]:
-        """Receive on these netdevs; return those without a socket, with the error, if any."""
-
-    def receive(self, timeout: float) -> list[Frame]:
-        """Return the frames received."""
-
-    def filenos(self) -> list[int]:
-        """Return the descriptors to poll, with those of sockets opened meanwhile."""
-
-    def close(self) -> None:
-        """Close all sockets."""
+    def errors(self) -> Mapping[str, str]: ...
+    def watch(self, netdevs: Iterable[str]) -> Mapping[str, str | None]: ...
+    def receive(self, timeout: float) -> list[Frame]: ...
+    def filenos(self) -> list[int]: ...
+    def close(self) -> None: ...
 
 
 class FrameInbox:
@@ -56,7 +57,7 @@ class FrameInbox:
 
     def __init__(
         self,
-        listener: Listener,
+        listener: Frames,
         table: NeighborTable,
         clock: Callable[[], float],
         flags: DriverFlags | None = None,
@@ -77,9 +78,14 @@ class FrameInbox:
         self._table.forget(self.netdevs - netdevs.keys())
         self.netdevs = frozenset(netdevs)
         self._flags.set_links(netdevs)
-        missing = self._watch(netdevs)
+        try:
+            missing = self._listener.watch(netdevs)
+        finally:
+            self._errors = self._listener.errors
         self.receive()
-        return self._take(netdevs), missing
+        frames = [frame for frame in self._queue if frame.netdev in netdevs]
+        self._queue.clear()
+        return frames, missing
 
     def receive(self) -> tuple[bool, set[str]]:
         """Receive without waiting.
@@ -91,11 +97,14 @@ class FrameInbox:
         except OSError:  # the sockets are unusable; the next observation opens others
             self._listener.close()
             return True, set()
-        self._pause_after_burst(frames)
+        if len(frames) >= MAX_BURST:
+            self._paused_until = self._clock() + PAUSE_INTERVAL
         changes = self._changes(frames)
         self._queue += changes
-        due = self._has_news() or bool(changes)
-        return due, _netdevs(frames) - _netdevs(changes)
+        # flags, and the errors of sockets, that differ from the last observation's
+        has_news = self._flags.collect() or self._listener.errors != self._errors
+        repeated = {frame.netdev for frame in frames} - {frame.netdev for frame in changes}
+        return has_news or bool(changes), repeated
 
     def filenos(self) -> list[int]:
         """Return the descriptors to poll now; none during a pause."""
@@ -105,33 +114,12 @@ class FrameInbox:
         """Return the seconds left of the pause after a burst; 0 if there is none."""
         return max(self._paused_until - self._clock(), 0.0)
 
-    def _watch(self, netdevs: Links) -> Mapping[str, str | None]:
-        try:
-            return self._listener.watch(netdevs)
-        finally:
-            self._errors = self._listener.errors
-
-    def _take(self, netdevs: Links) -> list[Frame]:
-        """Return the queued frames of these netdevs, and clear the queue."""
-        frames = [frame for frame in self._queue if frame.netdev in netdevs]
-        self._queue.clear()
-        return frames
-
-    def _pause_after_burst(self, frames: list[Frame]) -> None:
-        if len(frames) >= MAX_BURST:
-            self._paused_until = self._clock() + PAUSE_INTERVAL
-
-    def _has_news(self) -> bool:
-        """Return True if flags, or the errors of sockets, differ from the last observation's."""
-        flags_changed = self._flags.collect()
-        return flags_changed or self._listener.errors != self._errors
-
     def _changes(self, frames: list[Frame]) -> list[Frame]:
         """Return the frames that are not repetitions; refresh the senders of the others.
 
         The frames of a sender stay in order: once one is queued, those after it are queued, too.
         """
-        queued = set(map(_sender, self._queue))
+        queued = {_sender(frame) for frame in self._queue}
         changes = []
         for frame in frames:
             sender = _sender(frame)
@@ -146,5 +134,105 @@ def _sender(frame: Frame) -> tuple[str, bytes]:
     return frame.netdev, frame.data[6:12]
 
 
-def _netdevs(frames: Iterable[Frame]) -> set[str]:
-    return {frame.netdev for frame in frames}
+class Netdevs(NamedTuple):
+    """The netdevs of one wait, each in one of the sets."""
+
+    received: set[str]  # have a neighbor
+    failed: set[str]  # have no socket
+    awaited: set[str]
+
+
+def progress(netdevs: Netdevs, left: float) -> None:
+    """Show on stderr, if it is a terminal, the netdevs awaited and the seconds left."""
+    if not sys.stderr.isatty():
+        return
+    received, failed, awaited = map(len, netdevs)
+    line = f"LLDP: neighbors on {received} of {received + failed + awaited} ports"
+    if failed:
+        line += f", {failed} failed"
+    line += f", {left:.0f} s left"
+    if awaited:
+        line += f"; awaited: {' '.join(sorted(netdevs.awaited, key=natural))}"
+    if len(line) > MAX_LINE:
+        line = f"{line[: MAX_LINE - 1]}~"
+    sys.stderr.write(f"\r{line:<{MAX_LINE}}" if left else f"\r{'':<{MAX_LINE}}\r")
+    sys.stderr.flush()
+
+
+class LldpWait:
+    """The frames of one observation.
+
+    With a `wait` of None it ends when each netdev with a link has a neighbor, at the latest after
+    WAIT_TIMEOUT; a number is the seconds to wait in any case. `progress` is called with the
+    netdevs that have a neighbor, failed or are awaited, and the seconds left, 0 at the end.
+    `elapsed` is the duration in seconds.
+    """
+
+    def __init__(
+        self,
+        wait: float | None,
+        progress: Callable[[Netdevs, float], None],
+        listener: Listener | None = None,
+    ) -> None:
+        self.elapsed = 0.0
+        self._received = False
+        self._wait = wait
+        self._progress = progress
+        self._listener = listener or Listener()
+
+    def __call__(self, netdevs: Links) -> Received:
+        """Receive; raise Unavailable without CAP_NET_RAW. See LldpNeighbors."""
+        errors = self._listener.watch(netdevs)
+        up = {netdev for netdev, has_link in netdevs.items() if has_link}
+        try:
+            return self._receive(up, errors), errors
+        finally:
+            self._listener.close()
+
+    def notes(self) -> list[Problem]:
+        """Return a note for the report if the wait was too short to show all neighbors."""
+        if not self._received or self.elapsed >= WAIT_TIMEOUT:
+            return []
+        text = (
+            f"waited {self.elapsed:.0f} s for LLDP frames: "
+            f"a port's second neighbor may be missing (--wait {WAIT_TIMEOUT:.0f})"
+        )
+        return [Problem("lldp", "lldp", None, text)]
+
+    def _receive(self, netdevs: set[str], errors: dict[str, str | None]) -> list[Frame]:
+        """Collect frames; a netdev that goes meanwhile is added to `errors`."""
+        frames: list[Frame] = []
+        status = _status(netdevs, frames, errors)
+        start = time.monotonic()
+        self._received = bool(status.awaited)
+        try:
+            while left := self._left(status.awaited):
+                self._progress(status, left)
+                frames += self._listener.receive(min(left, PROGRESS_INTERVAL))
+                errors |= self._listener.watch(netdevs)
+                status = _status(netdevs, frames, errors)
+                self.elapsed = time.monotonic() - start
+        finally:
+            self._progress(status, 0)
+        return frames
+
+    def _left(self, awaited: set[str]) -> float:
+        """Return the seconds left; 0 at the end."""
+        if self._wait is None and not awaited:
+            return 0
+        limit = WAIT_TIMEOUT if self._wait is None else self._wait
+        return max(limit - self.elapsed, 0)
+
+
+def _status(netdevs: set[str], frames: Iterable[Frame], errors: Iterable[str]) -> Netdevs:
+    received = {frame.netdev for frame in frames if _is_valid(frame)}
+    failed = netdevs.intersection(errors) - received
+    return Netdevs(received, failed, netdevs - received - failed)
+
+
+def _is_valid(frame: Frame) -> bool:
+    try:
+        lldp.decode(frame.data)
+    except Malformed:
+        return False
+    return True

@@ -28,17 +28,13 @@ IEEE Std 802.1AB-2016), and no other port with the same source address.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from agent.lldp import frame as lldp
+from agent.lldp.frame import Frame
+from agent.model import LldpNeighbor
 from agent.reasons import NeighborReason
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from agent.lldp.frame import Frame
-    from agent.model import LldpNeighbor
 
 MAX_NEIGHBORS = 32  # senders kept for a netdev
 BRIDGE, ROUTER = 1 << 2, 1 << 4  # IEEE Std 802.1AB-2016, Table 8-4
@@ -63,24 +59,16 @@ class Sender:
         """The arrival of the shutdown frame, or of the last frame plus its TTL."""
         return self.received_at if self.shut_down else self.received_at + self.latest.ttl
 
-    @property
-    def reason(self) -> NeighborReason:
-        """The reason for a missing neighbor once this sender has expired."""
-        return NeighborReason.SHUTDOWN if self.shut_down else NeighborReason.EXPIRED
-
     def update(self, frame: Frame, facts: LldpNeighbor, confirm: int) -> None:
-        """Take in a frame with a TTL other than 0."""
+        """Take in a frame with a TTL other than 0; a new identity takes effect once confirmed."""
         same = facts is self.latest or identity(facts) == identity(self.latest)
         self.repetitions = self.repetitions + 1 if same else 1
         self.frame, self.latest, self.received_at = frame.data, facts, frame.time
         self.shut_down = False
-        self._put_into_effect(confirmed=self.repetitions >= confirm)
-
-    def _put_into_effect(self, *, confirmed: bool) -> None:
-        """Put the latest content into effect, unless its identity is new and not confirmed."""
+        confirmed = self.repetitions >= confirm
         self.confirmed |= confirmed
-        if confirmed or identity(self.latest) == identity(self.effective):
-            self.effective = self.latest
+        if confirmed or identity(facts) == identity(self.effective):
+            self.effective = facts
 
 
 @dataclass(slots=True)
@@ -94,23 +82,21 @@ class _Netdev:
     shutdown_at: float | None = None  # a shutdown frame while no sender was known
     missing: NeighborReason = NeighborReason.SILENT
 
-    def count(self, changes: int | None) -> bool:
-        """Record `carrier_changes`; return True if the link has changed since the last call."""
-        before = self.carrier_changes
-        if changes is None:
-            return False
-        self.carrier_changes = changes
-        return before not in {None, changes}
-
-    def link_came_up(self, now: float) -> None:
-        """Record a link that has come up."""
-        self.link_ups += 1
-        self.link_up_at = now
-        self.link_down_at = self.shutdown_at = None
-
-    def put_in_order(self) -> None:
-        """Order the senders by the criteria of the module's docstring."""
-        self.order = tuple(sorted(self.senders, key=lambda source: _rank(self, source)))
+    def rank(self, source: bytes) -> tuple[float, ...]:
+        """Return the sort key of a sender; the module's docstring has the criteria."""
+        sender = self.senders[source]
+        facts = sender.effective
+        is_selected = self.order[:1] == (source,)
+        known_scope = facts.destination_mac in SCOPES
+        return (
+            not sender.confirmed and not is_selected,
+            SCOPES.index(facts.destination_mac) if known_scope else len(SCOPES),
+            not (facts.capabilities or 0) & (BRIDGE | ROUTER),
+            not sender.confirmed,
+            -sender.link_ups,
+            not is_selected,
+            -sender.received_at,
+        )
 
 
 class NeighborTable:
@@ -130,13 +116,20 @@ class NeighborTable:
         netdev = self._netdev(frame.netdev)
         sender = netdev.senders.get(frame.data[6:12])
         if sender and sender.frame == frame.data:
-            self._update(netdev, sender, frame, sender.latest)
+            facts = sender.latest
+        else:
+            if frame.data[6:12].hex(":") in own:
+                return
+            facts = lldp.decode(frame.data)
+            if facts.chassis_id in own:
+                return
+        if not facts.ttl:
+            _shut_down(netdev, sender, frame, facts)
             return
-        if frame.data[6:12].hex(":") in own:
-            return
-        facts = lldp.decode(frame.data)
-        if facts.chassis_id not in own:
-            self._take_in(netdev, sender, frame, facts)
+        sender = sender or _add(netdev, frame, facts)
+        sender.update(frame, facts, self._confirm)
+        if frame.time >= netdev.link_up_at:  # an earlier, queued frame may be of another cable
+            sender.link_ups = netdev.link_ups
 
     def refresh(self, frame: Frame) -> bool:
         """Restart the TTL if the frame changes nothing else; otherwise return False, unchanged.
@@ -146,7 +139,10 @@ class NeighborTable:
         """
         netdev = self._netdevs.get(frame.netdev)
         sender = netdev.senders.get(frame.data[6:12]) if netdev else None
-        if not netdev or not sender or not _repeats(netdev, sender, frame):
+        if not netdev or not sender or sender.frame != frame.data:
+            return False
+        is_in_effect = sender.confirmed and sender.effective is sender.latest
+        if sender.shut_down or not is_in_effect or sender.link_ups != netdev.link_ups:
             return False
         sender.received_at = frame.time
         return True
@@ -158,18 +154,32 @@ class NeighborTable:
         changed since the last call, has come up again.
         """
         netdev = self._netdev(name)
-        changed, was_down = netdev.count(changes), netdev.link_down_at is not None
+        before, was_down = netdev.carrier_changes, netdev.link_down_at is not None
+        changed = changes is not None and before not in {None, changes}
+        netdev.carrier_changes = before if changes is None else changes
         if up and (changed or was_down):
-            netdev.link_came_up(now)
+            netdev.link_ups += 1
+            netdev.link_up_at = now
+            netdev.link_down_at = netdev.shutdown_at = None
         elif not up and not was_down:
             netdev.link_down_at = now
 
     def expire(self, name: str, now: float) -> None:
         """Drop the senders of a netdev whose time is over, record the reason, order the others."""
         netdev = self._netdev(name)
-        self._expire_link(netdev, now)
-        self._expire_senders(netdev, now)
-        netdev.put_in_order()
+        if self._is_past(netdev.link_down_at, now):
+            netdev.senders.clear()
+            netdev.missing = NeighborReason.LINK_DOWN
+        elif netdev.missing is NeighborReason.LINK_DOWN and netdev.link_down_at is None:
+            netdev.missing = NeighborReason.SILENT
+        elif self._is_past(netdev.shutdown_at, now):
+            netdev.missing = NeighborReason.SHUTDOWN
+        for source, sender in list(netdev.senders.items()):
+            if self._is_over(sender, now):
+                del netdev.senders[source]
+                ended = NeighborReason.SHUTDOWN if sender.shut_down else NeighborReason.EXPIRED
+                netdev.missing = ended
+        netdev.order = tuple(sorted(netdev.senders, key=netdev.rank))
 
     def neighbors(self, name: str) -> tuple[Sender, ...]:
         """Return the neighbors of a netdev as of the last `expire`, the selected one first."""
@@ -197,39 +207,9 @@ class NeighborTable:
     def _netdev(self, name: str) -> _Netdev:
         return self._netdevs.setdefault(name, _Netdev())
 
-    def _take_in(
-        self, netdev: _Netdev, sender: Sender | None, frame: Frame, facts: LldpNeighbor
-    ) -> None:
-        """Take in a frame that differs from the last one of its sender."""
-        if facts.ttl:
-            self._update(netdev, sender or _add(netdev, frame, facts), frame, facts)
-        else:
-            _shut_down(netdev, sender, frame, facts)
-
-    def _update(self, netdev: _Netdev, sender: Sender, frame: Frame, facts: LldpNeighbor) -> None:
-        sender.update(frame, facts, self._confirm)
-        if frame.time >= netdev.link_up_at:  # an earlier, queued frame may be of another cable
-            sender.link_ups = netdev.link_ups
-
-    def _expire_link(self, netdev: _Netdev, now: float) -> None:
-        """Drop all senders of a link that is down; record the reason that the link gives."""
-        if self._is_past(netdev.link_down_at, now):
-            netdev.senders.clear()
-            netdev.missing = NeighborReason.LINK_DOWN
-        elif netdev.missing is NeighborReason.LINK_DOWN and netdev.link_down_at is None:
-            netdev.missing = NeighborReason.SILENT
-        elif self._is_past(netdev.shutdown_at, now):
-            netdev.missing = NeighborReason.SHUTDOWN
-
     def _is_past(self, event: float | None, now: float) -> bool:
         """Return True if the grace after an event is over."""
         return event is not None and now - event >= self._grace
-
-    def _expire_senders(self, netdev: _Netdev, now: float) -> None:
-        for source, sender in list(netdev.senders.items()):
-            if self._is_over(sender, now):
-                del netdev.senders[source]
-                netdev.missing = sender.reason
 
     def _is_over(self, sender: Sender, now: float) -> bool:
         """Return True if a sender is not to be kept any longer.
@@ -258,33 +238,13 @@ def _expiries(netdev: _Netdev) -> Iterator[float]:
 
 
 def _add(netdev: _Netdev, frame: Frame, facts: LldpNeighbor) -> Sender:
-    """Add the sender of a frame."""
+    """Add the sender of a frame; with MAX_NEIGHBORS it replaces the last one in the order."""
     if len(netdev.senders) == MAX_NEIGHBORS:
-        _drop_last(netdev)
+        del netdev.senders[max(netdev.senders, key=netdev.rank)]
     sender = Sender(frame.data, facts, facts, frame.time, netdev.link_ups - 1)
     netdev.senders[frame.data[6:12]] = sender
     netdev.shutdown_at = None
     return sender
-
-
-def _drop_last(netdev: _Netdev) -> None:
-    """Drop the sender that is the last in the order."""
-    del netdev.senders[max(netdev.senders, key=lambda source: _rank(netdev, source))]
-
-
-def _repeats(netdev: _Netdev, sender: Sender, frame: Frame) -> bool:
-    """Return True if a frame can change nothing but the expiry time of its sender.
-
-    It equals the sender's last frame, whose content is confirmed and in effect and has been
-    received before since the link came up.
-    """
-    return (
-        sender.frame == frame.data
-        and sender.confirmed
-        and not sender.shut_down
-        and sender.effective is sender.latest
-        and sender.link_ups == netdev.link_ups
-    )
 
 
 def _shut_down(netdev: _Netdev, sender: Sender | None, frame: Frame, facts: LldpNeighbor) -> None:
@@ -298,24 +258,3 @@ def _shut_down(netdev: _Netdev, sender: Sender | None, frame: Frame, facts: Lldp
 def _msap(neighbor: LldpNeighbor) -> tuple[str, str]:
     """Return the MSAP identifier, which a shutdown frame repeats; it need not repeat the name."""
     return neighbor.chassis_id, neighbor.port_id
-
-
-def _rank(netdev: _Netdev, source: bytes) -> tuple[float, ...]:
-    """Return the sort key of a sender; the module's docstring has the criteria."""
-    sender = netdev.senders[source]
-    facts = sender.effective
-    is_selected = netdev.order[:1] == (source,)
-    return (
-        not sender.confirmed and not is_selected,
-        _scope(facts.destination_mac),
-        not (facts.capabilities or 0) & (BRIDGE | ROUTER),
-        not sender.confirmed,
-        -sender.link_ups,
-        not is_selected,
-        -sender.received_at,
-    )
-
-
-def _scope(destination: str) -> int:
-    """Return the place of a destination address among SCOPES, or behind them."""
-    return SCOPES.index(destination) if destination in SCOPES else len(SCOPES)

@@ -1,155 +1,193 @@
-"""LLDP frames in capture files: reads and writes pcap (draft-ietf-opsawg-pcap).
+"""LLDP frames in capture files: pcap (draft-ietf-opsawg-pcap), and pcapng, which scapy reads.
 
     file    magic 4 | version 2, 2 | reserved 4, 4 | snap length 4 | link type 4 | record ...
     record  seconds 4 | fraction 4 | captured length 4 | original length 4 | octets
 
-The magic number has the byte order of all numbers and the unit of the fractions.
+The magic number of a pcap file has the byte order of all numbers and the unit of the fractions.
 
 Invariant: a record is read as a whole or not at all. A frame that the snap length has cut is left
 out, since it may lack the TLV that names its sender.
+
+scapy is an optional extra (`bwagent[pcap]`) because it is GPL-2.0-only and takes 50 MB; a pcap file
+needs none.
 """
 
 from __future__ import annotations
 
+import io
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from agent.errors import Malformed
+from agent.errors import Malformed, Unavailable
 from agent.lldp.frame import Frame, is_lldp
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+MAX_SIZE = 16 << 20  # bytes of a file
 MAX_FRAMES = 100_000
 MAX_LENGTH = 262_144  # octets of one frame, the largest snap length of libpcap
+GZIP = b"\x1f\x8b"
 VERSION = 2, 4
 ETHERNET = 1  # LINKTYPE_ETHERNET
 LINK_TYPE = 0xFFFF  # mask; the bits above it are the length of the frame check sequence
 MICROSECONDS, NANOSECONDS = 1_000_000, 1_000_000_000
 RESOLUTIONS = {0xA1B2C3D4: MICROSECONDS, 0xA1B23C4D: NANOSECONDS}  # by magic number
+# pcapng (draft-ietf-opsawg-pcapng): the type of a Section Header Block, its magic number
+SECTION = b"\x0a\x0d\x0d\x0a"
+SECTION_LITTLE_ENDIAN = b"\x4d\x3c\x2b\x1a"
 _FILE_HEADER = "IHHIIII"
 _RECORD_HEADER = "IIII"
 
 
-class _Format(NamedTuple):
-    """The properties of one file, from its header."""
-
-    record_header: struct.Struct
-    resolution: int  # fractions per second
-    first: int  # offset of the first record
-
-
-class _Record(NamedTuple):
-    """The header of one record, and the offset of its octets."""
-
-    at: int
-    seconds: int
-    fraction: int
-    length: int
-    original_length: int
-
-    @property
-    def end(self) -> int:
-        """Offset of the next record."""
-        return self.at + self.length
-
-
 def read(netdev: str, data: bytes) -> tuple[list[Frame], str | None]:
-    """Return the LLDP frames of a file in its order, and a fault in the file (or None).
+    """Return the LLDP frames of a capture file by time, and a fault in the file (or None).
 
-    Frames before the fault count. Raises Malformed for data that is no Ethernet pcap file.
+    Frames before the fault count. Raises Malformed for data that is no Ethernet capture file,
+    Unavailable for a pcapng file without scapy.
     """
-    file = _format(data)
-    records, fault = _records(data, file)
-    lldp = [record for record in records if is_lldp(data[record.at : record.end])]
-    whole = [record for record in lldp if record.length >= record.original_length]
-    frames = [_frame(netdev, data, file, record) for record in whole]
-    return frames, fault or cut_fault(len(lldp) - len(whole))
+    if data.startswith(GZIP):
+        raise Malformed("is compressed: gunzip it first")
+    is_pcapng = data.startswith(SECTION)
+    packets, fault = _pcapng_packets(data) if is_pcapng else _pcap_packets(data)
+    frames = [
+        Frame(netdev, time, octets) for time, octets, length in packets if len(octets) >= length
+    ]
+    cut = len(packets) - len(frames)
+    if cut and not fault:
+        fault = f"LLDP frames cut by the snap length: {cut} (use tcpdump -s 0)"
+    return sorted(frames, key=lambda frame: frame.time), fault
 
 
 def is_empty(data: bytes) -> bool:
-    """Return True for a pcap file without records."""
-    return len(data) == _format(data).first
+    """Return True for a pcap file without frames; a pcapng file is not examined."""
+    return not data.startswith(SECTION) and len(data) == struct.calcsize(f"={_FILE_HEADER}")
 
 
-def check_link_type(link_type: int) -> None:
-    """Raise Malformed for a link type other than Ethernet."""
+def write(frames: Iterable[Frame]) -> bytes:
+    """Return a pcap file of the frames, with times in microseconds."""
+    file = [struct.pack(f"<{_FILE_HEADER}", 0xA1B2C3D4, *VERSION, 0, 0, MAX_LENGTH, ETHERNET)]
+    for frame in frames:
+        seconds, micro = divmod(round(frame.time * MICROSECONDS), MICROSECONDS)
+        length = len(frame.data)
+        file += [struct.pack(f"<{_RECORD_HEADER}", seconds, micro, length, length), frame.data]
+    return b"".join(file)
+
+
+# Of the LLDP frames of a file: seconds since the epoch, octets, length before the snap length
+_Packets = list[tuple[float, bytes, int]]
+
+
+def _pcap_packets(data: bytes) -> tuple[_Packets, str | None]:
+    """Return the LLDP packets in whole records, and the fault of the first other record."""
+    at, record, resolution = _pcap_header(data)
+    packets: _Packets = []
+    number = 0
+    while at < len(data):
+        start = at + record.size
+        if start > len(data):
+            return packets, f"breaks off at octet {at} of {len(data)}"
+        seconds, fraction, length, original_length = record.unpack_from(data, at)
+        if length > MAX_LENGTH:
+            return packets, f"no record at octet {at}: its length is {length}"
+        if start + length > len(data):
+            return packets, f"breaks off at octet {at} of {len(data)}"
+        if fraction >= resolution:
+            return packets, f"no record at octet {at}: its time has a fraction beyond one second"
+        number += 1
+        _check_count(number)
+        octets = data[start : start + length]
+        if is_lldp(octets):
+            time = (seconds * resolution + fraction) / resolution
+            packets.append((time, octets, original_length))
+        at = start + length
+    return packets, None
+
+
+def _pcap_header(data: bytes) -> tuple[int, struct.Struct, int]:
+    """Return the offset of the first record, the form of its header, and fractions per second."""
+    magics = {"<": int.from_bytes(data[:4], "little"), ">": int.from_bytes(data[:4], "big")}
+    order = next((order for order, magic in magics.items() if magic in RESOLUTIONS), None)
+    if order is None:
+        raise Malformed(f"no pcap or pcapng file: it begins with {data[:4].hex() or 'nothing'}")
+    header = struct.Struct(order + _FILE_HEADER)
+    if len(data) < header.size:
+        raise Malformed(f"no pcap or pcapng file: it ends in its header, at octet {len(data)}")
+    magic, major, minor, *_, link_type = header.unpack_from(data)
+    if (major, minor) != VERSION:
+        raise Malformed(f"no pcap or pcapng file: version {major}.{minor} instead of 2.4")
+    _check_link_type(link_type)
+    return header.size, struct.Struct(order + _RECORD_HEADER), RESOLUTIONS[magic]
+
+
+def _pcapng_packets(data: bytes) -> tuple[_Packets, str | None]:
+    """Return the LLDP packets of the whole blocks, and where the file is truncated (or None)."""
+    try:
+        from scapy import error as scapy_error
+        from scapy import utils
+    except ImportError:
+        raise Unavailable(
+            "a pcapng file needs scapy: pip install 'bwagent[pcap]', or convert it: "
+            "tcpdump -r FILE -w FILE.pcap"
+        ) from None
+    import logging  # used only with scapy: a replay without frames starts faster without it
+
+    # scapy warns about a truncated file, which is reported here
+    logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
+    file: Any = io.BytesIO(data[: _whole_blocks(data)])  # scapy's annotation is a file name
+    try:
+        packets = list(_scapy_packets(utils.RawPcapReader(file)))
+    except (
+        EOFError,
+        ValueError,
+        OverflowError,
+        struct.error,
+        scapy_error.Scapy_Exception,
+    ) as error:
+        raise Malformed(f"no pcap or pcapng file: {error}") from error
+    end = file.tell()
+    return packets, None if end == len(data) else f"breaks off at octet {end} of {len(data)}"
+
+
+def _scapy_packets(reader: Any) -> Iterator[tuple[float, bytes, int]]:
+    """Yield the LLDP packets that scapy reads; a block without a time has the time 0."""
+    for number, (octets, meta) in enumerate(reader, 1):
+        _check_count(number)
+        _check_link_type(getattr(meta, "linktype", ETHERNET))
+        if not is_lldp(octets):
+            continue
+        time = 0.0
+        if meta.tshigh is not None and meta.tslow is not None:
+            # two halves of a number in the resolution of the block's interface
+            ticks = (int(meta.tshigh) << 32) + int(meta.tslow)
+            time = ticks / int(meta.tsresol or MICROSECONDS)
+        yield time, octets, int(meta.wirelen or 0)
+
+
+def _whole_blocks(data: bytes) -> int:
+    """Return the offset of the first incomplete block of a pcapng file.
+
+    Each section has its own byte order, and each block its length at its start and at its end.
+    """
+    order = "<"
+    at = 0
+    while at + 12 <= len(data):
+        if data[at : at + 4] == SECTION:
+            order = "<" if data[at + 8 : at + 12] == SECTION_LITTLE_ENDIAN else ">"
+        length = int(struct.unpack_from(f"{order}I", data, at + 4)[0])
+        if length < 12 or length % 4:
+            break
+        if data[at + 4 : at + 8] != data[at + length - 4 : at + length]:
+            break
+        at += length
+    return at
+
+
+def _check_link_type(link_type: int) -> None:
     if (kind := link_type & LINK_TYPE) != ETHERNET:
         raise Malformed(
             f"its link type is {kind}, not Ethernet (capture on one interface, not on 'any')"
         )
 
 
-def check_count(number: int) -> None:
-    """Raise Malformed for more than MAX_FRAMES frames."""
+def _check_count(number: int) -> None:
     if number > MAX_FRAMES:
         raise Malformed(f"more than {MAX_FRAMES} frames")
-
-
-def cut_fault(count: int) -> str | None:
-    """Return the fault of a file with so many LLDP frames that the snap length has cut."""
-    return f"LLDP frames cut by the snap length: {count} (use tcpdump -s 0)" if count else None
-
-
-def _frame(netdev: str, data: bytes, file: _Format, record: _Record) -> Frame:
-    time = (record.seconds * file.resolution + record.fraction) / file.resolution
-    return Frame(netdev, time, data[record.at : record.end])
-
-
-def _format(data: bytes) -> _Format:
-    """Decode the header of the file."""
-    order, resolution = _magic(data)
-    header = struct.Struct(order + _FILE_HEADER)
-    if len(data) < header.size:
-        raise Malformed(f"no pcap or pcapng file: it ends in its header, at octet {len(data)}")
-    _, major, minor, *_, link_type = header.unpack_from(data)
-    if (major, minor) != VERSION:
-        raise Malformed(f"no pcap or pcapng file: version {major}.{minor} instead of 2.4")
-    check_link_type(link_type)
-    return _Format(struct.Struct(order + _RECORD_HEADER), resolution, header.size)
-
-
-def _magic(data: bytes) -> tuple[str, int]:
-    """Return the byte order, as `struct` has it, and the fractions per second."""
-    for order, name in (("<", "little"), (">", "big")):
-        if resolution := RESOLUTIONS.get(int.from_bytes(data[:4], name)):  # type: ignore[arg-type]
-            return order, resolution
-    raise Malformed(f"no pcap or pcapng file: it begins with {data[:4].hex() or 'nothing'}")
-
-
-def _records(data: bytes, file: _Format) -> tuple[list[_Record], str | None]:
-    """Return the whole records, and the fault of the first one that is not."""
-    records: list[_Record] = []
-    at = file.first
-    while at < len(data):
-        record = _record(data, at, file)
-        if record and record.length > MAX_LENGTH:
-            return records, f"no record at octet {at}: its length is {record.length}"
-        if record is None or record.end > len(data):
-            return records, f"breaks off at octet {at} of {len(data)}"
-        if record.fraction >= file.resolution:
-            return records, f"no record at octet {at}: its time has a fraction beyond one second"
-        records.append(record)
-        check_count(len(records))
-        at = record.end
-    return records, None
-
-
-def _record(data: bytes, at: int, file: _Format) -> _Record | None:
-    """Decode the header of a record; None for a truncated one."""
-    octets = at + file.record_header.size
-    if octets > len(data):
-        return None
-    return _Record(octets, *file.record_header.unpack_from(data, at))
-
-
-def write(frames: Iterable[Frame]) -> bytes:
-    """Return a pcap file of the frames, with times in microseconds."""
-    header = struct.pack(f"<{_FILE_HEADER}", 0xA1B2C3D4, *VERSION, 0, 0, MAX_LENGTH, ETHERNET)
-    return header + b"".join(map(_written, frames))
-
-
-def _written(frame: Frame) -> bytes:
-    seconds, micro = divmod(round(frame.time * MICROSECONDS), MICROSECONDS)
-    length = len(frame.data)
-    return struct.pack(f"<{_RECORD_HEADER}", seconds, micro, length, length) + frame.data

@@ -1,6 +1,6 @@
 """The LLDP part of a snapshot: received frames, and the private flags of netdevs.
 
-    lldp/<netdev>.pcap or .pcapng    frames with their times (agent/lldp/savefile.py)
+    lldp/<netdev>.pcap or .pcapng    frames with their times (agent/lldp/pcap.py)
     host.json, "private_flags"       netdev -> flag -> value, of the netdevs that were queried
 
 The folder lldp/ exists if LLDP frames were received at all. A frame file that cannot be read fails
@@ -11,27 +11,22 @@ MAC address later (agent/lldp/neighbors.py, receive).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed, Unavailable
-from agent.lldp.frame import drop_reason
-from agent.lldp.reception import LldpNeighbors
+from agent.lldp.frame import Frame, drop_reason
+from agent.lldp.reception import Clock, Links, LldpNeighbors, LldpQuery, Received, Reception
+from agent.model import Netdev
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from typing import Self
-
+if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
-    from agent.lldp.frame import Frame
-    from agent.lldp.reception import Clock, Links, LldpQuery, Received, Reception
-    from agent.model import Netdev
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
 
-    FlagsQuery = Callable[[str], dict[str, bool]]
+FlagsQuery = Callable[[str], dict[str, bool]]
 
 FOLDER = "lldp"
 FLAGS = "private_flags"
@@ -83,10 +78,12 @@ class RecordedLldp:
 
     def anonymized(self, names: Names) -> Self:
         """Return the record with replaced names; without its malformed frames."""
-        received = {
-            names.text(netdev): _anonymized(frames, names)
-            for netdev, frames in self.received.items()
-        }
+        from agent.lldp.anonymize import anonymized
+
+        received = {}
+        for netdev, frames in self.received.items():
+            replaced = (anonymized(frame, names) for frame in frames)
+            received[names.text(netdev)] = [frame for frame in replaced if frame]
         failed = {names.text(netdev): names.text(text) for netdev, text in self.failed.items()}
         flags = {names.text(netdev): flags for netdev, flags in self.flags.items()}
         return type(self)(received, failed, flags, self.listening)
@@ -97,21 +94,13 @@ class RecordedLldp:
 
     def files(self) -> dict[str, bytes | None]:
         """Return the files of the frames, and their folder."""
-        folder: dict[str, bytes | None] = {FOLDER: None} if self.listening else {}
-        received = filter(itemgetter(1), self.received.items())
-        return folder | {f"{FOLDER}/{netdev}.pcap": _pcap(frames) for netdev, frames in received}
+        from agent.lldp import pcap  # not for a replay
 
-
-def _anonymized(frames: Iterable[Frame], names: Names) -> list[Frame]:
-    from agent.lldp.anonymize import anonymized
-
-    return list(filter(None, (anonymized(frame, names) for frame in frames)))
-
-
-def _pcap(frames: Iterable[Frame]) -> bytes:
-    from agent.lldp import pcap  # not for a snapshot without frames
-
-    return pcap.write(frames)
+        files: dict[str, bytes | None] = {FOLDER: None} if self.listening else {}
+        for netdev, frames in self.received.items():
+            if frames:
+                files[f"{FOLDER}/{netdev}.pcap"] = pcap.write(frames)
+        return files
 
 
 def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
@@ -125,36 +114,31 @@ def record(host: Host) -> tuple[RecordedLldp, dict[str, Any]]:
 
 def load(files: SnapshotFiles, facts: Mapping[str, Any]) -> RecordedLldp:
     """Load the record; `facts` is host.json. Raises Malformed for malformed private flags."""
-    recorded = RecordedLldp(flags=_flags(facts.get(FLAGS, {})), listening=files.has_folder(FOLDER))
+    flags = facts.get(FLAGS, {})
+    if not isinstance(flags, dict) or not all(isinstance(one, dict) for one in flags.values()):
+        raise Malformed(f"host.json: {FLAGS!r} is no object of objects")
+    recorded = RecordedLldp(flags=dict(flags), listening=files.has_folder(FOLDER))
     for name in files.names(FOLDER):
         netdev, _, suffix = name.rpartition(".")
         if suffix in {"pcap", "pcapng"}:
-            _load_frames(recorded, netdev, files, f"{FOLDER}/{name}")
+            path = f"{FOLDER}/{name}"
+            frames, fault = _read_frames(netdev, files, path)
+            recorded.received.setdefault(netdev, []).extend(frames)
+            if fault:
+                recorded.failed[netdev] = f"{path}: {fault}"
     return recorded
 
 
-def _load_frames(recorded: RecordedLldp, netdev: str, files: SnapshotFiles, path: str) -> None:
-    frames, fault = _read_frames(netdev, files, path)
-    recorded.received.setdefault(netdev, []).extend(frames)
-    if fault:
-        recorded.failed[netdev] = f"{path}: {fault}"
-
-
 def _read_frames(netdev: str, files: SnapshotFiles, path: str) -> tuple[list[Frame], str | None]:
-    from agent.lldp import savefile  # not for a snapshot without frames
+    """Return the frames of a file that a packet socket passes on, and a fault in the file."""
+    from agent.lldp import pcap  # not for a snapshot without frames
 
     try:
-        data = files.read(path, savefile.MAX_SIZE)
-        frames, fault = savefile.read(netdev, data)
-        fault = "no frame in the file" if savefile.is_empty(data) else fault
+        data = files.read(path, pcap.MAX_SIZE)
+        frames, fault = pcap.read(netdev, data)
     except Malformed as error:
         return [], str(error).removeprefix(f"{path}: ")
     except Unavailable as error:
         raise Unavailable(f"{path}: {error}") from error
+    fault = "no frame in the file" if pcap.is_empty(data) else fault
     return [frame for frame in frames if not drop_reason(frame.data)], fault
-
-
-def _flags(flags: Any) -> dict[str, dict[str, bool]]:
-    if not isinstance(flags, dict) or not all(isinstance(one, dict) for one in flags.values()):
-        raise Malformed(f"host.json: {FLAGS!r} is no object of objects")
-    return dict(flags)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.lldp.ethtool import private_flags
+from agent.lldp.driver_flags import private_flags
 from tests.support.real_parts import require
 from tests.support.switch import Namespace, cable, missing
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.lldp.driver_flags import DriverFlags
-from agent.lldp.ethtool import private_flags
+from agent.lldp.driver_flags import DriverFlags, private_flags
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
-from agent.lldp.packet_socket import Listener
-from agent.lldp.rtnl_worker import RtnlWorker
+from agent.lldp.packet_socket import Listener, RtnlWorker
 from tests.support import rtnl
 from tests.support.lldp_frames import END, MAC, ethernet, identity
 from tests.support.real_parts import require

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
-from agent.lldp import savefile
+from agent.lldp import pcap
 from agent.lldp.frame import decode
 from tests.support.lldp_frames import TAGGED, VENDORS
 from tests.support.machines import MACHINES
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def frames() -> list[bytes]:
     """Every frame of every machine."""
     files = [path for machine in MACHINES for path in sorted(machine.glob("lldp/*.pcap*"))]
-    return [
-        frame.data for path in files for frame in savefile.read(path.stem, path.read_bytes())[0]
-    ]
+    return [frame.data for path in files for frame in pcap.read(path.stem, path.read_bytes())[0]]
 
 
 def is_plain(frame: bytes) -> bool:

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from agent.lldp.driver_flags import DriverFlags
-from agent.lldp.socket_opener import run_at_once
+from agent.lldp.packet_socket import run_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -875,4 +875,4 @@ def test_a_refresh_has_the_effect_of_receiving_the_frame(
 
 
 def described(senders: tuple[Sender, ...]) -> list[object]:
-    return [(one.effective, one.expires_at, one.reason, one.link_ups) for one in senders]
+    return [(one.effective, one.expires_at, one.shut_down, one.link_ups) for one in senders]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scapy.utils import RawPcapReader, RawPcapWriter
 
 from agent.errors import Malformed, Unavailable
-from agent.lldp import pcap, savefile
+from agent.lldp import pcap
 from agent.lldp.frame import Frame
 from tests.support.lldp_frames import CASES, END, MAC, ethernet, identity
 
@@ -92,7 +92,7 @@ every_shape = pytest.mark.parametrize(
 
 def read(data: bytes) -> list[Frame]:
     """The frames of a file that is whole."""
-    frames, fault = savefile.read(NETDEV, data)
+    frames, fault = pcap.read(NETDEV, data)
     assert fault is None
     return frames
 
@@ -198,7 +198,7 @@ def test_a_file_that_was_cut_short_tells_what_came_before(
     ends = [len(part) - statistics for part in parts]
     for length in range(len(whole)):
         try:
-            found, fault = savefile.read(NETDEV, whole[:length])
+            found, fault = pcap.read(NETDEV, whole[:length])
         except Malformed:
             assert length < (28 if kind == "pcapng" else 24)
             continue
@@ -212,7 +212,7 @@ def test_a_file_that_was_cut_short_tells_what_came_before(
 def test_the_message_names_the_octet() -> None:
     """It is the octet of the first truncated record."""
     data = pcap_file([(WHEN, LEAF), (WHEN, LEAF)])
-    assert savefile.read(NETDEV, data[:-1])[1] == "breaks off at octet 100 of 175"
+    assert pcap.read(NETDEV, data[:-1])[1] == "breaks off at octet 100 of 175"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_message_names_the_octet() -> None:
 def test_what_is_no_capture_file_is_refused(data: bytes) -> None:
     """The error is one readable line."""
     with pytest.raises(Malformed, match="no pcap or pcapng file"):
-        savefile.read(NETDEV, data)
+        pcap.read(NETDEV, data)
 
 
 def test_a_compressed_file_is_refused_before_it_is_unpacked() -> None:
@@ -240,7 +240,7 @@ def test_a_compressed_file_is_refused_before_it_is_unpacked() -> None:
     data = packer.compress(pcap_file([]) + bytes(1 << 24)) + packer.flush()
     tracemalloc.start()
     with pytest.raises(Malformed, match="gunzip"):
-        savefile.read(NETDEV, data)
+        pcap.read(NETDEV, data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
@@ -252,7 +252,7 @@ def test_a_block_that_leads_nowhere_ends_the_file(length: int, order: str) -> No
     """A block of no length would be read for ever, one of 4 GiB would have to be stored."""
     head = section(order) + interface(order) + enhanced((WHEN, LEAF), order)
     endless = struct.pack(f"{order}II", 6, length) * 4
-    found, fault = savefile.read(NETDEV, head + endless)
+    found, fault = pcap.read(NETDEV, head + endless)
     assert len(found) == 1
     assert fault == f"breaks off at octet {len(head)} of {len(head) + 32}"
 
@@ -261,7 +261,7 @@ def test_a_record_of_four_gibibytes_ends_the_file() -> None:
     """A record with an impossible length ends the file, whether the file has the octets or not."""
     head = pcap_file([(WHEN, LEAF)])
     for length, rest in ((0xFFFFFFFF, LEAF), (pcap.MAX_LENGTH + 1, bytes(1 << 19))):
-        found, fault = savefile.read(NETDEV, head + struct.pack("<4I", 1, 1, length, length) + rest)
+        found, fault = pcap.read(NETDEV, head + struct.pack("<4I", 1, 1, length, length) + rest)
         assert len(found) == 1
         assert fault == f"no record at octet {len(head)}: its length is {length}"
 
@@ -273,7 +273,7 @@ def test_a_fraction_beyond_one_second_ends_the_file(nano: bool) -> None:
     fraction = 10**9 if nano else 10**6
     for beyond, count in ((fraction - 1, 2), (fraction, 1)):
         record = struct.pack("<4I", 1, beyond, len(LEAF), len(LEAF)) + LEAF
-        found, fault = savefile.read(NETDEV, head + record)
+        found, fault = pcap.read(NETDEV, head + record)
         assert len(found) == count
         text = f"no record at octet {len(head)}: its time has a fraction beyond one second"
         assert fault == (text if count == 1 else None)
@@ -287,7 +287,7 @@ def test_a_frame_that_the_snap_length_has_cut_is_left_out(kind: str) -> None:
     whole, *others = MAKERS[kind]([(WHEN, LEAF), (WHEN, LEAF), (WHEN, ARP)]).split(lengths)[1:]
     head = MAKERS[kind]([(WHEN, LEAF)]).partition(lengths)[0]
     data = head + lengths + whole + b"".join(cut + rest for rest in others)
-    found, fault = savefile.read(NETDEV, data)
+    found, fault = pcap.read(NETDEV, data)
     assert [frame.data for frame in found] == [LEAF]
     assert fault == "LLDP frames cut by the snap length: 1 (use tcpdump -s 0)"
 
@@ -304,7 +304,7 @@ def test_a_frame_that_the_snap_length_has_cut_is_left_out(kind: str) -> None:
 def test_a_header_that_is_none_is_named(data: bytes, fault: str) -> None:
     """A cut header, another version, and Kuznetzov's records of 24 octets."""
     with pytest.raises(Malformed, match=f"no pcap or pcapng file: .*{fault}"):
-        savefile.read(NETDEV, data)
+        pcap.read(NETDEV, data)
 
 
 @given(
@@ -345,7 +345,7 @@ def test_only_a_pcapng_file_needs_scapy(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "scapy", None)
     assert read(pcap.write([Frame(NETDEV, 5.0, LEAF)])) == [Frame(NETDEV, 5.0, LEAF)]
     with pytest.raises(Unavailable, match=r"pcapng file needs scapy: pip install 'bwagent\[pcap\]"):
-        savefile.read(NETDEV, pcapng_file([(WHEN, LEAF)]))
+        pcap.read(NETDEV, pcapng_file([(WHEN, LEAF)]))
 
 
 def test_a_packet_of_an_interface_that_is_not_there_is_left_out() -> None:
@@ -369,7 +369,7 @@ def test_a_block_that_scapy_cannot_follow_is_named() -> None:
         + short
         + enhanced((WHEN, LEAF), "<")
     )
-    found, fault = savefile.read(NETDEV, data)
+    found, fault = pcap.read(NETDEV, data)
     assert len(found) == 1
     assert fault is not None
 
@@ -380,7 +380,7 @@ def test_too_many_frames_are_refused() -> None:
     one = struct.pack("<4I", 0, 0, 0, 0)
     assert read(pcap_file([]) + one * pcap.MAX_FRAMES) == []
     with pytest.raises(Malformed, match="more than 100000 frames"):
-        savefile.read(NETDEV, pcap_file([]) + one * (pcap.MAX_FRAMES + 1))
+        pcap.read(NETDEV, pcap_file([]) + one * (pcap.MAX_FRAMES + 1))
 
 
 @pytest.mark.slow
@@ -398,7 +398,7 @@ def test_a_file_with_flipped_octets_is_read_or_refused(
     for place, value in changes:
         data[place % len(data)] = value
     try:
-        found, _ = savefile.read(NETDEV, bytes(data))
+        found, _ = pcap.read(NETDEV, bytes(data))
     except Malformed:
         return
     assert all(b"\x88\xcc" in frame.data[12:22] for frame in found)
@@ -412,4 +412,4 @@ def test_a_file_with_flipped_octets_is_read_or_refused(
 def test_any_octets_are_read_or_refused(head: bytes, rest: bytes) -> None:
     """Behind any header."""
     with suppress(Malformed):
-        savefile.read(NETDEV, head + rest)
+        pcap.read(NETDEV, head + rest)

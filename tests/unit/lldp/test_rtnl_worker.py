@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.lldp.rtnl_worker import RtnlWorker
+from agent.lldp.packet_socket import RtnlWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

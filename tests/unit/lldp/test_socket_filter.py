@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.lldp.socket_filter import lldp_program
+from agent.lldp.packet_socket import lldp_program
 
 JUMP_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ, include/uapi/linux/bpf_common.h
 

@@ -15,9 +15,8 @@ from agent.errors import Unavailable
 from agent.host import Host
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
-from agent.lldp.packet_socket import Listener
+from agent.lldp.packet_socket import Listener, RtnlWorker
 from agent.lldp.reception import LldpNeighbors
-from agent.lldp.rtnl_worker import RtnlWorker
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.sources import lldp

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.lldp.inbox import LldpWait, Netdevs, progress
 from agent.lldp.packet_socket import Listener
-from agent.lldp.wait import LldpWait, Netdevs, progress
 
 if TYPE_CHECKING:
     import socket

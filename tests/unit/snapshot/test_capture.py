@@ -19,7 +19,7 @@ import pytest
 
 from agent.errors import Unavailable
 from agent.host import Host
-from agent.lldp import savefile
+from agent.lldp import pcap
 from agent.output.document import Choices, document
 from agent.snapshot.capture import Record, Recorder, record, summary, write
 from agent.snapshot.replay import replay
@@ -72,9 +72,7 @@ def test_frames_are_captured_without_scapy(tmp_path: Path, monkeypatch: pytest.M
         name: len(data) for name, data in frames.items()
     }
     for name, data in frames.items():
-        assert savefile.read(name, (folder / "lldp" / name).read_bytes()) == savefile.read(
-            name, data
-        )
+        assert pcap.read(name, (folder / "lldp" / name).read_bytes()) == pcap.read(name, data)
 
 
 @pytest.mark.parametrize("machine", snapshots.MACHINES)

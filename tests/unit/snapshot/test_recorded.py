@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.infiniband import smp
-from agent.lldp import pcap, savefile
+from agent.lldp import pcap
 from agent.lldp.frame import Frame
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Netdev
@@ -217,7 +217,7 @@ def test_a_netdev_may_have_dots_in_its_name(name: str) -> None:
         (b"", "no pcap"),
         (pcap.write([Frame("eth0", 1, SPOKEN)])[:-1], "breaks off at octet 24 of 99"),
         (pcap.write([]), "no frame in the file"),
-        (bytes(savefile.MAX_SIZE + 1), "longer than 16777216 bytes"),
+        (bytes(pcap.MAX_SIZE + 1), "longer than 16777216 bytes"),
     ],
     ids=["nonsense", "empty", "cut", "header", "long"],
 )

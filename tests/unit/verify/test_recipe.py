@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.lldp.wait import WAIT_TIMEOUT
+from agent.lldp.inbox import WAIT_TIMEOUT
 from agent.verify.report import NPD_WIDTH
 from tests.support.snapshots import FIXTURES, bwagent
 
