@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent import inputs
+from agent import __version__, inputs
 from agent.environment import SWITCH, CheckedCommand
 from agent.errors import Rejected, Unavailable
 from agent.exits import is_plugin, print_line, print_lines, run_and_exit
@@ -28,13 +28,13 @@ from agent.options import (
     not_empty,
     replay_option,
     run_options,
+    short_help,
     source_options,
     wait_options,
 )
 from agent.shell.commands import completion, doctor
 from agent.shell.plugin import capture_of_node
-from agent.verify.options import plan_options, short_help, verify_options
-from agent.version import version_option
+from agent.verify.options import plan_options, verify_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,10 +49,28 @@ STDOUT = "-"
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version, and the revision and day of its commit where they are known."""
+    if not wanted or context.resilient_parsing:
+        return
+    from agent.revision import revision
+
+    known = revision()
+    print_line(f"bwagent {__version__}{f' ({known})' if known else ''}")
+    context.exit()
+
+
 @click.group(
     context_settings={"auto_envvar_prefix": "BWAGENT", "help_option_names": ["-h", "--help"]}
 )
-@version_option
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Label a Node with the state of its backend network, for topology-aware schedulers.
 
@@ -182,7 +200,7 @@ def run(
             sources=source,
             backend_devices=flags["backend_device"],
             excluded_devices=flags["exclude_device"],
-            source_options=inputs.source_options(flags),
+            source_options=flags,
             **{name: flags[name] for name in Configuration.__slots__ if name in flags},
         )
     )

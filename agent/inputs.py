@@ -55,7 +55,7 @@ def live(flags: Flags, wait: LldpWait | None) -> Host:
 
     globs = flags["exclude_device"], flags["backend_device"]
     neighbors = LldpNeighbors(wait) if wait else None
-    return live_host(flags["sysfs_root"], *globs, neighbors, source_options(flags))
+    return live_host(flags["sysfs_root"], *globs, neighbors, flags)
 
 
 def lldp_wait(flags: Flags) -> LldpWait | None:
@@ -66,13 +66,6 @@ def lldp_wait(flags: Flags) -> LldpWait | None:
     if flags["no_wait"]:
         return None
     return LldpWait(flags["wait"], progress, Listener(openvswitch=flags["openvswitch"]))
-
-
-def source_options(flags: Flags) -> dict[str, Any]:
-    """Return the options of the sources, by name."""
-    from agent.sources.table import OPTIONS
-
-    return {option.name: flags[option.name] for option in OPTIONS}
 
 
 def observed(host: Host, flags: Flags, target: Target | None) -> Observation:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.daemon.schedule import Settings
 from agent.environment import SWITCH, ForAllCommands, MayBeEmpty, no_such_setting, unknown
-from agent.sources.table import NAMES, OPTIONS
+from agent.sources import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +30,6 @@ TLS_FILES = {
     "--metrics-key": "The private key of the certificate.",
     "--metrics-client-ca": "Give them to clients of these CAs only.",
 }
-DEFAULTS = Settings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,17 +238,26 @@ device_options = options(
     ),
     click.option("--exclude-device", **GLOB, help="Do not read these RDMA devices. Repeatable."),
     click.option("--backend-device", **GLOB, help="Only these are the backend. Repeatable."),
-    *(
-        click.option(
-            option.flag,
-            cls=ForAllCommands,
-            type=click.Path(dir_okay=False),
-            metavar="PATH",
-            help=option.text,
-        )
-        for option in OPTIONS
+    click.option(
+        "--nvml-library",
+        cls=ForAllCommands,
+        type=click.Path(dir_okay=False),
+        metavar="PATH",
+        help="NVML library.  [default: libnvidia-ml.so.1]",
     ),
 )
+# Of no use to commands that compare cables, so left out of their --help (docs/verify.md).
+HIDDEN = {"accelerator_label", "nvml_library"}
+
+
+def short_help(command: click.Command) -> click.Command:
+    """Leave the options of HIDDEN out of --help."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name in HIDDEN:
+            parameter.hidden = True
+    return command
+
+
 # The sources: probe, run, capture.
 source_options = options(
     click.option(
@@ -352,9 +359,9 @@ former_options = options(
 )
 # Times, metrics and log: run.
 run_options = options(
-    _time("--hold", DEFAULTS.hold, "Keep unread labels this long."),
-    _time("--min-interval", DEFAULTS.min_interval, "Wait between changes."),
-    _time("--resync", DEFAULTS.resync, "Refresh the Node."),
+    _time("--hold", 600.0, "Keep unread labels this long."),
+    _time("--min-interval", 10.0, "Wait between changes."),
+    _time("--resync", 3600.0, "Refresh the Node."),
     _time("--gpu-interval", 60.0, "Query the GPUs."),
     _time("--port-interval", 2.0, "Read IB port states."),
     _time("--verdict-delay", 60.0, "Report a finding that lasts."),

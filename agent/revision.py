@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -78,6 +77,8 @@ def _of_checkout(root: Path) -> Revision | None:
 def _git(root: Path, *arguments: str) -> str:
     """Return what git prints; nothing if git is missing, fails or does not return."""
     # A hook of git runs with GIT_DIR set, to a repository that need not be this one.
+    import subprocess  # a build has the file, and needs no git
+
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
         return subprocess.run(  # noqa: S603 - constant arguments

@@ -78,7 +78,7 @@ class Configuration:
     backend_devices: tuple[str, ...]
     excluded_devices: tuple[str, ...]
     sysfs_root: str
-    source_options: Mapping[str, Any]  # of the sources, by name (agent/sources/table.py)
+    source_options: Mapping[str, Any]  # the flags by name, for the pollers and queries of sources
     kubeconfig: str | None
     context: str | None
     gpu_interval: float  # seconds

@@ -8,7 +8,7 @@ import click
 
 from agent.environment import CheckedCommand
 from agent.fleet.options import EXPORTS, comparison_options, reading_options
-from agent.verify.options import short_help
+from agent.options import short_help
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 

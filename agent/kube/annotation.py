@@ -30,7 +30,7 @@ from agent.kube.facts import count, is_word, optional, parse_time, parse_word, p
 from agent.kube.interfaces import LostInterface
 from agent.labels.counts import LastCount, Published
 from agent.model import Failed, Problem
-from agent.sources.table import NAMES
+from agent.sources import NAMES
 from agent.text import utc, visible
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import Unavailable
 from agent.model import Absent, Failed, Observation, Problem, Reading, Seen
 from agent.reasons import SWITCHED_OFF
-from agent.sources import pci, rdma
+from agent.sources import NAMES, pci, rdma
 from agent.sources.roles import assign, is_unread, undecided, with_hidden
-from agent.sources.table import NAMES, SOURCES
+from agent.sources.table import SOURCES
 from agent.sources.vpd import VpdMemory
 from agent.sysfs.reader import Reader
 

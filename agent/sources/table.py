@@ -1,9 +1,9 @@
-"""The table of data sources: the only list of their names.
+"""The table of data sources.
 
-A new source adds its row here, its field to Observation (agent/model.py), its rows to LABELS
-(agent/labels/table.py) and, for a new kind of I/O, one field to Host (agent/host.py). Everything
-else iterates over SOURCES: observation, queries, polling, snapshots, anonymization, holds, metrics,
-hints, command line options.
+A new source adds its name to agent/sources/__init__.py, its row here, its field to Observation
+(agent/model.py), its rows to LABELS (agent/labels/table.py) and, for a new kind of I/O, one field
+to Host (agent/host.py). Everything else iterates over SOURCES: observation, queries, polling,
+snapshots, anonymization, holds, metrics, hints.
 
 A row imports the modules that an observation or a replay needs; other parts are imported when they
 are called, since every start pays for imports.
@@ -86,18 +86,6 @@ class Queries(NamedTuple):
     by_fork_server: Callable[[StartServer, Options], HostFields]
 
 
-class FileOption(NamedTuple):
-    """A command line option of one source whose value is the path of a file."""
-
-    flag: str  # "--nvml-library"
-    text: str  # for --help
-
-    @property
-    def name(self) -> str:
-        """The name of its parameter: "nvml_library"."""
-        return self.flag.lstrip("-").replace("-", "_")
-
-
 class Source(NamedTuple):
     """One row: a data source and the parts of the agent that are particular to it."""
 
@@ -112,7 +100,6 @@ class Source(NamedTuple):
     # queries, the command line options by name, and a background task. None: reads are cheap.
     poller: MakePoller | None = None
     queries: Queries | None = None  # None: agent/live_host.py has its I/O, if any
-    options: tuple[FileOption, ...] = ()
     # Returns what an operator should look at.
     hints: Callable[[Observation], Iterable[Problem]] = lambda _observation: ()
     # Returns the labels of other agents on the Node that disagree with the observation.
@@ -191,14 +178,11 @@ SOURCES = (
         metrics=_nvml_metrics,
         poller=_nvml_poller,
         queries=Queries(nvml_queries.by_helper, nvml_queries.by_fork_server),
-        options=(FileOption("--nvml-library", "NVML library.  [default: libnvidia-ml.so.1]"),),
         hints=nvml_hints.hints,
         conflicts=nvml_hints.conflicts,
         checks=_nvml_checks,
     ),
 )
-NAMES = tuple(source.name for source in SOURCES)
-OPTIONS = tuple(option for source in SOURCES for option in source.options)
 # (name, link layer) of the sources of neighbors
 NEIGHBOR_SOURCES = tuple(
     (source.name, source.link_layer) for source in SOURCES if source.link_layer

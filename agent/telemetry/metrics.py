@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.output.absent import absent_ports
 from agent.output.document import links_of
-from agent.sources.table import NAMES
+from agent.sources import NAMES
 from agent.telemetry import samples
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from agent.model import Failed, IbNeighbor, Link, Seen
 from agent.output import document
 from agent.output.absent import ABSENT, absent_ports
 from agent.reasons import NeighborReason
-from agent.sources.table import NAMES
+from agent.sources import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,23 +8,11 @@ import click
 
 from agent.environment import SWITCH
 from agent.options import GLOB, check, not_empty, options
-from agent.sources.table import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Options for all commands that change nothing here (docs/verify.md).
-HIDDEN = {"accelerator_label", *(option.name for option in OPTIONS)}
-
 OF_PLAN = ("plan_format", "hca_map")  # without effect on anything else
-
-
-def short_help(command: click.Command) -> click.Command:
-    """Leave the options of HIDDEN out of --help."""
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.name in HIDDEN:
-            parameter.hidden = True
-    return command
 
 
 def _tolerances(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -106,8 +107,7 @@ ALLOWED: dict[str, set[str]] = {
         *("environment", "exits", "host", "inputs", "kube", "lldp", "options", "snapshot"),
         *("sources", "sysfs"),
     },
-    "options": {"daemon", "environment", "labels", "sources", "telemetry"},
-    "version": {"exits", "revision"},
+    "options": {"environment", "labels", "telemetry"},
     "verify": {
         "environment",
         "exits",
@@ -128,6 +128,7 @@ NVML = {
     "nvml",  # its own folder
     "sources.nvml",  # the source
     "sources.table",  # its row in the table of sources
+    "options",  # its flag
     "model",  # its field of Observation, and the names of nvml.h that the fields cite
     "labels.values",  # the value of its label row
     "helper.main",  # the helper's verb
@@ -160,7 +161,6 @@ THIRD_PARTY = {
     "verify.command",
     "verify.options",
     "verify.plans.label_file",
-    "version",
 }
 
 
@@ -241,6 +241,27 @@ def test_importing_pulls_no_third_party(name: str) -> None:
     assert loaded - sys.stdlib_module_names <= {"agent", "__main__"}
 
 
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_a_short_command_loads_little(flag: str) -> None:
+    """No room but the flags of its commands, no slow module; `--version` reads a file, or asks git."""
+    code = (
+        f"import sys; before = {{*sys.modules}}; sys.argv = ['bwagent', {flag!r}]\n"
+        "from agent.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules.keys() - before, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
+    loaded = {*done.stderr.split()}
+    assert "agent.options" in loaded
+    slow = {"asyncio", "http", "ipaddress", "json", "logging", "pathlib", "socket", "ssl"}
+    slow |= {"subprocess", "urllib.parse", "zipfile"}
+    asks_git = {"ipaddress", "pathlib", "socket", "subprocess", "urllib.parse"}
+    assert loaded & slow <= (asks_git if flag == "--version" else set())
+    rooms = {name.split(".")[1] for name in loaded if re.match(r"agent\.\w+\.", name)}
+    assert rooms <= {"fleet", "shell", "verify"}
+
+
 def test_listed_modules_exist() -> None:
     """A module that was renamed or removed leaves every list."""
     assert MODULES.keys() >= IO | THIRD_PARTY | (NVML - {"nvml"})
@@ -257,7 +278,7 @@ def test_coverage_leaves_out_the_io_modules_only() -> None:
 
 
 def test_a_source_is_named_in_few_places() -> None:
-    """NVML is named by its folder, its source, the table of sources, its label and the helper."""
+    """NVML is named by its folder, source, row, flag, label and helper verb."""
     naming = {name for name, path in MODULES.items() if "nvml" in path.read_text().lower()}
     assert {name for name in naming if not name.startswith("nvml.")} <= NVML
 

@@ -8,6 +8,7 @@ import click
 import pytest
 
 from agent.cli import cli, run
+from agent.daemon.schedule import Settings
 from agent.environment import unknown
 from agent.fleet.group import fleet
 from agent.options import Bounds, check_tls, duration
@@ -27,6 +28,11 @@ def test_flags_have_plain_defaults() -> None:
     assert parsed()["hold"] == 600.0
     assert parsed("--nvml-library", "/lib/a.so", "--hold", "1m")["nvml_library"] == "/lib/a.so"
     assert parsed("--hold", "1m")["hold"] == 60.0
+
+
+def test_defaults_of_the_schedule_are_those_of_its_flags() -> None:
+    """They stand twice, since `--help` does not load the daemon."""
+    assert Settings() == Settings(*(parsed()[name] for name in Settings.__slots__))
 
 
 @pytest.mark.parametrize(

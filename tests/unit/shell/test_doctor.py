@@ -11,7 +11,7 @@ from agent.infiniband.umad import LIBRARY
 from agent.model import Absent, Failed, Seen
 from agent.shell.doctor import exit_code, lines, of_sources
 from agent.shell.surroundings import surroundings
-from agent.sources.table import NAMES
+from agent.sources import NAMES
 from tests.support.documents import between
 from tests.support.kernel_tree import Kernel, host
 from tests.support.observations import observation
