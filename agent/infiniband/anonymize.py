@@ -10,18 +10,17 @@ Invariants:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.errors import Malformed
 from agent.ids import CODE
 from agent.infiniband import node_description as nodedesc
 from agent.infiniband import smp
+from agent.infiniband.devices import Answer
 from agent.infiniband.smp import Attribute, Exchange
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a package that imports this one
     from agent.snapshot.names import Names
-
-    Answer = dict[str, Any]
 
 # A NodeDescription as the vendor sets it.
 FACTORY = re.compile(
@@ -61,122 +60,81 @@ def anonymized(answer: Answer, names: Names) -> Answer:
     """
     port = {"device": names.text(answer["device"]), "port": answer["port"]}
     try:
-        return port | _result(answer, names)
+        decoded = [_decoded(exchange) for exchange in answer["exchanges"]]
+        kind = _kind(decoded)
+        return {
+            **port,
+            "exchanges": [_rebuilt(one, kind, names).as_json() for one in decoded],
+            "error": _reason(answer["error"]),
+            "text": answer["text"] and names.text(answer["text"]),
+        }
     except (Malformed, KeyError, TypeError, ValueError):
         return {**port, "exchanges": [], "error": "malformed", "text": None}
-
-
-def _result(answer: Answer, names: Names) -> Answer:
-    return {
-        "exchanges": _exchanges(answer["exchanges"], names),
-        "error": _reason(answer["error"]),
-        "text": answer["text"] and names.text(answer["text"]),
-    }
-
-
-def _exchanges(exchanges: list[Answer], names: Names) -> list[Answer]:
-    decoded = [_decoded(exchange) for exchange in exchanges]
-    kind = _kind(decoded)
-    return [_rebuilt(exchange, kind, names).as_json() for exchange in decoded]
 
 
 def _decoded(exchange: Answer) -> _Decoded:
     request, error = bytes.fromhex(exchange["request"]), _reason(exchange["error"])
     smp.require_get(request)
+    if exchange["reply"] is None:
+        return _Decoded(request, None, error)
     try:
-        return _Decoded(request, _reply_data(exchange["reply"], request), error)
+        data = smp.decode(bytes.fromhex(exchange["reply"]), request)
+        if request[_ATTRIBUTE] == Attribute.NODE_INFO:
+            smp.node_info(data)
     except Malformed:
         return _Decoded(request, None, "malformed")
-
-
-def _reply_data(reply: str | None, request: bytes) -> bytes | None:
-    """Return the attribute data of a reply in hex; raises Malformed if it cannot be decoded."""
-    if reply is None:
-        return None
-    data = smp.decode(bytes.fromhex(reply), request)
-    if _is_node_info(request):
-        smp.node_info(data)
-    return data
-
-
-def _is_node_info(request: bytes) -> bool:
-    return request[_ATTRIBUTE] == Attribute.NODE_INFO
+    return _Decoded(request, data, error)
 
 
 def _kind(exchanges: list[_Decoded]) -> str:
     """Return the kind of the described node: "switch", or "peer" if NodeInfo has another type."""
-    for request, data, _ in exchanges:
-        if data and _is_node_info(request):
-            return "switch" if smp.node_info(data).node_type == "switch" else "peer"
+    for one in exchanges:
+        if one.data and one.request[_ATTRIBUTE] == Attribute.NODE_INFO:
+            return "switch" if smp.node_info(one.data).node_type == "switch" else "peer"
     return "switch"
 
 
 def _rebuilt(exchange: _Decoded, kind: str, names: Names) -> Exchange:
+    """Return the exchange with the octets of its attribute up to the last that is kept.
+
+    The reply is that to a plain Get, without M_Key and with the permissive LID alone.
+    """
     request, data, error = exchange
     if data is None:
         return Exchange(request, None, error)
-    return Exchange(request, _reply(request, _data(request[_ATTRIBUTE], data, kind, names)), error)
-
-
-def _data(attribute: int, data: bytes, kind: str, names: Names) -> bytes:
-    """Return the octets of an attribute up to the last that is kept."""
-    if attribute == Attribute.NODE_INFO:
-        return _node_info(data, names)
-    if attribute == Attribute.NODE_DESCRIPTION:
-        return _description(nodedesc.text(data), kind, names).encode()
-    return bytes(_STATE) + bytes((data[_STATE] & 0x0F,))
-
-
-def _node_info(data: bytes, names: Names) -> bytes:
-    for octets in _GUIDS:
-        data = data[: octets.start] + names.guid(data[octets]) + data[octets.stop :]
-    return data[:_NODE_INFO]
+    if request[_ATTRIBUTE] == Attribute.NODE_INFO:
+        for octets in _GUIDS:
+            data = data[: octets.start] + names.guid(data[octets]) + data[octets.stop :]
+        data = data[:_NODE_INFO]
+    elif request[_ATTRIBUTE] == Attribute.NODE_DESCRIPTION:
+        data = _description(nodedesc.text(data), kind, names).encode()
+    else:
+        data = bytes(_STATE) + bytes((data[_STATE] & 0x0F,))
+    head = request[:3] + b"\x81\x80\x00" + request[6:64]
+    return Exchange(request, head + data.ljust(64, b"\0") + request[128:], error)
 
 
 def _description(description: str, kind: str, names: Names) -> str:
+    """Replace the host name; keep model and ASIC (agent/infiniband/node_description.py)."""
     if description.startswith(_MANAGED):
-        return _MANAGED + _managed(description.removeprefix(_MANAGED), names)
+        host, colon, place = description.removeprefix(_MANAGED).rpartition(":")
+        if not colon:
+            return _MANAGED + (place and names.peer(place))
+        model = place.partition("/")[0]
+        model = model if MODEL.fullmatch(model) else "X"  # it may be a name
+        asic = ASIC.search(place)
+        return f"{_MANAGED}{host and names.peer(host)}:{model}{asic[0] if asic else ''}"
     if not description or FACTORY.fullmatch(description):
         return description
     if nodedesc.switch_name(description) is None:
         return VENDOR
-    return _chosen(description, kind, names)
-
-
-def _chosen(description: str, kind: str, names: Names) -> str:
-    """Replace a description that an administrator chose; the HCA of `host mlx5_0` is kept."""
     host, _, hca = description.partition(" ")
-    if HCA.fullmatch(hca):
+    if HCA.fullmatch(hca):  # `host mlx5_0`
         return f"{names.peer(host, kind)} {hca}"
     return names.peer(description, kind)
-
-
-def _managed(description: str, names: Names) -> str:
-    """Replace the host name; keep model and ASIC (agent/infiniband/node_description.py)."""
-    host, colon, place = description.rpartition(":")
-    if not colon:
-        return description and names.peer(description)
-    return f"{host and names.peer(host)}:{_model(place)}"
-
-
-def _model(place: str) -> str:
-    """Return model and ASIC of `MQM9700/U1`; X instead of a model that may be a name."""
-    model = place.partition("/")[0]
-    return (model if MODEL.fullmatch(model) else "X") + _asic(place)
-
-
-def _asic(place: str) -> str:
-    found = ASIC.search(place)
-    return found[0] if found else ""
 
 
 def _reason(error: str | None) -> str | None:
     if error is not None and not CODE.fullmatch(error):
         raise Malformed("malformed error in a recorded answer")
     return error
-
-
-def _reply(request: bytes, data: bytes) -> bytes:
-    """Return the reply to a plain Get, without M_Key and with the permissive LID alone."""
-    head = request[:3] + b"\x81\x80\x00" + request[6:64]
-    return head + data.ljust(64, b"\0") + request[128:]

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from agent.check import AS_ROOT, NOT_PERMITTED, Step, absent, missing, there
-from agent.model import Absent, Seen
+from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
+from agent.model import Absent, Link, Seen
 from agent.reasons import NeighborReason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.check import Check, Surroundings
-    from agent.model import Link, Observation
 
 SOURCE = "ib"
 CLASS = "sys/class/infiniband_mad"
@@ -36,7 +30,10 @@ def checks(around: Surroundings) -> Iterator[Check]:
         yield absent(outcome.reason)
         return
     links = outcome.value if isinstance(outcome, Seen) else ()
-    found = [*_umads(around), *_library(around.observation)]
+    found = list(_umads(around))
+    texts = (problem.text for problem in around.observation.problems if problem.source == SOURCE)
+    if text := next((text for text in texts if LIBRARY in text), None):
+        found.append(missing(Step.LIBRARY, text, INSTALL))
     yield from found or _queries(outcome.reason if not isinstance(outcome, Seen) else None, links)
 
 
@@ -50,22 +47,9 @@ def _umads(around: Surroundings) -> Iterator[Check]:
         if fault := around.device_fault(f"{FOLDER}/{name}"):
             by_fault[fault].append(name)
     for fault, names in by_fault.items():
-        yield _no_file(fault, names)
-
-
-def _no_file(fault: str, names: list[str]) -> Check:
-    text = f"device files in {FOLDER}: {', '.join(names)}: {fault}"
-    if fault in NOT_PERMITTED:
-        return missing(Step.PRIVILEGE, text, ALLOW)
-    return missing(Step.DEVICE_FILE, text, MAKE_FILES)
-
-
-def _library(observation: Observation) -> Iterator[Check]:
-    problems = [problem.text for problem in observation.problems if problem.source == SOURCE]
-    for text in problems:
-        if LIBRARY in text:
-            yield missing(Step.LIBRARY, text, INSTALL)
-            return
+        refused = fault in NOT_PERMITTED
+        step, command = (Step.PRIVILEGE, ALLOW) if refused else (Step.DEVICE_FILE, MAKE_FILES)
+        yield missing(step, f"device files in {FOLDER}: {', '.join(names)}: {fault}", command)
 
 
 def _queries(failure: str | None, links: tuple[Link, ...]) -> Iterator[Check]:

@@ -13,24 +13,19 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Malformed, Unavailable
 from agent.reasons import NeighborReason
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    Answer = dict[str, Any]
-    Address = tuple[str, int]  # device, port
-    Group = tuple[Address, ...]  # the ports that one process queries
-    Entries = dict[Address, Answer]
-    Outcome = Entries | Unavailable
-    Outcomes = dict[Group, Outcome]
-    Work = Callable[[], None]
+Answer = dict[str, Any]
+Address = tuple[str, int]  # device, port
+Group = tuple[Address, ...]  # the ports that one process queries
+Outcome = dict[Address, Answer] | Unavailable
 
 MAX_PROCESSES = 4
 
@@ -49,83 +44,63 @@ class DeviceQueries:
         process was late or died; their entries are `unanswered`. Raises Unavailable if all
         processes failed.
         """
-        outcomes = self._retried(self._run(self._groups(ports)))
-        self._remember(outcomes)
-        return _merged(ports, outcomes)
-
-    def _groups(self, ports: Sequence[Address]) -> list[Group]:
-        """Return the ports of the common process, and those of each suspect."""
         common = tuple(port for port in ports if port[0] not in self._suspects)
         suspects = _by_device(port for port in ports if port[0] in self._suspects)
-        return [common, *suspects] if common else suspects
+        outcomes = self._run([common, *suspects] if common else suspects)
+        # the common process has failed: query each of its devices in a process of its own
+        if isinstance(outcomes.get(common), Unavailable) and len(_by_device(common)) > 1:
+            del outcomes[common]
+            outcomes |= self._run(_by_device(common))
+        entries: dict[Address, Answer] = {}
+        failures: dict[Group, Unavailable] = {}
+        for group, outcome in outcomes.items():
+            devices = {device for device, _ in group}
+            if isinstance(outcome, Unavailable):
+                self._suspects |= devices
+                failures[group] = outcome
+                entries |= {port: unanswered(port, str(outcome)) for port in group}
+            else:
+                self._suspects -= devices
+                entries |= outcome
+        if failures and len(failures) == len(outcomes):
+            raise next(iter(failures.values()))
+        failed = [list(port) for group in failures for port in group]
+        return {"ports": [entries[port] for port in ports if port in entries], "failed": failed}
 
-    def _retried(self, outcomes: Outcomes) -> Outcomes:
-        """Replace the failure of several devices by the outcome of each."""
-        for group in _failed_together(outcomes):
-            del outcomes[group]
-            outcomes |= self._run(_by_device(group))
-        return outcomes
-
-    def _run(self, groups: list[Group]) -> Outcomes:
-        """Query groups, at most MAX_PROCESSES at a time."""
+    def _run(self, groups: list[Group]) -> dict[Group, Outcome]:
+        """Query groups, at most MAX_PROCESSES at a time; one in the calling thread."""
         waiting = deque(groups)
-        outcomes: Outcomes = {}
-        count = min(MAX_PROCESSES, len(groups))
-        _run_in_threads(count, lambda: self._query_all(waiting, outcomes))
+        outcomes: dict[Group, Outcome] = {}
+
+        def query_all() -> None:
+            while True:
+                try:
+                    group = waiting.popleft()  # several threads may do so at the same time
+                except IndexError:
+                    return
+                try:
+                    outcomes[group] = by_port(self._query(group))
+                except (Malformed, Unavailable) as error:
+                    outcomes[group] = Unavailable(str(error))
+
+        threads = []
+        for _ in range(min(MAX_PROCESSES, len(groups)) - 1):
+            thread = Thread(target=query_all, name="smp", daemon=True)
+            with suppress(RuntimeError):  # no more threads: the others take its groups
+                thread.start()
+                threads.append(thread)
+        query_all()
+        for thread in threads:
+            thread.join()
         return outcomes
 
-    def _query_all(self, waiting: deque[Group], outcomes: Outcomes) -> None:
-        for group in _taken(waiting):
-            outcomes[group] = self._outcome(group)
 
-    def _outcome(self, group: Group) -> Outcome:
-        try:
-            return by_port(self._query(group))
-        except (Malformed, Unavailable) as error:
-            return Unavailable(str(error))
-
-    def _remember(self, outcomes: Outcomes) -> None:
-        """Suspect the devices whose own process failed, and no other that was queried."""
-        for group in outcomes:
-            self._suspects -= _devices(group)
-        for group in _failures(outcomes):
-            self._suspects |= _devices(group)
-
-
-def _taken(waiting: deque[Group]) -> Iterator[Group]:
-    """Take groups until none is left; threads may do so at the same time."""
-    with suppress(IndexError):
-        while True:
-            yield waiting.popleft()
-
-
-def _run_in_threads(count: int, work: Work) -> None:
-    """Run `work` in `count` threads at a time, or in fewer; the calling thread is one of them."""
-    threads = [_started(work) for _ in range(count - 1)]
-    work()
-    for thread in filter(None, threads):
-        thread.join()
-
-
-def _started(work: Work) -> Thread | None:
-    thread = Thread(target=work, name="smp", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # no more threads: the others take its groups
-        return None
-    return thread
-
-
-def by_port(answer: Answer) -> Entries:
+def by_port(answer: Answer) -> dict[Address, Answer]:
     """Return the entries of an answer about ports; raises Malformed."""
     try:
-        return {_address(entry): dict(entry) for entry in answer["ports"]}
+        return {(entry["device"], entry["port"]): dict(entry) for entry in answer["ports"]}
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"malformed answer of the SMP helper: {error!r}") from error
-
-
-def _address(entry: Answer) -> Address:
-    return entry["device"], entry["port"]
 
 
 def unanswered(port: Address, text: str | None = None) -> Answer:
@@ -140,42 +115,8 @@ def unanswered(port: Address, text: str | None = None) -> Answer:
     }
 
 
-def _devices(group: Group) -> set[str]:
-    return {device for device, _ in group}
-
-
 def _by_device(ports: Iterable[Address]) -> list[Group]:
-    groups: defaultdict[str, list[Address]] = defaultdict(list)
+    groups: dict[str, Group] = {}
     for port in ports:
-        groups[port[0]].append(port)
-    return [tuple(group) for group in groups.values()]
-
-
-def _failures(outcomes: Outcomes) -> dict[Group, Unavailable]:
-    return {group: error for group, error in outcomes.items() if isinstance(error, Unavailable)}
-
-
-def _failed_together(outcomes: Outcomes) -> list[Group]:
-    return [group for group in _failures(outcomes) if len(_devices(group)) > 1]
-
-
-def _merged(ports: Sequence[Address], outcomes: Outcomes) -> Answer:
-    failures = _failures(outcomes)
-    if failures and len(failures) == len(outcomes):
-        raise next(iter(failures.values()))
-    entries = _entries(outcomes)
-    failed = [list(port) for group in failures for port in group]
-    return {"ports": [entries[port] for port in ports if port in entries], "failed": failed}
-
-
-def _entries(outcomes: Outcomes) -> Entries:
-    entries: Entries = {}
-    for group, outcome in outcomes.items():
-        entries |= _group_entries(group, outcome)
-    return entries
-
-
-def _group_entries(group: Group, outcome: Outcome) -> Entries:
-    if isinstance(outcome, Unavailable):
-        return {port: unanswered(port, str(outcome)) for port in group}
-    return outcome
+        groups[port[0]] = (*groups.get(port[0], ()), port)
+    return list(groups.values())

@@ -43,20 +43,12 @@ def _escaped(character: str) -> str:
 def switch_name(description: str) -> str | None:
     """Return the name that an administrator gave the node; None for factory text or none at all."""
     if description.startswith(_MANAGED):
-        return _managed_name(description.removeprefix(_MANAGED))
+        # `L90.1.3:MQM9700/U1`; a host name with the position of its ASIC in the chassis
+        name, colon, model = description.removeprefix(_MANAGED).rpartition(":")
+        if not colon:
+            return model or None
+        position = [part for part in model.split("/")[1:] if part not in ("", _FIRST_ASIC)]
+        return "-".join([name, *position]) if name else None
     if description.lower().endswith(_FACTORY_ENDINGS):
         return None
     return description or None
-
-
-def _managed_name(composed: str) -> str | None:
-    """Split `L90.1.3:MQM9700/U1` and join the host name with the position that distinguishes it."""
-    name, colon, model = composed.rpartition(":")
-    if not colon:
-        return composed or None
-    return "-".join([name, *_position(model)]) if name else None
-
-
-def _position(model: str) -> list[str]:
-    """Return the parts of `IS5200/L01/U1` that distinguish the ASIC within its chassis."""
-    return [part for part in model.split("/")[1:] if part not in ("", _FIRST_ASIC)]

@@ -9,27 +9,19 @@ its cached answer is dropped.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent.errors import Malformed, Unavailable
-from agent.infiniband.devices import by_port, unanswered
-from agent.infiniband.switch_names import Answered, SwitchNames
+from agent.infiniband.devices import Address, Answer, by_port, unanswered
+from agent.infiniband.switch_names import Answered, Retry, SwitchNames
 from agent.pace import doubled
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
+if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
     from agent.host import Host
-    from agent.infiniband.switch_names import Retry
     from agent.model import Observation
-
-    Answer = dict[str, Any]
-    Address = tuple[str, int]  # device, port
-    # A port's entry, and the error if it could not be queried.
-    Result = tuple[Answer, str | None]
-    Results = dict[Address, Result]
 
 MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many events happen
 REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: switches get renamed
@@ -54,10 +46,9 @@ class _Port:
         earliest = max(now, self.queried + MIN_QUERY_INTERVAL)
         self.due, self.tries = min(self.due, earliest), 0
 
-    def update(self, result: Result, now: float) -> None:
+    def update(self, answer: Answer, failure: str | None, now: float) -> None:
         """Cache an answer and set the time of the next query."""
-        self.answer, self.failure = result
-        self.answered = now
+        self.answer, self.failure, self.answered = answer, failure, now
         if self.answer.get("error"):
             longest = MAX_FAILURE_INTERVAL if self.failure else MAX_RETRY_INTERVAL
             self.due = now + doubled(RETRY_INTERVAL, longest, self.tries)
@@ -95,13 +86,14 @@ class SmpPoller:
         self._queried: tuple[Address, ...] = ()  # the poll under way
 
     def __call__(self, addresses: Sequence[Address]) -> Answer:
-        self._ports = {address: self._port(address) for address in addresses}
-        ports = self._ports.values()
-        _require_success([port.failure for port in ports])
+        self._ports = {
+            address: self._previous.get(address) or _Port(unanswered(address))
+            for address in addresses
+        }
+        ports = list(self._ports.values())
+        if ports and all(port.failure for port in ports):
+            raise Unavailable(str(ports[0].failure))
         return {"ports": [{**port.answer, "answered": port.answered} for port in ports]}
-
-    def _port(self, address: Address) -> _Port:
-        return self._previous.get(address) or _Port(unanswered(address))
 
     def begin_cycle(self) -> None:
         self._previous, self._ports = self._ports, {}
@@ -120,57 +112,40 @@ class SmpPoller:
     def start_due(self, now: float) -> None:
         if self.next_due() > now:
             return
-        self._queried = addresses = self._due(now)
+        due = sorted(address for address, port in self._ports.items() if port.due <= now)
+        self._queried = addresses = tuple(due)
         for address in addresses:
             self._ports[address].queried = now
         self.task.start(lambda: self._ask(addresses))
-
-    def _due(self, now: float) -> tuple[Address, ...]:
-        return tuple(sorted(address for address, port in self._ports.items() if port.due <= now))
 
     def collect(self, now: float) -> bool:
         answer = self.task.take()
         if answer is None:
             return False
-        for address, result in _results(answer, self._queried).items():
-            if port := self._ports.get(address):
-                port.update(result, now)
+        entries, failed = {}, []
+        missing = "the SMP helper's answer has no entry for this port"
+        try:
+            if isinstance(answer, Exception):
+                missing = str(answer)
+            else:
+                entries, failed = by_port(answer), answer.get("failed", [])
+        except Malformed as error:
+            missing = str(error)
+        for address in self._queried:
+            port = self._ports.get(address)
+            if port is None:
+                continue
+            if entry := entries.get(address):
+                failure = str(entry.get("text")) if list(address) in failed else None
+                port.update(entry, failure, now)
+            else:
+                port.update(unanswered(address, missing), missing, now)
         return True
 
     def next_due(self) -> float:
         if self.task.busy:
             return math.inf
         return min((port.due for port in self._ports.values()), default=math.inf)
-
-
-def _require_success(failures: Sequence[str | None]) -> None:
-    if failures and all(failures):
-        raise Unavailable(str(failures[0]))
-
-
-def _results(answer: Answer | Exception, queried: Sequence[Address]) -> Results:
-    """Return the result of each queried port."""
-    results, missing = _by_port(answer)
-    return {port: results.get(port) or (unanswered(port, missing), missing) for port in queried}
-
-
-def _by_port(answer: Answer | Exception) -> tuple[Results, str]:
-    """Return the results in an answer, and the error of a port without one."""
-    if isinstance(answer, Exception):
-        return {}, str(answer)
-    try:
-        return _answered(answer), "the SMP helper's answer has no entry for this port"
-    except Malformed as error:
-        return {}, str(error)
-
-
-def _answered(answer: Answer) -> Results:
-    entries, failed = by_port(answer), answer.get("failed", [])
-    return {port: (entry, _failure(port, entry, failed)) for port, entry in entries.items()}
-
-
-def _failure(address: Address, entry: Answer, failed: list[Any]) -> str | None:
-    return str(entry.get("text")) if list(address) in failed else None
 
 
 def make(

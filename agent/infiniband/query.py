@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Malformed
 from agent.infiniband import smp
-from agent.infiniband.umad import TIMEOUT_SLACK, PortUnavailable
+from agent.infiniband.umad import TIMEOUT_SLACK, Port, PortUnavailable
 from agent.reasons import NeighborReason
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from agent.infiniband.umad import Port
-
-    OpenPort = Callable[[str, int], Port]  # of a device and a port number; raises PortUnavailable
+OpenPort = Callable[[str, int], Port]  # of a device and a port number; raises PortUnavailable
 
 # An open umad device is an agent of its own, so each conversation counts from here, and two
 # recordings of a port have equal requests.
@@ -76,7 +72,8 @@ class PortQuery:
             self._unanswered(error)
         else:
             if reply is not None:
-                self._answered(reply)
+                self._record(reply, None)
+                self._advance(lambda: self._conversation.send(reply))
 
     def expire(self, now: float) -> None:
         """End the try if its deadline has passed; `now` is of the monotonic clock."""
@@ -96,7 +93,11 @@ class PortQuery:
         }
 
     def _advance(self, resume: Callable[[], bytes]) -> None:
-        """Resume the conversation; send the next request, or end."""
+        """Resume the conversation; send the next request, or end.
+
+        Only the first request has several tries of its own: the conversation repeats others. One
+        that it repeats is sent at the end of the try before.
+        """
         before = self.request
         try:
             self.request = resume()
@@ -107,43 +108,26 @@ class PortQuery:
         except PortUnavailable as error:
             self._end(error.reason, error)
         else:
-            self._ask(before)
-
-    def _ask(self, before: bytes | None) -> None:
-        """Send the next request; one that is repeated is sent at the end of the try before.
-
-        Only the first request has several tries of its own: the conversation repeats others.
-        """
-        self._tries_left = 1 if before else self.tries
-        if self.request != before:
-            self._send()
+            self._tries_left = 1 if before else self.tries
+            if self.request != before:
+                self._send()
 
     def _send(self) -> None:
         if self._port is None or self.request is None:
             return
         self._tries_left -= 1
-        self.deadline = self._end_of_try()
+        self.deadline = time.monotonic() + self.timeout_ms / 1000 + TIMEOUT_SLACK
         try:
             self._port.send(self.request, self.timeout_ms)
         except PortUnavailable as error:
             self._unanswered(error)
 
-    def _end_of_try(self) -> float:
-        return time.monotonic() + self.timeout_ms / 1000 + TIMEOUT_SLACK
-
-    def _answered(self, reply: bytes) -> None:
-        self._record(reply, None)
-        self._advance(lambda: self._conversation.send(reply))
-
     def _unanswered(self, error: PortUnavailable) -> None:
-        if self._may_retry(error):
+        if error.reason is NeighborReason.NO_ANSWER and self._tries_left > 0:
             self._send()
         else:
             self._record(None, error.reason)
             self._advance(lambda: self._conversation.throw(error))
-
-    def _may_retry(self, error: PortUnavailable) -> bool:
-        return error.reason is NeighborReason.NO_ANSWER and self._tries_left > 0
 
     def _record(self, reply: bytes | None, error: NeighborReason | None) -> None:
         """Record the result of a request, instead of that of its last try."""
@@ -166,40 +150,18 @@ def query_ports(
     """
     queries = [PortQuery(device, number, timeout_ms, tries) for device, number in ports]
     try:
-        _run(queries, open_port)
+        for query in queries:
+            query.start(open_port)
+        while waiting := [query for query in queries if query.request is not None]:
+            poll, by_fd = select.poll(), {query.fileno(): query for query in waiting}
+            for fd in by_fd:
+                poll.register(fd, select.POLLIN)
+            left = min(query.deadline for query in waiting) - time.monotonic()
+            for fd, _ in poll.poll(max(0.0, left) * 1000):
+                by_fd[fd].receive()
+            for query in waiting:
+                query.expire(time.monotonic())
     finally:
         for query in queries:
             query.close()
     return queries
-
-
-def _run(queries: list[PortQuery], open_port: OpenPort) -> None:
-    for query in queries:
-        query.start(open_port)
-    while waiting := [query for query in queries if query.request is not None]:
-        _receive_or_expire(waiting)
-
-
-def _receive_or_expire(waiting: list[PortQuery]) -> None:
-    for query in _readable(waiting):
-        query.receive()
-    for query in waiting:
-        query.expire(time.monotonic())
-
-
-def _readable(queries: list[PortQuery]) -> list[PortQuery]:
-    """Wait until ports are readable or the next deadline has passed; return the readable ones."""
-    by_fd = {query.fileno(): query for query in queries}
-    poll = _poll_for(by_fd)
-    return [by_fd[fd] for fd, _ in poll.poll(_seconds_left(queries) * 1000)]
-
-
-def _poll_for(fds: Iterable[int]) -> select.poll:
-    poll = select.poll()
-    for fd in fds:
-        poll.register(fd, select.POLLIN)
-    return poll
-
-
-def _seconds_left(queries: list[PortQuery]) -> float:
-    return max(0.0, min(query.deadline for query in queries) - time.monotonic())

@@ -23,20 +23,17 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from agent.errors import Malformed, Unavailable
 from agent.infiniband import node_description as nodedesc
 from agent.model import IbNeighbor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
-
-    T = TypeVar("T")
-    Ask = Callable[[bytes], bytes]  # returns the reply to a request, or raises Unavailable
-    Conversation = Generator[bytes, bytes, T]  # yields requests, is sent replies, returns T
+T = TypeVar("T")
+Conversation = Generator[bytes, bytes, T]  # yields requests, is sent replies, returns T
 
 LENGTH = 256  # bytes of a MAD, 13.4.2
 DESCRIPTION_TRIES = 3
@@ -103,11 +100,8 @@ class Exchange:
 
     def as_json(self) -> dict[str, Any]:
         """Return the exchange as the SMP helper writes it, with both packets in hex."""
-        return {"request": _hex(self.request), "reply": _hex(self.reply), "error": self.error}
-
-
-def _hex(packet: bytes | None) -> str | None:
-    return None if packet is None else packet.hex()
+        reply = None if self.reply is None else self.reply.hex()
+        return {"request": self.request.hex(), "reply": reply, "error": self.error}
 
 
 def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> bytes:
@@ -116,7 +110,8 @@ def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> b
     `tid` has 32 bits: the kernel puts its agent's number into the upper half of the TransactionID.
     Raises Malformed if `local_port` is out of range.
     """
-    _require_port(local_port)
+    if not 1 <= local_port <= _LAST_PORT:
+        raise Malformed(f"SMP request: {local_port} is no port number (1 to {_LAST_PORT})")
     smp = _Smp(
         base_version=_BASE_VERSION,
         mgmt_class=_CLASS,
@@ -138,11 +133,6 @@ def get(attribute: Attribute, tid: int, local_port: int, modifier: int = 0) -> b
     return _SMP.pack(*smp)
 
 
-def _require_port(number: int) -> None:
-    if not 1 <= number <= _LAST_PORT:
-        raise Malformed(f"SMP request: {number} is no port number (1 to {_LAST_PORT})")
-
-
 def require_get(request: bytes) -> tuple[int, int]:
     """Return (TransactionID, local port) of a request that `get` can build.
 
@@ -152,16 +142,14 @@ def require_get(request: bytes) -> tuple[int, int]:
     _expect("request", "MgmtClass", smp.mgmt_class, _CLASS)
     _expect("request", "Method", smp.method, _GET)
     tid, local_port = transaction(request), smp.initial_path[1]
-    if request != get(_allowed(smp.attribute), tid, local_port, smp.modifier):
+    try:
+        attribute = Attribute(smp.attribute)
+    except ValueError:
+        text = f"SMP request: AttributeID {smp.attribute:#06x} is not allowed"
+        raise Malformed(text) from None
+    if request != get(attribute, tid, local_port, smp.modifier):
         raise Malformed("SMP request: not a plain Get over one hop")
     return tid, local_port
-
-
-def _allowed(number: int) -> Attribute:
-    try:
-        return Attribute(number)
-    except ValueError:
-        raise Malformed(f"SMP request: AttributeID {number:#06x} is not allowed") from None
 
 
 def transaction(mad: bytes) -> int:
@@ -175,20 +163,16 @@ def decode(reply: bytes, request: bytes) -> bytes:
     Raises Malformed if the reply does not match the request or reports an error.
     """
     smp, asked = _unpack(reply, "reply"), _unpack(request, "request")
-    _expect_returned(smp)
-    _expect("reply", "AttributeID", smp.attribute, asked.attribute)
-    _expect("reply", "TransactionID", transaction(reply), transaction(request))
-    _expect_success(smp.status & ~_RETURNING)
-    return smp.data
-
-
-def _expect_returned(smp: _Smp) -> None:
-    """Raise Malformed unless the header is that of a GetResp on its way back."""
     _expect("reply", "BaseVersion", smp.base_version, _BASE_VERSION)
     _expect("reply", "MgmtClass", smp.mgmt_class, _CLASS)
     _expect("reply", "ClassVersion", smp.class_version, _CLASS_VERSION)
     _expect("reply", "Method", smp.method, _GET_RESP)
     _expect("reply", "D bit", smp.status & _RETURNING, _RETURNING)
+    _expect("reply", "AttributeID", smp.attribute, asked.attribute)
+    _expect("reply", "TransactionID", transaction(reply), transaction(request))
+    if status := smp.status & ~_RETURNING:
+        raise Malformed(f"SMP reply: Status is {status:#06x} ({_STATUSES.get(status, 'unknown')})")
+    return smp.data
 
 
 def _unpack(smp: bytes, kind: str) -> _Smp:
@@ -200,11 +184,6 @@ def _unpack(smp: bytes, kind: str) -> _Smp:
 def _expect(kind: str, field: str, value: int, wanted: int) -> None:
     if value != wanted:
         raise Malformed(f"SMP {kind}: {field} is {value:#x} instead of {wanted:#x}")
-
-
-def _expect_success(status: int) -> None:
-    if status:
-        raise Malformed(f"SMP reply: Status is {status:#06x} ({_STATUSES.get(status, 'unknown')})")
 
 
 class NodeInfo(NamedTuple):
@@ -224,28 +203,20 @@ def node_info(data: bytes) -> NodeInfo:
     Raises Malformed for an unknown NodeType, or a NodeGUID or LocalPortNum of zero.
     """
     node_type, ports, system, node, _, device_id, local_port = _NODE_INFO.unpack(data)
-    _require_node(node_type, node, local_port)
+    if node_type not in _NODE_TYPES:
+        raise Malformed(f"NodeInfo: NodeType {node_type} does not exist")
+    if not any(node):
+        raise Malformed("NodeInfo: NodeGUID is zero")
+    if not local_port:
+        raise Malformed("NodeInfo: LocalPortNum is zero")
     return NodeInfo(
         node_type=_NODE_TYPES[node_type],
         ports=ports,
-        sys_image_guid=_known_guid(system),
+        sys_image_guid=system.hex() if any(system) else None,
         node_guid=node.hex(),
         device_id=device_id,
         local_port=local_port,
     )
-
-
-def _known_guid(guid: bytes) -> str | None:
-    return guid.hex() if any(guid) else None
-
-
-def _require_node(node_type: int, guid: bytes, local_port: int) -> None:
-    if node_type not in _NODE_TYPES:
-        raise Malformed(f"NodeInfo: NodeType {node_type} does not exist")
-    if not any(guid):
-        raise Malformed("NodeInfo: NodeGUID is zero")
-    if not local_port:
-        raise Malformed("NodeInfo: LocalPortNum is zero")
 
 
 def conversation(local_port: int, tid: int) -> Conversation[IbNeighbor]:
@@ -274,24 +245,20 @@ def _description(request: bytes) -> Conversation[str | None]:
     return None
 
 
-def converse(local_port: int, tid: int, ask: Ask) -> IbNeighbor:
+def converse(local_port: int, tid: int, ask: Callable[[bytes], bytes]) -> IbNeighbor:
     """Run a conversation; `ask` returns the reply to a request or raises Unavailable."""
     steps = conversation(local_port, tid)
     try:
         request = next(steps)
         while True:
-            request = _resume(steps, request, ask)
+            try:
+                reply = ask(request)
+            except Unavailable as failure:
+                request = steps.throw(failure)
+            else:
+                request = steps.send(reply)
     except StopIteration as end:
         return cast("IbNeighbor", end.value)
-
-
-def _resume(steps: Conversation[T], request: bytes, ask: Ask) -> bytes:
-    """Resume a conversation with the reply to `request`; return its next request."""
-    try:
-        reply = ask(request)
-    except Unavailable as failure:
-        return steps.throw(failure)
-    return steps.send(reply)
 
 
 def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
@@ -303,12 +270,11 @@ def replay(exchanges: Iterable[Exchange]) -> IbNeighbor:
     if not recorded:
         raise Unavailable("not-recorded")
     tid, local_port = require_get(next(iter(recorded)))
-    return converse(local_port, tid, lambda request: _recorded_reply(recorded.get(request)))
 
+    def ask(request: bytes) -> bytes:
+        exchange = recorded.get(request)
+        if exchange is None or exchange.reply is None:
+            raise Unavailable((exchange and exchange.error) or "not-recorded")
+        return exchange.reply
 
-def _recorded_reply(exchange: Exchange | None) -> bytes:
-    if exchange is None:
-        raise Unavailable("not-recorded")
-    if exchange.reply is None:
-        raise Unavailable(exchange.error or "not-recorded")
-    return exchange.reply
+    return converse(local_port, tid, ask)

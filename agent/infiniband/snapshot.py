@@ -5,24 +5,19 @@ smp/<device>-<port>.json    requests and replies in hex (agent/helper/main.py, v
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from agent.errors import Malformed
-from agent.infiniband.devices import by_port
+from agent.infiniband.devices import Address, Answer, by_port
 from agent.text import as_json
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Self
-
+if TYPE_CHECKING:  # packages that import this one
     from agent.host import Host
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names
-
-    Answer = dict[str, Any]
-    Address = tuple[str, int]  # device, port
 
 FOLDER = "smp"
 
@@ -85,14 +80,10 @@ def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedSmps:
     for name in files.names(FOLDER):
         path = f"{FOLDER}/{name}"
         answer = files.json(path) or {}
-        recorded.answers[_address(path, answer)] = answer
+        device, port = answer.get("device"), answer.get("port")
+        if not isinstance(device, str):
+            raise Malformed(f"{path}: no answer of a port: 'device' is no text")
+        if not isinstance(port, int):
+            raise Malformed(f"{path}: no answer of a port: 'port' is no number")
+        recorded.answers[device, port] = answer
     return recorded
-
-
-def _address(path: str, answer: Answer) -> Address:
-    device, port = answer.get("device"), answer.get("port")
-    if not isinstance(device, str):
-        raise Malformed(f"{path}: no answer of a port: 'device' is no text")
-    if not isinstance(port, int):
-        raise Malformed(f"{path}: no answer of a port: 'port' is no number")
-    return device, port

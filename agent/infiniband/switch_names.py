@@ -23,19 +23,13 @@ Pure: times are those of the answers, in seconds of a clock that does not jump.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.infiniband.node_description import switch_name
+from agent.model import IbNeighbor
 from agent.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.model import IbNeighbor
-
-    Address = tuple[str, int]  # device, port
-    Identity = tuple[str, str | None]  # node GUID, NodeDescription
 
 TRIES = 3  # answers without NodeDescription until the node GUID is published
 MAX_NAMES = 1024  # node GUIDs whose names are remembered
@@ -45,7 +39,7 @@ MAX_TEXT = 64  # characters of a name in a problem
 class Answered(NamedTuple):
     """An answer, identified by the port that was queried and the time."""
 
-    sender: Address
+    sender: tuple[str, int]  # device, port
     time: float
 
 
@@ -84,32 +78,38 @@ class _FarEnd:
         if description is None:
             self.tries_left = max(self.tries_left - 1, 0)
         elif name := switch_name(description):
-            self._take_name(name, description)
-        else:
-            self._take_factory_text(answer.time, hold)
-        self._count(description, had_other=had_other)
-
-    def _take_name(self, name: str, description: str) -> None:
-        is_confirmed = not self.known or name in {_name(self.known), _name(self.other)}
-        if is_confirmed:
-            self.known, self.other = description, None
-        else:
-            self.other = description
-        self.factory_since, self.tries_left = None, 0
-
-    def _take_factory_text(self, now: float, hold: float) -> None:
-        since = now if self.factory_since is None else self.factory_since
-        if now >= since + hold:
-            self.known = None
-        self.factory_since = since if self.known else None
-        self.other, self.tries_left = None, 0
-
-    def _count(self, description: str | None, *, had_other: bool) -> None:
-        """Count the answers without the known name; another name is confirmed soon."""
+            if not self.known or name in {_name(self.known), _name(self.other)}:
+                self.known, self.other = description, None
+            else:
+                self.other = description  # until a second answer confirms it
+            self.factory_since, self.tries_left = None, 0
+        else:  # factory text, or empty
+            since = answer.time if self.factory_since is None else self.factory_since
+            if answer.time >= since + hold:
+                self.known = None
+            self.factory_since = since if self.known else None
+            self.other, self.tries_left = None, 0
         self.is_settled = description is not None and description == self.known
         if self.is_settled or (self.other and not had_other):
-            self.retries = 0
+            self.retries = 0  # another name is to be confirmed soon
         self.retries += not self.is_settled
+
+    def name(self, description: str | None) -> Name:
+        """Return its name; `description` is that of the last answer."""
+        known, lost = _name(self.known), "no answer to NodeDescription"
+        if not known:
+            if description is not None:
+                return Name(self.guid)
+            if self.tries_left:
+                return Name(None, problem=lost)
+            return Name(self.guid, problem=f"{lost}: labeled by its node GUID")
+        given = _name(description)
+        if given == known:
+            return Name(known)
+        if given:  # another name, to be confirmed
+            return Name(known, self.known)
+        fault = lost if description is None else "factory NodeDescription"
+        return Name(known, self.known, f"{fault}: {visible(known, MAX_TEXT)} is kept")
 
     def retry(self, hold: float) -> Retry | None:
         """Return the retry that the last answer made due."""
@@ -128,8 +128,11 @@ class SwitchNames:
         self._far_ends: dict[str, _FarEnd] = {}  # by interface
         self._names: dict[str, str] = {}  # by node GUID: the last confirmed NodeDescription
 
-    def seed(self, known: Mapping[str, Identity]) -> None:
-        """Start from the last far end of these interfaces; the others have their answers so far."""
+    def seed(self, known: Mapping[str, tuple[str, str | None]]) -> None:
+        """Start from the last far end of these interfaces: node GUID and NodeDescription.
+
+        The others have their answers so far.
+        """
         for interface, (guid, description) in known.items():
             found = description if _name(description) else None
             self._far_ends[interface] = _FarEnd(guid, found, tries_left=0)
@@ -137,13 +140,17 @@ class SwitchNames:
 
     def name(self, interface: str, facts: IbNeighbor, answer: Answered) -> Name:
         """Return the name of an interface's far end by an answer; it counts once."""
-        far_end = self._far_end(interface, facts)
+        guid, far_end = facts.node_guid, self._far_ends.get(interface)
+        if far_end is None or far_end.guid != guid:
+            known = None if _name(facts.node_description) else self._names.get(guid)
+            far_end = _FarEnd(guid, known, tries_left=0 if far_end else self._tries)
+            self._far_ends[interface] = far_end
         if far_end.answer != answer:
             before = far_end.known
             far_end.take_in(facts.node_description, answer, self._hold)
             if far_end.known != before:
-                self._remember(facts.node_guid, far_end.known)
-        return _name_of(far_end, facts.node_description)
+                self._remember(guid, far_end.known)
+        return far_end.name(facts.node_description)
 
     def retry(self, answer: Answered) -> Retry | None:
         """Return the retry that an answer made due; None if there is none."""
@@ -159,16 +166,6 @@ class SwitchNames:
         """Return True if another name than the known one is to be confirmed."""
         return any(far_end.other for far_end in self._far_ends.values())
 
-    def _far_end(self, interface: str, facts: IbNeighbor) -> _FarEnd:
-        """Return the far end of an interface; another node GUID begins a new one."""
-        guid, before = facts.node_guid, self._far_ends.get(interface)
-        if before and before.guid == guid:
-            return before
-        known = None if _name(facts.node_description) else self._names.get(guid)
-        found = _FarEnd(guid, known, tries_left=0 if before else self._tries)
-        self._far_ends[interface] = found
-        return found
-
     def _remember(self, guid: str, description: str | None) -> None:
         """Remember the NodeDescription of a node GUID; None: forget it."""
         self._names.pop(guid, None)
@@ -180,30 +177,3 @@ class SwitchNames:
 
 def _name(description: str | None) -> str | None:
     return switch_name(description) if description else None
-
-
-def _name_of(far_end: _FarEnd, description: str | None) -> Name:
-    """Return the name of a far end; `description` is that of its last answer."""
-    known = _name(far_end.known)
-    if not known:
-        return _unknown(far_end, description)
-    if known == _name(description):
-        return Name(known)
-    return Name(known, far_end.known, _reason_to_keep(known, description))
-
-
-def _unknown(far_end: _FarEnd, description: str | None) -> Name:
-    """Return the node GUID of a far end without a known name, or no name yet."""
-    if description is not None:
-        return Name(far_end.guid)
-    if far_end.tries_left:
-        return Name(None, problem="no answer to NodeDescription")
-    return Name(far_end.guid, problem="no answer to NodeDescription: labeled by its node GUID")
-
-
-def _reason_to_keep(known: str, description: str | None) -> str | None:
-    """Return why a known name is kept; None while another name is to be confirmed."""
-    if _name(description):
-        return None
-    fault = "no answer to NodeDescription" if description is None else "factory NodeDescription"
-    return f"{fault}: {visible(known, MAX_TEXT)} is kept"

@@ -25,14 +25,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.infiniband import smp
 from agent.reasons import NeighborReason
-
-if TYPE_CHECKING:
-    Buffer = ctypes.Array[ctypes.c_char]
 
 LIBRARY = "libibumad.so.3"
 TIMEOUT_SLACK = 0.1  # seconds that the kernel may be late with its own timeout
@@ -76,7 +72,10 @@ class Umad:
 
     def __init__(self, library: str = LIBRARY) -> None:
         try:
-            self.lib = _load(library)
+            self.lib = ctypes.CDLL(library, use_errno=True)
+            for name, (result, arguments) in _PROTOTYPES.items():
+                function = getattr(self.lib, name)
+                function.restype, function.argtypes = result, arguments
         except (OSError, AttributeError) as error:
             # most messages of the dynamic loader begin with the library's name
             text = str(error) if library in str(error) else f"{library}: {error}"
@@ -88,26 +87,10 @@ class Umad:
 
         Raises PortUnavailable.
         """
-        if not _is_port(device, port):
+        # libibumad itself would choose for these: port 0 is "any port", no name "any device"
+        if port < 1 or not device or "\0" in device:
             raise PortUnavailable(NeighborReason.NO_UMAD, f"{device!r} port {port}: no such port")
         return Port(self, device, port)
-
-
-def _is_port(device: str, number: int) -> bool:
-    """Return True unless libibumad would choose: port 0 is "any port", no name "any device"."""
-    return number >= 1 and bool(device) and "\0" not in device
-
-
-def _load(library: str) -> ctypes.CDLL:
-    lib = ctypes.CDLL(library, use_errno=True)
-    _set_prototypes(lib)
-    return lib
-
-
-def _set_prototypes(lib: ctypes.CDLL) -> None:
-    for name, (result, arguments) in _PROTOTYPES.items():
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
 
 
 class Port:
@@ -116,20 +99,14 @@ class Port:
     def __init__(self, umad: Umad, device: str, number: int) -> None:
         self.name = f"{device} port {number}"
         self._lib = umad.lib
-        self._id = self._open(device, number)
+        opened = self._lib.umad_open_port(os.fsencode(device), number)
+        self._id = self._check(opened, NeighborReason.NO_UMAD, "umad_open_port")
+        registered = self._lib.umad_register(self._id, _CLASS, _CLASS_VERSION, _NO_RMPP, None)
         try:
-            self._agent = self._register()
+            self._agent = self._check(registered, NeighborReason.REFUSED, "umad_register")
         except PortUnavailable:
             self._lib.umad_close_port(self._id)
             raise
-
-    def _open(self, device: str, number: int) -> int:
-        opened = self._lib.umad_open_port(os.fsencode(device), number)
-        return self._check(opened, NeighborReason.NO_UMAD, "umad_open_port")
-
-    def _register(self) -> int:
-        registered = self._lib.umad_register(self._id, _CLASS, _CLASS_VERSION, _NO_RMPP, None)
-        return self._check(registered, NeighborReason.REFUSED, "umad_register")
 
     def close(self) -> None:
         """Unregister the agent and close the device."""
@@ -143,47 +120,29 @@ class Port:
     def send(self, request: bytes, timeout_ms: int) -> None:
         """Send a request that the kernel drops after `timeout_ms`, without retransmissions."""
         smp.require_get(request)
-        buffer = self._filled(request)
+        buffer = self._buffer()
+        self._lib.umad_set_addr(buffer, _PERMISSIVE_LID, _QP0, _SL, _NO_QKEY)
+        ctypes.memmove(self._lib.umad_get_mad(buffer), request, len(request))
         sent = self._lib.umad_send(self._id, self._agent, buffer, len(request), timeout_ms, 0)
         self._check(sent, NeighborReason.SEND_FAILED, "umad_send")
 
     def receive(self, request: bytes) -> bytes | None:
         """Receive the reply to `request`; None if no MAD or that of another request is there."""
-        buffer = self._buffer()
-        length = self._receive_into(buffer)
-        if length is None:
-            return None
-        mad = ctypes.string_at(self._lib.umad_get_mad(buffer), length)
-        return self._matching(mad, request, self._lib.umad_status(buffer))
-
-    def _receive_into(self, buffer: Buffer) -> int | None:
-        """Receive a MAD; return its length, or None if none is there."""
-        length = ctypes.c_int(smp.LENGTH)
+        buffer, length = self._buffer(), ctypes.c_int(smp.LENGTH)
         received = self._lib.umad_recv(self._id, buffer, ctypes.byref(length), 0)
-        if _is_not_ready(received):
+        if received < 0 and ctypes.get_errno() in _NOT_READY:
             return None
         self._check(received, NeighborReason.NO_UMAD, "umad_recv")
         # libibumad's length may exceed the buffer: ibsim's includes its header.
-        return max(0, min(length.value, smp.LENGTH))
-
-    def _matching(self, mad: bytes, request: bytes, status: int) -> bytes | None:
+        octets = max(0, min(length.value, smp.LENGTH))
+        mad = ctypes.string_at(self._lib.umad_get_mad(buffer), octets)
         if smp.transaction(mad) != smp.transaction(request):
             return None
-        self._require_answer(status)
+        if status := self._lib.umad_status(buffer):
+            raise PortUnavailable(NeighborReason.NO_ANSWER, f"{self.name}: {os.strerror(status)}")
         return mad
 
-    def _require_answer(self, status: int) -> None:
-        if status:
-            raise PortUnavailable(NeighborReason.NO_ANSWER, f"{self.name}: {os.strerror(status)}")
-
-    def _filled(self, request: bytes) -> Buffer:
-        """Return a buffer with the request, to be sent to the permissive LID."""
-        buffer = self._buffer()
-        self._lib.umad_set_addr(buffer, _PERMISSIVE_LID, _QP0, _SL, _NO_QKEY)
-        ctypes.memmove(self._lib.umad_get_mad(buffer), request, len(request))
-        return buffer
-
-    def _buffer(self) -> Buffer:
+    def _buffer(self) -> ctypes.Array[ctypes.c_char]:
         return ctypes.create_string_buffer(self._lib.umad_size() + smp.LENGTH)
 
     def _check(self, result: int, reason: NeighborReason, function: str) -> int:
@@ -194,7 +153,3 @@ class Port:
         if number in _NOT_PERMITTED:
             reason = NeighborReason.NOT_PERMITTED
         raise PortUnavailable(reason, f"{self.name}: {function}: {os.strerror(number)}")
-
-
-def _is_not_ready(received: int) -> bool:
-    return received < 0 and ctypes.get_errno() in _NOT_READY
