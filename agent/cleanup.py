@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, report
 from agent.kube import cleanup, diff
+from agent.kube.cleanup import Removal, Step, Sweep, Task
 from agent.kube.managed_fields import keys_of
-from agent.kube.sweep import OfNode, Step, Sweep
+from agent.kube.plan import Plan
+from agent.labels.table import Naming
 from agent.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from agent.kube.plan import Plan
     from agent.kube.transport import Kube
-    from agent.labels.table import Naming
 
 MAX_NODES = 20  # named in one line
 NOTHING = "nothing to remove"
@@ -29,71 +27,53 @@ AGAIN = (
     "repeat the command"
 )
 
-Task = TypeVar("Task", bound=OfNode)
-
 
 def clean_up(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None:
     """Remove what the agent owns on a Node, or on all Nodes (None).
 
     Raises Rejected if anything remains.
     """
-    plans = _plans(kube, node, naming)
-    shown = _relevant(plans)
-    _print_plans(shown, time.time())
-    _print_elsewhere(plans, naming, is_empty=not shown)
-    again = list[str]()
-    if not yes and (due := [plan for plan in shown if plan.due]):
-        _confirm(f"Remove this from {_count(due)}?")
-        before, shown = shown, _relevant(_plans(kube, node, naming))
-        again = cleanup.labeled_between(before, shown)  # while the question waited
-    faults, failed = _carry_out(kube, [plan for plan in shown if plan.due], cleanup.remove_owned)
-    found = _remains(kube, node, [one for one in shown if one.node not in failed])
-    _fail([*faults, *found.keys, *_running({*again, *found.labeled_again})])
+    plans = cleanup.removals(cleanup.nodes(kube, node), keys_of(naming))
+    shown = _print_plans(plans, naming)
+    again = set[str]()
+    if not yes and (due := [plan for plan in shown if plan.is_due]):
+        _confirm("this", due)
+        plans = cleanup.removals(cleanup.nodes(kube, node), keys_of(naming))
+        now = [plan for plan in plans if plan.is_due or plan.left_alone]
+        again = {*cleanup.labeled_between(shown, now)}  # while the question waited
+        shown = now
+    faults, failed = _carry_out(kube, [plan for plan in shown if plan.is_due], cleanup.remove_owned)
+    cleaned = [one for one in shown if one.node not in failed]
+    try:
+        found = cleanup.remains(cleaned, cleanup.nodes(kube, node) if cleaned else ())
+    except Unavailable as error:
+        found = cleanup.Remains((f"what remains could not be read: {error}",))
+    running = sorted({*again, *found.labeled_again})
+    lines = [AGAIN.format(listed(running, MAX_NODES))] if running else []
+    _fail([*faults, *found.keys, *lines])
 
 
-def _plans(kube: Kube, node: str | None, naming: Naming) -> list[Plan]:
-    return cleanup.removals(cleanup.nodes(kube, node), keys_of(naming))
+def _print_plans(plans: Sequence[Plan], naming: Naming) -> list[Plan]:
+    """Print and return the plans that have something to remove, or that cannot remove something.
 
-
-def _relevant(plans: Sequence[Plan]) -> list[Plan]:
-    """Return the plans that have something to remove, or that cannot remove something."""
-    return [plan for plan in plans if plan.due or plan.left_alone]
-
-
-def _print_plans(plans: Sequence[Plan], now: float) -> None:
-    for plan in plans:
+    Other prefixes under which the agent has labels are named, too.
+    """
+    shown = [plan for plan in plans if plan.is_due or plan.left_alone]
+    for plan in shown:
         print_lines(diff.planned(plan))
-    if recent := cleanup.recently_labeled(plans, now):
+    if recent := cleanup.recently_labeled(shown, time.time()):
         where = recent[0] if len(recent) == 1 else f"{len(recent)} of the Nodes"
         click.echo(
             f"An agent labeled {where} within the last two hours. If it still runs, it writes the "
             "labels again: delete the DaemonSet first."
         )
-
-
-def _print_elsewhere(plans: Sequence[Plan], naming: Naming, *, is_empty: bool) -> None:
-    """Name the other prefixes under which the agent has labels."""
     elsewhere = cleanup.elsewhere(plans)
-    if is_empty:
+    if not shown:
         prefixes = " and ".join(filter(None, [naming.prefix, naming.ib_prefix]))
         click.echo(f"{NOTHING} under {prefixes}" if elsewhere else NOTHING)
     if elsewhere:
-        print_lines(cleanup.of_elsewhere(elsewhere))
-
-
-def _remains(kube: Kube, node: str | None, plans: Sequence[Plan]) -> cleanup.Remains:
-    """Read the Nodes again, and return what could not be removed."""
-    if not plans:
-        return cleanup.Remains()
-    try:
-        return cleanup.remains(plans, cleanup.nodes(kube, node))
-    except Unavailable as error:
-        return cleanup.Remains((f"what remains could not be read: {error}",))
-
-
-def _running(names: AbstractSet[str]) -> list[str]:
-    """Return a line about the Nodes on which an agent still runs, if there are any."""
-    return [AGAIN.format(listed(sorted(names), MAX_NODES))] if names else []
+        print_lines(elsewhere)
+    return shown
 
 
 def clean_up_foreign(
@@ -110,7 +90,7 @@ def clean_up_foreign(
         click.echo(NOTHING)
         return
     if not yes:
-        _confirm(f"Remove these labels of others from {_count(found)}?")
+        _confirm("these labels of others", found)
     faults, _ = _carry_out(kube, found, cleanup.remove_foreign)
     _fail(faults)
 
@@ -121,24 +101,21 @@ def forget_lost(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> N
     Raises Rejected if any remains.
     """
     plans = cleanup.losses(cleanup.nodes(kube, node), keys_of(naming))
-    due = [plan for plan in plans if plan.due]
+    due = [plan for plan in plans if plan.is_due]
     for plan in due:
         print_lines(diff.planned(plan))
     if not plans:
         click.echo(NOTHING)
     if due and not yes:
-        _confirm(f"Remove this from {_count(due)}?")
+        _confirm("this", due)
     faults, _ = _carry_out(kube, due, cleanup.remove_owned)
     _fail([*faults, *(line for plan in plans for line in cleanup.unforgotten(plan))])
 
 
-def _count(tasks: Sequence[OfNode]) -> str:
-    return f"{len(tasks)} Node{'s' * (len(tasks) != 1)}"
-
-
-def _confirm(question: str) -> None:
+def _confirm(what: str, tasks: Sequence[Plan] | Sequence[Removal]) -> None:
     """Ask for confirmation; raises click.Abort unless it is given."""
-    click.confirm(question, abort=True)
+    count = f"{len(tasks)} Node{'s' * (len(tasks) != 1)}"
+    click.confirm(f"Remove {what} from {count}?", abort=True)
 
 
 def _carry_out(
@@ -146,14 +123,20 @@ def _carry_out(
 ) -> tuple[list[str], set[str]]:
     """Carry out the tasks; return the faults as lines, and the Nodes that are not cleaned."""
     sweep = Sweep(tasks, act)
+
+    def remaining() -> str:
+        names = sweep.remaining
+        first = listed(names, MAX_NODES)
+        return f"{len(names)} of {len(tasks)} Nodes remain: {first}; repeat the command"
+
     try:
         sweep.run(kube, print_line)
     except (KeyboardInterrupt, SystemExit, Unavailable):
-        report(f"bwagent: {_remaining(sweep, len(tasks))}", 1)
+        report(f"bwagent: {remaining()}", 1)
         raise
     faults = list(sweep.faults)
     if sweep.remaining and len(tasks) > 1:
-        faults.append(_remaining(sweep, len(tasks)))
+        faults.append(remaining())
     return faults, {*sweep.remaining}
 
 
@@ -163,9 +146,3 @@ def _fail(faults: Sequence[str]) -> None:
         report(f"bwagent: {fault}", 1)
     if faults:
         raise Rejected(faults[-1])
-
-
-def _remaining(sweep: Sweep[Task], count: int) -> str:
-    """Return a sentence that names the first of the Nodes that are not cleaned."""
-    names = sweep.remaining
-    return f"{len(names)} of {count} Nodes remain: {listed(names, MAX_NODES)}; repeat the command"

@@ -129,14 +129,13 @@ def explained(
     """Return the document of a label; raises click.UsageError for an unknown interface."""
     import click
 
-    from agent.kube.on_node import facts_of
     from agent.labels.render import render
     from agent.output import explain
 
     key, _, interface = subject
     on_node = {"fault": fault} if fault else None
     if target:
-        on_node = facts_of(key, target.annotation(), target.node, target.keys)
+        on_node = target.facts(key)
     names = explain.known_interfaces(observation)
     is_on_node = bool(on_node and on_node.get("value") is not None)
     if interface and interface not in names and not is_on_node:

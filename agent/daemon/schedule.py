@@ -16,7 +16,7 @@ An observation costs milliseconds. A request is felt by an API server that has t
     SIGHUP             an observation, a GET, and an apply if the Node differs; it ends the wait
                        after a failure, Retry-After included
     a day later        a GET, since the answer to an apply does not show a second agent whose labels
-                       it removed (agent/kube/former.py)
+                       it removed (agent/kube/ownership.py)
     key refused        a retry without the key, or its family; the key is tried again after a
                        minute, since the policy that allows it may be on its way, and refused once
                        more, after an hour

@@ -7,36 +7,50 @@ Invariants:
 - What remains is read from the Nodes afterwards, so it is what is there, not what was planned.
 - Keys of other managers (`--foreign`) are removed by their names, and only with the values and the
   managers that were shown: an agent, or another labeler, may have taken one over since.
+- Several Nodes are cleaned at a time. A failure of one Node stops no other; MAX_FAILURES in a row
+  that are the server's do.
+- Whatever ends a cleanup, requests that were sent are waited for, and `Sweep.remaining` has the
+  other Nodes. A second cleanup finds these again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from agent.errors import Unavailable
 from agent.kube.annotation import MAX_AGE
-from agent.kube.commands import fault_of
+from agent.kube.connection import MAX_CONNECTIONS
 from agent.kube.diff import done
 from agent.kube.errors import Failure, failure_of
-from agent.kube.foreign import kubectl_removal, managers_text, removal_patch, unpublished
-from agent.kube.former import cleanup_command
-from agent.kube.managed_fields import IB, LABEL, Field, P, prefix_of, state_of
+from agent.kube.managed_fields import (
+    IB,
+    LABEL,
+    Field,
+    Keys,
+    Node,
+    P,
+    State,
+    prefix_of,
+    state_of,
+)
 from agent.kube.negotiation import apply, exchange, get_node, list_nodes
-from agent.kube.plan import forgetting, removal
-from agent.kube.sweep import Step
+from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text, owned
+from agent.kube.plan import Plan, forgetting, removal
+from agent.limits import thread_fault
 from agent.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from agent.kube.managed_fields import Keys, Node, State
-    from agent.kube.plan import Plan
     from agent.kube.transport import Kube
 
 MAX_KEYS = 5  # named in one line
 MAX_PATCH = 4000  # labels; the API server takes 10,000 operations
 MAX_READS = 4  # of a Node that others change all the time
+MAX_FAILURES = 8  # in a row
+# The kinds of failure that another Node need not have; see agent/kube/errors.py.
+OF_ONE_NODE = frozenset({"conflict", "not-found", "recreated", "refused"})
 CHANGED = "its labels or their managers have changed since they were shown; repeat the command"
 CONTENDED = "others change it all the time; repeat the command"
 
@@ -50,6 +64,21 @@ class Removal(NamedTuple):
     managers: Mapping[str, tuple[str, ...]]  # of each label
 
 
+class Step(NamedTuple):
+    """The result on one Node."""
+
+    line: str
+    fault: str | None = None  # a line that begins with the Node
+    kind: str | None = None  # of a failed request; see agent/kube/errors.py
+
+
+class Remains(NamedTuple):
+    """The state of the Nodes after a cleanup."""
+
+    keys: tuple[str, ...] = ()  # a line for each Node with keys that could not be removed
+    labeled_again: tuple[str, ...] = ()  # Nodes on which an agent still runs
+
+
 def nodes(kube: Kube, name: str | None) -> Iterator[Node]:
     """Yield one Node, or all Nodes (None); raises Unavailable if one cannot be read."""
     for node in list_nodes(kube) if name is None else [get_node(kube, name)]:
@@ -61,26 +90,26 @@ def nodes(kube: Kube, name: str | None) -> Iterator[Node]:
 def removals(found: Iterable[Node], keys: Keys) -> list[Plan]:
     """Return the plans for the Nodes that have anything to remove or to report."""
     plans = (removal(node, keys) for node in found)
-    return [plan for plan in plans if plan.due or plan.left_alone or plan.outside]
+    return [plan for plan in plans if plan.is_due or plan.left_alone or plan.outside]
 
 
 def losses(found: Iterable[Node], keys: Keys) -> list[Plan]:
     """Return the plans that remove the lost interfaces from annotations, or that cannot."""
     plans = [forgetting(node, keys) for node in found]
-    return [plan for plan in plans if plan.due or unforgotten(plan)]
+    return [plan for plan in plans if plan.is_due or unforgotten(plan)]
 
 
 def unforgotten(plan: Plan) -> list[str]:
     """Return the lines about an annotation whose lost interfaces cannot be removed."""
     own = plan.keys.annotation_field
-    held = [one for one in plan.left_alone if Field(one.kind, one.key) == own]
     command = kubectl_removal(plan.node, own)
     return [
         *(f"Node {plan.node}: {one.subject}: {one.text}" for one in plan.problems),
         *(
             f"Node {plan.node}: lost interfaces not removed, {one.key} is held by "
             f"{managers_text(one.managers)}; {command} removes the annotation"
-            for one in held
+            for one in plan.left_alone
+            if Field(one.kind, one.key) == own
         ),
     ]
 
@@ -90,20 +119,15 @@ def foreign_removals(found: Iterable[Node], keys: Keys, manager: str | None) -> 
 
     With a manager, those that it alone has.
     """
-    states = map(state_of, found)
-    each = [_foreign(state, keys, manager) for state in states]
-    return [one for one in each if one.labels]
-
-
-def _foreign(state: State, keys: Keys, manager: str | None) -> Removal:
-    fields = [
-        field
-        for field in sorted(unpublished(state, frozenset(), keys))
-        if manager is None or state.others.get(field) == (manager,)
-    ]
-    labels = {field.key: state.fields[field] for field in fields}
-    managers = {field.key: state.others.get(field, ()) for field in fields}
-    return Removal(state.name, state.uid, labels, managers)
+    removals = []
+    for state in map(state_of, found):
+        managers = {field: state.others.get(field, ()) for field in owned(state, keys).foreign}
+        fields = sorted(one for one in managers if manager is None or managers[one] == (manager,))
+        if fields:
+            labels = {field.key: state.fields[field] for field in fields}
+            owners = {field.key: managers[field] for field in fields}
+            removals.append(Removal(state.name, state.uid, labels, owners))
+    return removals
 
 
 def of_removal(one: Removal) -> list[str]:
@@ -120,7 +144,7 @@ def of_removal(one: Removal) -> list[str]:
 def remove_owned(kube: Kube, plan: Plan) -> Step:
     """Carry out a plan of `removals`."""
     outcome = apply(kube, plan, is_current=False)
-    node, fault = f"Node {plan.node}: ", fault_of(outcome)
+    node, fault = f"Node {plan.node}: ", outcome.fault
     kind = outcome.failure.kind if outcome.failure else None
     return Step(done(outcome)[0], fault and node + fault.removeprefix(node), kind)
 
@@ -131,60 +155,101 @@ def remove_foreign(kube: Kube, one: Removal) -> Step:
     If one of a request's labels has changed, or has other managers, all of them stay.
     """
     keys = sorted(one.labels)
+    count = f"{len(keys)} label{'s' * (len(keys) != 1)}"
     for start in range(0, len(keys), MAX_PATCH):
         labels = {key: one.labels[key] for key in keys[start : start + MAX_PATCH]}
         if failure := _patch(kube, one, labels):
-            removed = f"Node {one.node}: {start} of {_labels_text(keys)} removed"
+            removed = f"Node {one.node}: {start} of {count} removed"
             return Step(removed, failure.text, failure.kind)
-    return Step(f"Node {one.node}: {_labels_text(keys)} removed")
-
-
-def _labels_text(keys: Sequence[str]) -> str:
-    return f"{len(keys)} label{'s' * (len(keys) != 1)}"
+    return Step(f"Node {one.node}: {count} removed")
 
 
 def _patch(kube: Kube, one: Removal, labels: Mapping[str, str]) -> Failure | None:
     """Remove these labels; a refused request is repeated if the Node has changed meanwhile."""
+    fields = {Field(LABEL, key): value for key, value in labels.items()}
     fault, version = None, None
     for _ in range(MAX_READS):
-        state = _as_shown(kube, one, labels)
-        if isinstance(state, Failure):
-            return state
+        node = get_node(kube, one.node)
+        if isinstance(node, Failure):
+            return node
+        state = state_of(node)
+        is_as_shown = (
+            state.uid == one.uid
+            and fields.items() <= state.fields.items()
+            and not fields.keys() & state.managed
+            and all(state.others.get(field, ()) == one.managers[field.key] for field in fields)
+        )
+        if not is_as_shown:
+            return Failure("conflict", f"Node {one.node}: {CHANGED}")
         if state.version == version:
             return fault
-        refusal, version = _try(kube, state, labels), state.version
-        if refusal is None or refusal.kind != "refused":
-            return refusal
-        fault = refusal
+        patch = removal_patch(state, labels)
+        answer = exchange(kube, {"operation": "patch", "node": state.name, "body": patch})
+        if answer.accepted:
+            return None
+        fault, version = failure_of(answer, state.name), state.version
+        if fault.kind != "refused":
+            return fault
     return Failure("conflict", f"Node {one.node}: {CONTENDED}")
 
 
-def _as_shown(kube: Kube, one: Removal, labels: Mapping[str, str]) -> State | Failure:
-    """Read the Node again; a Failure if these labels are not as they were shown."""
-    node = get_node(kube, one.node)
-    if isinstance(node, Failure):
-        return node
-    state = state_of(node)
-    is_as_shown = _is_as_shown(one, labels, state)
-    return state if is_as_shown else Failure("conflict", f"Node {one.node}: {CHANGED}")
+def removal_patch(state: State, keys: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the JSON patch (RFC 6902) that removes labels from this very version of the Node."""
+    # A key is escaped for a JSON pointer (RFC 6901).
+    paths = [key.replace("~", "~0").replace("/", "~1") for key in sorted(keys)]
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": state.uid},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": state.version},
+        *({"op": "remove", "path": f"/metadata/{LABEL}/{path}"} for path in paths),
+    ]
 
 
-def _is_as_shown(one: Removal, labels: Mapping[str, str], state: State) -> bool:
-    """Return True if these labels have the same values and managers on the same Node."""
-    fields = {Field(LABEL, key): value for key, value in labels.items()}
-    return (
-        state.uid == one.uid
-        and fields.items() <= state.fields.items()
-        and not fields.keys() & state.managed
-        and all(state.others.get(field, ()) == one.managers[field.key] for field in fields)
-    )
+Task = TypeVar("Task", bound=Plan | Removal)  # the work on one Node
 
 
-def _try(kube: Kube, state: State, labels: Iterable[str]) -> Failure | None:
-    """Remove labels from this version of the Node."""
-    patch = removal_patch(state, labels)
-    answer = exchange(kube, {"operation": "patch", "node": state.name, "body": patch})
-    return None if answer.accepted else failure_of(answer, state.name)
+class Sweep(Generic[Task]):
+    """The tasks, their failures as lines, and the names of the Nodes that are not cleaned."""
+
+    def __init__(self, tasks: Sequence[Task], act: Callable[[Kube, Task], Step]) -> None:
+        self.faults: list[str] = []
+        self._tasks, self._act = tasks, act
+        self._clean: set[str] = set()
+        self._failures = 0  # of the server, in a row
+
+    @property
+    def remaining(self) -> list[str]:
+        return [task.node for task in self._tasks if task.node not in self._clean]
+
+    def run(self, kube: Kube, echo: Callable[[str], None]) -> None:
+        """Carry out the tasks; `echo` takes a line for each Node.
+
+        Raises Unavailable if not all threads can be started.
+        """
+        pool = ThreadPoolExecutor(MAX_CONNECTIONS)
+        futures: dict[Future[Step], Task] = {}
+        try:
+            for task in self._tasks:
+                futures[pool.submit(self._act, kube, task)] = task
+            while futures and self._failures < MAX_FAILURES:
+                future = next(iter(futures))
+                step = future.result()
+                self._record(futures.pop(future), step, echo)
+        except RuntimeError as error:
+            raise Unavailable(thread_fault(error)) from error
+        finally:
+            pool.shutdown(cancel_futures=True)
+            for future, task in futures.items():  # what had begun when the others were cancelled
+                if not future.cancelled():
+                    self._record(task, future.result(), echo)
+
+    def _record(self, task: Task, step: Step, echo: Callable[[str], None]) -> None:
+        if step.fault:
+            self.faults.append(step.fault)
+        else:
+            self._clean.add(task.node)
+        is_servers = step.kind is not None and step.kind not in OF_ONE_NODE
+        self._failures = self._failures + 1 if is_servers else 0
+        echo(step.line)
 
 
 def recently_labeled(plans: Iterable[Plan], now: float) -> list[str]:
@@ -200,37 +265,23 @@ def recently_labeled(plans: Iterable[Plan], now: float) -> list[str]:
     ]
 
 
-def elsewhere(plans: Iterable[Plan]) -> dict[str, list[str]]:
-    """Return the Nodes with labels of manager `bwagent` under other prefixes, by prefix."""
+def elsewhere(plans: Iterable[Plan]) -> list[str]:
+    """Return a line for each other prefix under which manager `bwagent` has labels on these Nodes.
+
+    It has the command that cleans the prefix up.
+    """
     found = defaultdict[str, list[str]](list)
     for plan in plans:
         for prefix in sorted({prefix_of(field) or "" for field in plan.outside} - {""}):
             found[prefix].append(plan.node)
-    return dict(found)
-
-
-def of_elsewhere(found: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a line for each other prefix, with the command that cleans it up."""
-    return [
-        f"{prefix}: labels of manager bwagent on {_nodes_text(names)}; "
-        f"{cleanup_command(prefix)} {_selection(names)} removes them"
-        for prefix, names in found.items()
-    ]
-
-
-def _nodes_text(names: Sequence[str]) -> str:
-    return f"Node {names[0]}" if len(names) == 1 else f"{len(names)} Nodes"
-
-
-def _selection(names: Sequence[str]) -> str:
-    return f"--node-name {names[0]}" if len(names) == 1 else "--all"
-
-
-class Remains(NamedTuple):
-    """The state of the Nodes after a cleanup."""
-
-    keys: tuple[str, ...] = ()  # a line for each Node with keys that could not be removed
-    labeled_again: tuple[str, ...] = ()  # Nodes on which an agent still runs
+    lines = []
+    for prefix, names in found.items():
+        where, flag = f"{len(names)} Nodes", "--all"
+        if len(names) == 1:
+            where, flag = f"Node {names[0]}", f"--node-name {names[0]}"
+        command = f"{cleanup_command(prefix)} {flag}"
+        lines.append(f"{prefix}: labels of manager bwagent on {where}; {command} removes them")
+    return lines
 
 
 def labeled_between(before: Iterable[Plan], after: Iterable[Plan]) -> list[str]:
@@ -247,14 +298,14 @@ def remains(plans: Sequence[Plan], after: Iterable[Node]) -> Remains:
     planned = {plan.uid: plan for plan in plans}
     states = [(planned[state.uid], state) for state in map(state_of, after) if state.uid in planned]
     lines = (_remaining(plan, state) for plan, state in states)
-    again = [state.name for plan, state in states if plan.keys.in_table(state.managed_values())]
+    again = [state.name for plan, state in states if owned(state, plan.keys).mine]
     return Remains(tuple(filter(None, lines)), tuple(again))
 
 
 def _remaining(plan: Plan, state: State) -> str:
     """Return the line about the fields that were to be removed and are another manager's."""
     left_alone = {Field(one.kind, one.key) for one in plan.left_alone}
-    before = plan.keys.in_table(plan.managed) | left_alone
+    before = (plan.managed.keys() - plan.outside) | left_alone
     fields = sorted(before & state.fields.keys() - state.managed)
     if not fields:
         return ""
@@ -262,15 +313,8 @@ def _remaining(plan: Plan, state: State) -> str:
     for field in fields:
         held[managers_text(state.others.get(field, ()))].append(field.key)
     owners = "; ".join(f"held by {owner}: {listed(keys, MAX_KEYS)}" for owner, keys in held.items())
-    commands = "; ".join(_commands(plan, fields))
-    return f"Node {state.name}: not removed, {owners}; to remove: {commands}"
-
-
-def _commands(plan: Plan, fields: Iterable[Field]) -> Iterator[str]:
-    """Yield what removes these fields, whoever owns them."""
+    # What removes these fields, whoever owns them.
     removable = plan.keys.of_families(fields, (P, IB))
-    if removable:
-        yield f"this command with --foreign --node-name {plan.node}"
-    for field in fields:
-        if field not in removable:
-            yield kubectl_removal(plan.node, field)
+    commands = [f"this command with --foreign --node-name {plan.node}"] if removable else []
+    commands += [kubectl_removal(plan.node, field) for field in fields if field not in removable]
+    return f"Node {state.name}: not removed, {owners}; to remove: {'; '.join(commands)}"

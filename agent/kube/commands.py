@@ -1,4 +1,4 @@
-"""The Node in the command `probe`: get it first, plan, apply last.
+"""The Node in the commands `probe`, `explain` and `doctor`: get it first, plan, apply last.
 
 Invariants:
 - A Node that cannot be read ends a command before it changes anything.
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from agent.check import Check, Step, absent, missing, there
 from agent.errors import Unavailable
-from agent.kube import diff
+from agent.kube import MANAGER, diff
 from agent.kube.annotation import (
+    Annotation,
     annotate,
     annotation_of,
     is_stale,
@@ -23,27 +26,41 @@ from agent.kube.annotation import (
     without_future,
 )
 from agent.kube.errors import Failure
+from agent.kube.interfaces import document
 from agent.kube.last_neighbors import NeighborMemory
 from agent.kube.last_switches import last_switches
 from agent.kube.lost import Losses
-from agent.kube.managed_fields import keys_of, labels_of, owned_labels, state_of
+from agent.kube.managed_fields import (
+    LABEL,
+    Field,
+    Keys,
+    Node,
+    keys_of,
+    labels_of,
+    owned_labels,
+    state_of,
+)
 from agent.kube.negotiation import apply, get_node
-from agent.kube.plan import Desired, plan
+from agent.kube.plan import Desired, Plan, plan
+from agent.kube.policy import INSTALL, check_policy
 from agent.labels.counts import PortCounts
+from agent.labels.render import Rendered
+from agent.labels.table import Naming
+from agent.model import Observation, Problem
 from agent.sources.table import SOURCES
+from agent.text import utc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from agent.host import Host
-    from agent.kube.annotation import Annotation
-    from agent.kube.managed_fields import Keys, Node
-    from agent.kube.negotiation import Outcome
-    from agent.kube.plan import Plan
     from agent.kube.transport import Kube
-    from agent.labels.render import Rendered
-    from agent.labels.table import Naming
-    from agent.model import Observation, Problem
+
+COMMANDS = {  # by the kind of a failure
+    "configuration": "export KUBECONFIG=FILE (or --no-cluster, where there is none)",
+    "forbidden": "kubectl auth can-i get node/{node}",
+    "not-found": "kubectl get nodes (then --node-name NAME)",
+    "unauthorized": "kubectl auth whoami",
+}
+OTHER = "kubectl get --raw /readyz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,46 +106,78 @@ class Target:
         labels = labels_of(state_of(self.node).fields)
         return [problem for source in SOURCES for problem in source.conflicts(observation, labels)]
 
+    def facts(self, key: str) -> dict[str, Any]:
+        """Return one label as the Node has it: value, field managers, and the annotation's facts.
+
+            {"value": "3200G", "managers": ["bwagent"], "agent": "0.1.0", "boot_id": "...",
+             "observed": "2026-11-22T09:30:00Z", "interfaces": [{"interface": "ibp0", ...}]}
+
+        `observed` and `boot_id` are of the last full observation; what is unknown is null.
+        `interfaces` has the rows of the interface that the key names, or all rows where it names
+        none.
+        """
+        state, field = state_of(self.node), Field(LABEL, key)
+        own = [MANAGER] if field in state.managed else []
+        annotation = self.annotation() or Annotation(None, None, agent="")
+        interface = self.keys.interface(key)
+        rows = [document(row) for row in annotation.interfaces]
+        rows += [{**document(one.row), "lost_since": _time(one.since)} for one in annotation.lost]
+        return {
+            "value": state.fields.get(field),
+            "managers": [*own, *state.others.get(field, ())],
+            "agent": annotation.agent or None,
+            "boot_id": annotation.boot_id,
+            "observed": _time(annotation.time),
+            "reported": _time(annotation.reported.time),
+            "interfaces": [row for row in rows if interface in (None, row["interface"])],
+        }
+
+
+def _time(seconds: int | None) -> str | None:
+    return None if seconds is None else utc(seconds)
+
 
 def target(kube: Kube, name: str, naming: Naming, former: Iterable[str] = ()) -> Target:
     """Get the Node; raises Unavailable with the reason if that fails."""
-    return Target(kube, _required(get_node(kube, name)), keys_of(naming, former))
-
-
-def _required(node: Node | Failure) -> Node:
+    node = get_node(kube, name)
     if isinstance(node, Failure):
         raise Unavailable(node.text)
-    return node
+    return Target(kube, node, keys_of(naming, former))
 
 
 def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[Plan, list[str]]:
     """Return the plan for an observation, and its lines; due if the annotation is stale, too."""
-    todo = _plan(on, observation, rendered.labels)
+    before, now = on.annotation(), time.time()
+    annotation = annotate(observation, rendered.labels, on.keys, before)
+    desired = Desired(rendered.labels, annotation, now=now, confirmed=lost_in(before))
+    todo = plan(on.node, desired, on.keys)
+    todo = replace(todo, has_news=todo.has_news or is_stale(before, now))
     problems = [f"{problem.subject}: {problem.text}" for problem in todo.problems]
     return todo, [*diff.planned(todo), *problems]
 
 
-def _plan(on: Target, observation: Observation, labels: Mapping[str, str]) -> Plan:
-    before = on.annotation()
-    annotation = annotate(observation, labels, on.keys, before)
-    desired = Desired(labels, annotation, now=time.time(), confirmed=lost_in(before))
-    todo = plan(on.node, desired, on.keys)
-    is_refresh = todo.updates_annotation and is_stale(before, time.time())
-    return replace(todo, due=todo.due or is_refresh)
-
-
 def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
     """Apply a plan if it is due; return the lines of what was done, and of a failure."""
-    if not todo.due:
+    if not todo.is_due:
         return diff.planned(todo), None
     outcome = apply(on.kube, todo, is_current=False)
-    return diff.done(outcome), fault_of(outcome)
+    return diff.done(outcome), outcome.fault
 
 
-def fault_of(outcome: Outcome) -> str | None:
-    """Return the failure of an outcome, or its first refused key, as one line; None without one."""
-    if outcome.failure:
-        return outcome.failure.text
-    if outcome.refused:
-        return f"keys refused: {len(outcome.refused)}, the first is {outcome.refused[0].key}"
-    return None
+def check(kube: Kube, name: str) -> Check:
+    """Get the Node, for `doctor`."""
+    found = get_node(kube, name)
+    if isinstance(found, Failure):
+        command = COMMANDS.get(found.kind, OTHER).format(node=name)
+        return missing(Step.CLUSTER, found.text, command)
+    return there(f"Node {name} can be read")
+
+
+def check_admission(kube: Kube, name: str) -> Check:
+    """Try a change of the Node that the admission policy has to refuse, as a dry run."""
+    found = check_policy(kube, name)
+    if found.in_force is None:
+        return absent(f"admission policy not checked: {found.text}")
+    if found.in_force:
+        return there("admission policy in force")
+    return missing(Step.CLUSTER, f"admission policy not in force: {found.text}", INSTALL)

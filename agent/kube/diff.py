@@ -8,84 +8,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from agent.kube.errors import one_line
-from agent.kube.foreign import managers_text
 from agent.kube.managed_fields import ANNOTATION
+from agent.kube.negotiation import Outcome, Taken
+from agent.kube.ownership import managers_text
+from agent.kube.plan import ForeignField, Plan
 from agent.text import missing_since
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from agent.kube.interfaces import LostInterface
-    from agent.kube.negotiation import Outcome, Taken
-    from agent.kube.plan import ForeignField, Plan
 
 
 def planned(plan: Plan) -> list[str]:
     """Return the changes that applying the plan would make; the first line sums them up."""
+    counts = {"added": len(plan.added), "changed": len(plan.changed), "removed": len(plan.removed)}
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    forgotten = f"{len(plan.forgotten)} lost interfaces to forget"
+    after = plan.added | {key: value for key, (_, value) in plan.changed.items()}
     return [
-        f"Node {plan.node}: {_counts(plan) or _without_labels(plan)}",
-        *_planned_labels(plan),
+        f"Node {plan.node}: {summary or (forgotten if plan.only_forgets else 'no label changes')}",
+        *_diff(_values_before(plan), after),
         *_removed_annotations(plan),
-        *map(_forgotten, plan.forgotten),
+        *(
+            f"- lost {one.interface} ({one.pci}), {missing_since(one.since)}"
+            for one in plan.forgotten
+        ),
         *map(_left_alone, plan.left_alone),
         *_foreign(plan),
         *(f"  {key}: unchanged, recently refused" for key in plan.postponed),
     ]
 
 
-def _without_labels(plan: Plan) -> str:
-    forgotten = len(plan.forgotten)
-    return f"{forgotten} lost interfaces to forget" if plan.only_forgets else "no label changes"
-
-
-def _counts(plan: Plan) -> str:
-    counts = (
-        (len(plan.added), "added"),
-        (len(plan.changed), "changed"),
-        (len(plan.removed), "removed"),
-    )
-    return ", ".join(f"{count} {word}" for count, word in counts if count)
-
-
-def _planned_labels(plan: Plan) -> Iterable[str]:
-    after = plan.added | {key: value for key, (_, value) in plan.changed.items()}
-    return _diff(_values_before(plan), after)
-
-
-def _values_before(plan: Plan) -> dict[str, str]:
-    """Return the Node's values of the labels that the plan changes or removes, by key."""
-    return plan.removed | {key: was for key, (was, _) in plan.changed.items()}
-
-
 def done(outcome: Outcome) -> list[str]:
     """Return the changes that were made, then the keys taken over, left alone and refused."""
+    plan = outcome.plan
+    changed = {*outcome.applied, *outcome.removed}
+    before = {key: was for key, was in _values_before(plan).items() if key in changed}
+    if plan.only_forgets and outcome.is_complete:
+        summary = f"{len(plan.forgotten)} lost interfaces forgotten"
+    elif count := len(outcome.applied) + len(outcome.removed):
+        summary = f"{count} label{'' if count == 1 else 's'} changed"
+    else:
+        summary = "up to date" if outcome.is_complete else "nothing applied"
     return [
-        f"Node {outcome.plan.node}: {_summary(outcome)}",
-        *_changed_labels(outcome),
-        *(_removed_annotations(outcome.plan) if outcome.is_complete else []),
+        f"Node {plan.node}: {summary}",
+        *_diff(before, outcome.applied),
+        *(_removed_annotations(plan) if outcome.is_complete else []),
         *map(_left_alone, outcome.left_alone),
-        *_foreign(outcome.plan),
+        *_foreign(plan),
         *map(_taken, outcome.taken),
         *(f"! {one.key}: refused: {one.text}" for one in outcome.refused),
     ]
 
 
-def _summary(outcome: Outcome) -> str:
-    count = len(outcome.applied) + len(outcome.removed)
-    if outcome.plan.only_forgets and outcome.is_complete:
-        return f"{len(outcome.plan.forgotten)} lost interfaces forgotten"
-    if count:
-        return f"{count} label{'' if count == 1 else 's'} changed"
-    return "up to date" if outcome.is_complete else "nothing applied"
+def _taken(taken: Taken) -> str:
+    value = "" if taken.value is None else f" ({taken.value})"
+    return f"  {taken.key}: taken over from {one_line(taken.manager)}{value}"
 
 
-def _changed_labels(outcome: Outcome) -> Iterable[str]:
-    changed = {*outcome.applied, *outcome.removed}
-    before = {key: was for key, was in _values_before(outcome.plan).items() if key in changed}
-    return _diff(before, outcome.applied)
+def _values_before(plan: Plan) -> dict[str, str]:
+    """Return the Node's values of the labels that the plan changes or removes, by key."""
+    return plan.removed | {key: was for key, (was, _) in plan.changed.items()}
 
 
 def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
@@ -96,18 +78,9 @@ def _diff(before: Mapping[str, str], after: Mapping[str, str]) -> Iterable[str]:
             yield f"+ {key}={after[key]}"
 
 
-def _forgotten(lost: LostInterface) -> str:
-    return f"- lost {lost.interface} ({lost.pci}), {missing_since(lost.since)}"
-
-
 def _removed_annotations(plan: Plan) -> list[str]:
     """Return a line for an annotation that goes; a changed one is not worth a line."""
     return [f"- annotation {key}" for kind, key in sorted(plan.gone) if kind == ANNOTATION]
-
-
-def _taken(taken: Taken) -> str:
-    value = "" if taken.value is None else f" ({taken.value})"
-    return f"  {taken.key}: taken over from {one_line(taken.manager)}{value}"
 
 
 def _foreign(plan: Plan) -> Iterable[str]:

@@ -4,9 +4,9 @@ Invariants:
 - A label is owned if its key is in the label table *and* managedFields list it for manager
   `bwagent`, operation Apply. A prefix proves nothing: the site's expected half lives below the same
   prefixes.
-- Fields that manager `bwagent` has outside the table (agent/kube/former.py: under a former prefix,
-  say, or of a second agent) are in each request as well, since server-side apply removes what its
-  manager leaves out.
+- Fields that manager `bwagent` has outside the table (agent/kube/ownership.py: under a former
+  prefix, say, or of a second agent) are in each request as well, since server-side apply removes
+  what its manager leaves out.
 - A missing, null or mistyped part of a Node reads as empty.
 
 Shapes: meta/v1 ObjectMeta and ManagedFieldsEntry; fieldsV1 as in structured-merge-diff, `f:` before
@@ -16,21 +16,16 @@ a field's name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.kube import MANAGER
 from agent.kube.decode import objects, part
 from agent.kube.facts import optional, parse_time
-from agent.labels.table import LABELS
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
-
-    from agent.labels.table import Naming
+from agent.labels.table import LABELS, Naming
 
 Json = Mapping[str, Any]
 Node = Json  # the JSON object, of which its metadata is read
@@ -90,21 +85,21 @@ class Keys:
         """The annotation as a field."""
         return Field(ANNOTATION, self.annotation)
 
+    @property
+    def prefix(self) -> str:
+        """The prefix P."""
+        return self.annotation.partition("/")[0]
+
     def family(self, field: Field) -> str | None:
         """Return `P`, `IB`, `ACC`, `observed` or `former`; None for any other key."""
-        family = self._table_family(field)
+        kind, key = field
+        if kind == ANNOTATION:
+            family = OBSERVED if key == self.annotation else None
+        elif key and key == self.accelerator:
+            family = ACC
+        else:
+            family, _ = self._match(key)
         return FORMER if family is None and prefix_of(field) in self.former else family
-
-    def _table_family(self, field: Field) -> str | None:
-        if field.kind == ANNOTATION:
-            return OBSERVED if field.key == self.annotation else None
-        return self._label_family(field.key)
-
-    def _label_family(self, key: str) -> str | None:
-        if key and key == self.accelerator:
-            return ACC
-        family, _ = self._match(key)
-        return family
 
     def of_families(self, fields: Iterable[Field], families: Container[str]) -> set[Field]:
         """Return the fields of these families."""
@@ -129,18 +124,17 @@ class Keys:
 
 def keys_of(naming: Naming, former: Iterable[str] = ()) -> Keys:
     """Return the keys of the label table under this naming, and those of former prefixes."""
-    patterns = tuple(_patterns({P: naming.prefix, IB: naming.ib_prefix}))
-    names = (OBSERVED, "speed.current", "leafgroup.current")
-    annotation, speed, leaf_group = (f"{naming.prefix}/{name}" for name in names)
-    return Keys(annotation, speed, leaf_group, naming.accelerator, patterns, frozenset(former))
-
-
-def _patterns(prefixes: Mapping[str, str]) -> Iterator[tuple[str, re.Pattern[str]]]:
-    """Yield (family, pattern) of each row of the table whose family has a prefix."""
+    prefixes = {P: naming.prefix, IB: naming.ib_prefix}
+    patterns = []
     for row in LABELS:
         family, _, name = row.key.partition("/")
         if prefix := prefixes.get(family):
-            yield family, _pattern(f"{prefix}/{name}")
+            patterns.append((family, _pattern(f"{prefix}/{name}")))
+    names = (OBSERVED, "speed.current", "leafgroup.current")
+    annotation, speed, leaf_group = (f"{naming.prefix}/{name}" for name in names)
+    return Keys(
+        annotation, speed, leaf_group, naming.accelerator, tuple(patterns), frozenset(former)
+    )
 
 
 def _pattern(template: str) -> re.Pattern[str]:
@@ -178,77 +172,59 @@ class State:
 
 
 class _Entry(NamedTuple):
-    """An entry of managedFields."""
+    """An entry of managedFields; one of `status` may have labels, as a kubelet's."""
 
     manager: str
-    operation: object
-    subresource: object  # `status`, say; managers of the same name are two
+    is_agent: bool  # its own entry; one of a subresource is another manager's of the same name
     fields: set[Field]
     time: float | None  # of the last change of a field, by the API server's clock
-
-    @property
-    def is_agent(self) -> bool:
-        """True for the agent's own entry."""
-        return (self.manager, self.operation) == (MANAGER, "Apply") and not self.subresource
 
 
 def state_of(node: Node) -> State:
     """Read a Node as the API server sent it. Raises Malformed if name or uid is missing."""
     metadata = part(node, "metadata")
-    name, uid = _identity(metadata)
-    fields = _values(metadata, LABEL) | _values(metadata, ANNOTATION)
-    entries = _entries(metadata)
+    name, uid = metadata.get("name"), metadata.get("uid")
+    if not (isinstance(name, str) and name and isinstance(uid, str) and uid):
+        raise Malformed(f"Node {name or ''!r}: the API server sent one without a name or a uid")
+    fields = {
+        Field(kind, key): value
+        for kind in (LABEL, ANNOTATION)
+        for key, value in part(metadata, kind).items()
+        if isinstance(value, str)
+    }
+    entries = [_entry(entry) for entry in objects(metadata.get("managedFields"))]
     own = [entry for entry in entries if entry.is_agent]
-    managed = frozenset(field for entry in own for field in entry.fields)
-    written = max((entry.time for entry in own if entry.time is not None), default=None)
-    version = str(metadata.get("resourceVersion") or "")
-    return State(name, uid, version, fields, managed, _others(entries), written)
+    others: dict[Field, tuple[str, ...]] = {}  # each manager once, whatever its entries
+    for entry in entries:
+        for field in () if entry.is_agent else entry.fields:
+            before = others.get(field, ())
+            others[field] = before if entry.manager in before else (*before, entry.manager)
+    return State(
+        name,
+        uid,
+        version=str(metadata.get("resourceVersion") or ""),
+        fields=fields,
+        managed=frozenset(field for entry in own for field in entry.fields),
+        others=others,
+        written=max((entry.time for entry in own if entry.time is not None), default=None),
+    )
+
+
+def _entry(entry: Json) -> _Entry:
+    listed = part(part(entry, "fieldsV1"), "f:metadata")
+    fields = {
+        Field(kind, key.removeprefix("f:"))
+        for kind in (LABEL, ANNOTATION)
+        for key in part(listed, f"f:{kind}")
+        if key.startswith("f:")
+    }
+    manager = str(entry.get("manager") or "unnamed")
+    is_apply = (manager, entry.get("operation")) == (MANAGER, "Apply")
+    time, _ = optional(entry, "time", parse_time)
+    return _Entry(manager, is_apply and not entry.get("subresource"), fields, time)
 
 
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:
     """Return the labels of the table that belong to manager `bwagent` on this Node."""
     managed = state_of(node).managed_values()
     return labels_of(select(managed, keys.in_table(managed)))
-
-
-def _identity(metadata: Json) -> tuple[str, str]:
-    """Return name and uid."""
-    name, uid = metadata.get("name"), metadata.get("uid")
-    if not (isinstance(name, str) and name and isinstance(uid, str) and uid):
-        raise Malformed(f"Node {name or ''!r}: the API server sent one without a name or a uid")
-    return name, uid
-
-
-def _values(metadata: Json, kind: str) -> dict[Field, str]:
-    """Return the labels or the annotations."""
-    values = part(metadata, kind).items()
-    return {Field(kind, key): value for key, value in values if isinstance(value, str)}
-
-
-def _entries(metadata: Json) -> list[_Entry]:
-    """Return the entries of managedFields; those of `status` may have labels, as a kubelet's."""
-    return [_entry(entry) for entry in objects(metadata.get("managedFields"))]
-
-
-def _entry(entry: Json) -> _Entry:
-    metadata = part(part(entry, "fieldsV1"), "f:metadata")
-    fields = _listed(metadata, LABEL) | _listed(metadata, ANNOTATION)
-    manager = str(entry.get("manager") or "unnamed")
-    operation, subresource = entry.get("operation"), entry.get("subresource")
-    return _Entry(manager, operation, subresource, fields, optional(entry, "time", parse_time)[0])
-
-
-def _listed(metadata: Json, kind: str) -> set[Field]:
-    """Return the labels or the annotations that an entry lists."""
-    keys = [key for key in part(metadata, f"f:{kind}") if key.startswith("f:")]
-    return {Field(kind, key.removeprefix("f:")) for key in keys}
-
-
-def _others(entries: Iterable[_Entry]) -> dict[Field, tuple[str, ...]]:
-    """Return the managers of each field other than the agent, each once, whatever its entries."""
-    others: dict[Field, tuple[str, ...]] = {}
-    for entry in entries:
-        for field in () if entry.is_agent else entry.fields:
-            before = others.get(field, ())
-            others[field] = before if entry.manager in before else (*before, entry.manager)
-    return others

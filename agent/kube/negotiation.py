@@ -96,6 +96,15 @@ class Outcome:
         """True if no request failed and no key was refused."""
         return not (self.failure or self.refused)
 
+    @property
+    def fault(self) -> str | None:
+        """The failure, or the first refused key, as one line; None without one."""
+        if self.failure:
+            return self.failure.text
+        if self.refused:
+            return f"keys refused: {len(self.refused)}, the first is {self.refused[0].key}"
+        return None
+
 
 def apply(kube: Kube, plan: Plan, *, is_current: bool = True) -> Outcome:
     """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it."""

@@ -27,7 +27,6 @@ from agent.kube.managed_fields import LABEL, Field, state_of
 from agent.kube.negotiation import exchange
 
 if TYPE_CHECKING:
-    from agent.kube.errors import Answer
     from agent.kube.transport import Kube
 
 FOREIGN = "bwagent.invalid/policy-check"  # RFC 2606: no domain ends in .invalid
@@ -58,30 +57,16 @@ def check_policy(kube: Kube, node: str) -> PolicyState:
     """Send the request, and judge the answer."""
     value = os.urandom(8).hex()
     body = {"metadata": {"labels": {FOREIGN: value}}}
-    return judged(
-        exchange(kube, {"operation": "check-policy", "node": node, "body": body}), node, value
-    )
-
-
-def judged(answer: Answer, node: str, value: str) -> PolicyState:
-    """Judge the answer to a request with this value."""
-    if _is_denial(answer):
-        return PolicyState(in_force=True, text=answer.text, status=answer.status)
-    if answer.accepted and _value(answer) == value:
+    answer = exchange(kube, {"operation": "check-policy", "node": node, "body": body})
+    denial = _DENIAL.match(answer.message)
+    if denial and not answer.error and 400 <= (answer.status or 0) < 500:
+        policy, message = denial.groups()
+        if MANAGER in policy or message.startswith(MANAGER):
+            return PolicyState(in_force=True, text=answer.text, status=answer.status)
+    if not answer.accepted:
+        failure = failure_of(answer, node)
+        return PolicyState(None, failure.text, answer.status, failure.retry_after)
+    if state_of(answer.node or {}).fields.get(Field(LABEL, FOREIGN)) == value:
         return PolicyState(in_force=False, text=ACCEPTED, status=answer.status)
-    if answer.accepted:
-        text = f"Node {node}: the API server dropped a foreign label (dry run)"
-        return PolicyState(None, text, answer.status)
-    failure = failure_of(answer, node)
-    return PolicyState(None, failure.text, answer.status, failure.retry_after)
-
-
-def _is_denial(answer: Answer) -> bool:
-    found = _DENIAL.match(answer.message)
-    if not found or answer.error or not 400 <= (answer.status or 0) < 500:
-        return False
-    return MANAGER in found[1] or found[2].startswith(MANAGER)
-
-
-def _value(answer: Answer) -> str | None:
-    return state_of(answer.node or {}).fields.get(Field(LABEL, FOREIGN))
+    text = f"Node {node}: the API server dropped a foreign label (dry run)"
+    return PolicyState(None, text, answer.status)

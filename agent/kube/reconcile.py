@@ -15,21 +15,16 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.kube.errors import Failure
-from agent.kube.negotiation import apply, get_node
-from agent.kube.plan import plan
+from agent.kube.managed_fields import Keys, Node
+from agent.kube.negotiation import Outcome, apply, get_node
+from agent.kube.plan import Desired, Plan, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from agent.kube.managed_fields import Keys, Node
-    from agent.kube.negotiation import Outcome
-    from agent.kube.plan import Desired, Plan
     from agent.kube.transport import Kube, Reply, Request
-
 
 SUCCESSES = (200, 201)
 REFUSALS = (400, 403, 409, 422)  # the Node may be another one than known
@@ -63,55 +58,31 @@ class Reconciler:
         `node` is the Node of the last result. With `always`, a request is made though nothing
         changed, to refresh the annotation and repair drift.
         """
-        kube = _Recorded(self.kube)
-        result = self._reconcile(kube, node, desired, always=always)
-        return replace(result, codes=tuple(kube.codes))
+        codes: list[int | None] = []
 
-    def _reconcile(
-        self, kube: _Recorded, node: Node | None, desired: Desired | None, *, always: bool
-    ) -> Result:
+        def kube(request: Request) -> Reply:
+            reply: Reply = {}
+            try:
+                reply = self.kube(request)
+            finally:
+                codes.append(reply.get("status"))
+            return reply
+
         found = node or get_node(kube, self.name)
         if isinstance(found, Failure):
-            return Result(None, failure=found)
+            return Result(None, failure=found, codes=tuple(codes))
         if desired is None:
-            return Result(found)
+            return Result(found, codes=tuple(codes))
         todo = plan(found, desired, self.keys)
-        if self.dry_run or not (todo.due or always):
-            return Result(found, todo)
+        if self.dry_run or not (todo.is_due or always):
+            return Result(found, todo, codes=tuple(codes))
         if node and (todo.outside or desired.annotation.lost):
-            return self._reconcile(kube, None, desired, always=always)
-        return _apply(kube, found, todo, is_current=node is None)
-
-
-class _Recorded:
-    """A Kube that keeps the status of each reply; None for no reply."""
-
-    def __init__(self, kube: Kube) -> None:
-        self.kube = kube
-        self.codes: list[int | None] = []
-
-    def __call__(self, request: Request) -> Reply:
-        reply: Reply = {}
-        try:
-            reply = self.kube(request)
-        finally:
-            self.codes.append(reply.get("status"))
-        return reply
-
-
-def _apply(kube: _Recorded, node: Node, todo: Plan, *, is_current: bool) -> Result:
-    outcome = apply(kube, todo, is_current=is_current)
-    is_known = not _is_refused(kube.codes) and _is_known(outcome.failure)
-    after = outcome.node or node if is_known else None
-    return Result(after, outcome.plan, outcome, outcome.failure)
-
-
-def _is_refused(codes: Sequence[int | None]) -> bool:
-    """Return True after a refusal that neither a GET nor an accepted PATCH followed."""
-    decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
-    return bool(decisive) and decisive[-1] in REFUSALS
-
-
-def _is_known(failure: Failure | None) -> bool:
-    """Return True unless the Node may be another one than before a failure."""
-    return failure is None or failure.kind in ("busy", "server")
+            return self.reconcile(None, desired, always=always)
+        outcome = apply(kube, todo, is_current=node is None)
+        failure = outcome.failure
+        # A refusal that neither a GET nor an accepted PATCH followed may be due to another Node.
+        decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
+        is_refused = bool(decisive) and decisive[-1] in REFUSALS
+        is_known = not is_refused and (failure is None or failure.kind in ("busy", "server"))
+        after = outcome.node or found if is_known else None
+        return Result(after, outcome.plan, outcome, failure, tuple(codes))

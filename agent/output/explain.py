@@ -95,7 +95,7 @@ def _turned_off_by(key: str, naming: Naming) -> str | None:
 def explained(
     subject: Subject, observation: Observation, rendered: Rendered, on_node: Json | None
 ) -> Json:
-    """Return the document of a label; `on_node` are the facts of agent/kube/on_node.py."""
+    """Return the document of a label; `on_node` are those of agent/kube/commands.py."""
     key, row, interface = subject
     hold, value = _hold(subject, observation, rendered), rendered.labels.get(key)
     evidence = list(of_row(row.key)(observation, interface))

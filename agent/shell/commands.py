@@ -74,7 +74,7 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
 def _of_cluster(name: str, flags: dict[str, Any]) -> Iterator[Check]:
     """Yield the checks of the API server; the policy restricts the agent's own account only."""
     from agent.check import absent
-    from agent.kube.checks import check, check_admission
+    from agent.kube.commands import check, check_admission
     from agent.kube.transport import connect
 
     kube = connect(flags["kubeconfig"], flags["context"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from agent.kube.foreign import managers_text
+from agent.kube.ownership import managers_text
 from agent.kube.policy import ACCEPTED, INSTALL
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ def test_a_fresh_node(applier: Applier) -> None:
     found = applier.get_node()
     assert owned_labels(found, KEYS) == ALL
     assert parse(found["metadata"]["annotations"][KEYS.annotation], KEYS.annotation)[1] is None
-    assert not plan(found, desired(ALL), KEYS).due
+    assert not plan(found, desired(ALL), KEYS).is_due
 
 
 def test_what_comes_back(applier: Applier) -> None:
@@ -122,7 +122,7 @@ def test_what_comes_back(applier: Applier) -> None:
     assert outcome.node is not None
     assert outcome.node["metadata"]["labels"] == applier.labels()
     assert outcome.node["metadata"]["labels"][EXPECTED] == "3200G"
-    assert not plan(outcome.node, desired(ALL), KEYS).due
+    assert not plan(outcome.node, desired(ALL), KEYS).is_due
 
 
 def test_others_stay(applier: Applier) -> None:
@@ -170,7 +170,7 @@ def test_two_managers(applier: Applier, kind: str) -> None:
     assert outcome.removed == ()
     assert applier.labels() == {**ALL, ACC: "b.2", "site.example/rack": "1", EXPECTED: "3200G"}
     again = plan(applier.get_node(), desired(ALL), KEYS)
-    assert (again.due, again.left_alone) == (False, outcome.left_alone)
+    assert (again.is_due, again.left_alone) == (False, outcome.left_alone)
 
 
 def test_an_accelerator_that_was_there_before(applier: Applier) -> None:
@@ -273,7 +273,7 @@ def test_a_provider_that_refuses(applier: Applier, message: str) -> None:
         assert {SPEED, IB_SPEED} <= {refusal.key for refusal in outcome.refused}
         assert all(message in refusal.text for refusal in outcome.refused)
         again = plan(applier.get_node(), desired(ALL, backed_off=outcome.back_off), KEYS)
-        assert (again.due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
+        assert (again.is_due, set(again.postponed) >= {SPEED, IB_SPEED}) == (False, True)
 
 
 def test_a_rotated_token(

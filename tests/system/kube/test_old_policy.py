@@ -96,7 +96,7 @@ def test_the_new_keys_alone_are_refused(older_cluster: Cluster) -> None:
     assert {one.key for one in outcome.refused} == {*NEW}
     assert (outcome.requests, agent.labels()) == (2, OTHERS)
     again = plan(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
-    assert (again.due, again.postponed) == (False, NEW)
+    assert (again.is_due, again.postponed) == (False, NEW)
     changed = agent.apply(ALL | {SPEED: "2800G"})
     assert agent.labels() == OTHERS | {SPEED: "2800G"}
     assert changed.requests == 2
@@ -122,7 +122,7 @@ def test_a_policy_that_names_no_key(older_cluster: Cluster) -> None:
     assert agent.labels() == {IB_SPEED: "3200G", ACC: "a.1"}
     assert outcome.requests <= 6
     again = plan(agent.read(), desired(ALL, backed_off=outcome.back_off), KEYS)
-    assert not again.due
+    assert not again.is_due
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_it_is_back(world: World) -> None:
 def clean_up(api: Api) -> None:
     """Run `cleanup --lost` beside the agent."""
     todo = forgetting(nodes.node(api.labels, observed=api.annotation), KEYS)
-    assert todo.due
+    assert todo.is_due
     assert apply(api, todo).is_complete
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.check import Step
-from agent.kube.checks import check, check_admission
+from agent.kube.commands import check, check_admission
 from agent.kube.policy import FOREIGN
 from tests.support.api_server import replies
 from tests.support.nodes import node

@@ -83,7 +83,7 @@ def test_removal() -> None:
     assert found.removed == {FLAVOR: "roce"}
     assert {field.key for field in found.wanted} == {"old.example/flavor"}
     assert Field(ANNOTATION, KEYS.annotation) in found.managed
-    assert found.due
+    assert found.is_due
 
 
 def test_removals() -> None:

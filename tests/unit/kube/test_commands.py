@@ -78,13 +78,13 @@ def test_age_of_the_annotation(age: int, *, due: bool) -> None:
     before = replace(ANNOTATED, time=int(time.time()) - age)
     on = a_target(node({FLAVOR: "roce"}, observed=before))
     todo, lines = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
-    assert (todo.due, lines) == (due, ["Node n1: no label changes"])
+    assert (todo.is_due, lines) == (due, ["Node n1: no label changes"])
 
 
 def test_malformed_annotation() -> None:
     """A malformed annotation is one line, and is written again."""
     todo, lines = planned(a_target(node(observed="{")), SEEN, Rendered({}))
-    assert todo.due
+    assert todo.is_due
     assert len([line for line in lines if KEYS.annotation in line]) == 1
 
 
@@ -94,7 +94,8 @@ def test_publish() -> None:
     todo, lines = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
     assert lines == ["Node n1: 1 added", f"+ {FLAVOR}=roce"]
     assert publish(on, todo) == (["Node n1: 1 label changed", f"+ {FLAVOR}=roce"], None)
-    assert publish(on, replace(todo, due=False)) == (lines, None)
+    same = replace(todo, wanted=todo.managed)
+    assert publish(on, same) == (["Node n1: no label changes"], None)
 
 
 def test_publish_that_fails() -> None:

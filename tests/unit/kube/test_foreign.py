@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.foreign import (
-    BEFORE_FIRST_APPLY,
-    kubectl_removal,
-    ownerless,
-    removal_patch,
-    unpublished,
-)
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field, state_of
+from agent.kube.cleanup import removal_patch
+from agent.kube.managed_fields import ANNOTATION, LABEL, Field, FieldSet, Node, state_of
+from agent.kube.ownership import BEFORE_FIRST_APPLY, kubectl_removal, owned
 from agent.kube.plan import ForeignField, plan
 from tests.support.nodes import ACCELERATOR_KEY as ACC
 from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, desired, node
@@ -62,6 +57,10 @@ def test_value_and_managers() -> None:
     assert found == (ForeignField(LEAF, "a", None, ("kubectl-label", "labeler")),)
 
 
+def ownerless(found: Node) -> FieldSet:
+    return owned(state_of(found), KEYS).ownerless
+
+
 def reset(entries: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a Node with labels and the annotation of the agent, and these managedFields."""
     found = node({FLAVOR: "roce", ACC: "a.1"}, {"site": {EXPECTED: "1G"}})
@@ -72,7 +71,7 @@ def reset(entries: list[dict[str, Any]]) -> dict[str, Any]:
 def test_fields_without_an_owner() -> None:
     """After a reset of managedFields nobody owns anything, or BEFORE_FIRST_APPLY everything."""
     lost = {Field(LABEL, FLAVOR), Field(LABEL, ACC), KEYS.annotation_field}
-    assert ownerless(state_of(reset([])), KEYS) == lost
+    assert ownerless(reset([])) == lost
     labels: dict[str, object] = {f"f:{key}": {} for key in (FLAVOR, ACC, EXPECTED)}
     metadata = {"f:labels": labels, "f:annotations": {f"f:{KEYS.annotation}": {}}}
     entry = {
@@ -80,8 +79,8 @@ def test_fields_without_an_owner() -> None:
         "operation": "Update",
         "fieldsV1": {"f:metadata": metadata},
     }
-    assert ownerless(state_of(reset([entry])), KEYS) == lost
-    assert ownerless(state_of(node({FLAVOR: "roce"}, {"nfd": {SPEED: "1G"}})), KEYS) == set()
+    assert ownerless(reset([entry])) == lost
+    assert ownerless(node({FLAVOR: "roce"}, {"nfd": {SPEED: "1G"}})) == set()
 
 
 def test_the_patch_is_for_one_version() -> None:
@@ -102,6 +101,6 @@ def test_the_command_for_one_field() -> None:
     assert kubectl_removal("n1", odd) == "kubectl annotate node n1 'a/b;c-'"
 
 
-def test_unpublished_of_an_empty_node() -> None:
-    """No label, no key."""
-    assert unpublished(state_of(node(observed=None)), frozenset(), KEYS) == set()
+def test_an_empty_node() -> None:
+    """No label, no key of anybody."""
+    assert not any(owned(state_of(node(observed=None)), KEYS))

@@ -41,11 +41,11 @@ def test_losses_that_cannot_be_removed(text: str, line: str | None) -> None:
     assert bool(found) == bool(line)
     for plan in found:
         (fault,) = unforgotten(plan)
-        assert not plan.due
+        assert not plan.is_due
         assert fault.startswith(f"Node {plan.node}: ")
         assert (line or "") in fault
         kube = replies({"status": 200, "node": by_hand(text)})[1]
         with pytest.raises(Rejected, match=line):
             forget_lost(kube, "n1", Naming(), yes=True)
     (own,) = losses([node(observed=render(LOST))], KEYS)
-    assert (own.due, unforgotten(own)) == (True, [])
+    assert (own.is_due, unforgotten(own)) == (True, [])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agent.kube.annotation import MAX_AGE
-from agent.kube.former import review
 from agent.kube.managed_fields import (
     ANNOTATION,
     FORMER,
@@ -20,6 +19,7 @@ from agent.kube.managed_fields import (
     prefix_of,
     state_of,
 )
+from agent.kube.ownership import owned
 from agent.kube.plan import Plan, body, plan
 from agent.labels.table import LABELS, Naming
 from tests.support.nodes import ANNOTATED, FLAVOR, KEYS, NOW, PREFIX, desired, node
@@ -88,14 +88,14 @@ def test_family() -> None:
 def test_nothing_outside_the_table() -> None:
     """A Node without such fields has no line, and its request is for any version of it."""
     found = planned(node({FLAVOR: "roce"}))
-    assert (found.outside, found.problems, found.due) == (frozenset(), (), False)
+    assert (found.outside, found.problems, found.is_due) == (frozenset(), (), False)
 
 
 @pytest.mark.parametrize("age", [None, MAX_AGE, MAX_AGE + 1, -MAX_AGE, 1e8])
 def test_removal(age: float | None) -> None:
     """Under a listed prefix everything goes, the annotation too, if that is as old as two hours."""
     found = planned(a_node(age))
-    assert (found.removed, found.due) == (
+    assert (found.removed, found.is_due) == (
         {f"{OLD}/flavor": "roce", f"{OLD}/speed.current": "1G"},
         True,
     )
@@ -109,7 +109,7 @@ def test_only_the_annotation_is_left() -> None:
     for key in (f"{OLD}/flavor", f"{OLD}/speed.current"):
         del found["metadata"]["labels"][key]
     todo = planned(found)
-    assert (todo.removed, todo.due) == ({}, True)
+    assert (todo.removed, todo.is_due) == ({}, True)
     assert todo.gone == {Field(ANNOTATION, f"{OLD}/observed")}
 
 
@@ -133,7 +133,7 @@ def test_a_key_that_others_have_too() -> None:
 def test_a_running_agent(keys: Any, age: float) -> None:
     """A young annotation is that of a running agent: everything stays, and one line names both."""
     found = planned(a_node(age), keys)
-    assert (found.removed, found.due) == ({}, False)
+    assert (found.removed, found.is_due) == ({}, False)
     text = f"another bwagent labels this Node under {OLD}, this one under {PREFIX}"
     assert reasons(found) == {OLD: text}
 
@@ -149,7 +149,7 @@ def test_a_running_agent_with_a_failing_source() -> None:
 def test_a_running_agent_of_a_third_prefix() -> None:
     """With any other agent on the Node nothing is removed."""
     found = planned(a_node(60, "b.example"))
-    assert (found.removed, found.due) == ({}, False)
+    assert (found.removed, found.is_due) == ({}, False)
     assert "this one under" in reasons(found)["b.example"]
     assert reasons(found)[OLD].endswith("another bwagent labels this Node under b.example")
 
@@ -166,17 +166,18 @@ def test_a_malformed_annotation(text: str) -> None:
 
 def test_an_unknown_time() -> None:
     """Without a clock every annotation is that of a running agent."""
-    found = review(state_of(a_node(1e8)), LISTED, None)
-    assert found.kept == {
+    found = owned(state_of(a_node(1e8)), LISTED)
+    assert found.outside == {
         *(Field(LABEL, key) for key in OURS if key != FLAVOR),
         Field(ANNOTATION, f"{OLD}/observed"),
     }
+    assert not found.former
 
 
 def test_a_prefix_that_is_not_listed() -> None:
     """Everything stays, and the line has the command that removes it."""
     found = planned(a_node(1e8), KEYS)
-    assert (found.removed, found.due) == ({}, False)
+    assert (found.removed, found.is_due) == ({}, False)
     command = f"bwagent cleanup --label-prefix {OLD} --ib-label-prefix {OLD} --accelerator-label="
     assert reasons(found)[OLD] == f"{command} removes these labels of a former prefix"
 
@@ -196,7 +197,7 @@ def test_backed_off() -> None:
     assert found.removed == {f"{OLD}/speed.current": "1G"}
     assert found.postponed == (f"{OLD}/flavor",)
     found = planned(a_node(), backed_off=frozenset({FORMER}))
-    assert (found.removed, found.due) == ({}, False)
+    assert (found.removed, found.is_due) == ({}, False)
 
 
 def test_version() -> None:

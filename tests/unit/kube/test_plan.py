@@ -67,7 +67,7 @@ def test_a_fresh_node() -> None:
     """A Node without labels of the agent gets all of them."""
     found = planned(node(observed=None), {FLAVOR: "roce", SPEED: "3200G"})
     assert (found.added, found.changed, found.removed) == ({FLAVOR: "roce", SPEED: "3200G"}, {}, {})
-    assert found.due
+    assert found.is_due
 
 
 def test_a_change() -> None:
@@ -78,13 +78,13 @@ def test_a_change() -> None:
     assert found.changed == {SPEED: ("2800G", "3200G")}
     assert found.removed == {LEAF: "L90.1.3"}
     assert labels_of(found) == {FLAVOR: "infiniband", SPEED: "3200G", IB_SPEED: "3200G"}
-    assert found.due
+    assert found.is_due
 
 
 def test_nothing_to_do() -> None:
     """Without a change nothing is written."""
     found = planned(node({FLAVOR: "roce"}), {FLAVOR: "roce"})
-    assert (found.due, found.problems, found.postponed) == (False, (), ())
+    assert (found.is_due, found.problems, found.postponed) == (False, (), ())
 
 
 @pytest.mark.parametrize(
@@ -106,21 +106,21 @@ def test_facts_of_the_annotation(before: dict[str, Any], *, due: bool) -> None:
     the annotation is the caller's concern.
     """
     found = planned(node({FLAVOR: "roce"}, observed=replace(ANNOTATED, **before)), {FLAVOR: "roce"})
-    assert (found.due, found.updates_annotation) == (due, True)
+    assert (found.is_due, found.updates_annotation) == (due, True)
 
 
 def test_an_annotation_that_cannot_be_renewed() -> None:
     """Without a full observation since, an old annotation is no reason to write the same again."""
     old = replace(ANNOTATED, time=NOW - 9000)
     found = planned(node({FLAVOR: "roce"}, observed=old), {FLAVOR: "roce"}, annotation=old)
-    assert (found.due, found.updates_annotation) == (False, False)
+    assert (found.is_due, found.updates_annotation) == (False, False)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 60000, "7", '{"schema":2}', "x" * 70000])
 def test_a_malformed_annotation(text: str) -> None:
     """A malformed annotation is a problem, and is written again."""
     found = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"})
-    assert found.due
+    assert found.is_due
     assert [problem.subject for problem in found.problems] == [KEYS.annotation]
 
 
@@ -134,14 +134,14 @@ def test_an_annotation_without_room() -> None:
     assert len(written["interfaces"]) + written["dropped"] == 999
     assert f"no room for {written['dropped']} interfaces" in found.problems[0].text
     again = planned(node({FLAVOR: "roce"}, observed=text), {FLAVOR: "roce"}, annotation=wide)
-    assert not again.due
+    assert not again.is_due
 
 
 def test_annotation_of_another_manager() -> None:
     """An annotation that another manager wrote is written again."""
     found = node({FLAVOR: "roce"})
     found["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:annotations"] = {}
-    assert planned(found, {FLAVOR: "roce"}).due
+    assert planned(found, {FLAVOR: "roce"}).is_due
 
 
 def test_foreign_labels_stay_out() -> None:
@@ -157,7 +157,7 @@ def test_managed_labels_outside_the_table() -> None:
     ours = {FLAVOR: "roce", EXPECTED: "3200G", "old.example/flavor": "roce"}
     found = planned(node(ours), {FLAVOR: "roce"})
     assert labels_of(found) == ours
-    assert not found.due
+    assert not found.is_due
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_an_accelerator_of_others() -> None:
     assert found.left_alone == (
         ForeignField(ACCELERATOR_KEY, "b.2", "a.1", ("gpu-feature-discovery",)),
     )
-    assert not found.due
+    assert not found.is_due
 
 
 def test_an_accelerator_of_the_same_value() -> None:
@@ -204,7 +204,7 @@ def test_an_accelerator_of_the_same_value() -> None:
         ACCELERATOR_KEY: "a.1"
     }
     found = planned(node({ACCELERATOR_KEY: "a.1"}, theirs), {})
-    assert (found.removed, found.due) == ({}, True)
+    assert (found.removed, found.is_due) == ({}, True)
     assert found.left_alone == (ForeignField(ACCELERATOR_KEY, "a.1", None, ("nfd",)),)
 
 
@@ -231,7 +231,7 @@ def test_recently_refused(backed_off: set[str]) -> None:
 
 def test_recently_refused_annotation() -> None:
     """A recently refused annotation is not due."""
-    assert not planned(node({}, observed=None), {}, backed_off=frozenset({"observed"})).due
+    assert not planned(node({}, observed=None), {}, backed_off=frozenset({"observed"})).is_due
 
 
 def test_the_body() -> None:
@@ -307,4 +307,4 @@ def test_any_managers(ours: dict[str, str], theirs: dict[str, str], wanted: dict
     again = {
         key: value for key, value in theirs.items() if labels_of(found).get(key, value) == value
     } | left
-    assert not planned(node(labels_of(found), {"other": again} if again else None), wanted).due
+    assert not planned(node(labels_of(found), {"other": again} if again else None), wanted).is_due

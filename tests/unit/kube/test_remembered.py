@@ -138,7 +138,7 @@ def test_a_change_makes_a_request_due(after: Remembered | None, due: bool) -> No
     """A later time does not."""
     before = replace(ANNOTATED, verdict=VERDICT)
     desired = Desired({}, replace(before, verdict=after))
-    assert plan(node({}, observed=render(before)), desired, KEYS).due == due
+    assert plan(node({}, observed=render(before)), desired, KEYS).is_due == due
 
 
 def test_interfaces_have_room_before_findings() -> None:

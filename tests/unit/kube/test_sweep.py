@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.errors import Unavailable
-from agent.kube.cleanup import nodes, removals, remove_owned
-from agent.kube.sweep import MAX_FAILURES, Sweep
+from agent.kube.cleanup import MAX_FAILURES, Sweep, nodes, removals, remove_owned
 from tests.support.api_server import labels_in
 from tests.support.nodes import FLAVOR, KEYS, node
 
