@@ -23,19 +23,14 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Unavailable
 from agent.helper import process as helper
-from agent.helper.answer import parse_answer
-from agent.helper.streams import close_pipes, fileno, read_output
+from agent.helper.process import Answer, CommandLine, Popen, Process
 from agent.limits import PROCESS_LIMIT, process_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.helper.process import Answer, CommandLine, Popen, Process
 
 READY_TIMEOUT = 0.01  # seconds to wait for output that is expected to be there
 LINES = 2  # of an answer: the fork's output and its exit status (agent/helper/main.py, serve_forks)
@@ -63,85 +58,67 @@ class ForkServer:
         Raises Unavailable if the fork is late, dies or its answer is malformed. Blocks for up to
         the timeout, and for up to KILL_TIMEOUT seconds more if the fork has to be killed.
         """
-        process = self._process = self._running() or self._start()
-        stdout, stderr = self._ask(process, payload)
-        if match := _ANSWER.fullmatch(stdout):
-            return self._answer(match[1], match[2], stderr)
-        return self._broken(process, stdout, stderr)
-
-    def _answer(self, stdout: bytes, end: bytes, stderr: bytes) -> Answer:
-        """Return the answer of a fork; `end` is its exit status, "late" or "limit"."""
-        if end == b"late":
-            raise self._late()
-        if end == b"limit":
-            raise self._not_started(PROCESS_LIMIT)
-        return parse_answer(self._name, int(end), stdout, stderr)
-
-    def _ask(self, process: Process, payload: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        """Send a payload; return stdout and stderr. Raises Unavailable."""
+        process = self._running() or self._start()
         deadline = time.monotonic() + self._timeout + helper.KILL_TIMEOUT
+        late = f"{self._name}: no answer within {self._timeout:g} s"
         try:
-            _send(process, payload)
-            return read_output(process, deadline, LINES)
+            with suppress(OSError):  # a fork server that has ended is reported by its exit status
+                os.write(helper.fileno(process.stdin), json.dumps(payload).encode() + b"\n")
+            stdout, stderr = helper.read_output(process, deadline, LINES)
         except TimeoutError:
             self._stuck = True
-            raise self._late(f", and a fork of process {process.pid} cannot be killed") from None
+            helper.expect_end(helper.descendants(process))
+            text = f"{late}, and a fork of process {process.pid} cannot be killed"
+            raise Unavailable(text) from None
         except Unavailable as error:
             self.stop()
             raise Unavailable(f"{self._name}: {error}") from None
-
-    def _broken(self, process: Process, stdout: bytes, stderr: bytes) -> Answer:
-        """Stop a fork server that has ended or broken the format; raises Unavailable."""
-        status = _exit_status(process) if stdout.count(b"\n") < LINES else 0
-        self.stop()  # its next output could not be told from the rest of this one
-        return parse_answer(self._name, status, b"", stderr)
+        match = _ANSWER.fullmatch(stdout)
+        if not match:  # it has ended or broken the format
+            status = self._exit_status(process) if stdout.count(b"\n") < LINES else 0
+            self.stop()  # its next output could not be told from the rest of this one
+            return helper.parse_answer(self._name, status, b"", stderr)
+        end = match[2]
+        if end == b"late":
+            raise Unavailable(late)
+        if end == b"limit":
+            raise Unavailable(f"{self._name}: cannot be started: {PROCESS_LIMIT}")
+        return helper.parse_answer(self._name, int(end), match[1], stderr)
 
     def stop(self) -> None:
         """Kill the fork server and its fork; the next call starts another."""
         if process := self._process:
-            helper.kill_group(process)
-            _exit_status(process)
-            close_pipes(process)
+            helper.kill_tree(process)
+            self._exit_status(process)
+            helper.close_pipes(process)
         self._process = None
 
     def _running(self) -> Process | None:
         """Return the fork server if it lives; raises Unavailable while its last fork is stuck."""
         process = self._process
         if process and self._stuck:
-            self._require_end_of_fork(process)
+            try:
+                helper.read_output(process, time.monotonic() + READY_TIMEOUT, LINES)
+            except TimeoutError:
+                text = f"a fork of process {process.pid} is still stuck in the kernel"
+                raise Unavailable(f"{self._name}: {text}") from None
+            self._stuck = False
         if process and process.poll() is not None:  # killed between two calls
             self.stop()
         return self._process
 
-    def _require_end_of_fork(self, process: Process) -> None:
-        try:
-            read_output(process, time.monotonic() + READY_TIMEOUT, LINES)
-        except TimeoutError:
-            text = f"a fork of process {process.pid} is still stuck in the kernel"
-            raise Unavailable(f"{self._name}: {text}") from None
-        self._stuck = False
-
     def _start(self) -> Process:
         command_line = self._command_line(self._verb, self._timeout)
         try:
-            return helper.start(self._popen, command_line, stdin=subprocess.PIPE, bufsize=0)
+            process = helper.start(self._popen, command_line, stdin=subprocess.PIPE, bufsize=0)
         except OSError as error:
-            raise self._not_started(process_fault(error)) from error
+            fault = process_fault(error)
+            raise Unavailable(f"{self._name}: cannot be started: {fault}") from error
+        self._process = process
+        return process
 
-    def _not_started(self, fault: str) -> Unavailable:
-        return Unavailable(f"{self._name}: cannot be started: {fault}")
-
-    def _late(self, more: str = "") -> Unavailable:
-        return Unavailable(f"{self._name}: no answer within {self._timeout:g} s{more}")
-
-
-def _send(process: Process, payload: Mapping[str, Any]) -> None:
-    with suppress(OSError):  # a fork server that has ended is reported by its exit status
-        os.write(fileno(process.stdin), json.dumps(payload).encode() + b"\n")
-
-
-def _exit_status(process: Process) -> int:
-    """Wait for the fork server's end; 0 if it has only closed its stdout."""
-    with suppress(subprocess.TimeoutExpired):
-        return helper.wait(process, helper.KILL_TIMEOUT)
-    return 0
+    def _exit_status(self, process: Process) -> int:
+        """Wait for the fork server's end; 0 if it has only closed its stdout."""
+        with suppress(subprocess.TimeoutExpired):
+            return helper.wait(process, helper.KILL_TIMEOUT)
+        return 0

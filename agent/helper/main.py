@@ -20,14 +20,13 @@ import json
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Verb = Callable[[dict[str, Any]], dict[str, Any]]
 
-    Verb = Callable[[dict[str, Any]], dict[str, Any]]
-
-PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # include/uapi/linux/prctl.h
 TIMEOUT_MS = 500
 TRIES = 2
 
@@ -102,87 +101,69 @@ def main(arguments: list[str]) -> int:
     """Run one verb and return the exit code."""
     _reset_signals()
     verb, *limits = arguments
-    _limit_life(*map(int, limits))
+    if limits:
+        # SIGALRM ends the process inside a C library too, if the parent does not live to kill it.
+        signal.alarm(int(limits[0]))
+    if len(limits) > 1:
+        _die_with(int(limits[1]))
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of a child stay descendants
     answer = _redirect_stdout()
-    result = _run(verb, sys.stdin.buffer.read())
+    result = json.dumps(VERBS[verb](json.loads(sys.stdin.buffer.read()))).encode()
+    _end_children()
     with os.fdopen(answer, "wb") as out:
         out.write(result)
     return 0
 
 
-def _run(verb: str, payload: bytes) -> bytes:
-    """Run a verb; payload and result are JSON."""
-    return json.dumps(VERBS[verb](json.loads(payload))).encode()
+def _end_children() -> None:
+    """Kill what the verb has started and left, a credential plugin's own daemon for instance."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # there are none; loading psutil would cost more than most verbs
+        return
+    import psutil
 
-
-def _limit_life(seconds: int = 0, parent: int | None = None) -> None:
-    """End the process after `seconds`, and with its parent."""
-    # SIGALRM ends the process inside a C library too, if the parent does not live to kill it.
-    signal.alarm(seconds)
-    if parent is not None:
-        _die_with(parent)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
 
 
 def serve_forks(arguments: list[str]) -> int:
     """Run a verb in a fork for each line of stdin, until stdin ends; return the exit code.
 
     A line is a payload. Its answer has two lines: the JSON, or nothing, and the end of the fork: an
-    exit status, a negative signal number, "late", or "limit" where it could not be made. Only the
+    exit status, a negative signal number, "late", or "limit" at the limit of processes. Only the
     fork touches the verb's subject.
     """
     _reset_signals()
     verb, seconds = arguments[0], float(arguments[1])
     answers, parent = _redirect_stdout(), os.getpid()
-    _prepare_forks(verb)
-    for line in sys.stdin.buffer:
-        payload = json.loads(line)
-        fork = _fork()
-        if fork == 0:
-            _run_in_fork(parent, answers, VERBS[verb], payload)
-        end = b"limit" if fork is None else _wait_for(fork, seconds)
-        os.write(answers, b"\n%s\n" % end)
-    return 0
-
-
-def _fork() -> int | None:
-    """Return the process ID of a fork, 0 in the fork itself; None at the limit of processes."""
-    try:
-        return os.fork()
-    except BlockingIOError:
-        return None
-
-
-def _prepare_forks(verb: str) -> None:
     for module in PRELOADED[verb]:
         __import__(module)
     gc.disable()  # a collection would copy pages, and a fork lives for a moment
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
-
-
-def _reset_signals() -> None:
-    """Restore the dispositions and the signal mask that a parent has left to this process.
-
-    With SIGCHLD ignored, the exit status of a credential plugin would be lost; with SIGALRM
-    ignored or blocked, the alarm.
-    """
-    for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for line in sys.stdin.buffer:
+        payload = json.loads(line)
+        try:
+            fork = os.fork()
+        except BlockingIOError:
+            end = b"limit"
+        else:
+            if fork == 0:
+                _run_in_fork(parent, answers, VERBS[verb], payload)
+            end = _wait_for(fork, seconds)
+        os.write(answers, b"\n%s\n" % end)
+    return 0
 
 
 def _wait_for(fork: int, seconds: float) -> bytes:
     """Wait for a fork and return its end; kill it after `seconds`."""
-    late = _is_late(seconds)
-    if late:
+    is_late = signal.sigtimedwait((signal.SIGCHLD,), seconds) is None
+    if is_late:
         os.kill(fork, signal.SIGKILL)
     _, status = os.waitpid(fork, 0)
     signal.sigtimedwait((signal.SIGCHLD,), 0)  # the pending SIGCHLD of a killed fork
-    return b"late" if late else b"%d" % os.waitstatus_to_exitcode(status)
-
-
-def _is_late(seconds: float) -> bool:
-    """Wait for the end of the fork; return True if it lives after `seconds`."""
-    return signal.sigtimedwait((signal.SIGCHLD,), seconds) is None
+    return b"late" if is_late else b"%d" % os.waitstatus_to_exitcode(status)
 
 
 def _run_in_fork(parent: int, answers: int, verb: Verb, payload: dict[str, Any]) -> NoReturn:
@@ -197,6 +178,17 @@ def _run_in_fork(parent: int, answers: int, verb: Verb, payload: dict[str, Any])
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
+
+
+def _reset_signals() -> None:
+    """Restore the dispositions and the signal mask that a parent has left to this process.
+
+    With SIGCHLD ignored, the exit status of a credential plugin would be lost; with SIGALRM
+    ignored or blocked, the alarm.
+    """
+    for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _die_with(parent: int) -> None:

@@ -1,17 +1,22 @@
-"""Start helper processes and end them: the parent's side.
+"""Start helper processes, read their answers and end them: the parent's side.
 
 Invariants:
 - A helper never blocks the agent: it has a timeout, after which it is killed, and the size of its
-  output is limited.
+  output is limited, that of stderr to its end.
 - Nothing of a helper outlives its call. It leads a session of its own, and its process group is
-  killed when the call ends, with a credential plugin that it has started. Its temporary files lie
-  in a folder that is removed: the Kubernetes client writes inline keys of a kubeconfig to files.
+  killed when the call ends. One that is late is killed with all that it has started, a credential
+  plugin's own children in other sessions included; one that answers has ended those itself
+  (agent/helper/main.py). Its temporary files lie in a folder that is removed: the Kubernetes client
+  writes inline keys of a kubeconfig to files.
 - A helper that cannot be killed, because it is in an uninterruptible sleep in a driver, is
   abandoned. While it lives no second one of its verb and subject starts, and at most MAX_STUCK of a
-  verb are abandoned.
+  verb are abandoned. `unended` counts what was killed and lives.
 
 A helper is an interpreter started isolated and without `site` (-I -S), which saves it the .pth
 files and a third of its start. It gets the paths of `agent` and of the installed packages instead.
+
+Output is read here and not by Popen.communicate: that has no limit, and a fork server
+(agent/helper/forkserver.py) answers without ending.
 """
 
 from __future__ import annotations
@@ -19,31 +24,38 @@ from __future__ import annotations
 import json
 import math
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.errors import Unavailable
-from agent.helper.answer import parse_answer
-from agent.helper.streams import close_pipes, memory_file, read_output, temporary_folder
 from agent.limits import process_fault
+from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import psutil
 
-    Answer = dict[str, Any]
-    Process = subprocess.Popen[bytes]
-    Popen = Callable[..., Process]
-    CommandLine = Callable[[str, float], list[str]]  # of a verb and its timeout
+Answer = dict[str, Any]
+Process = subprocess.Popen[bytes]
+Popen = Callable[..., Process]
+CommandLine = Callable[[str, float], list[str]]  # of a verb and its timeout
+Kill = Callable[[int, int], None]  # os.kill
 
 MAX_STUCK = 8  # abandoned processes of a verb, about 10 MB each
 KILL_TIMEOUT = 1.0  # seconds that a killed process may take to end
+MAX_ANSWER = 1 << 20  # bytes on stdout
+MAX_STDERR = 4096  # bytes of stderr that are kept
+MAX_QUOTE = 200  # characters of stderr in an error message
+PIPE_SIZE = 1 << 16  # bytes
 
 # os._exit: taking an interpreter down in order is a tenth of a request's CPU time.
 _BOOT = """\
@@ -68,22 +80,15 @@ def fork_server_command(verb: str, timeout_s: float) -> list[str]:
 
 def _python(entry: str) -> list[str]:
     """Return the command line that calls `entry`, from a checkout, virtual environment or image."""
-    boot = _BOOT.format(path=_import_path(), entry=entry)
-    return [sys.executable, "-I", "-S", "-c", boot]
-
-
-def _import_path() -> list[str]:
-    """Return the folders of `agent` and of the installed packages."""
     root = str(Path(agent.__file__).resolve().parent.parent)
-    return [root, *(folder for folder in _installed() if folder != root)]
+    installed = [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
+    path = [root, *(folder for folder in installed if folder != root)]
+    return [sys.executable, "-I", "-S", "-c", _BOOT.format(path=path, entry=entry)]
 
 
-def _installed() -> list[str]:
-    return [one for one in sys.path if one.endswith(("site-packages", "dist-packages"))]
-
-
-_lock = threading.Lock()
+_lock = threading.Lock()  # guards what follows
 _pids: set[int] = set()
+_killed: set[psutil.Process] = set()  # and not seen to end
 
 
 def known_pids() -> frozenset[int]:
@@ -113,21 +118,60 @@ def wait(process: Process, timeout_s: float) -> int:
     return status
 
 
-def kill_group(process: Process) -> None:
-    """Kill a process that `start` has started, and all of its session's process group."""
+def kill_group(process: Process, kill: Kill = os.kill) -> None:
+    """Kill a process that `start` has started, and all of its process group."""
     with suppress(ProcessLookupError, PermissionError):  # it has ended
-        os.killpg(process.pid, signal.SIGKILL)
+        kill(-process.pid, signal.SIGKILL)
 
 
-class _Kind(NamedTuple):
-    """The helpers of which at most one may be stuck."""
+def kill_tree(process: Process, kill: Kill = os.kill) -> None:
+    """Kill a process that `start` has started and all that it has started, in any session.
 
-    verb: str
-    subject: str
+    psutil is loaded here (0.5 MB, 5 ms): most agents never have a helper that is late.
+    """
+    import psutil
 
-    @property
-    def name(self) -> str:
-        return f"helper {self.verb} {self.subject}".rstrip()
+    started = descendants(process)
+    kill_group(process, kill)
+    for one in started:
+        with suppress(ProcessLookupError, PermissionError):
+            kill(one.pid, signal.SIGKILL)
+    with suppress(psutil.Error):
+        expect_end([psutil.Process(process.pid)])
+    expect_end(started)
+
+
+def descendants(process: Process) -> list[psutil.Process]:
+    """Return all that a process has started, and their children."""
+    import psutil
+
+    try:
+        found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:  # it has ended
+        return []
+    return found
+
+
+def expect_end(killed: Iterable[psutil.Process]) -> None:
+    """Count these processes as `unended` until they end."""
+    with _lock:
+        _killed.update(killed)
+
+
+def unended() -> int:
+    """Return the number of processes of helpers that were killed and still live."""
+    with _lock:
+        _killed.difference_update([one for one in _killed if not _lives(one)])
+        return len(_killed)
+
+
+def _lives(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 class HelperProcesses:
@@ -140,10 +184,10 @@ class HelperProcesses:
         self,
         command_line: CommandLine = command,
         popen: Popen = subprocess.Popen,
-        kill: Callable[[Process], None] = kill_group,
+        kill: Kill = os.kill,
     ) -> None:
         self._command_line, self._popen, self._kill = command_line, popen, kill
-        self._stuck: dict[_Kind, Process] = {}
+        self._stuck: dict[tuple[str, str], Process] = {}  # by verb and subject
 
     def call(
         self, verb: str, payload: Mapping[str, Any], timeout_s: float, subject: str = ""
@@ -154,71 +198,127 @@ class HelperProcesses:
         `timeout_s`, and for up to KILL_TIMEOUT more if the helper has to be killed. `subject` is
         what the payload is about (a device), if the verb has helpers for several subjects.
         """
-        kind = _Kind(verb, subject)
-        self._require_not_stuck(kind)
+        name = f"helper {verb} {subject}".rstrip()
+        self._require_few_stuck(name, verb, subject)
         with temporary_folder() as folder:
-            process = self._start(kind, payload, timeout_s, folder)
+            process = self._start(name, self._command_line(verb, timeout_s), payload, folder)
             try:
-                status, stdout, stderr = self._result(process, kind, timeout_s)
+                stdout, stderr = read_output(process, time.monotonic() + timeout_s)
+                status = wait(process, KILL_TIMEOUT)
+            except (TimeoutError, subprocess.TimeoutExpired, Unavailable) as error:
+                kill_tree(process, self._kill)
+                late = f"no answer within {timeout_s:g} s"
+                problem = str(error) if isinstance(error, Unavailable) else late
+                try:
+                    wait(process, KILL_TIMEOUT)
+                except subprocess.TimeoutExpired:
+                    self._stuck[verb, subject] = process
+                    problem += f", and process {process.pid} cannot be killed"
+                raise Unavailable(f"{name}: {problem}") from None
+            else:
+                kill_group(process, self._kill)
             finally:
-                self._kill(process)  # what it has started
                 close_pipes(process)
-        return parse_answer(kind.name, status, stdout, stderr)
+        return parse_answer(name, status, stdout, stderr)
 
-    def _require_not_stuck(self, kind: _Kind) -> None:
-        self._forget_ended()
-        if process := self._stuck.get(kind):
-            raise Unavailable(f"{kind.name}: process {process.pid} is still stuck in the kernel")
-        self._require_few_stuck(kind.verb)
-
-    def _require_few_stuck(self, verb: str) -> None:
-        stuck = sum(kind.verb == verb for kind in tuple(self._stuck))
+    def _require_few_stuck(self, name: str, verb: str, subject: str) -> None:
+        """Raise Unavailable while a helper of this verb and subject is stuck, or MAX_STUCK are."""
+        for kind, abandoned in tuple(self._stuck.items()):
+            with suppress(subprocess.TimeoutExpired):
+                wait(abandoned, 0)
+                self._stuck.pop(kind, None)
+        if process := self._stuck.get((verb, subject)):
+            raise Unavailable(f"{name}: process {process.pid} is still stuck in the kernel")
+        stuck = sum(kind[0] == verb for kind in tuple(self._stuck))
         if stuck >= MAX_STUCK:
             raise Unavailable(f"helper {verb}: {stuck} processes are stuck in the kernel")
 
-    def _forget_ended(self) -> None:
-        for kind, process in tuple(self._stuck.items()):
-            with suppress(subprocess.TimeoutExpired):
-                wait(process, 0)
-                self._stuck.pop(kind, None)
-
     def _start(
-        self, kind: _Kind, payload: Mapping[str, Any], timeout_s: float, folder: str | None
+        self, name: str, command_line: list[str], payload: Mapping[str, Any], folder: str | None
     ) -> Process:
-        command_line = self._command_line(kind.verb, timeout_s)
-        environment = _environment(folder)
+        environment = {**os.environ, "TMPDIR": folder} if folder else None
         try:
-            with memory_file(json.dumps(payload).encode()) as stdin:
+            # As stdin a file in memory is better than a pipe: writing it cannot block.
+            with os.fdopen(os.memfd_create("payload"), "wb") as stdin:
+                stdin.write(json.dumps(payload).encode())
+                stdin.seek(0)
                 return start(self._popen, command_line, stdin=stdin, env=environment)
         except OSError as error:
-            fault = process_fault(error)
-            raise Unavailable(f"{kind.name}: cannot be started: {fault}") from error
-
-    def _result(self, process: Process, kind: _Kind, timeout_s: float) -> tuple[int, bytes, bytes]:
-        """Return status and output of a helper; raises Unavailable if it is late."""
-        try:
-            stdout, stderr = read_output(process, time.monotonic() + timeout_s)
-            return wait(process, KILL_TIMEOUT), stdout, stderr
-        except (TimeoutError, subprocess.TimeoutExpired):
-            problem = f"no answer within {timeout_s:g} s"
-        except Unavailable as error:
-            problem = str(error)
-        raise Unavailable(f"{kind.name}: {problem}{self._abandon(process, kind)}")
-
-    def _abandon(self, process: Process, kind: _Kind) -> str:
-        """Kill a late helper; returns the end of the error message if it does not die."""
-        self._kill(process)
-        try:
-            wait(process, KILL_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._stuck[kind] = process
-            return f", and process {process.pid} cannot be killed"
-        return ""
+            raise Unavailable(f"{name}: cannot be started: {process_fault(error)}") from error
 
 
-def _environment(folder: str | None) -> dict[str, str] | None:
-    """Return the environment of a helper with this temporary folder; None is the parent's own."""
-    return {**os.environ, "TMPDIR": folder} if folder else None
+def read_output(process: Process, deadline: float, lines: float = math.inf) -> tuple[bytes, bytes]:
+    """Read stdout and the end of stderr until both are closed or stdout has so many `lines`.
+
+    Raises TimeoutError at the deadline (of the monotonic clock), and Unavailable if stdout exceeds
+    MAX_ANSWER.
+    """
+    out, err = fileno(process.stdout), fileno(process.stderr)
+    read, opened, poll = {out: b"", err: b""}, {out, err}, select.poll()
+    for fd in opened:
+        poll.register(fd, select.POLLIN)
+    while opened and read[out].count(b"\n") < lines:
+        left = deadline - time.monotonic()
+        ready = poll.poll(left * 1000) if left > 0 else []
+        if not ready:
+            raise TimeoutError
+        for fd, _ in ready:
+            chunk = os.read(fd, PIPE_SIZE)
+            read[fd] += chunk
+            if not chunk:
+                poll.unregister(fd)
+                opened.discard(fd)
+        read[err] = read[err][-MAX_STDERR:]
+        if len(read[out]) > MAX_ANSWER:
+            raise Unavailable(f"its answer is longer than {MAX_ANSWER} bytes")
+    if any(fd == err for fd, _ in poll.poll(0)):  # written there before the last line of stdout
+        read[err] += os.read(err, PIPE_SIZE)
+    return read[out], read[err][-MAX_STDERR:]
+
+
+def parse_answer(name: str, status: int, stdout: bytes, stderr: bytes) -> Answer:
+    """Decode an answer; raises Unavailable for a failed exit status or anything but an object.
+
+    `name` is the helper's, for the message, which ends with the last line of stderr.
+    """
+    last = stderr.decode(errors="replace").strip().split("\n")[-1].strip()
+    quote = f": {visible(last, MAX_QUOTE)}" if last else ""
+    if status > 0:
+        raise Unavailable(f"{name}: ended with status {status}{quote}")
+    if status < 0:
+        raise Unavailable(f"{name}: killed by {signal.Signals(-status).name}{quote}")
+    with suppress(ValueError):
+        answer = json.loads(stdout)
+        if isinstance(answer, dict):
+            return answer
+    raise Unavailable(f"{name}: its answer is no JSON object{quote}")
+
+
+def fileno(pipe: Any) -> int:
+    """Return the descriptor of a pipe that Popen has opened."""
+    return int(pipe.fileno())
+
+
+def close_pipes(process: Process) -> None:
+    """Close the parent's ends of the pipes."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str | None]:
+    """Make a folder (0700) for a helper's temporary files and remove it afterwards.
+
+    None if no folder is writable, as on a read-only root file system; the helper has none either.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="bwagent-", ignore_cleanup_errors=True)
+    except OSError:
+        yield None
+        return
+    with folder:
+        yield folder.name
 
 
 call = HelperProcesses().call

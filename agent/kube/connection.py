@@ -15,7 +15,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from agent.helper.streams import temporary_folder
+from agent.helper.process import temporary_folder
 from agent.kube import decode
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import agent
+from agent.helper.process import unended
 from agent.metric import COUNTER, GAUGE, Metric, by_key, single
 from agent.sources.table import SOURCES
 from agent.telemetry import samples as of
@@ -130,6 +131,9 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
     Metric("bwagent_plan_problem", GAUGE,
            "1 if a file of --plan, as it is now, is not in use.",
            (), lambda now: single(now.plan_problem)),
+    Metric("bwagent_helper_processes_stuck", GAUGE,
+           "Processes of helpers that were killed and still live, blocked in a driver.",
+           (), lambda _: single(unended())),
     Metric("bwagent_build_info", GAUGE,
            "This agent, always 1.",
            ("version", "python"), lambda _: [((agent.__version__, PYTHON), 1)]),

@@ -115,7 +115,7 @@ def test_a_process_in_an_uninterruptible_sleep_is_remembered(
         # neither its alarm nor the end of the thread that has started it ends such a process
         lambda verb, _timeout_s: child.command(verb, 600)[:-1],
         popen,
-        kill=lambda _process: None,
+        kill=lambda _pid, _signal: None,
     )
     query = queries(library, helpers)
     assert query(ports)["failed"] == [["mlx5_1", 1]]

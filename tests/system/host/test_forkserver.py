@@ -18,7 +18,7 @@ import pytest
 from agent.errors import Unavailable
 from agent.helper import process as child
 from agent.helper.forkserver import ForkServer
-from agent.helper.streams import close_pipes
+from agent.helper.process import close_pipes
 from agent.nvml.queries import by_fork_server
 from benchmarks import cost
 from tests.support import stand_in_nvml

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,7 @@ import pytest
 import agent
 from agent.errors import Unavailable
 from agent.helper import process as child
-from agent.helper.process import HelperProcesses
-from agent.helper.streams import close_pipes
+from agent.helper.process import HelperProcesses, close_pipes
 from agent.infiniband import smp
 from tests.support import stand_in
 from tests.support.processes import runs
@@ -145,7 +145,7 @@ def test_a_process_that_cannot_be_killed_is_abandoned_and_stays_the_only_one(
     children = HelperProcesses(
         lambda verb, _timeout_s: [sys.executable, "-I", "-S", "-c", texts[verb]],
         popen,
-        kill=lambda _process: None,  # as in an uninterruptible sleep
+        kill=lambda _pid, _signal: None,  # as in an uninterruptible sleep
     )
     with pytest.raises(Unavailable, match=r"helper stuck a: .* process \d+ cannot be killed"):
         children.call("stuck", {}, 0.2, "a")
@@ -173,7 +173,7 @@ def test_abandoned_processes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         started.append(subprocess.Popen(*arguments, **options))
         return started[-1]
 
-    children = HelperProcesses(lambda *_: sleep, popen, kill=lambda _process: None)
+    children = HelperProcesses(lambda *_: sleep, popen, kill=lambda _pid, _signal: None)
     for subject in "ab":
         with pytest.raises(Unavailable, match="cannot be killed"):
             children.call("smp", {}, 0.01, subject)
@@ -205,6 +205,68 @@ def test_what_a_helper_leaves_behind_ends_with_the_call() -> None:
     quiet = ORPHAN.replace('"60"]', '"60"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL')
     pid = script(quiet).call("v", {}, 5)["pid"]
     wait_for(lambda: not runs(pid))
+
+
+ESCAPE = """
+import os, subprocess, sys, time
+quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+escaped = subprocess.Popen(["sleep", "60"], start_new_session=True, **quiet)
+open(PATH, "w").write(str(escaped.pid))
+"""
+
+
+def test_what_left_the_process_group_ends_with_the_timeout(tmp_path: Path) -> None:
+    """A child of the helper in a session of its own."""
+    path = tmp_path / "pid"
+    with pytest.raises(Unavailable, match=r"no answer within 1 s$"):
+        script(f"PATH = {str(path)!r}{ESCAPE}time.sleep(60)").call("v", {}, 1)
+    wait_for(lambda: not runs(int(path.read_text())))
+    assert child.unended() == 0
+
+
+def test_a_daemon_of_a_helper_ends_with_its_answer(tmp_path: Path) -> None:
+    """Its parent, a child of the helper, has ended before: the helper adopts it."""
+    path = tmp_path / "pid"
+    boot = (
+        f"import sys, subprocess; sys.path[:0] = {sys.path!r}\n"
+        f"daemon = {f'PATH = {str(path)!r}{ESCAPE}'!r}\n"
+        "from agent.helper import main as helper\n"
+        "run = lambda _: {'status': subprocess.run([sys.executable, '-c', daemon]).returncode}\n"
+        "helper.VERBS['v'] = run\n"
+        "sys.exit(helper.main(['v']))"
+    )
+    assert script(boot).call("v", {}, 20) == {"status": 0}
+    wait_for(lambda: not runs(int(path.read_text())))
+
+
+def is_left(count: int) -> bool:
+    """Return True once so many killed processes live."""
+    return child.unended() == count
+
+
+def test_what_cannot_be_killed_is_counted_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The helper and its child, each on its own."""
+    monkeypatch.setattr(child, "KILL_TIMEOUT", 0.05)
+    path = tmp_path / "pid"
+    text = f"PATH = {str(path)!r}{ESCAPE}print(os.getpid(), file=open(PATH, 'a')); time.sleep(60)"
+    text = text.replace("str(escaped.pid)", "str(escaped.pid) + ' '")
+    command = [sys.executable, "-I", "-S", "-c", text]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*arguments, **options))
+        return started[-1]
+
+    immortal = HelperProcesses(lambda *_: command, popen, kill=lambda _pid, _signal: None)
+    with pytest.raises(Unavailable, match="cannot be killed"):
+        immortal.call("v", {}, 1)
+    assert child.unended() == 2
+    for left, pid in ((1, path.read_text().split()[0]), (0, path.read_text().split()[1])):
+        os.kill(int(pid), signal.SIGKILL)
+        wait_for(partial(is_left, left))
+    child.wait(started[0], 5)
 
 
 def test_a_credential_plugin_ends_with_the_timeout(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import Unavailable
-from agent.helper.answer import MAX_QUOTE, parse_answer
+from agent.helper.process import MAX_QUOTE, parse_answer
 
 
 def test_an_object_is_an_answer() -> None:
