@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent import __version__, inputs
-from agent.environment import SWITCH, CheckedCommand
 from agent.errors import Rejected, Unavailable
 from agent.exits import is_plugin, print_line, print_lines, run_and_exit
 from agent.fleet.group import fleet
 from agent.options import (
+    SWITCH,
+    CheckedCommand,
     StrictCommand,
     anonymize_option,
-    check,
     check_tls,
     cluster_options,
     device_options,
@@ -26,6 +26,7 @@ from agent.options import (
     is_on_command_line,
     naming_options,
     not_empty,
+    output_option,
     replay_option,
     run_options,
     short_help,
@@ -88,14 +89,7 @@ def cli() -> None:
 @click.option("--dry-run", **SWITCH, help="Change nothing; contact no API server.")
 @click.option("--diff", **SWITCH, help="With --dry-run: read the Node and show the changes.")
 @replay_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "labels", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="Print this format.",
-)
+@output_option("table", "labels", "json", "yaml")
 @cluster_options
 @naming_options
 @former_options
@@ -223,7 +217,7 @@ def run(
 @click.option(
     "--manager",
     metavar="NAME",
-    callback=check(not_empty),
+    type=not_empty,
     help="With --foreign: only the keys of this field manager.",
 )
 @click.option("--lost", **SWITCH, help="Only forget interfaces that left the bus.")
@@ -269,14 +263,7 @@ def cleanup(
 )
 @click.argument("key", metavar="KEY")
 @replay_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Print this format.",
-)
+@output_option("table", "json")
 @cluster_options
 @naming_options
 @device_options

@@ -1,54 +1,100 @@
-"""The flags of the commands, and the checks of their values.
+"""The flags of the commands, their environment variables, and the checks of their values.
 
-Invariant: `bwagent run` is configured in one place for ten thousand nodes, so it does not start
-with a wrong flag, value or environment variable, and its error names all of them (StrictCommand).
+    BWAGENT_RUN_HOLD        a flag of one command: BWAGENT_<COMMAND>_<FLAG>
+    BWAGENT_LABEL_PREFIX    a flag that decides labels, for all commands: BWAGENT_<FLAG>
+
+Invariants:
+- The command's own variable wins where both are set, and a flag wins over both.
+- An empty variable is not set, unless its flag may be empty.
+- A variable that no flag reads is an error of the commands that observe the node for its labels.
+- `bwagent run` is configured in one place for ten thousand nodes, so it does not start with a wrong
+  flag, value or environment variable, and its error names all of them (StrictCommand).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import click
 
-from agent.environment import SWITCH, ForAllCommands, MayBeEmpty, no_such_setting, unknown
 from agent.sources import NAMES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+Command = Callable[..., None]
+Decorator = Callable[[Command], Command]
 
-    Callback = Callable[[click.Context, click.Parameter, Any], Any]
-    Command = Callable[..., None]
-    Decorator = Callable[[Command], Command]
-
+PREFIX = "BWAGENT_"
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 MAX_DURATION = 30 * 24 * 3600.0  # seconds
-TLS_FILES = {
-    "--metrics-cert": "Serve them over TLS with this certificate.",
-    "--metrics-key": "The private key of the certificate.",
-    "--metrics-client-ca": "Give them to clients of these CAs only.",
-}
+# Of no use to commands that compare cables, so left out of their --help (docs/verify.md).
+HIDDEN = {"accelerator_label", "nvml_library"}
+# Variables of the test suite, and those that Kubernetes adds to Pods for a Service `bwagent`.
+_NO_SETTINGS = re.compile(r"BWAGENT_(TEST_.*|SERVICE_(HOST|PORT.*)|PORT(_[0-9]+_.*)?)")
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The least times of `run` in seconds, by the name of the flag.
+class ForAllCommands(click.Option):
+    """An option that BWAGENT_<FLAG> sets for all commands."""
 
-    Those of API requests keep a typo from making each agent send one a second. A caller of
-    `run_and_exit` may have others.
+    may_be_empty = False
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        found = [os.environ.get(name) for name in (_own(ctx, self), _common(self))]
+        return next((text for text in found if text or (text == "" and self.may_be_empty)), None)
+
+
+class MayBeEmpty(ForAllCommands):
+    """One that an empty variable sets to ""; click ignores such a variable."""
+
+    may_be_empty = True
+
+
+def _own(ctx: click.Context, parameter: click.Parameter) -> str:
+    return f"{ctx.auto_envvar_prefix}_{(parameter.name or '').upper()}"
+
+
+def _common(parameter: click.Parameter) -> str:
+    return f"{PREFIX}{(parameter.name or '').upper()}"
+
+
+def unknown(ctx: click.Context) -> list[str]:
+    """Return the errors for variables that are meant for this command, or for all, and not read."""
+    known = {_own(ctx, one) for one in ctx.command.params}
+    commands = dict(_commands(ctx.find_root().command, PREFIX))
+    for command in (ctx.command, *commands.values()):
+        known |= {_common(one) for one in command.params if isinstance(one, ForAllCommands)}
+    given = {name for name in os.environ if name.startswith(PREFIX)}
+    own = f"{ctx.auto_envvar_prefix}_"
+    others = tuple(prefix for prefix in commands if not own.startswith(prefix))
+    return [
+        f"no such setting: {name}"
+        for name in sorted(given - known)
+        if not (name.startswith(others) or _NO_SETTINGS.fullmatch(name))
+    ]
+
+
+def _commands(group: click.Command, prefix: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands and groups, each after the prefix of its variables."""
+    for name, command in group.commands.items() if isinstance(group, click.Group) else ():
+        inner = f"{prefix}{name.upper().replace('-', '_')}_"
+        yield inner, command
+        yield from _commands(command, inner)
+
+
+class CheckedCommand(click.Command):
+    """A command whose output depends on the flags that decide labels.
+
+    It raises click.UsageError for an environment variable that no flag reads, except while a shell
+    completes its flags.
     """
 
-    hold: float = 0.0
-    min_interval: float = 1.0
-    resync: float = 300.0
-    gpu_interval: float = 1.0
-    port_interval: float = 0.1
-    verdict_delay: float = 0.0
-
-
-BOUNDS = Bounds()
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing and (faults := unknown(ctx)):
+            raise click.UsageError("; ".join(faults), ctx)
+        return rest
 
 
 class StrictCommand(click.Command):
@@ -64,8 +110,7 @@ class StrictCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check every parameter, but for a shell, then parse as click does; raises UsageError."""
-        variables = map(no_such_setting, unknown(ctx))
-        wrong = [*self._faults(ctx, args), *variables]
+        wrong = [*self._faults(ctx, args), *unknown(ctx)]
         if wrong and not ctx.resilient_parsing:
             raise click.UsageError("; ".join(wrong), ctx)
         ctx.params.clear()
@@ -74,29 +119,49 @@ class StrictCommand(click.Command):
     def _faults(self, ctx: click.Context, args: list[str]) -> Iterator[str]:
         """Yield the errors of the command line and of the values of all parameters."""
         values, rest, order = self.make_parser(ctx).parse_args(args=list(args))
-        yield from _unexpected(rest)
-        for parameter in self._in_order(ctx, order):
-            try:
-                parameter.handle_parse_result(ctx, values, rest)
-            except click.UsageError as error:
-                yield error.format_message().rstrip(".")
-
-    def _in_order(self, ctx: click.Context, order: list[click.Parameter]) -> list[click.Parameter]:
-        """Return the parameters: eager ones (--help) first, then in the order they were given."""
+        if flags := [word for word in rest if word.startswith("-")]:
+            yield from (f"no such option: {word[:64]}" for word in flags)
+        else:
+            yield from (f"unexpected argument: {word[:64]}" for word in rest)
 
         def place(parameter: click.Parameter) -> tuple[bool, int]:
             given = order.index(parameter) if parameter in order else len(order)
             return not parameter.is_eager, given
 
-        return sorted(self.get_params(ctx), key=place)
+        # Eager parameters (--help) first, then in the order in which they were given.
+        for parameter in sorted(self.get_params(ctx), key=place):
+            try:
+                parameter.handle_parse_result(ctx, values, rest)
+            except click.UsageError as error:
+                yield error.format_message().rstrip(".")
 
 
-def _unexpected(rest: list[str]) -> list[str]:
-    """Return the errors for what no parameter takes: unknown flags, or else all arguments."""
-    flags = [word for word in rest if word.startswith("-")]
-    if flags:
-        return [f"no such option: {word[:64]}" for word in flags]
-    return [f"unexpected argument: {word[:64]}" for word in rest]
+class Switch(click.types.BoolParamType):
+    """The value of a flag without value, which only a variable has."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        if (found := self.str_to_bool(value)) is None:
+            self.fail(f"{value[:64]!r} is neither true nor false", param, ctx)
+        return found
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # not in click 8.2
+    """A time of at least some seconds.
+
+    The least times of API requests keep a typo from making each agent send one a second. A caller
+    of `run_and_exit` may have others, by the name of the parameter.
+    """
+
+    name = "time"
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        others = ctx.find_object(dict) if ctx else None
+        return duration(value, (others or {}).get(param and param.name, self.least))
 
 
 def duration(text: str, least: float = 0.0) -> float:
@@ -109,22 +174,83 @@ def duration(text: str, least: float = 0.0) -> float:
     return seconds
 
 
-def check(function: Callable[[Any], Any]) -> Callback:
-    """Return the callback of an option whose value alone is checked or converted."""
-    return lambda _context, _parameter, value: function(value)
-
-
-def not_empty(value: str | None) -> str | None:
-    """Return the value; raises click.BadParameter if it was given as an empty string."""
-    if value == "":
+def not_empty(text: str) -> str:
+    """Return the text; raises click.BadParameter for an empty one."""
+    if text == "":
         raise click.BadParameter("must not be empty")
-    return value
+    return text
+
+
+def _prefix(text: str) -> str:
+    from agent.labels.encode import prefix_fault
+
+    if fault := prefix_fault(text):
+        raise click.BadParameter(fault)
+    return text
+
+
+def _prefix_or_empty(text: str) -> str:
+    return text and _prefix(text)
+
+
+def _label_key_or_empty(text: str) -> str:
+    from agent.labels.encode import key_fault
+
+    if text and "/" not in text:
+        raise click.BadParameter(f"{text[:64]!r} has no prefix with a slash")
+    if text and (fault := key_fault(text)):
+        raise click.BadParameter(fault)
+    return text
+
+
+def _glob(text: str) -> str:
+    """Return the glob; raises click.BadParameter for a comma, which no device name has."""
+    if "," in re.sub(r"\[[^]]*\]", "", text):  # [0,1] is a set of characters
+        fault = "has a comma: separate by spaces in the variable, or repeat the flag"
+        raise click.BadParameter(f"{text[:64]!r} {fault}")
+    return text
+
+
+def _node_name(text: str) -> str:
+    from agent.labels.encode import prefix_fault
+
+    if prefix_fault(text):
+        raise click.BadParameter(f"{text[:64]!r} is not a Node name (a lower-case DNS name)")
+    return text
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    from agent.errors import Malformed
+    from agent.telemetry.address import parse_address
+
+    try:
+        return parse_address(text) if text else None
+    except Malformed as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def check_tls(flags: dict[str, Any]) -> None:
+    """Raise click.UsageError for a part of the files that TLS needs, or without a server."""
+    names = ("metrics_cert", "metrics_key", "metrics_client_ca")
+    given = [f"--{name.replace('_', '-')}" for name in names if flags[name]]
+    if given and {"--metrics-cert", "--metrics-key"}.difference(given):
+        raise click.UsageError(f"{given[0]}: TLS needs both --metrics-cert and --metrics-key")
+    if given and flags["metrics_address"] is None:
+        raise click.UsageError(f"{given[0]}: --metrics-address is empty, so nothing is served")
 
 
 def is_on_command_line(parameter: str) -> bool:
     """Return True if the flag of this parameter was given; a variable of it does not count."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is click.core.ParameterSource.COMMANDLINE
+
+
+def short_help(command: click.Command) -> click.Command:
+    """Leave the options of HIDDEN out of --help."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name in HIDDEN:
+            parameter.hidden = True
+    return command
 
 
 def options(*several: Decorator) -> Decorator:
@@ -138,99 +264,40 @@ def options(*several: Decorator) -> Decorator:
     return decorated
 
 
-def _prefix(value: str) -> str:
-    from agent.labels.encode import prefix_fault
-
-    if fault := prefix_fault(value):
-        raise click.BadParameter(fault)
-    return value
-
-
-def _prefix_or_empty(value: str) -> str:
-    return _prefix(value) if value else value
-
-
-def _prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(_prefix(value) for value in values)
-
-
-def _globs(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the globs; raises click.BadParameter for a comma, which no device name has."""
-    for value in values:
-        if "," in re.sub(r"\[[^]]*\]", "", value):  # [0,1] is a set of characters
-            text = "has a comma: separate by spaces in the variable, or repeat the flag"
-            raise click.BadParameter(f"{value[:64]!r} {text}")
-    return values
-
-
+SWITCH: dict[str, Any] = {"is_flag": True, "type": Switch()}
 GLOB: dict[str, Any] = {
     "cls": ForAllCommands,
     "multiple": True,
     "metavar": "GLOB",
-    "callback": check(_globs),
+    "type": _glob,
 }
+_for_all = partial(click.option, cls=ForAllCommands)
 
 
-def _label_key_or_empty(value: str) -> str:
-    from agent.labels.encode import key_fault
-
-    if value and "/" not in value:
-        raise click.BadParameter(f"{value[:64]!r} has no prefix with a slash")
-    if value and (fault := key_fault(value)):
-        raise click.BadParameter(fault)
-    return value
-
-
-def _node_name(value: str | None) -> str | None:
-    from agent.labels.encode import prefix_fault
-
-    if value is not None and prefix_fault(value):
-        raise click.BadParameter(f"{value[:64]!r} is not a Node name (a lower-case DNS name)")
-    return value
-
-
-def _address(value: str) -> tuple[str, int] | None:
-    from agent.errors import Malformed
-    from agent.telemetry.address import parse_address
-
-    try:
-        return parse_address(value) if value else None
-    except Malformed as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def check_tls(flags: dict[str, Any]) -> None:
-    """Raise click.UsageError for a part of the files that TLS needs, or without a server."""
-    given = [flag for flag in TLS_FILES if flags[flag.lstrip("-").replace("-", "_")]]
-    if given and {"--metrics-cert", "--metrics-key"}.difference(given):
-        raise click.UsageError(f"{given[0]}: TLS needs both --metrics-cert and --metrics-key")
-    if given and flags["metrics_address"] is None:
-        raise click.UsageError(f"{given[0]}: --metrics-address is empty, so nothing is served")
-
-
-def _bounded(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    """Return the seconds; raises click.BadParameter below the bound of the flag."""
-    bounds = context.find_object(Bounds) or BOUNDS
-    return duration(value, getattr(bounds, parameter.name or ""))
-
-
-def _time(name: str, default: float, text: str) -> Decorator:
-    least = getattr(BOUNDS, name.lstrip("-").replace("-", "_"))
+def _time(flag: str, default: int, text: str, least: float = 0.0) -> Decorator:
     limit = f", min {least:g}s" if least else ""
     return click.option(
-        name,
-        default=f"{default:g}s",
+        flag,
+        default=f"{default}s",
         metavar="TIME",
-        help=f"{text}  [default: {default:g}s{limit}]",
-        callback=_bounded,
+        type=Duration(least),
+        help=f"{text}  [default: {default}s{limit}]",
     )
 
 
-# The node's devices: probe, run, capture, explain.
+def output_option(*formats: str, **others: Any) -> Decorator:
+    """Return the flag --output; the first format is the default."""
+    others = {"help": "Print this format.", **others}
+    choice = click.Choice(formats)
+    return click.option(
+        "-o", "--output", type=choice, default=formats[0], show_default=True, **others
+    )
+
+
+# The node's devices: probe, run, capture, explain, verify, doctor.
 device_options = options(
-    click.option(
+    _for_all(
         "--sysfs-root",
-        cls=ForAllCommands,
         type=click.Path(exists=True, file_okay=False),
         default="/sys",
         metavar="DIR",
@@ -238,43 +305,24 @@ device_options = options(
     ),
     click.option("--exclude-device", **GLOB, help="Do not read these RDMA devices. Repeatable."),
     click.option("--backend-device", **GLOB, help="Only these are the backend. Repeatable."),
-    click.option(
+    _for_all(
         "--nvml-library",
-        cls=ForAllCommands,
         type=click.Path(dir_okay=False),
         metavar="PATH",
         help="NVML library.  [default: libnvidia-ml.so.1]",
     ),
 )
-# Of no use to commands that compare cables, so left out of their --help (docs/verify.md).
-HIDDEN = {"accelerator_label", "nvml_library"}
-
-
-def short_help(command: click.Command) -> click.Command:
-    """Leave the options of HIDDEN out of --help."""
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and parameter.name in HIDDEN:
-            parameter.hidden = True
-    return command
-
-
-# The sources: probe, run, capture.
+# The sources: probe, run, capture, doctor.
 source_options = options(
-    click.option(
+    _for_all(
         "--source",
-        cls=ForAllCommands,
         type=click.Choice(NAMES),
         multiple=True,
         help="Read only these sources. Repeatable.",
     ),
-    click.option(
-        "--openvswitch",
-        cls=ForAllCommands,
-        **SWITCH,
-        help="LLDP below Open vSwitch; filters all packets.",
-    ),
+    _for_all("--openvswitch", **SWITCH, help="LLDP below Open vSwitch; filters all packets."),
 )
-# The sources, and the time to wait for LLDP frames: probe, capture.
+# The sources, and the time to wait for LLDP frames: probe, capture, explain, verify.
 wait_options = options(
     source_options,
     click.option(
@@ -293,30 +341,27 @@ anonymize_option = click.option(
 replay_option = click.option(
     "--replay",
     metavar="SNAPSHOT",
-    callback=check(not_empty),
+    type=not_empty,
     help="Read this capture (folder or tar) instead.",
 )
-# The API server: probe, run, cleanup, explain, verify.
+# The API server: probe, run, cleanup, explain, verify, doctor, fleet.
 cluster_options = options(
     click.option(
         "--kubeconfig",
         metavar="FILE",
-        callback=check(not_empty),
+        type=not_empty,
         help="[default: Pod's account, else as kubectl]",
     ),
-    click.option(
-        "--context", metavar="NAME", callback=check(not_empty), help="Context of the kubeconfig."
-    ),
+    click.option("--context", metavar="NAME", type=not_empty, help="Context of the kubeconfig."),
 )
 # The label keys: probe, run, cleanup, explain, verify, fleet.
 label_options = options(
-    click.option(
+    _for_all(
         "--label-prefix",
-        cls=ForAllCommands,
         default="backend.coreweave.cloud",
         show_default=True,
         metavar="DOMAIN",
-        callback=check(_prefix),
+        type=_prefix,
     ),
     click.option(
         "--ib-label-prefix",
@@ -324,7 +369,7 @@ label_options = options(
         default="ib.coreweave.cloud",
         show_default=True,
         metavar="DOMAIN",
-        callback=check(_prefix_or_empty),
+        type=_prefix_or_empty,
         help="Empty: none.",
     ),
     click.option(
@@ -333,7 +378,7 @@ label_options = options(
         default="network.topology.nvidia.com/accelerator",
         show_default=True,
         metavar="KEY",
-        callback=check(_label_key_or_empty),
+        type=_label_key_or_empty,
     ),
 )
 # The Node and its label keys: probe, run, cleanup.
@@ -341,41 +386,49 @@ node_name_option = click.option(
     "--node-name",
     default=lambda: os.environ.get("NODE_NAME") or None,
     metavar="NAME",
-    callback=check(_node_name),
+    type=_node_name,
     help="Node name.  [default: $NODE_NAME or hostname]",
 )
 naming_options = options(node_name_option, label_options)
 # Prefixes that the operator has given up: probe, run.
-former_options = options(
-    click.option(
-        "--former-label-prefix",
-        "former_label_prefixes",  # as the variable, which has a list
-        cls=ForAllCommands,
-        multiple=True,
-        metavar="DOMAIN",
-        callback=check(_prefixes),
-        help="Remove own labels under it. Repeatable.",
-    ),
+former_options = _for_all(
+    "--former-label-prefix",
+    "former_label_prefixes",  # as the variable, which has a list
+    multiple=True,
+    metavar="DOMAIN",
+    type=_prefix,
+    help="Remove own labels under it. Repeatable.",
 )
-# Times, metrics and log: run.
+# Times, metrics and log: run. The first three defaults are those of daemon/schedule.py, too.
 run_options = options(
-    _time("--hold", 600.0, "Keep unread labels this long."),
-    _time("--min-interval", 10.0, "Wait between changes."),
-    _time("--resync", 3600.0, "Refresh the Node."),
-    _time("--gpu-interval", 60.0, "Query the GPUs."),
-    _time("--port-interval", 2.0, "Read IB port states."),
-    _time("--verdict-delay", 60.0, "Report a finding that lasts."),
+    _time("--hold", 600, "Keep unread labels this long."),
+    _time("--min-interval", 10, "Wait between changes.", least=1),
+    _time("--resync", 3600, "Refresh the Node.", least=300),
+    _time("--gpu-interval", 60, "Query the GPUs.", least=1),
+    _time("--port-interval", 2, "Read IB port states.", least=0.1),
+    _time("--verdict-delay", 60, "Report a finding that lasts."),
     click.option(
         "--metrics-address",
         default="127.0.0.1:9477",
         show_default=True,
         metavar="IP:PORT",
-        callback=check(_address),
+        type=_address,
         help="Serve metrics here.",
     ),
-    *(
-        click.option(flag, metavar="FILE", callback=check(not_empty), help=text)
-        for flag, text in TLS_FILES.items()
+    click.option(
+        "--metrics-cert",
+        metavar="FILE",
+        type=not_empty,
+        help="Serve them over TLS with this certificate.",
+    ),
+    click.option(
+        "--metrics-key", metavar="FILE", type=not_empty, help="The private key of the certificate."
+    ),
+    click.option(
+        "--metrics-client-ca",
+        metavar="FILE",
+        type=not_empty,
+        help="Give them to clients of these CAs only.",
     ),
     click.option("-v", "--verbose", **SWITCH, help="Log details."),
     click.option(

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from agent.environment import CheckedCommand
 from agent.fleet.options import EXPORTS, comparison_options, reading_options
-from agent.options import short_help
+from agent.options import CheckedCommand, short_help
 
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from agent.options import GLOB, check, cluster_options, label_options, not_empty, options
+from agent.options import GLOB, cluster_options, label_options, not_empty, options, output_option
 from agent.verify.options import hca_map_option, no_tolerance_option, plan_files_options
 
 OUTPUTS = ("table", "json", "csv", "junit", "html")
@@ -12,10 +12,6 @@ EXPORTS = (
     *("csv", "dot", "graphml", "kai", "kueue", "slinky", "slurm", "slurm-block", "slurm-yaml"),
     "volcano",
 )
-
-
-def _names(values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(not_empty(value) or "" for value in values)
 
 
 # The Nodes to read: all commands of the group.
@@ -35,14 +31,14 @@ reading_options = options(
     click.option(
         "--selector",
         metavar="LABELS",
-        callback=check(not_empty),
+        type=not_empty,
         help="Only Nodes with these labels, as for kubectl.",
     ),
     click.option(
         "--node",
         multiple=True,
         metavar="NAME",
-        callback=check(_names),
+        type=not_empty,
         help="Only this Node; a glob for several. Repeatable.",
     ),
     cluster_options,
@@ -58,13 +54,5 @@ comparison_options = options(
     hca_map_option,
     click.option("--ignore", **GLOB, help="Ignore these interfaces. Repeatable."),
     no_tolerance_option,
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(OUTPUTS),
-        default="table",
-        show_default=True,
-        metavar="FORMAT",
-        help="table, json, csv, junit or html.",
-    ),
+    output_option(*OUTPUTS, metavar="FORMAT", help="table, json, csv, junit or html."),
 )

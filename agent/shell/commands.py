@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.environment import SWITCH, CheckedCommand
-from agent.options import cluster_options, device_options, node_name_option, source_options
+from agent.options import (
+    SWITCH,
+    CheckedCommand,
+    cluster_options,
+    device_options,
+    node_name_option,
+    source_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

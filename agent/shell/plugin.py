@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from agent.environment import SWITCH
-from agent.options import anonymize_option, check, not_empty
+from agent.options import SWITCH, anonymize_option, not_empty
 
 
 @click.command(
@@ -20,13 +19,13 @@ from agent.options import anonymize_option, check, not_empty
     "  kubectl bwagent capture gpu-17\n"
     "  kubectl bwagent capture gpu-17 --anonymize for-a-bug-report",
 )
-@click.argument("node", metavar="NODE", callback=check(not_empty))
-@click.argument("target", metavar="[FILE|DIR]", required=False, callback=check(not_empty))
+@click.argument("node", metavar="NODE", type=not_empty)
+@click.argument("target", metavar="[FILE|DIR]", required=False, type=not_empty)
 @click.option(
     "-n", "--namespace", default="bwagent", show_default=True, help="Namespace of the agents."
 )
-@click.option("--kubeconfig", metavar="FILE", callback=check(not_empty), help="As of kubectl.")
-@click.option("--context", metavar="NAME", callback=check(not_empty), help="As of kubectl.")
+@click.option("--kubeconfig", metavar="FILE", type=not_empty, help="As of kubectl.")
+@click.option("--context", metavar="NAME", type=not_empty, help="As of kubectl.")
 @anonymize_option
 @click.option(
     "--wait", type=click.FloatRange(0, 3600), metavar="SECONDS", help="Wait for LLDP frames."

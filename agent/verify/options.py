@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.environment import SWITCH
-from agent.options import GLOB, check, not_empty, options
+from agent.options import GLOB, SWITCH, not_empty, options, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,13 +14,12 @@ if TYPE_CHECKING:
 OF_PLAN = ("plan_format", "hca_map")  # without effect on anything else
 
 
-def _tolerances(values: tuple[str, ...]) -> tuple[str, ...]:
+def _tolerance(text: str) -> str:
     from agent.verify.names import TOLERANCES
 
-    for value in values:
-        if value not in TOLERANCES:
-            raise click.BadParameter(f"{value[:64]!r} is none of {', '.join(TOLERANCES)}")
-    return values
+    if text not in TOLERANCES:
+        raise click.BadParameter(f"{text[:64]!r} is none of {', '.join(TOLERANCES)}")
+    return text
 
 
 def require_plan(flags: Mapping[str, Any]) -> None:
@@ -31,17 +29,13 @@ def require_plan(flags: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--{given[0].replace('_', '-')} needs --plan FILE")
 
 
-def _files(values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(not_empty(value) or "" for value in values)
-
-
 # The expected half, besides that of the Node: run. A ConfigMap may come later than the agent.
 plan_options = options(
     click.option(
         "--plan",
         multiple=True,
         metavar="FILE",
-        callback=check(_files),
+        type=not_empty,
         help="Cabling plan, own CSV or labels. Repeatable.",
     ),
 )
@@ -60,7 +54,7 @@ no_tolerance_option = click.option(
     "--no-tolerance",
     multiple=True,
     metavar="NAME",
-    callback=check(_tolerances),
+    type=_tolerance,
     help="Compare names without it. Repeatable.",
 )
 hca_map_option = click.option(
@@ -75,14 +69,8 @@ verify_options = options(
     hca_map_option,
     click.option("--ignore", **GLOB, help="Ignore these interfaces. Repeatable."),
     no_tolerance_option,
-    click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "json", "junit", "csv"]),
-        default="table",
-        show_default=True,
-        metavar="FORMAT",
-        help="table, json, junit or csv.",
+    output_option(
+        *("table", "json", "junit", "csv"), metavar="FORMAT", help="table, json, junit or csv."
     ),
     click.option("--npd", **SWITCH, help="One line, for node-problem-detector."),
     click.option(
@@ -91,7 +79,7 @@ verify_options = options(
     click.option(
         "--split",
         metavar="DIR",
-        callback=check(not_empty),
+        type=not_empty,
         help="With --plan, --write-plan csv: write parts of it.",
     ),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from agent.cli import cli
-from agent.environment import PREFIX, ForAllCommands
+from agent.options import PREFIX, ForAllCommands
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

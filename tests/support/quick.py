@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from agent.cli import cli
 from agent.exits import run_and_exit
-from agent.options import Bounds
 
 if __name__ == "__main__":
-    run_and_exit(cli, Bounds(min_interval=0.0, resync=1.0))
+    run_and_exit(cli, {"min_interval": 0.0, "resync": 1.0})

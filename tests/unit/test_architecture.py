@@ -67,7 +67,6 @@ BASE = {"check", "errors", "garbage", "ids", "limits", "metric", "model", "pace"
 ALLOWED: dict[str, set[str]] = {
     "check": set(),
     "cleanup": {"exits", "kube", "labels"},
-    "environment": set(),
     "errors": set(),
     "exits": set(),
     "garbage": set(),
@@ -86,7 +85,7 @@ ALLOWED: dict[str, set[str]] = {
     "nvml": set(),
     "events": set(),
     "fleet": {
-        *("environment", "exits", "host", "infiniband", "inputs", "kube", "labels", "options"),
+        *("exits", "host", "infiniband", "inputs", "kube", "labels", "options"),
         *("output", "snapshot", "sources", "verify"),
     },
     "host": {"lldp", "sysfs"},
@@ -103,12 +102,11 @@ ALLOWED: dict[str, set[str]] = {
         *("node_events", "output", "sources", "sysfs", "telemetry", "verify"),
     },
     "shell": {
-        *("environment", "exits", "host", "inputs", "kube", "lldp", "options", "snapshot"),
+        *("exits", "host", "inputs", "kube", "lldp", "options", "snapshot"),
         *("sources", "sysfs"),
     },
-    "options": {"environment", "labels", "telemetry"},
+    "options": {"labels", "telemetry"},
     "verify": {
-        "environment",
         "exits",
         "host",
         "infiniband",
@@ -135,7 +133,6 @@ NVML = {
 THIRD_PARTY = {
     "cleanup",
     "cli",
-    "environment",
     "events.uevents",
     "exits",
     "fleet.group",
@@ -244,7 +241,7 @@ def test_importing_pulls_no_third_party(name: str) -> None:
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_a_short_command_loads_little(flag: str) -> None:
-    """No room but the flags of its commands, no slow module; `--version` reads a file, or asks git."""
+    """No room but those with flags, no slow module; `--version` reads a file, or asks git."""
     code = (
         f"import sys; before = {{*sys.modules}}; sys.argv = ['bwagent', {flag!r}]\n"
         "from agent.cli import main\n"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from agent.options import BOUNDS
+from agent.cli import cli
+from agent.options import Duration
 from tests.support.documents import between
 from tests.support.helm.chart import CHART
 from tests.support.helm.values import SCHEMA, as_yaml, leaves, table, values
@@ -113,7 +113,8 @@ def test_the_bounds_of_times_are_the_agents() -> None:
     faults = (CHART / "templates/_faults.tpl").read_text()
     (given,) = re.findall(r"\$least := dict ([^}]*) }}", faults)
     found = {name: float(least) for name, least in re.findall(r'"(\w+)" ([0-9.]+)', given)}
-    bounds = {field.name: getattr(BOUNDS, field.name) for field in fields(BOUNDS)}
+    flags = {str(one.name): one.type for one in cli.commands["run"].params}
+    bounds = {name: kind.least for name, kind in flags.items() if isinstance(kind, Duration)}
     assert {
         re.sub("[A-Z]", lambda one: f"_{one[0].lower()}", name): least
         for name, least in found.items()

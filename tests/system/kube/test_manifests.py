@@ -14,7 +14,7 @@ import yaml
 
 from agent import __version__
 from agent.cli import cli
-from agent.environment import ForAllCommands
+from agent.options import ForAllCommands
 from tests.support.kube.deployments import TRANSFORMERS, transformed
 from tests.support.kube.manifests import (
     FILES,
