@@ -1,19 +1,16 @@
 """The type of one row in the table of metrics.
 
-The rows themselves are in agent/telemetry/families.py and, for a metric of one data source, in the
-folder of that source's protocol. Neither needs the library that renders them
-(agent/telemetry/collector.py).
+The rows are in agent/telemetry/metrics.py, which renders them, and for a metric of one data source
+in the folder of that source's protocol, which needs no library for that.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    # Label values in the row's order, and the value; None is unknown and has no series.
-    Sample = tuple[tuple[str | None, ...], float | None]
+# Label values in the row's order, and the value; None is unknown and has no series.
+Sample = tuple[tuple[str | None, ...], float | None]
 
 T = TypeVar("T")
 

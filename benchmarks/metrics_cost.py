@@ -26,9 +26,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.sources.roles import assign
-from agent.telemetry.collector import OwnProcess, registry
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics
+from agent.telemetry.metrics import Metrics, OwnProcess, registry
 from agent.telemetry.server import MAX_CONNECTIONS, Server
 from agent.telemetry.status import Status
 from tests.support.devices import eth
@@ -43,7 +42,7 @@ BASE = (
     "agent.cli, agent.sources.observe, agent.output.document, agent.snapshot.capture,"
     " agent.helper.process, agent.lldp.packet_socket, threading"
 )
-TELEMETRY = "agent.telemetry.collector, agent.telemetry.server, agent.telemetry.log"
+TELEMETRY = "agent.telemetry.metrics, agent.telemetry.server, agent.telemetry.log"
 IMPORTS = {
     "http.server": "http.server",
     "wsgiref.simple_server": "wsgiref.simple_server",

@@ -41,9 +41,8 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.packet_socket import Listener, RtnlWorker
 from agent.lldp.reception import LldpNeighbors
 from agent.sysfs.worker import DeviceReaders
-from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics
+from agent.telemetry.metrics import Metrics, registry
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.server import Server
 from agent.telemetry.status import Status

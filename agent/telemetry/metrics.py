@@ -1,29 +1,73 @@
-"""Metrics state: an immutable snapshot that the loop replaces with each event.
+"""The metrics: values that the loop counts, the table of all metrics, and their exposition.
+
+docs/metrics.md shows the table, and a test holds the two equal. A metric of one data source is a
+row of that source; the metrics of the process come from prometheus_client.
+
+A sample is the label values in the order of the row and a number; None is unknown and not exposed.
+An enumeration has one sample per word: 1 for the word that applies, 0 for the others. The reason
+for a missing neighbor is one sample instead, since a zero for each of 15 reasons on 16 ports of
+every node would fill a fleet's storage. Times are timestamps, not ages: an age is outdated as soon
+as it is rendered.
 
 Invariants:
 - A Snapshot never changes. `Metrics.snapshot` is replaced by one assignment, so the server's
   threads read it without a lock and see no half of an event.
 - The number of series does not depend on the fabric: all series are computed from the last
-  observation, and a port has at most MAX_NEIGHBORS of them (agent/telemetry/samples.py). Every
-  other label value names a part of this node or comes from a fixed list.
+  observation, and a port has at most MAX_NEIGHBORS of them. Every other label value names a part of
+  this node or comes from a fixed list.
+- No label value is longer than MAX_LABEL_LENGTH, and none has an unprintable character.
+- No series is exposed twice. Of two samples with equal labels the first counts.
 """
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from agent.output.absent import absent_ports
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+import agent
+from agent.helper.process import unended
+from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample, by_key, single
+from agent.model import Failed, IbNeighbor, Link, Observation, Seen
+from agent.output import document
+from agent.output.absent import ABSENT, absent_ports
 from agent.output.document import links_of
+from agent.reasons import NeighborReason
 from agent.sources import NAMES
-from agent.telemetry import samples
+from agent.sources.table import SOURCES
+from agent.text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sized
-
-    from agent.model import Link, Observation
+T = TypeVar("T")
+Family = CounterMetricFamily | GaugeMetricFamily
 
 MAX_PORTS = 1024  # with a remembered state
+MAX_NEIGHBORS = 32  # series of one port
+MAX_LABEL_LENGTH = 128  # characters
+BYTES_PER_GIGABIT = 1e9 / 8  # Prometheus' base unit is the byte
+# IBTA vol. 1, 14.2.5.6, PortInfo.PortState, by the names of drivers/infiniband/core/sysfs.c.
+PORT_STATES = ("DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+# IBTA vol. 1, 14.2.5.6, PortInfo.PortPhysicalState, by the names of ib_port_phys_state_to_str().
+PHYSICAL_STATES = (
+    *("Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp"),
+    *("LinkErrorRecovery", "Phy Test"),
+)
+PROBLEM_SOURCES = (*NAMES, "host", "labels")
+# Reasons within this node, a privilege or a library for instance; no far end was asked.
+UNABLE = {NeighborReason.NOT_PERMITTED, NeighborReason.NO_UMAD, NeighborReason.UNAVAILABLE}
+# Metrics of the process; prometheus_client appends _total to the name of a counter.
+PROCESS = frozenset(
+    {
+        "process_cpu_seconds",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_start_time_seconds",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +100,6 @@ class Snapshot:
     verified_at: float | None = None
     plan_problem: int | None = None  # 1: a file of --plan is not in use; None: without --plan
 
-    def flaps_of_backend(self) -> Iterable[tuple[str, int]]:
-        """Return the flaps of each backend port."""
-        names = _active(self.observation) if self.observation else ()
-        return [(name, self.flaps.get(name, 0)) for name in names]
-
 
 class Metrics:
     """The loop's side of the metrics: counts events into `snapshot`."""
@@ -72,15 +111,24 @@ class Metrics:
 
     def observed(self, observation: Observation, durations: Mapping[str, float]) -> None:
         """Take in an observation; `durations` has the seconds of each source that was read."""
-        links = links_of(observation)
+        now, links = self.snapshot, links_of(observation)
         self._interfaces = {link.netdev: link.interface for link in links if link.netdev}
-        self.snapshot = replace(
-            self.snapshot,
+        asked = filter(observation.is_asked, NAMES)
+        known = {source: durations[source] for source in asked if source in durations}
+        succeeded = [source for source in known if success(observation, source)]
+        # The last frame or SMP answer of each port that has a neighbor.
+        frames = {
+            link.interface: max(observation.time - (one.age or 0) for one in link.neighbors)
+            for link in links
+            if link.neighbors
+        }
+        self.update(
             observation=observation,
-            observations=self.snapshot.observations + 1,
+            observations=now.observations + 1,
             flaps=self._count_flaps(observation),
-            last_frame_at=_last_frames(observation, links),
-            **self._reads(observation, durations),
+            last_frame_at=frames,
+            durations=now.durations | known,
+            succeeded_at=now.succeeded_at | dict.fromkeys(succeeded, observation.time),
         )
 
     def frame_repeated(self, netdev: str, at: float) -> None:
@@ -88,14 +136,13 @@ class Metrics:
         times = self.snapshot.last_frame_at
         interface = self._interfaces.get(netdev)
         if interface is not None and interface in times:
-            self.snapshot = replace(self.snapshot, last_frame_at={**times, interface: at})
+            self.update(last_frame_at={**times, interface: at})
 
     def rendered(
         self, labels: Sized, held: Sized = (), expired: int = 0, keys_too_long: int = 0
     ) -> None:
         """Record the rendered labels, those held, and the number of holds expired since."""
-        self.snapshot = replace(
-            self.snapshot,
+        self.update(
             labels=len(labels),
             labels_held=len(held),
             labels_expired=self.snapshot.labels_expired + expired,
@@ -106,74 +153,30 @@ class Metrics:
         """Count a request to the API server by its HTTP status; None without an answer."""
         status = str(code) if code and 100 <= code <= 599 else "none"
         requests = self.snapshot.requests
-        counted = {**requests, status: requests.get(status, 0) + 1}
-        self.snapshot = replace(self.snapshot, requests=counted)
+        self.update(requests={**requests, status: requests.get(status, 0) + 1})
 
-    def applied(self, at: float) -> None:
-        """Record that the Node has every label at `at`."""
-        self.snapshot = replace(self.snapshot, applied_at=at)
-
-    def judged(self, *, ready: bool) -> None:
-        """Record whether the Node says what was observed."""
-        self.snapshot = replace(self.snapshot, ready=ready)
-
-    def policy_checked(self, *, in_force: bool) -> None:
-        """Record whether the admission policy is in force."""
-        self.snapshot = replace(self.snapshot, policy_in_force=in_force)
-
-    def reconciled(self, refused: Sized, left_alone: Sized) -> None:
-        """Record the keys that are refused, and those that are left to other managers."""
-        self.snapshot = replace(
-            self.snapshot, keys_refused=len(refused), keys_left_alone=len(left_alone)
-        )
-
-    def planned(self, foreign: Sized) -> None:
-        """Record the labels of other managers that the agent does not publish."""
-        self.snapshot = replace(self.snapshot, keys_foreign=len(foreign))
-
-    def frames_dropped(self, dropped: Mapping[str, int]) -> None:
-        """Record the frames dropped since the start, by reason."""
-        self.snapshot = replace(self.snapshot, frames_dropped=dict(dropped))
+    def update(self, **values: Any) -> None:
+        """Replace values of the snapshot, by the names of its fields."""
+        self.snapshot = replace(self.snapshot, **values)
 
     def events(self, **results: int) -> None:
         """Count Events about the Node by result; a counter begins at 0."""
         before = self.snapshot.events
         counted = {name: before.get(name, 0) + count for name, count in results.items()}
-        self.snapshot = replace(self.snapshot, events={**before, **counted})
-
-    def verified(
-        self, findings: tuple[tuple[str, str], ...], rows: int | None, at: float | None
-    ) -> None:
-        """Record the reported findings, the planned cables, and the time of the comparison."""
-        self.snapshot = replace(self.snapshot, findings=findings, plan_rows=rows, verified_at=at)
-
-    def plan_read(self, *, problem: bool) -> None:
-        """Record whether the files of --plan, as they are now, are in use."""
-        self.snapshot = replace(self.snapshot, plan_problem=int(problem))
-
-    def _reads(self, observation: Observation, durations: Mapping[str, float]) -> dict[str, Any]:
-        """Return `durations` and `succeeded_at` with the sources that were read now."""
-        now = self.snapshot
-        asked = filter(observation.is_asked, NAMES)
-        known = {source: durations[source] for source in asked if source in durations}
-        succeeded = [source for source in known if samples.success(observation, source)]
-        succeeded_at = now.succeeded_at | dict.fromkeys(succeeded, observation.time)
-        return {"durations": now.durations | known, "succeeded_at": succeeded_at}
+        self.update(events={**before, **counted})
 
     def _count_flaps(self, observation: Observation) -> dict[str, int]:
         """Count a change from ACTIVE to another known state as one flap of the port."""
         present = {name: is_up for name, is_up in _active(observation).items() if is_up is not None}
         flaps = dict(self.snapshot.flaps)
-        for name in self._went_down(present):
-            flaps[name] = flaps.get(name, 0) + 1
+        for name, active in present.items():
+            if self._active.get(name) and not active:
+                flaps[name] = flaps.get(name, 0) + 1
         self._active |= present
         if len(self._active) <= MAX_PORTS:
             return flaps
         self._active = present
         return {name: flaps[name] for name in present if name in flaps}
-
-    def _went_down(self, present: Mapping[str, bool]) -> list[str]:
-        return [name for name, active in present.items() if self._active.get(name) and not active]
 
 
 def _active(observation: Observation) -> dict[str, bool | None]:
@@ -183,7 +186,303 @@ def _active(observation: Observation) -> dict[str, bool | None]:
     return active | {one.interface: False for one in absent_ports(observation)}
 
 
-def _last_frames(observation: Observation, links: Iterable[Link]) -> dict[str, float]:
-    """Return the time of the last frame of each port that has a neighbor, by interface."""
-    times = {link.interface: samples.last_frame_at(observation, link) for link in links}
-    return {name: time for name, time in times.items() if time}
+def success(seen: Observation, source: str) -> bool | None:
+    """Return False for a source that failed; None for one that is switched off.
+
+    A neighbor source has also failed if each port with a link lacks what this node gives it.
+    """
+    if not seen.is_asked(source):
+        return None
+    outcome = getattr(seen, source)
+    links = outcome.value if isinstance(outcome, Seen) else ()
+    missing = {link.missing for link in links if isinstance(link, Link)}
+    missing.discard(NeighborReason.LINK_DOWN)
+    reaches_no_port = bool(missing) and missing <= UNABLE
+    return not isinstance(outcome, Failed) and not reaches_no_port
+
+
+def ports(seen: Observation) -> Iterable[Sample]:
+    """Count the ports by role."""
+    roles = Counter(role.backend for role in seen.ports)
+    return [(("backend",), roles[True]), (("ignored",), roles[False])]
+
+
+def port_info(seen: Observation) -> Iterable[Sample]:
+    """Return the identity of each backend port; each leg of a bond has its own netdev."""
+    for role in seen.backend:
+        device, port = role.device, role.port
+        netdev = role.leg or port.netdev
+        yield (
+            (
+                *(role.interface, device.name, str(port.number), device.pci),
+                *(netdev.name if netdev else None, port.link_layer),
+                *(device.hca_type, device.board_id, device.fw_ver),
+            ),
+            1,
+        )
+    for one in absent_ports(seen):
+        yield (one.interface, None, None, one.pci, *[None] * 5), 1
+
+
+def port_state(seen: Observation) -> Iterable[Sample]:
+    """Return the logical state of each port, `ports/N/state`; an unknown one is "other".
+
+    A labeled port without an RDMA device is "absent".
+    """
+    states = {role.interface: role.port.state for role in seen.backend}
+    states |= {one.interface: ABSENT for one in absent_ports(seen)}
+    return _enumeration(states.items(), (*PORT_STATES, ABSENT))
+
+
+def port_physical_state(seen: Observation) -> Iterable[Sample]:
+    """Return the physical state of each port, `ports/N/phys_state`; an unknown one is "other"."""
+    states = [(role.interface, role.port.phys_state) for role in seen.backend]
+    return _enumeration(states, PHYSICAL_STATES)
+
+
+def _enumeration(
+    words: Iterable[tuple[str, str | None]], known: tuple[str, ...]
+) -> Iterable[Sample]:
+    """Return a sample of each word and of OTHER for each interface: 1 for its word, else 0."""
+    for interface, word in words:
+        shown = word if word in known else OTHER
+        yield from (((interface, one), one == shown) for one in (*known, OTHER))
+
+
+def port_counted(seen: Observation) -> Iterable[Sample]:
+    """Return the part of speed.current of each port: 0 unless ACTIVE, None in an unknown state."""
+    yield from (((role.interface,), _bytes(role.counted_gbps)) for role in seen.backend)
+    yield from (((one.interface,), _bytes(one.counted_gbps)) for one in absent_ports(seen))
+
+
+def neighbor_info(seen: Observation) -> Iterable[Sample]:
+    """Return the names of each neighbor; labels are rendered from the first, the selected one."""
+    for link in links_of(seen):
+        for rank, neighbor in enumerate(link.neighbors[:MAX_NEIGHBORS]):
+            facts = neighbor.facts
+            if isinstance(facts, IbNeighbor):
+                via, chassis = "smp", facts.node_guid
+            else:
+                via, chassis = "lldp", facts.chassis_id
+            names = (neighbor.device, neighbor.port_id, neighbor.port_name)
+            yield (link.interface, via, *names, chassis, "false" if rank else "true"), 1
+
+
+def neighbor_missing(seen: Observation) -> Iterable[Sample]:
+    """Return the NeighborReason of each port without neighbor."""
+    known = set(NeighborReason)
+    for link in links_of(seen):
+        if link.missing:
+            yield (link.interface, link.missing if link.missing in known else OTHER), 1
+
+
+def source_problems(seen: Observation) -> Iterable[Sample]:
+    """Count the failed reads and malformed values of each source."""
+    found = Counter(problem.source for problem in seen.problems)
+    return [((source,), found[source]) for source in PROBLEM_SOURCES if seen.is_asked(source)]
+
+
+def _bytes(gigabits: float | None) -> float | None:
+    return None if gigabits is None else gigabits * BYTES_PER_GIGABIT
+
+
+PORT = ("interface",)
+PORT_INFO = (
+    *("interface", "device", "port", "pci", "netdev", "link_layer"),
+    *("hca_type", "board_id", "fw_ver"),
+)
+NEIGHBOR = ("interface", "via", "device", "port_id", "port_name", "chassis", "selected")
+SOURCE = ("source",)
+PYTHON = sys.version.partition(" ")[0]
+
+# fmt: off
+# Computed from the last observation.
+OBSERVED: tuple[Metric[Observation], ...] = (
+    Metric("bwagent_ports", GAUGE, "Ports of RDMA devices by role.", ("role",), ports),
+    Metric("bwagent_backend_ports_lost", GAUGE,
+           "Labeled ports whose HCA is gone from the bus.", (),
+           lambda seen: single(None if seen.lost is None else len(seen.lost))),
+    Metric("bwagent_port_info", GAUGE, "A backend port, always 1.", PORT_INFO, port_info),
+    Metric("bwagent_port_state", GAUGE,
+           "Logical state of the port: 1 for the state that applies.",
+           ("interface", "state"), port_state),
+    Metric("bwagent_port_physical_state", GAUGE,
+           "Physical state of the port: 1 for the state that applies.",
+           ("interface", "state"), port_physical_state),
+    Metric("bwagent_port_rate_bytes_per_second", GAUGE,
+           "Rate of the RDMA port, also while it is down.", PORT,
+           lambda seen: [((role.interface,), _bytes(role.port.rate_gbps))
+                         for role in seen.backend]),
+    Metric("bwagent_port_counted_bytes_per_second", GAUGE,
+           "Part of the port in speed.current.", PORT, port_counted),
+    Metric("bwagent_port_link_downed_total", COUNTER,
+           "Lost links, counted by the HCA.", PORT,
+           lambda seen: [((role.interface,), role.port.link_downed) for role in seen.backend]),
+    Metric("bwagent_speed_bytes_per_second", GAUGE,
+           "Sum of the counted rates, speed.current.", (),
+           lambda seen: single(_bytes(document.speed_gbps(seen) if seen.is_asked("rdma")
+                                      else None))),
+    Metric("bwagent_suspect_rates", GAUGE,
+           "ACTIVE ports with a rate too low for their HCA.", (),
+           lambda seen: single(sum(map(document.is_suspect, seen.ports)))),
+    Metric("bwagent_neighbors", GAUGE,
+           "Neighbors of the port; more than one is ambiguous.", PORT,
+           lambda seen: [((link.interface,), len(link.neighbors)) for link in links_of(seen)]),
+    Metric("bwagent_neighbor_info", GAUGE,
+           "A neighbor of the port, always 1.", NEIGHBOR, neighbor_info),
+    Metric("bwagent_neighbor_missing", GAUGE,
+           "Reason for a missing neighbor, always 1.",
+           ("interface", "reason"), neighbor_missing),
+    *(row for source in SOURCES for row in source.metrics()),
+    Metric("bwagent_source_success", GAUGE,
+           "1 if the source could be read in the last observation; 0 also if no port with a link "
+           "could be asked for want of a privilege, library or device file.",
+           SOURCE, lambda seen: [((source,), success(seen, source)) for source in NAMES]),
+    Metric("bwagent_source_problems", GAUGE,
+           "Failed reads and malformed values in the last observation.",
+           SOURCE, source_problems),
+)
+# Counted by the loop since its start.
+COUNTED: tuple[Metric[Snapshot], ...] = (
+    Metric("bwagent_port_flaps_total", COUNTER,
+           "Observed changes of the port from ACTIVE to another state.",
+           PORT,
+           lambda now: [((name,), now.flaps.get(name, 0))
+                        for name in (_active(now.observation) if now.observation else ())]),
+    Metric("bwagent_neighbor_last_seen_timestamp_seconds", GAUGE,
+           "Time of the last frame or SMP answer from a neighbor of the port.",
+           PORT, lambda now: by_key(now.last_frame_at.items())),
+    Metric("bwagent_source_duration_seconds", GAUGE,
+           "Duration of the source's last read.",
+           SOURCE, lambda now: by_key(now.durations.items())),
+    Metric("bwagent_source_last_success_timestamp_seconds", GAUGE,
+           "Time of the source's last successful read.",
+           SOURCE, lambda now: by_key(now.succeeded_at.items())),
+    Metric("bwagent_observations_total", COUNTER,
+           "Observations of the node.", (), lambda now: single(now.observations)),
+    Metric("bwagent_labels", GAUGE,
+           "Labels that the Node should have.", (), lambda now: single(now.labels)),
+    Metric("bwagent_labels_held", GAUGE,
+           "Labels whose source fails at present.", (), lambda now: single(now.labels_held)),
+    Metric("bwagent_labels_expired_total", COUNTER,
+           "Labels removed at the end of --hold.", (), lambda now: single(now.labels_expired)),
+    Metric("bwagent_keys_too_long", GAUGE,
+           "Label keys over the length limit of Kubernetes.",
+           (), lambda now: single(now.keys_too_long)),
+    Metric("bwagent_keys_refused", GAUGE,
+           "Label keys that the API server refuses.", (), lambda now: single(now.keys_refused)),
+    Metric("bwagent_keys_left_alone", GAUGE,
+           "Label keys that are left to another manager of the Node.",
+           (), lambda now: single(now.keys_left_alone)),
+    Metric("bwagent_keys_foreign", GAUGE,
+           "Keys of the label table that others hold and the agent does not publish.",
+           (), lambda now: single(now.keys_foreign)),
+    Metric("bwagent_api_requests_total", COUNTER,
+           "Requests to the API server by HTTP status.",
+           ("code",), lambda now: by_key(now.requests.items())),
+    Metric("bwagent_events_total", COUNTER,
+           "Events about the Node: written, failed (one request) and dropped unwritten.",
+           ("result",), lambda now: by_key(now.events.items())),
+    Metric("bwagent_ready", GAUGE,
+           "1 if the Node says what was observed, as /readyz.", (), lambda now: single(now.ready)),
+    Metric("bwagent_policy_in_force", GAUGE,
+           "1 if the admission policy refused a foreign label in the last check, 0 if the API "
+           "server would accept it.",
+           (), lambda now: single(now.policy_in_force)),
+    Metric("bwagent_last_applied_timestamp_seconds", GAUGE,
+           "Time at which the Node last had every label.", (), lambda now: single(now.applied_at)),
+    Metric("bwagent_lldp_frames_dropped_total", COUNTER,
+           "Frames dropped by the LLDP receiver.",
+           ("reason",), lambda now: by_key(now.frames_dropped.items())),
+    Metric("bwagent_findings", GAUGE,
+           "A reported finding of the verdict by its first interface, always 1.",
+           ("code", "interface"), lambda now: [(one, 1) for one in now.findings]),
+    Metric("bwagent_verified_timestamp_seconds", GAUGE,
+           "Time at which the cables were last compared with the plan.",
+           (), lambda now: single(now.verified_at)),
+    Metric("bwagent_plan_rows", GAUGE,
+           "Cables of the node in its plan.", (), lambda now: single(now.plan_rows)),
+    Metric("bwagent_plan_problem", GAUGE,
+           "1 if a file of --plan, as it is now, is not in use.",
+           (), lambda now: single(now.plan_problem)),
+    Metric("bwagent_helper_processes_stuck", GAUGE,
+           "Processes of helpers that were killed and still live, blocked in a driver.",
+           (), lambda _: single(unended())),
+    Metric("bwagent_build_info", GAUGE,
+           "This agent, always 1.",
+           ("version", "python"), lambda _: [((agent.__version__, PYTHON), 1)]),
+)
+# fmt: on
+
+
+def registry(metrics: Metrics) -> CollectorRegistry:
+    """Return a registry of the agent's metrics, and of no others.
+
+    Of prometheus_client's default collectors it has four metrics of the process, which are read
+    from /proc/self at the scrape.
+    """
+    registry = CollectorRegistry()
+    registry.register(SnapshotCollector(metrics))
+    registry.register(OwnProcess())
+    return registry
+
+
+class SnapshotCollector:
+    """Computes every row of the table from the last snapshot; called in the server's threads.
+
+    The rows of an observation are computed once and kept until there is another observation: most
+    scrapes of an idle node find the one of the scrape before.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._observed: tuple[Observation | None, list[Family]] = (None, [])
+
+    def collect(self) -> Iterator[Family]:
+        """Return the families that have samples."""
+        now = self._metrics.snapshot
+        counted = [family(row, now) for row in COUNTED]
+        yield from (one for one in (*self._of(now.observation), *counted) if one.samples)
+
+    def describe(self) -> Iterable[Family]:
+        """Return the names of all families, for `/metrics?name[]=`."""
+        return [*map(_empty, OBSERVED), *map(_empty, COUNTED)]
+
+    def _of(self, observation: Observation | None) -> list[Family]:
+        """Return the families of an observation; those of the last one are kept."""
+        last, families = self._observed
+        if observation is not last:
+            families = [family(row, observation) for row in OBSERVED] if observation else []
+            self._observed = observation, families
+        return families
+
+
+class OwnProcess:
+    """CPU time, memory, descriptors and start time of this process."""
+
+    def __init__(self) -> None:
+        self._all = ProcessCollector(registry=None)
+
+    def collect(self) -> Iterable[Any]:
+        """Return the families in PROCESS; fewer if /proc/self cannot be read."""
+        return [family for family in self._all.collect() if family.name in PROCESS]
+
+    describe = collect
+
+
+def family(row: Metric[T], of: T) -> Family:
+    """Return a metric with its samples, with the label values as they are shown."""
+    series: dict[tuple[str, ...], float] = {}
+    for labels, value in row.samples(of):
+        if value is not None:
+            shown = tuple(visible(label or "", MAX_LABEL_LENGTH) for label in labels)
+            series.setdefault(shown, value)
+    found = _empty(row)
+    for shown, value in series.items():
+        found.add_metric(shown, value)
+    return found
+
+
+def _empty(row: Metric[T]) -> Family:
+    kind = CounterMetricFamily if row.kind == COUNTER else GaugeMetricFamily
+    return kind(row.name, row.text, labels=row.labels)

@@ -121,7 +121,7 @@ class Reporter:
         self._count(cycle, took)
         self._readiness.observed(cycle.state)
         if cycle.observation.is_asked("lldp"):
-            self.metrics.frames_dropped(dropped)
+            self.metrics.update(frames_dropped=dict(dropped))
         self._held.observed(cycle.rendered, cycle.expired, self.clock())
         rendered = cycle.rendered
         problems = [*cycle.observation.problems, *rendered.problems, *rendered.notes]
@@ -133,7 +133,7 @@ class Reporter:
     def plan_read(self, plan: PlanFile) -> None:
         """Report plan files that are in use since now, or the reason why they are not."""
         self._of_plan = conditions.of_plan(plan.problem)
-        self.metrics.plan_read(problem=plan.problem is not None)
+        self.metrics.update(plan_problem=int(plan.problem is not None))
         self._log_conditions()
         expected = plan.expected()
         if expected and not plan.problem and expected.stated != self._planned:
@@ -145,11 +145,11 @@ class Reporter:
         """Report a check of the admission policy; one without result changes no earlier one."""
         self.metrics.request(state.status)
         if state.in_force is not None:
-            self.metrics.policy_checked(in_force=state.in_force)
+            self.metrics.update(policy_in_force=state.in_force)
         in_force = self.metrics.snapshot.policy_in_force
         self._of_policy = conditions.of_policy(self.node, state, in_force=in_force)
         self._readiness.policy_checked(in_force=in_force)
-        self.metrics.judged(ready=self._readiness.is_ready)
+        self.metrics.update(ready=self._readiness.is_ready)
         self._log_conditions()
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
@@ -170,7 +170,7 @@ class Reporter:
         self._readiness.sent(result, cycle.state if cycle else None)
         if result.plan is None:
             return
-        self.metrics.planned(result.plan.foreign)
+        self.metrics.update(keys_foreign=len(result.plan.foreign))
         if cycle:
             self._log_changes(self._changes(result, result.plan), cycle)
         if cycle and not result.failure:
@@ -179,7 +179,9 @@ class Reporter:
             self._log_taken(taken)
         self._refusals.reconciled(result)
         self._applied = conditions.of_result(result, self._refusals.present)
-        self.metrics.reconciled(self._refusals.present, (result.outcome or result.plan).left_alone)
+        left_alone = (result.outcome or result.plan).left_alone
+        refused = len(self._refusals.present)
+        self.metrics.update(keys_refused=refused, keys_left_alone=len(left_alone))
         self._log_conditions()
 
     def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
@@ -194,9 +196,9 @@ class Reporter:
         self._recovered()
         refusals = self._refusals.present
         if not (refusals or self.dry_run):
-            self.metrics.applied(self.wall())
+            self.metrics.update(applied_at=self.wall())
         self._readiness.applied(refusals)
-        self.metrics.judged(ready=self._readiness.is_ready)
+        self.metrics.update(ready=self._readiness.is_ready)
         if refusals:
             self._start.end()
         self._verify()
@@ -208,7 +210,7 @@ class Reporter:
         fields = {"node": self.node, "status": failure.status, "reason": reason}
         self.log.warning("node request failed", **fields, next_attempt=utc(int(self.wall() + wait)))
         self._readiness.failed(reason)
-        self.metrics.judged(ready=self._readiness.is_ready)
+        self.metrics.update(ready=self._readiness.is_ready)
 
     def annotation_age(self, annotation: Annotation | None) -> float:
         """Return the seconds since the annotation was written; 0 if that is unknown."""

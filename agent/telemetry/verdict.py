@@ -69,7 +69,7 @@ class VerdictReporter:
         document = {"verdict": now.verdict, "node": self._node, **now.facts}
         self._state.set_verdict(STATUS[now.verdict], json.dumps(document).encode() + b"\n")
         findings = tuple((line.code, line.interface or "") for line in now.findings)
-        self._metrics.verified(findings, now.rows, now.compared_at)
+        self._metrics.update(findings=findings, plan_rows=now.rows, verified_at=now.compared_at)
         self._faults.update([self._fault(now.fault)] if now.fault else [])
         self._log_changes(now)
 

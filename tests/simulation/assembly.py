@@ -31,9 +31,8 @@ from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
 from agent.nvml.poller import NvmlPoller
 from agent.sysfs.worker import DeviceReaders, InlineWorker
-from agent.telemetry.collector import registry
 from agent.telemetry.log import Log
-from agent.telemetry.metrics import Metrics
+from agent.telemetry.metrics import Metrics, registry
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.verdict import VerdictReporter
 from tests.simulation import fabric

@@ -10,8 +10,7 @@ from prometheus_client import generate_latest
 from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, Seen
 from agent.nvml.domain import verdict
 from agent.sources.roles import assign
-from agent.telemetry.collector import registry
-from agent.telemetry.metrics import Metrics
+from agent.telemetry.metrics import Metrics, registry
 from tests.support.devices import eth, netdev, port
 
 if TYPE_CHECKING:
@@ -60,11 +59,8 @@ def complete() -> Metrics:
     seen = observation(devices, lldp=Seen(links), nvml=Seen((gpu,)))
     metrics = fed(replace(seen, lost=()), rdma=0.1)
     metrics.rendered({"a": "b"})
-    metrics.applied(1.0)
-    metrics.planned([])
-    metrics.frames_dropped({"own": 1})
-    metrics.verified((("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0")), 8, 1.0)
-    metrics.plan_read(problem=True)
+    metrics.update(applied_at=1.0, keys_foreign=0, frames_dropped={"own": 1}, plan_problem=1)
+    findings = (("swapped", "ibp0"), ("duplicate", "ibp0"), ("duplicate", "ibp0"))
+    metrics.update(findings=findings, plan_rows=8, verified_at=1.0, policy_in_force=True)
     metrics.events(written=1)
-    metrics.policy_checked(in_force=True)
     return metrics

@@ -150,7 +150,7 @@ THIRD_PARTY = {
     "output.formats",
     "lldp.pcap",
     "snapshot.archive",
-    "telemetry.collector",
+    "telemetry.metrics",
     "telemetry.log",
     "telemetry.pages",
     "telemetry.server",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from agent.telemetry.families import COUNTED, OBSERVED
+from agent.telemetry.metrics import COUNTED, OBSERVED
 from tests.support.prometheus import MONITORING, RULES, alerts, missing
 from tests.support.real_parts import require
 

@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from agent.daemon.background import BackgroundTask
 from agent.daemon.plan_file import LOOK_INTERVAL, OWNERS_INTERVAL, PlanFile, Question
 from agent.events.event import Event
-from agent.telemetry.collector import registry
+from agent.telemetry.metrics import registry
 from agent.verify.expected import Expected, Row
 from agent.verify.model import Place
 from agent.verify.plans import one_node

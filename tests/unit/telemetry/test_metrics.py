@@ -31,16 +31,21 @@ from agent.output.absent import ABSENT
 from agent.reasons import NeighborReason
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
-from agent.telemetry import families, samples
-from agent.telemetry.collector import (
+from agent.telemetry.metrics import (
+    COUNTED,
     MAX_LABEL_LENGTH,
+    MAX_NEIGHBORS,
+    MAX_PORTS,
+    OBSERVED,
+    PHYSICAL_STATES,
+    PORT_STATES,
     PROCESS,
+    Metrics,
     OwnProcess,
     SnapshotCollector,
     family,
     registry,
 )
-from agent.telemetry.metrics import MAX_PORTS, Metrics
 from tests.support.devices import eth, ib
 from tests.support.documents import between
 from tests.support.exposition import complete, fed, neighbor, observation, text
@@ -55,7 +60,7 @@ if TYPE_CHECKING:
     Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 SWITCH = IbNeighbor("switch", "b0cf0e0300d66c81", None, 3, None)
-ROWS: tuple[Metric[Any], ...] = (*families.OBSERVED, *families.COUNTED)
+ROWS: tuple[Metric[Any], ...] = (*OBSERVED, *COUNTED)
 OWN = tuple(OwnProcess().collect())
 NAMES = {*(row.name for row in ROWS), *(one.name + "_total" * (one.type == COUNTER) for one in OWN)}
 
@@ -147,13 +152,14 @@ def test_reported_findings() -> None:
     metrics = fed(observation([ib("ibp0", 1)]))
     names = ("bwagent_findings", "bwagent_plan_rows", "bwagent_verified_timestamp_seconds")
     assert not any(name in text(metrics) for name in names)
-    metrics.verified((("duplicate", "ibp0"), ("duplicate", "ibp0"), ("speed", "")), 8, 60.0)
+    findings = (("duplicate", "ibp0"), ("duplicate", "ibp0"), ("speed", ""))
+    metrics.update(findings=findings, plan_rows=8, verified_at=60.0)
     assert [of(metrics, name) for name in names] == [
         {("duplicate", "ibp0"): 1, ("speed", ""): 1},
         {(): 8},
         {(): 60.0},
     ]
-    metrics.verified((), None, None)
+    metrics.update(findings=(), plan_rows=None, verified_at=None)
     assert not any(name in text(metrics) for name in names)
 
 
@@ -197,10 +203,10 @@ def test_a_port() -> None:
     assert of(metrics, "bwagent_port_info") == {info: 1}
     states = of(metrics, "bwagent_port_state")
     assert {state for (_, state), value in states.items() if value} == {"INIT"}
-    assert {state for _, state in states} == {*samples.PORT_STATES, ABSENT, OTHER}
+    assert {state for _, state in states} == {*PORT_STATES, ABSENT, OTHER}
     physical = of(metrics, "bwagent_port_physical_state")
     assert {state for (_, state), value in physical.items() if value} == {"LinkUp"}
-    assert {state for _, state in physical} == {*samples.PHYSICAL_STATES, OTHER}
+    assert {state for _, state in physical} == {*PHYSICAL_STATES, OTHER}
     assert of(metrics, "bwagent_port_rate_bytes_per_second") == {("ibp0",): 50e9}
     assert of(metrics, "bwagent_port_counted_bytes_per_second") == {("ibp0",): 0}
     assert of(metrics, "bwagent_port_link_downed_total") == {("ibp0",): 3}
@@ -370,7 +376,7 @@ def test_hostile_neighbors_change_names_only(links: list[Link]) -> None:
     devices = [eth("mlx5_0", 1), eth("mlx5_1", 2)]
     found = series(text(fed(observation(devices, lldp=Seen(tuple(links))))))
     infos = [dict(labels) for name, labels in found if name == "bwagent_neighbor_info"]
-    assert len(infos) <= samples.MAX_NEIGHBORS * len(links)
+    assert len(infos) <= MAX_NEIGHBORS * len(links)
     assert all(len(value) <= MAX_LABEL_LENGTH for info in infos for value in info.values())
     words = {dict(labels)["reason"] for name, labels in found if name == "bwagent_neighbor_missing"}
     assert words <= {*NeighborReason, OTHER}
@@ -447,14 +453,14 @@ def test_what_the_loop_counts() -> None:
     metrics.rendered({"a": "1"}, expired=1)
     for code in (200, 200, 409, None, 0, 99999):
         metrics.request(code)
-    metrics.applied(1234.5)
+    metrics.update(applied_at=1234.5)
     assert of(metrics, "bwagent_ready") == {(): 0}
-    metrics.judged(ready=True)
-    metrics.reconciled(["b"], ["c", "d"])
+    metrics.update(ready=True)
+    metrics.update(keys_refused=1, keys_left_alone=2)
     assert of(metrics, "bwagent_ready") == {(): 1}
     assert of(metrics, "bwagent_keys_foreign") == {}
-    metrics.planned(["c", "d"])
-    metrics.frames_dropped({"own": 3})
+    metrics.update(keys_foreign=2)
+    metrics.update(frames_dropped={"own": 3})
     assert of(metrics, "bwagent_labels") == {(): 1}
     assert of(metrics, "bwagent_labels_held") == {(): 0}
     assert of(metrics, "bwagent_labels_expired_total") == {(): 3}
@@ -470,7 +476,7 @@ def test_what_the_loop_counts() -> None:
 def test_before_the_first_observation() -> None:
     """There are no metrics of the node, and the counters are 0."""
     found = {name for name, _ in series(text(Metrics()))}
-    assert found.isdisjoint(row.name for row in families.OBSERVED)
+    assert found.isdisjoint(row.name for row in OBSERVED)
     assert {
         "bwagent_build_info",
         "bwagent_api_requests_total",

@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.sources import NAMES
-from agent.telemetry.collector import registry
+from agent.telemetry.metrics import registry
 from tests.support.kernel_tree import BUS, HOME, hca, netdev
 from tests.support.running import World
 
