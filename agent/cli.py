@@ -328,12 +328,13 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
 
     DIR - is a tar archive on standard output.
     """
+    from agent.folder import refuse_existing
     from agent.snapshot import anonymize as anonymizer
     from agent.snapshot.capture import entries, record, summary
-    from agent.snapshot.written import refuse_existing, write_folder, write_tar
+    from agent.snapshot.written import WRITER, write_folder, write_tar
 
     if folder != STDOUT:
-        refuse_existing(folder)
+        refuse_existing(folder, WRITER)
     elif sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal: redirect it, or name a folder")
     journal, observation = record(inputs.live(flags, inputs.lldp_wait(flags)), flags["source"])

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from agent.errors import Malformed, Unavailable
+from agent.folder import draft_of
 from agent.snapshot.archive import entries
-from agent.snapshot.written import draft_of, write_folder
+from agent.snapshot.written import WRITER, write_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ class Pods:
 
 def save(pods: Pods, node: str, target: str, words: Sequence[str]) -> int:
     """Save the capture of a Node; return the number of its files and links. Raises Unavailable."""
-    with draft_of(target) as draft:
+    with draft_of(target, WRITER) as draft:
         pod = pods.on(node)
         archive = draft / "capture.tar"
         with archive.open("wb") as file:

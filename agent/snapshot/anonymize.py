@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agent.snapshot.capture import Record
 from agent.snapshot.names import HOST, Names
-
-if TYPE_CHECKING:
-    from agent.snapshot.capture import Record
-
-    Files = dict[str, bytes]
 
 ANONYMIZED = [
     "GUIDs",
@@ -40,11 +36,18 @@ _TO_ANY = [_ANY, "00"]  # address and prefix length
 def anonymize(record: Record) -> Record:
     """Return the record with replaced names; none of the originals is left in it."""
     names = Names(_host_names(record))
-    _collect(names, record.files)
+    # first collect the addresses in the kernel's notation, by which the others are recognized
+    for path, data in record.files.items():
+        names.text(path)
+        _content(names, path, data)
+    facts = _everywhere(names, record.facts)
     return replace(
         record,
-        files=_files(names, record.files),
-        facts=_facts(names, record.facts),
+        files={
+            names.text(path): _content(names, path, data)
+            for path, data in sorted(record.files.items())
+        },
+        facts=facts | {"hostname": HOST} if record.facts.get("hostname") else facts,
         links=_everywhere(names, record.links),
         folders={names.text(path) for path in record.folders},
         errors={names.text(path): error for path, error in record.errors.items()},
@@ -56,29 +59,9 @@ def anonymize(record: Record) -> Record:
 def _host_names(record: Record) -> tuple[str, ...]:
     """Return the host name and its first label, but none that is a word of a kernel path."""
     host = record.facts.get("hostname") or ""
-    words = _words(record)
-    return tuple(name for name in (host, host.partition(".")[0]) if name and name not in words)
-
-
-def _words(record: Record) -> frozenset[str]:
     paths = (*record.files, *record.links, *record.folders)
-    return _STATES.union(*(_WORDS.findall(path) for path in paths))
-
-
-def _collect(names: Names, files: Files) -> None:
-    """Collect the addresses in the kernel's notation, by which the others are recognized."""
-    for path, data in files.items():
-        names.text(path)
-        _content(names, path, data)
-
-
-def _files(names: Names, files: Files) -> Files:
-    return {names.text(path): _content(names, path, data) for path, data in sorted(files.items())}
-
-
-def _facts(names: Names, facts: dict[str, Any]) -> dict[str, Any]:
-    replaced: dict[str, Any] = _everywhere(names, facts)
-    return replaced | {"hostname": HOST} if facts.get("hostname") else replaced
+    words = _STATES.union(*(_WORDS.findall(path) for path in paths))
+    return tuple(name for name in (host, host.partition(".")[0]) if name and name not in words)
 
 
 def _content(names: Names, path: str, data: bytes) -> bytes:
@@ -94,23 +77,18 @@ def _ipv4_routes(text: str) -> str:
     """Return the default routes of /proc/net/route without their gateways."""
     header, *lines = text.split("\n")
     rows = [line.split("\t") for line in lines]
-    kept = ["\t".join([*row[:2], _ANY4, *row[3:]]) for row in rows if _is_ipv4_default(row)]
+    # destination and mask
+    default = [row for row in rows if len(row) > 7 and row[1] == row[7] == _ANY4]
+    kept = ["\t".join([*row[:2], _ANY4, *row[3:]]) for row in default]
     return "\n".join([header, *kept, ""])
-
-
-def _is_ipv4_default(row: list[str]) -> bool:
-    return len(row) > 7 and row[1] == row[7] == _ANY4  # destination and mask
 
 
 def _ipv6_routes(text: str) -> str:
     """Return the default routes of /proc/net/ipv6_route without source and next hop."""
     rows = [line.split() for line in text.split("\n")]
-    kept = [" ".join([*_TO_ANY, *_TO_ANY, _ANY, *row[5:]]) for row in rows if _is_ipv6_default(row)]
+    default = [row for row in rows if len(row) == 10 and row[:2] == _TO_ANY]
+    kept = [" ".join([*_TO_ANY, *_TO_ANY, _ANY, *row[5:]]) for row in default]
     return "\n".join([*kept, ""])
-
-
-def _is_ipv6_default(row: list[str]) -> bool:
-    return len(row) == 10 and row[:2] == _TO_ANY
 
 
 def _without_counters(text: str) -> str:

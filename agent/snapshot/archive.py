@@ -15,23 +15,19 @@ Invariants:
 
 from __future__ import annotations
 
+import io
 import os
 import posixpath
 import re
 import tarfile
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Malformed, Unavailable
+from agent.snapshot.tree import Entries, Entry
 from agent.text import visible
-
-if TYPE_CHECKING:
-    import io
-    from collections.abc import Iterator
-
-    Entries = dict[str, bytes | str | None]  # by path
-    Fields = dict[str, Any]  # attributes of a TarInfo
 
 MAX_MEMBERS = 50_000  # a node with 32 HCAs has about 3,000
 MAX_SIZE = 64 << 20  # bytes of all members, and of the decompressed archive without its headers
@@ -42,7 +38,7 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # magic numbers: RFC 1952, RFC 88
 FILES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
 LONG = {tarfile.GNUTYPE_LONGNAME: "name", tarfile.GNUTYPE_LONGLINK: "linkname"}
 PAX = frozenset({tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE})
-KEYWORDS = {b"path": "name", b"linkpath": "linkname", b"size": "size"}
+KEYWORDS = {b"path": "name", b"linkpath": "linkname"}
 _RECORD = re.compile(rb"([1-9]\d{0,3}) ([^=\n]+)=")  # "27 path=sys/class/infiniband\n"
 
 
@@ -62,9 +58,15 @@ def entries(path: str) -> Entries:
 
 def _members(stream: _Bounded) -> Entries:
     found: Entries = {}
-    total = 0
-    for number, member in enumerate(_headers(stream), 1):
-        total += _cost(member)
+    number = total = 0
+    while member := _next_member(stream):
+        if member.size < 0:
+            raise Malformed(f"member {_name(member.name)} has a size of {member.size} bytes")
+        number += 1
+        # the memory of a member: its data, and its name once for each folder in it
+        total += (
+            member.size + len(member.linkname) + len(member.name) * (member.name.count("/") + 1)
+        )
         if number > MAX_MEMBERS or total > MAX_SIZE:
             raise Malformed(
                 f"more than {MAX_MEMBERS} members or {MAX_SIZE >> 20} MiB, "
@@ -74,91 +76,66 @@ def _members(stream: _Bounded) -> Entries:
     return found
 
 
-def _headers(stream: _Bounded) -> Iterator[tarfile.TarInfo]:
-    """Yield the header of each member; the data of a file is to be read before the next one."""
-    while member := _next_member(stream):
-        yield member
-
-
 def _next_member(stream: _Bounded) -> tarfile.TarInfo | None:
-    """Return the next member, as its extended headers have it; None at the end of the archive."""
-    fields: Fields = {}
+    """Return the next member, as its extended headers have it; None at the end of the archive.
+
+    The data of a file is to be read before the next member.
+    """
+    fields: dict[str, Any] = {}  # attributes of the member's TarInfo
     for _ in range(MAX_EXTENDED + 1):
-        header = _header(stream)
-        if header is None or not _is_extended(header):
-            return _with(header, fields)
-        fields |= _fields(header, stream)
+        block = stream.exactly(tarfile.BLOCKSIZE)
+        if not any(block):  # a block of zeros ends the archive
+            if fields:
+                raise Malformed("the archive ends after an extended header")
+            return None
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        if header.type not in PAX and header.type not in LONG:
+            for name, value in fields.items():
+                setattr(header, name, value)
+            return header
+        if not 0 <= header.size <= MAX_EXTENDED_SIZE:
+            raise Malformed(
+                f"member {_name(header.name)} is an extended header of {header.size} bytes; "
+                f"the limit is {MAX_EXTENDED_SIZE}"
+            )
+        data = stream.content(header.size)
+        if header.type in LONG:
+            fields[LONG[header.type]] = _text(data.partition(b"\0")[0])
+            continue
+        records = _pax_fields(header, data)
+        if header.type != tarfile.XGLTYPE:  # a global one, as the comment of `git archive`
+            fields |= records
     raise Malformed("extended headers without end")
 
 
-def _header(stream: _Bounded) -> tarfile.TarInfo | None:
-    """Return the next header; None for the block of zeros that ends the archive."""
-    block = stream.exactly(tarfile.BLOCKSIZE)
-    if not any(block):
-        return None
-    return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-
-
-def _is_extended(header: tarfile.TarInfo) -> bool:
-    return header.type in PAX or header.type in LONG
-
-
-def _fields(header: tarfile.TarInfo, stream: _Bounded) -> Fields:
-    """Return the fields of the next member that an extended header has."""
-    if not 0 <= header.size <= MAX_EXTENDED_SIZE:
-        raise Malformed(
-            f"member {_name(header.name)} is an extended header of {header.size} bytes; "
-            f"the limit is {MAX_EXTENDED_SIZE}"
-        )
-    data = stream.content(header.size)
-    if header.type in LONG:
-        return {LONG[header.type]: _text(data.partition(b"\0")[0])}
-    fields = dict(_records(header, data))
-    return {} if header.type == tarfile.XGLTYPE else fields  # a comment of `git archive`
-
-
-def _records(header: tarfile.TarInfo, data: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield the fields among the records `LENGTH KEYWORD=VALUE` and a line end of a pax header."""
+def _pax_fields(header: tarfile.TarInfo, data: bytes) -> dict[str, Any]:
+    """Return the fields in the records `LENGTH KEYWORD=VALUE` and a line end of a pax header."""
+    fields: dict[str, Any] = {}
     at = 0
     while at < len(data):
         match = _RECORD.match(data, at)
         end = at + int(match[1]) if match else 0
         if not match or end <= match.end() or data[end - 1 : end] != b"\n":
             raise Malformed(f"member {_name(header.name)} is no pax header, at octet {at}")
-        yield from _field(header, match[2], data[match.end() : end - 1])
+        keyword, value = match[2], data[match.end() : end - 1]
+        if keyword.startswith(b"GNU.sparse."):
+            fields["sparse"] = keyword
+        elif keyword == b"size":
+            if not re.fullmatch(rb"-?\d{1,20}", value):
+                text = f"member {_name(header.name)} is a pax header with a size that is none"
+                raise Malformed(text)
+            fields["size"] = int(value)
+        elif keyword in KEYWORDS:
+            fields[KEYWORDS[keyword]] = _text(value)
         at = end
-
-
-def _field(header: tarfile.TarInfo, keyword: bytes, value: bytes) -> Iterator[tuple[str, Any]]:
-    if keyword.startswith(b"GNU.sparse."):
-        yield "sparse", keyword
-    if keyword == b"size" and not re.fullmatch(rb"-?\d{1,20}", value):
-        raise Malformed(f"member {_name(header.name)} is a pax header with a size that is none")
-    if keyword in KEYWORDS:
-        yield KEYWORDS[keyword], int(value) if keyword == b"size" else _text(value)
+    return fields
 
 
 def _text(octets: bytes) -> str:
     return octets.decode("utf-8", "surrogateescape")
 
 
-def _with(member: tarfile.TarInfo | None, fields: Fields) -> tarfile.TarInfo | None:
-    """Return the member with these fields."""
-    if member is None and fields:
-        raise Malformed("the archive ends after an extended header")
-    for name, value in fields.items():
-        setattr(member, name, value)
-    return member
-
-
-def _cost(member: tarfile.TarInfo) -> int:
-    """Return the bytes of memory of a member: its data, and its name once per folder in it."""
-    if member.size < 0:
-        raise Malformed(f"member {_name(member.name)} has a size of {member.size} bytes")
-    return member.size + len(member.linkname) + len(member.name) * (1 + member.name.count("/"))
-
-
-def _content(stream: _Bounded, member: tarfile.TarInfo, found: Entries) -> bytes | str | None:
+def _content(stream: _Bounded, member: tarfile.TarInfo, found: Entries) -> Entry:
     if member.isdir():
         return None
     if member.issym():
@@ -219,25 +196,19 @@ def _decompressed(file: io.BufferedReader) -> Iterator[Any]:
         with gzip.open(file) as stream:
             yield stream
     elif magic.startswith(ZSTD):
-        with _zstd(file) as stream:
-            yield stream
+        try:
+            from backports import zstd
+        except ImportError:
+            raise Unavailable(
+                "a zstd archive needs the package backports.zstd: pip install 'bwagent[zstd]'"
+            ) from None
+        try:
+            with zstd.open(file) as stream:
+                yield stream
+        except zstd.ZstdError as error:
+            raise Malformed(f"no tar archive, or a truncated one: {error}") from error
     else:
         yield file
-
-
-@contextmanager
-def _zstd(file: io.BufferedReader) -> Iterator[Any]:
-    try:
-        from backports import zstd
-    except ImportError:
-        raise Unavailable(
-            "a zstd archive needs the package backports.zstd: pip install 'bwagent[zstd]'"
-        ) from None
-    try:
-        with zstd.open(file) as stream:
-            yield stream
-    except zstd.ZstdError as error:
-        raise Malformed(f"no tar archive, or a truncated one: {error}") from error
 
 
 class _Bounded:

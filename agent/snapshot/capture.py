@@ -8,28 +8,23 @@ recorded only if they were read.
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import agent
+from agent.host import Host
+from agent.model import Observation
 from agent.snapshot.recorded import RecordedIo, recording
 from agent.snapshot.replay import SCHEMA
-from agent.snapshot.tree import Tree
-from agent.snapshot.written import refuse_existing, write_folder
+from agent.snapshot.tree import Entries, Tree
 from agent.sources.observe import observe
 from agent.sources.pcie import read_paths
+from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 from agent.text import as_json
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from agent.host import Host
-    from agent.model import Observation
-    from agent.snapshot.written import Entries
-    from agent.sysfs.reader import Root
 
 README = """\
 # Captured by bwagent {agent}
@@ -81,8 +76,11 @@ class Recorder:
         with self._noting(path):
             names = self._root.names(path)
         self._record.folders.add(path)
-        for name in names:
-            self._note_entry(f"{path}/{name}")
+        for entry in (f"{path}/{name}" for name in names):
+            if not self._note_link(entry):
+                with suppress(OSError):
+                    self._root.names(entry)
+                    self._record.folders.add(entry)
         return names
 
     def link(self, path: str) -> str:
@@ -90,15 +88,12 @@ class Recorder:
         try:
             self._record.links[path] = self._root.link(path)
         except OSError as error:
-            self._note_no_link(path, error)
+            if error.errno == errno.EINVAL:  # in a copied tree a folder replaces the link
+                self._record.folders.add(path)
+            elif error.errno not in IMPLIED:
+                self._record.errors[path] = _errno_name(error)
             raise
         return self._record.links[path]
-
-    def _note_no_link(self, path: str, error: OSError) -> None:
-        if error.errno == errno.EINVAL:  # in a copied tree a folder replaces the link
-            self._record.folders.add(path)
-        elif error.errno not in IMPLIED:
-            self._record.errors[path] = _errno_name(error)
 
     @contextmanager
     def _noting(self, path: str) -> Iterator[None]:
@@ -108,31 +103,19 @@ class Recorder:
         try:
             yield
         except OSError as error:
-            self._note_error(path, error)
+            if error.errno in IMPLIED:
+                self._record.errors.pop(path, None)
+            else:
+                self._record.errors[path] = _errno_name(error)
             raise
-        self._note_no_error(path)
-
-    def _note_error(self, path: str, error: OSError) -> None:
-        if error.errno in IMPLIED:
-            self._note_no_error(path)
-        else:
-            self._record.errors[path] = _errno_name(error)
-
-    def _note_no_error(self, path: str) -> None:
         # removed already if two device threads read one netdev's file at the same time
         self._record.errors.pop(path, None)
 
     def _note_way(self, path: str) -> None:
-        """Record the links among the path and its ancestors."""
-        for place in _way(path):
-            self._note_link(place)
-
-    def _note_entry(self, path: str) -> None:
-        if self._note_link(path):
-            return
-        with suppress(OSError):
-            self._root.names(path)
-            self._record.folders.add(path)
+        """Record the links among the path and its ancestors: sys/class, sys/class/net."""
+        parts = path.split("/")
+        for end in range(2, len(parts) + 1):
+            self._note_link("/".join(parts[:end]))
 
     def _note_link(self, path: str) -> bool:
         """Record the link at this path; False if there is none."""
@@ -148,12 +131,6 @@ def _errno_name(error: OSError) -> str:
     return errno.errorcode.get(error.errno or 0, "EIO")
 
 
-def _way(path: str) -> list[str]:
-    """Return the ancestors of a path and itself, without the top: sys/class, sys/class/net."""
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]
-
-
 def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observation]:
     """Observe a host once; return everything that was read, and the observation."""
     live = Record(facts={"hostname": host.name})
@@ -165,13 +142,8 @@ def record(host: Host, sources: Collection[str] = ()) -> tuple[Record, Observati
     read_paths(recorded_host, observation.ports)
     captured = live.copy()  # a blocked read may return later and still write to `live`
     captured.io = io
-    captured.meta = _meta(host, observation)
-    return captured, observation
-
-
-def _meta(host: Host, observation: Observation) -> dict[str, Any]:
     when = datetime.fromtimestamp(observation.time, UTC)
-    return {
+    captured.meta = {
         "schema": SCHEMA,
         "agent": agent.__version__,
         "kernel": host.kernel,
@@ -179,32 +151,26 @@ def _meta(host: Host, observation: Observation) -> dict[str, Any]:
         "boot_id": observation.boot_id,
         "anonymized": [],
     }
+    return captured, observation
 
 
 def summary(captured: Record) -> str:
     """Return one line: the number of files and links, and the failed reads by path."""
     read = f"{len(captured.files)} files, {len(captured.links)} links"
-    return "; ".join([read, *_failed(captured.errors)])
-
-
-def _failed(errors: dict[str, str]) -> list[str]:
-    failed = ", ".join(f"/{path} ({error})" for path, error in sorted(errors.items()))
-    return [f"not read: {failed}"] if failed else []
-
-
-def write(captured: Record, folder: str) -> None:
-    """Write the snapshot into a new folder. Raises Unavailable."""
-    refuse_existing(folder)
-    write_folder(entries(captured), folder)
+    failed = [f"/{path} ({error})" for path, error in sorted(captured.errors.items())]
+    return f"{read}; not read: {', '.join(failed)}" if failed else read
 
 
 def entries(captured: Record) -> Entries:
     """Return the snapshot as path -> bytes of a file, target of a link or None of a folder."""
-    links, places = _places(captured)
+    links = _Links()  # by their real path
+    tree = Tree(links, {})
+    for path in sorted(captured.links, key=lambda path: path.count("/")):
+        links[tree.place(path)] = captured.links[path]
     found: Entries = {**links, **captured.io.files()}
-    found |= {places[path]: data for path, data in captured.files.items()}
-    folders = {places[path] for path in captured.folders}
-    used = {folder for path in found.keys() | folders for folder in _above(path)}
+    found |= {tree.resolve(path): data for path, data in captured.files.items()}
+    folders = {tree.resolve(path) for path in captured.folders}
+    used = {above for path in found.keys() | folders for above in _above(path)}
     notes = {"errors": dict(sorted(captured.errors.items())), "empty": sorted(folders - used)}
     return {
         **found,
@@ -216,25 +182,10 @@ def entries(captured: Record) -> Entries:
     }
 
 
-def _above(path: str) -> list[str]:
-    """Return the folders above a path."""
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(1, len(parts))]
-
-
-def _places(captured: Record) -> tuple[_Links, dict[str, str]]:
-    """Return the links by their real path, and the real path of every file and folder."""
-    links = _placed(captured.links)
-    tree = Tree(links, {})
-    return links, {path: tree.resolve(path) for path in (*captured.files, *captured.folders)}
-
-
-def _placed(captured: dict[str, str]) -> _Links:
-    links = _Links()
-    tree = Tree(links, {})
-    for path in sorted(captured, key=lambda path: path.count("/")):
-        links[tree.place(path)] = captured[path]
-    return links
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders above a path."""
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 class _Links(dict[str, str]):

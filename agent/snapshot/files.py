@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Malformed
+from agent.snapshot.tree import Store
 from agent.sysfs.reader import TABLE
-
-if TYPE_CHECKING:
-    from agent.snapshot.tree import Store
 
 
 class SnapshotFiles:
@@ -38,13 +36,10 @@ class SnapshotFiles:
         """Return a JSON object, None if there is no file; raise Malformed for anything else."""
         if self._store.kind(path) != "file":
             return None
-        value = self._decoded(path)
+        try:
+            value = json.loads(self.read(path))
+        except (ValueError, RecursionError) as error:
+            raise Malformed(f"{path}: no JSON: {error}") from None
         if not isinstance(value, dict):
             raise Malformed(f"{path}: no JSON object")
         return value
-
-    def _decoded(self, path: str) -> Any:
-        try:
-            return json.loads(self.read(path))
-        except (ValueError, RecursionError) as error:
-            raise Malformed(f"{path}: no JSON: {error}") from None

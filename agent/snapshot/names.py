@@ -66,16 +66,11 @@ class Names:
 
     def text(self, text: str) -> str:
         """Return the text with every address, UUID and host name in it replaced."""
-        text = self._without_addresses(text)
-        return self._without_hosts(_OTHER_NOTATION.sub(self._replaced, text))
-
-    def _without_addresses(self, text: str) -> str:
         text = _GROUPS.sub(lambda match: self._with_colons(match[0], 4), text)
         text = _OCTETS.sub(lambda match: self._with_colons(match[0], 2), text)
         text = _NAMED_BY_ADDRESS.sub(lambda match: match[1] + self.digits(match[2]), text)
-        return _UUID.sub(lambda match: self._uuid(match[0]), text)
-
-    def _without_hosts(self, text: str) -> str:
+        text = _UUID.sub(lambda match: self._uuid(match[0]), text)
+        text = _OTHER_NOTATION.sub(self._replaced, text)
         for name in self.hosts:
             pattern = rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
             text = re.sub(pattern, HOST, text, flags=re.IGNORECASE)
@@ -109,15 +104,17 @@ class Names:
         return f"{match['mark'] or ''}{known}" if known else match[0]
 
     def _with_colons(self, text: str, width: int) -> str:
-        """Replace a GUID, GID, MAC address or IPoIB address (queue pair number, then a GID)."""
-        digits = text.replace(":", "").lower()
-        found = self._gid(digits) if len(digits) >= _GID else self.digits(digits)
-        return ":".join(found[at : at + width] for at in range(0, len(found), width))
+        """Replace a GUID, GID, MAC address or IPoIB address (queue pair number, then a GID).
 
-    def _gid(self, digits: str) -> str:
-        """Replace both halves of a GID; a queue pair number before it stays."""
-        queue_pair, prefix, guid = digits[:-_GID], digits[-_GID:-_GUID], digits[-_GUID:]
-        return queue_pair + self.digits(prefix) + self.digits(guid)
+        Both halves of a GID are replaced; a queue pair number before it stays.
+        """
+        digits = text.replace(":", "").lower()
+        if len(digits) < _GID:
+            found = self.digits(digits)
+        else:
+            queue_pair, prefix, guid = digits[:-_GID], digits[-_GID:-_GUID], digits[-_GUID:]
+            found = queue_pair + self.digits(prefix) + self.digits(guid)
+        return ":".join(found[at : at + width] for at in range(0, len(found), width))
 
     def _uuid(self, text: str) -> str:
         if text.startswith(_REPLACEMENT_UUID):

@@ -5,19 +5,16 @@ Each source keeps its own files (agent/<protocol>/snapshot.py); the table of sou
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.sources.table import SOURCES
+from agent.host import Host
+from agent.snapshot.files import SnapshotFiles
+from agent.sources.table import SOURCES, Recording
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from agent.host import Host
-    from agent.snapshot.files import SnapshotFiles
+if TYPE_CHECKING:  # its expressions are compiled, for an anonymized capture only
     from agent.snapshot.names import Names
-    from agent.sources.table import Recording
-
 
 _SNAPSHOTS = {source.name: source.snapshot for source in SOURCES if source.snapshot}
 

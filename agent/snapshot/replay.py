@@ -12,24 +12,20 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from agent.errors import Malformed, Unavailable
 from agent.host import Host
 from agent.snapshot.files import SnapshotFiles
 from agent.snapshot.recorded import load
-from agent.snapshot.tree import DiskStore, MemoryStore, Tree
+from agent.snapshot.tree import DiskStore, MemoryStore, Store, Tree
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.snapshot.tree import Store
-
-    Facts = dict[str, Any]
+Facts = dict[str, Any]  # of one JSON file
 
 SCHEMA = 1
 # Aliases too (EOPNOTSUPP, ENOTSUP), of which errno.errorcode has one.
@@ -48,45 +44,26 @@ def replay(snapshot: str, excluded: tuple[str, ...] = (), backend: tuple[str, ..
     """
     with _named(snapshot):
         store = _store(snapshot)
-        notes = _notes(SnapshotFiles(store))
+        files = SnapshotFiles(store)
+        errors, meta, facts = (
+            files.json(name) or {} for name in ("errors.json", "meta.json", "host.json")
+        )
+        if (schema := meta.get("schema", SCHEMA)) != SCHEMA:
+            text = f"meta.json: schema {_quoted(schema)}; this agent reads schema {SCHEMA}"
+            raise Malformed(text)
+        io = load(files, facts)
+        times = (_time(meta), io.newest(), time.time())
+        when = next(when for when in times if when is not None)
         return Host(
-            root=_tree(store, notes.errors),
+            root=_tree(store, errors),
+            clock=lambda: when,
+            name=_string(facts, "host.json", "hostname"),
+            kernel=_string(meta, "meta.json", "kernel"),
             excluded=excluded,
             backend=backend,
             readers=DeviceReaders(worker=InlineWorker),
-            **_recorded(SnapshotFiles(store), notes),
+            **io.replayed(),
         )
-
-
-class _Notes(NamedTuple):
-    """The JSON files of a snapshot that are no source's."""
-
-    errors: Facts  # errors.json
-    meta: Facts  # meta.json
-    host: Facts  # host.json
-
-
-def _notes(files: SnapshotFiles) -> _Notes:
-    notes = _Notes(*(files.json(f"{name}.json") or {} for name in _Notes._fields))
-    _require_schema(notes.meta.get("schema", SCHEMA))
-    return notes
-
-
-def _require_schema(schema: object) -> None:
-    if schema != SCHEMA:
-        raise Malformed(f"meta.json: schema {_quoted(schema)}; this agent reads schema {SCHEMA}")
-
-
-def _recorded(files: SnapshotFiles, notes: _Notes) -> Facts:
-    """Return the fields of a Host that the capture recorded, beside its tree."""
-    io = load(files, notes.host)
-    when = _first(_time(notes.meta), io.newest(), time.time())
-    return {
-        "clock": lambda: when,
-        "name": _string(notes.host, "host.json", "hostname"),
-        "kernel": _string(notes.meta, "meta.json", "kernel"),
-        **io.replayed(),
-    }
 
 
 @contextmanager
@@ -103,8 +80,17 @@ def _named(snapshot: str) -> Iterator[None]:
 
 
 def _tree(store: Store, notes: Facts) -> Tree:
+    """Return the tree with the failed reads and the empty folders of errors.json."""
+    failed, empty = notes.get("errors", {}), notes.get("empty", [])
+    if not isinstance(failed, dict):
+        raise Malformed("errors.json: 'errors' is no object")
+    for path, name in failed.items():
+        if not isinstance(name, str) or name not in ERRNOS:
+            raise Malformed(f"errors.json: {_quoted(path)}: {_quoted(name)} is no errno name")
+    if not isinstance(empty, list) or not all(isinstance(item, str) for item in empty):
+        raise Malformed("errors.json: 'empty' is no list of paths")
     try:
-        return Tree(store, _errnos(notes), _empty(notes))
+        return Tree(store, {path: ERRNOS[name] for path, name in failed.items()}, empty)
     except OSError as error:
         raise Malformed(f"errors.json: {_quoted(error.filename)}: {error.strerror}") from error
 
@@ -114,20 +100,15 @@ def _quoted(value: object) -> str:
 
 
 def _store(snapshot: str) -> Store:
-    mode = os.stat(snapshot).st_mode  # noqa: PTH116 - no import of pathlib for one line
-    return _folder(snapshot) if stat.S_ISDIR(mode) else _archive(snapshot)
-
-
-def _folder(top: str) -> Store:
-    if os.path.ismount(f"{top}/sys"):
-        raise Malformed("no snapshot: its sys is a mounted file system (bwagent capture copies it)")
-    return DiskStore(top, _mount(DiskStore(top)))
-
-
-def _archive(path: str) -> Store:
+    if stat.S_ISDIR(os.stat(snapshot).st_mode):  # noqa: PTH116 - no import of pathlib for one line
+        if os.path.ismount(f"{snapshot}/sys"):
+            raise Malformed(
+                "no snapshot: its sys is a mounted file system (bwagent capture copies it)"
+            )
+        return DiskStore(snapshot, _mount(DiskStore(snapshot)))
     from agent.snapshot.archive import entries  # not for a folder: tarfile slows the start
 
-    members = entries(path)
+    members = entries(snapshot)
     mount = _mount(MemoryStore(members))
     return MemoryStore({f"{mount}/{path}".lstrip("/"): data for path, data in members.items()})
 
@@ -141,63 +122,30 @@ def _mount(store: Store) -> str:
     names = store.names("")
     if any(store.kind(f"{name}/ports") == "folder" for name in names):
         return BARE
-    raise Malformed(f"no snapshot: {_lack({store.kind(name) for name in names})}")
-
-
-def _lack(kinds: set[str | None]) -> str:
-    """Describe a folder that is no snapshot by the kinds of its entries."""
-    if kinds == {"link"}:
-        return "only links, whose targets are not in it (cp -rL copies the targets)"
-    return "neither a sys folder nor the devices of class/infiniband are in it"
-
-
-def _errnos(notes: Facts) -> dict[str, int]:
-    failed = notes.get("errors", {})
-    if not isinstance(failed, dict):
-        raise Malformed("errors.json: 'errors' is no object")
-    return {path: _errno(path, name) for path, name in failed.items()}
-
-
-def _errno(path: str, name: object) -> int:
-    if not isinstance(name, str) or name not in ERRNOS:
-        raise Malformed(f"errors.json: {_quoted(path)}: {_quoted(name)} is no errno name")
-    return ERRNOS[name]
-
-
-def _empty(notes: Facts) -> list[str]:
-    """Return the paths of the folders that were empty in the capture."""
-    found = notes.get("empty", [])
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise Malformed("errors.json: 'empty' is no list of paths")
-    return found
+    if {store.kind(name) for name in names} == {"link"}:
+        lack = "only links, whose targets are not in it (cp -rL copies the targets)"
+    else:
+        lack = "neither a sys folder nor the devices of class/infiniband are in it"
+    raise Malformed(f"no snapshot: {lack}")
 
 
 def _string(facts: Facts, file: str, key: str) -> str | None:
     value = facts.get(key)
-    if value is not None and not _is_plain(value):
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.isprintable() or len(value) > MAX_TEXT:
         raise Malformed(f"{file}: {key!r} is no text of at most {MAX_TEXT} printable characters")
     return value or None
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable() and len(value) <= MAX_TEXT
-
-
-def _first(*times: float | None) -> float:
-    return next(when for when in times if when is not None)
 
 
 def _time(meta: Facts) -> float | None:
     """Return the time of the capture in seconds since the epoch, if meta.json has it."""
     text = _string(meta, "meta.json", "time")
-    return None if text is None else _seconds(text)
-
-
-def _seconds(text: str) -> float:
+    if text is None:
+        return None
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise Malformed(
-            f"meta.json: time {_quoted(text)} is not of the form 2026-05-04T10:00:00Z"
-        ) from None
+        form = "2026-05-04T10:00:00Z"
+        raise Malformed(f"meta.json: time {_quoted(text)} is not of the form {form}") from None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

@@ -10,12 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    Entry = bytes | str | None  # content of a file, target of a link, None of a folder
+Entry = bytes | str | None  # content of a file, target of a link, None of a folder
+Entries = dict[str, Entry]  # by path
 
 MAX_LINKS = 40  # links in one path, as in the kernel (include/linux/namei.h, MAXSYMLINKS)
 MAX_STEPS = 400  # components of one path, those of its links included; sysfs needs about 40
@@ -63,12 +62,14 @@ class Tree:
 
     def _entry(self, kind: str, path: str) -> str:
         """Return the place of a file or folder; raises the kernel's OSError for anything else."""
-        place = self._followed(self._checked(path))
+        place = self._checked(path)
+        if self._store.kind(place) == "link":  # the last component is the only one that can be one
+            place = self.resolve(place)
         self._require(kind, place, path)
         return place
 
     def _require(self, kind: str, place: str, path: str) -> None:
-        found = self._kind(place)
+        found = "folder" if place in self._empty else self._store.kind(place)
         if found != kind:
             raise _os_error(_WRONG_KIND[kind] if found else errno.ENOENT, path)
 
@@ -78,13 +79,6 @@ class Tree:
         if place in self._errors:
             raise _os_error(self._errors[place], path)
         return place
-
-    def _followed(self, place: str) -> str:
-        """Resolve the last component, the only one that can still be a link."""
-        return self.resolve(place) if self._store.kind(place) == "link" else place
-
-    def _kind(self, place: str) -> str | None:
-        return "folder" if place in self._empty else self._store.kind(place)
 
     def place(self, path: str) -> str:
         """Return the path with the links in its folders resolved, but not its last component."""
@@ -104,29 +98,22 @@ class Tree:
             if steps > MAX_STEPS:
                 raise _os_error(errno.ELOOP, path)
             if part == "..":
-                place = _parent(place, path)
+                if not place:
+                    raise _os_error(errno.EXDEV, path)
+                place = place.rpartition("/")[0]
             elif part in {"", "."}:
                 continue
             elif self._store.kind(below := _join(place, part)) == "link":
                 links += 1
-                todo += self._steps(below, links)
+                target = self._store.target(below)
+                if links > MAX_LINKS:
+                    raise _os_error(errno.ELOOP, below)
+                if target.startswith("/"):
+                    raise _os_error(errno.EXDEV, below)
+                todo += target.split("/")[::-1]
             else:
                 place = below
         return place
-
-    def _steps(self, link: str, links: int) -> list[str]:
-        target = self._store.target(link)
-        if links > MAX_LINKS:
-            raise _os_error(errno.ELOOP, link)
-        if target.startswith("/"):
-            raise _os_error(errno.EXDEV, link)
-        return target.split("/")[::-1]
-
-
-def _parent(place: str, path: str) -> str:
-    if not place:
-        raise _os_error(errno.EXDEV, path)
-    return place.rpartition("/")[0]
 
 
 def _join(folder: str, name: str) -> str:
@@ -147,7 +134,12 @@ class DiskStore:
 
     def kind(self, path: str) -> str | None:
         if path not in self._kinds:
-            self._kinds[path] = self._look(path)
+            try:
+                is_above_mount = bool(_below(self._mount, path))
+                mode = stat.S_IFDIR if is_above_mount else os.lstat(self._real(path)).st_mode
+                self._kinds[path] = _KINDS.get(stat.S_IFMT(mode))
+            except (OSError, ValueError):
+                self._kinds[path] = None
         return self._kinds[path]
 
     def read(self, path: str, limit: int) -> bytes:
@@ -164,15 +156,6 @@ class DiskStore:
 
     def target(self, path: str) -> str:
         return os.readlink(self._real(path))
-
-    def _look(self, path: str) -> str | None:
-        if _below(self._mount, path):
-            return "folder"
-        try:
-            mode = os.lstat(self._real(path)).st_mode
-        except (OSError, ValueError):
-            return None
-        return _KINDS.get(stat.S_IFMT(mode))
 
     def _real(self, path: str) -> str:
         if self._mount and path != self._mount and not path.startswith(f"{self._mount}/"):
@@ -196,8 +179,13 @@ class MemoryStore:
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._entries = entries
         self._children: dict[str, set[str]] = {"": set()}
-        for path in entries:
-            self._add(path)
+        for path, entry in entries.items():
+            if entry is None:
+                self._children.setdefault(path, set())
+            folder, _, name = path.rpartition("/")
+            while name and name not in self._children.setdefault(folder, set()):
+                self._children[folder].add(name)
+                folder, _, name = folder.rpartition("/")
 
     def kind(self, path: str) -> str | None:
         if path in self._children:
@@ -215,14 +203,3 @@ class MemoryStore:
     def target(self, path: str) -> str:
         target = self._entries[path]
         return target if isinstance(target, str) else ""
-
-    def _add(self, path: str) -> None:
-        if self._entries[path] is None:
-            self._children.setdefault(path, set())
-        self._add_to_folders(path)
-
-    def _add_to_folders(self, path: str) -> None:
-        folder, _, name = path.rpartition("/")
-        while name and name not in self._children.setdefault(folder, set()):
-            self._children[folder].add(name)
-            folder, _, name = folder.rpartition("/")

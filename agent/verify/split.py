@@ -8,15 +8,11 @@ Invariants:
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections import Counter
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.errors import Malformed, Unavailable
+from agent.errors import Malformed
+from agent.folder import new_folder
 from agent.model import natural
 from agent.verify.names import same_name
 from agent.verify.plans.one_node import MAX_SIZE
@@ -154,24 +150,6 @@ def _notes(unknown: Sequence[str], named: int) -> list[str]:
 
 def write(parts: Iterable[Part], folder: str) -> None:
     """Write the files into a new folder; raises Unavailable."""
-    try:
-        with _new(folder) as draft:
-            for part in parts:
-                Path(draft, part.name).write_text(part.text, newline="")
-    except OSError as error:
-        raise Unavailable(f"{folder}: {error.strerror or error}") from error
-
-
-@contextmanager
-def _new(folder: str) -> Iterator[str]:
-    """Yield a draft that becomes the folder at the end."""
-    if os.path.lexists(folder):
-        raise Unavailable(f"{folder}: exists already; --split overwrites nothing")
-    parent, name = os.path.split(os.path.abspath(folder))  # noqa: PTH100 - resolves no link
-    draft = tempfile.mkdtemp(prefix=f".{name}-", dir=parent)
-    try:
-        yield draft
-        Path(draft).chmod(0o755)
-        Path(draft).rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with new_folder(folder, "--split") as draft:
+        for part in parts:
+            (draft / part.name).write_text(part.text, newline="")

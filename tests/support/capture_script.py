@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.host import Host
-from agent.snapshot.capture import record, write
+from agent.snapshot.capture import entries, record
 from agent.snapshot.replay import replay
+from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from agent.sources.pcie import functions_on_bus, read_paths
 from agent.sysfs.reader import LiveRoot
@@ -63,7 +64,7 @@ def capture(tree: Path, folder: Path) -> Path:
     """Capture a tree as `bwagent capture` does."""
     root = LiveRoot(str(tree / "sys"), str(tree / "proc"))
     captured, _ = record(Host(root, clock=lambda: 0.0, name="node"))
-    write(captured, str(folder))
+    write_folder(entries(captured), str(folder))
     return folder
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.snapshot.anonymize import anonymize
-from agent.snapshot.capture import record, write
+from agent.snapshot.capture import entries, record
 from agent.snapshot.replay import replay
+from agent.snapshot.written import write_folder
 from tests.support import snapshots
 from tests.support.snapshots import CLASS, DEVICE, FUNCTION, SMALL, lay
 
@@ -51,7 +52,7 @@ OWNED: Snapshot = SMALL | {
 def anonymized(snapshot: str, folder: Path) -> str:
     """Capture a replayed snapshot under other names; the path of what was written."""
     captured, _ = record(replay(snapshot))
-    write(anonymize(captured), str(folder))
+    write_folder(entries(anonymize(captured)), str(folder))
     return str(folder)
 
 

@@ -26,6 +26,7 @@ from agent.snapshot.anonymize import anonymize
 from agent.snapshot.names import INTERFACE, Names
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
+from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from tests.support.lldp_frames import (
     CASES,
@@ -252,7 +253,7 @@ def record_of(node: str) -> Record:
 
 def document(captured: Record, folder: Path) -> dict[str, Any]:
     """The report of a record, by way of a snapshot."""
-    capture.write(captured, str(folder))
+    write_folder(capture.entries(captured), str(folder))
     return document_of(observe(replay(str(folder))), Choices())
 
 
@@ -260,8 +261,8 @@ def document(captured: Record, folder: Path) -> dict[str, Any]:
 def test_nothing_of_the_originals_is_left(node: str, tmp_path: Path) -> None:
     """In no file of the snapshot: not as text, not as octets, not in hex, whole or in groups."""
     before, after = tmp_path / "before", tmp_path / "after"
-    capture.write(record_of(node), str(before))
-    capture.write(anonymize(record_of(node)), str(after))
+    write_folder(capture.entries(record_of(node)), str(before))
+    write_folder(capture.entries(anonymize(record_of(node))), str(after))
     assert found_in(before)  # the search finds the names before
     assert found_in(after) == []
 

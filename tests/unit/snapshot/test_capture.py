@@ -21,9 +21,10 @@ from agent.errors import Unavailable
 from agent.host import Host
 from agent.lldp import pcap
 from agent.output.document import Choices, document
-from agent.snapshot.capture import Record, Recorder, record, summary, write
+from agent.snapshot.capture import Record, Recorder, entries, record, summary
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
+from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from tests.support import snapshots
 from tests.support.snapshots import (
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 def second(snapshot: str, folder: Path, excluded: tuple[str, ...] = ()) -> str:
     """Capture a replayed snapshot; the path of what was written."""
     captured, _ = record(replay(snapshot, excluded))
-    write(captured, str(folder))
+    write_folder(entries(captured), str(folder))
     return str(folder)
 
 
@@ -127,7 +128,7 @@ def test_a_read_that_blocks_is_in_the_capture(tmp_path: Path) -> None:
         if thread.name == "device ibp1":
             thread.join(10)
     assert (set(captured.files), dict(captured.errors)) == before
-    write(captured, str(tmp_path / "stuck"))
+    write_folder(entries(captured), str(tmp_path / "stuck"))
     notes = json.loads((tmp_path / "stuck/errors.json").read_text())
     assert notes["errors"] == {f"{CLASS}/ibp1/ports/1/state": "ETIMEDOUT"}
     assert f"not read: /{CLASS}/ibp1/ports/1/state (ETIMEDOUT)" in summary(captured)
@@ -157,7 +158,7 @@ def test_two_devices_may_ask_for_the_same_file_at_once(tmp_path: Path) -> None:
     root = Stuck(roce, f"{bond}/speed", threading.Barrier(2, timeout=60).wait)
     captured, observation = record(Host(root, lambda: 1.0, deadline=5))
     assert [problem for problem in observation.problems if "broke" in problem.text] == []
-    write(captured, str(tmp_path / "two"))
+    write_folder(entries(captured), str(tmp_path / "two"))
     assert snapshots.report(str(tmp_path / "two"))["labels"][SPEED] == "400G"
 
 
@@ -176,7 +177,7 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
     assert line == f"bwagent: {place}: exists already; a capture overwrites nothing"
     assert os.lstat(place) == before
     with pytest.raises(Unavailable, match="exists already"):
-        write(Record(), str(place))
+        write_folder({}, str(place))
 
 
 @pytest.mark.parametrize(
@@ -206,15 +207,17 @@ def test_a_place_that_cannot_be_is_refused(tmp_path: Path, folder: str, words: s
 def test_a_parent_that_cannot_be_written_is_refused() -> None:
     """Not even root writes into procfs."""
     with pytest.raises(Unavailable, match=r"^/proc/capture: "):
-        write(record(replay(str(snapshots.FIXTURES / "cpu-node")))[0], "/proc/capture")
+        write_folder(
+            entries(record(replay(str(snapshots.FIXTURES / "cpu-node")))[0]), "/proc/capture"
+        )
 
 
 def test_a_name_may_be_as_long_as_names_may_be(tmp_path: Path) -> None:
     """255 bytes, and one more is refused by the kernel."""
     captured, _ = record(replay(lay(tmp_path / "node", SMALL)))
-    write(captured, str(tmp_path / ("x" * 255)))
+    write_folder(entries(captured), str(tmp_path / ("x" * 255)))
     with pytest.raises(Unavailable, match="File name too long"):
-        write(captured, str(tmp_path / ("x" * 256)))
+        write_folder(entries(captured), str(tmp_path / ("x" * 256)))
     assert sorted(os.listdir(tmp_path)) == ["node", "x" * 255]
 
 
@@ -300,7 +303,7 @@ def test_a_capture_keeps_the_links_on_the_way(tmp_path: Path) -> None:
     root = Recorder(replay(lay(tmp_path / "node", SMALL)).root, captured)
     root.read(f"{CLASS}/ibp0/hca_type", 9)
     root.read(f"{CLASS}/ibp0/device/numa_node", 9)
-    write(captured, str(tmp_path / "here"))
+    write_folder(entries(captured), str(tmp_path / "here"))
     assert (tmp_path / "here" / CLASS / "ibp0").readlink() == Path(str(SMALL[f"{CLASS}/ibp0"]))
     assert (tmp_path / "here" / DEVICE / "hca_type").read_bytes() == b"MT4129\n"
     assert (tmp_path / "here" / FUNCTION / "numa_node").read_bytes() == b"0\n"

@@ -11,9 +11,10 @@ import pytest
 
 from agent.errors import Malformed
 from agent.host import Host
-from agent.snapshot.capture import record, write
+from agent.snapshot.capture import entries, record
 from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
+from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
 from agent.sources.pcie import PcieFunction, functions_on_bus, read_paths
 from agent.sysfs import parse as kernel
@@ -95,7 +96,7 @@ def test_a_capture_has_the_links(tmp_path: Path) -> None:
     """A capture of a replayed machine replays with the same paths."""
     host = replay(str(FIXTURES / "pcie-downtrained"))
     captured, observation = record(host)
-    write(captured, str(tmp_path / "copy"))
+    write_folder(entries(captured), str(tmp_path / "copy"))
     copy = replay(str(tmp_path / "copy"))
     found = read_paths(copy, observe(copy).ports)
     assert found == read_paths(host, observation.ports)
