@@ -33,18 +33,12 @@ from agent.options import (
     source_options,
     wait_options,
 )
-from agent.shell.commands import completion, doctor
-from agent.shell.plugin import capture_of_node
+from agent.shell.commands import capture_of_node, completion, doctor
 from agent.verify.options import plan_options, verify_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from agent.kube.commands import Target
-    from agent.labels.render import Rendered
-    from agent.model import Observation, Problem
-
-    Flags = dict[str, Any]
+    from agent.labels.render import Subject
+    from agent.labels.table import Naming
 
 STDOUT = "-"
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
@@ -95,66 +89,33 @@ def cli() -> None:
 @former_options
 @device_options
 @wait_options
-def probe(replay: str | None, output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
+def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
     """Observe this node once; print its labels, and apply them."""
-    if diff and (replay or not dry_run):
+    if diff and (flags["replay"] or not dry_run):
         raise click.UsageError("--diff needs --dry-run, and excludes --replay")
+    from agent.kube.commands import planned, publish
     from agent.labels.render import render
-
-    target = None if replay or (dry_run and not diff) else _target(flags)
-    lldp_wait = None if replay else inputs.lldp_wait(flags)
-    host = inputs.replayed(replay, flags) if replay else inputs.live(flags, lldp_wait)
-    observation = inputs.observed(host, flags, target)
-    rendered = render(observation, inputs.naming(flags), target.previous() if target else None)
-    notes = list(lldp_wait.notes()) if lldp_wait else []
-    notes += target.problems(observation) if target else []
-    _show(observation, rendered, notes, flags, output)
-    _require_rdma(observation)
-    if target:
-        _publish(target, observation, rendered, apply=not dry_run, to_stderr=output != "table")
-
-
-def _show(
-    observation: Observation,
-    rendered: Rendered,
-    notes: Sequence[Problem],
-    flags: Flags,
-    output: str,
-) -> None:
-    """Print the document of an observation in the format `output`."""
     from agent.output.document import Choices, document
     from agent.output.formats import show
 
+    target = None if flags["replay"] or (dry_run and not diff) else inputs.target(flags)
+    naming, wait = inputs.naming(flags), inputs.lldp_wait(flags)
+    observation = inputs.observed(inputs.host(flags, wait), flags, target)
+    rendered = render(observation, naming, target.previous() if target else None)
+    notes = list(wait.notes()) if wait else []
+    notes += target.problems(observation) if target else []
     globs = flags["backend_device"], flags["exclude_device"]
-    choices = Choices(*globs, inputs.naming(flags), flags["node_name"])
+    choices = Choices(*globs, naming, flags["node_name"])
     show(document(observation, choices, notes, rendered), output)
-
-
-def _target(flags: Flags) -> Target:
-    """Read the Node; raises Unavailable before anything else is done."""
-    from agent.kube.commands import target
-    from agent.kube.transport import connect
-
-    kube = connect(flags["kubeconfig"], flags["context"])
-    return target(
-        kube, inputs.node_name(flags), inputs.naming(flags), flags["former_label_prefixes"]
-    )
-
-
-def _publish(
-    target: Target, observation: Observation, rendered: Rendered, *, apply: bool, to_stderr: bool
-) -> None:
-    """Print the changes, and apply them if `apply`; raises Rejected if a key was refused.
-
-    They are printed below a table, but on stderr if a program may read the document.
-    """
-    from agent.kube.commands import planned, publish
-
+    inputs.require_rdma(observation)
+    if not target:
+        return
     todo, lines = planned(target, observation, rendered)
     fault = None
-    if apply:
+    if not dry_run:
         lines, fault = publish(target, todo)
-    print_lines(lines if to_stderr else ["", *lines], err=to_stderr)
+    # Below a table, but on stderr where a program may read the document.
+    print_lines(["", *lines] if output == "table" else lines, err=output != "table")
     if fault:
         raise Rejected(fault)
 
@@ -268,21 +229,49 @@ def cleanup(
 @naming_options
 @device_options
 @wait_options
-def explain(key: str, replay: str | None, output: str, **flags: Any) -> None:
+def explain(key: str, output: str, **flags: Any) -> None:
     """Print where a label comes from, and who holds it on the Node.
 
     KEY may lack its prefix.
     """
+    from agent.labels.render import render
+    from agent.output import explain
     from agent.output.formats import show_explained
 
-    subject = inputs.subject_of(key, flags)
-    target, fault = (None, None) if replay else inputs.readable(flags, _target)
-    if replay:
-        host = inputs.replayed(replay, flags)
-    else:
-        host = inputs.live(flags, inputs.wait_for(subject, flags))
+    naming = inputs.naming(flags)
+    subject = _subject(key, naming)
+    target, on_node = None, None
+    try:
+        target = None if flags["replay"] else inputs.target(flags)
+    except Unavailable as error:
+        on_node = {"fault": str(error)}
+    needs_frames = subject.row.key.partition("/")[2].startswith(("neighbors", "leaves", "ports"))
+    host = inputs.host(flags, inputs.lldp_wait(flags) if needs_frames else None)
     observation = inputs.observed(host, flags, target)
-    show_explained(inputs.explained(subject, observation, flags, target, fault), output)
+    if target:
+        on_node = target.facts(subject.key)
+    names = explain.known_interfaces(observation)
+    is_on_node = bool(on_node and on_node.get("value") is not None)
+    if subject.interface and subject.interface not in names and not is_on_node:
+        near = explain.backend_interfaces(observation)
+        raise click.UsageError(explain.unknown_key(subject.key, naming, near))
+    rendered = render(observation, naming, target.previous() if target else None)
+    show_explained(explain.explained(subject, observation, rendered, on_node), output)
+
+
+def _subject(key: str, naming: Naming) -> Subject:
+    """Return the row of a label key, with or without its prefix.
+
+    Raises click.UsageError for another key.
+    """
+    from agent.labels.render import subject_of
+    from agent.output.explain import unknown_key
+
+    accelerator = naming.accelerator if naming.accelerator.endswith(f"/{key}") else ""
+    for full in (key, f"{naming.prefix}/{key}", f"{naming.ib_prefix}/{key}", accelerator):
+        if found := subject_of(full, naming):
+            return found
+    raise click.UsageError(unknown_key(key, naming, ["{if}"]))
 
 
 cli.add_command(fleet)
@@ -311,7 +300,7 @@ def verify(**flags: Any) -> None:
     """
     from agent.verify.command import run as compare
 
-    click.get_current_context().exit(compare(flags, _target))
+    click.get_current_context().exit(compare(flags))
 
 
 @cli.command(
@@ -337,9 +326,9 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
         refuse_existing(folder, WRITER)
     elif sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal: redirect it, or name a folder")
-    journal, observation = record(inputs.live(flags, inputs.lldp_wait(flags)), flags["source"])
+    journal, observation = record(inputs.host(flags, inputs.lldp_wait(flags)), flags["source"])
     if not any(path.startswith("sys/") for path in journal.files):
-        _require_rdma(observation)
+        inputs.require_rdma(observation)
     journal = anonymizer.anonymize(journal) if anonymize else journal
     if folder == STDOUT:
         write_tar(entries(journal), sys.stdout.buffer, observation.time)
@@ -347,14 +336,6 @@ def capture(folder: str, anonymize: bool, **flags: Any) -> None:
         write_folder(entries(journal), folder)
     name = "standard output" if folder == STDOUT else folder
     print_line(f"{name}: {summary(journal)}", err=folder == STDOUT)
-
-
-def _require_rdma(observation: Observation) -> None:
-    """Raise Unavailable if the RDMA class could not be read: without it nothing was observed."""
-    from agent.model import Failed
-
-    if isinstance(observation.rdma, Failed):
-        raise Unavailable(f"nothing observed: {observation.rdma.reason}")
 
 
 def main() -> None:

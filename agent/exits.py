@@ -15,16 +15,13 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
 
 import click
 
 from agent.errors import BwagentError
 from agent.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MAX_LINE = 2000  # characters of one line that names an error or a change
 STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
@@ -55,25 +52,45 @@ def run_and_exit(cli: click.Command, settings: object = None) -> NoReturn:
     sys.exit(code)
 
 
+def _run(cli: click.Command, settings: object) -> int:
+    """Run the command; return its exit code."""
+    name = "kubectl bwagent" if is_plugin() else "bwagent"
+    complete = "_BWAGENT_COMPLETE"
+    try:
+        code = cli.main(prog_name=name, complete_var=complete, standalone_mode=False, obj=settings)
+    except click.exceptions.NoArgsIsHelpError as no_arguments:
+        click.echo(no_arguments.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        command = context.command_path if context else "bwagent"
+        return report(f"{command}: {' '.join(error.format_message().split())}", 2)
+    except (click.Abort, KeyboardInterrupt):
+        return report("bwagent: interrupted", 130)
+    except BwagentError as error:
+        return report(f"bwagent: {error}", 1)
+    except OSError as error:
+        # Discard the rest of the buffer, so that Python's flush at exit does not fail, too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return report(f"bwagent: cannot write the output: {error.strerror or error}", 1)
+    return int(code or 0)
+
+
 def open_standard_streams() -> list[int]:
     """Open /dev/null as each of descriptors 0 to 2 that is closed; return those descriptors.
 
     Otherwise the first socket would become one of them.
     """
-    closed = [fd for fd, _, _ in STREAMS if not _is_open(fd)]
+    closed = []
     for fd, name, mode in STREAMS:
-        if fd in closed:
+        try:
+            os.fstat(fd)
+        except OSError:
+            closed.append(fd)
             null = os.open(os.devnull, os.O_RDWR)  # the lowest that is free: `fd`
             os.set_inheritable(null, True)  # noqa: FBT003 - has no keywords
             setattr(sys, name, open(null, mode, encoding="utf-8"))  # noqa: SIM115 - stays open
     return closed
-
-
-def _is_open(fd: int) -> bool:
-    with suppress(OSError):
-        os.fstat(fd)
-        return True
-    return False
 
 
 def _terminate(*_: object) -> NoReturn:
@@ -89,38 +106,33 @@ def _exit(*_: object) -> NoReturn:
 def report(line: str, code: int) -> int:
     """Print an error on stderr, in the format of the log; return the exit code."""
     if is_log_json(sys.argv[1:], os.environ):
-        click.echo(_json(visible(line, MAX_LINE)), err=True)
+        import json
+
+        # As a line of the log (agent/telemetry/log.py).
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        milliseconds = int(now * 1000) % 1000
+        text = visible(line, MAX_LINE)
+        record = {"time": f"{stamp}.{milliseconds:03}Z", "level": "error", "msg": text}
+        click.echo(json.dumps(record, ensure_ascii=False), err=True)
     else:
         print_line(line, err=True)
     return code
 
 
 def is_log_json(words: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """Return True if `run` is asked for a log in JSON, even where its other flags are wrong."""
+    """Return True if `run` is asked for a log in JSON, even where its other flags are wrong.
+
+    The value of the flag may be its own word or behind an equals sign; the last one counts.
+    """
     if words[:1] != ["run"]:
         return False
-    given = list(_log_formats(words))
-    last = given[-1] if given else variables.get(LOG_FORMAT_VARIABLE)
-    return last == "json"
-
-
-def _log_formats(words: Sequence[str]) -> Iterator[str]:
-    """Yield the values of --log-format, which may be its own word or behind an equals sign."""
+    wanted = variables.get(LOG_FORMAT_VARIABLE)
     for word, following in zip(words, [*words[1:], ""], strict=True):
         flag, equals, value = word.partition("=")
         if flag == LOG_FORMAT:
-            yield value if equals else following
-
-
-def _json(line: str) -> str:
-    """Return an error as a line of the log (agent/telemetry/log.py)."""
-    import json
-
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-    milliseconds = int(now * 1000) % 1000
-    record = {"time": f"{stamp}.{milliseconds:03}Z", "level": "error", "msg": line}
-    return json.dumps(record, ensure_ascii=False)
+            wanted = value if equals else following
+    return wanted == "json"
 
 
 def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
@@ -133,45 +145,6 @@ def print_line(line: str, *, err: bool = False) -> None:
     print_lines([line], err=err)
 
 
-def _run(cli: click.Command, settings: object) -> int:
-    """Run the command; return its exit code."""
-    try:
-        return _command(cli, settings)
-    except click.exceptions.NoArgsIsHelpError as no_arguments:
-        click.echo(no_arguments.format_message(), err=True)
-        return 2
-    except click.ClickException as error:
-        return report(_usage(error), 2)
-    except (click.Abort, KeyboardInterrupt):
-        return report("bwagent: interrupted", 130)
-    except BwagentError as error:
-        return report(f"bwagent: {error}", 1)
-    except OSError as error:
-        _discard_output()
-        return report(f"bwagent: cannot write the output: {error.strerror or error}", 1)
-
-
-def _command(cli: click.Command, settings: object) -> int:
-    name = "kubectl bwagent" if is_plugin() else "bwagent"
-    variable = "_BWAGENT_COMPLETE"
-    code: int | None = cli.main(
-        prog_name=name, complete_var=variable, standalone_mode=False, obj=settings
-    )
-    return code or 0
-
-
 def is_plugin() -> bool:
     """Return True if kubectl has started the program, as `kubectl bwagent`."""
     return sys.argv[0].rpartition("/")[2] == PLUGIN
-
-
-def _usage(error: click.ClickException) -> str:
-    """Return click's message as one line that begins with the command."""
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    command = context.command_path if context else "bwagent"
-    return f"{command}: {' '.join(error.format_message().split())}"
-
-
-def _discard_output() -> None:
-    """Discard the rest of the buffer, so that Python's flush at exit does not fail, too."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

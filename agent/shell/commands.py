@@ -1,28 +1,28 @@
-"""The commands of the shell; each imports its modules itself."""
+"""The commands of the shell; each imports its modules itself.
+
+`capture_of_node` is `kubectl bwagent capture NODE`: kubectl finds the agent's Pod on the Node and
+runs `bwagent capture -` in it. As the program `bwagent`, `capture` is about the host that it runs
+on (agent/cli.py).
+"""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from agent.exits import print_line, print_lines
 from agent.options import (
     SWITCH,
     CheckedCommand,
+    anonymize_option,
     cluster_options,
     device_options,
     node_name_option,
+    not_empty,
     source_options,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.check import Check
-
-NOT_THE_AGENT = "admission policy not checked with this account; in the agent's Pod: bwagent doctor"
-SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_BWAGENT_COMPLETE"  # click's name for it, which the scripts set
 
 
@@ -31,7 +31,7 @@ VARIABLE = "_BWAGENT_COMPLETE"  # click's name for it, which the scripts set
     "  bwagent completion bash >/etc/bash_completion.d/bwagent\n"
     "  bwagent completion fish >~/.config/fish/completions/bwagent.fish"
 )
-@click.argument("shell", metavar="SHELL", type=click.Choice(SHELLS))
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that completes commands and flags.
 
@@ -62,32 +62,49 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
     Nothing is changed. Exit code 1: something is missing.
     """
     from agent import inputs
-    from agent.exits import print_lines
-    from agent.shell.doctor import CLUSTER, exit_code, lines, of_sources
-    from agent.shell.surroundings import surroundings
+    from agent.shell.doctor import exit_code, lines, of_cluster, of_sources, surroundings
 
     name = None if no_cluster else inputs.node_name(flags)
-    host = inputs.live(flags, None)
+    host = inputs.host(flags)
     observation = inputs.observed(host, flags, None)
-    around = surroundings(host, observation, openvswitch=flags["openvswitch"])
-    found = list(of_sources(around))
+    found = list(of_sources(surroundings(host, observation, openvswitch=flags["openvswitch"])))
     if name:
-        found += [(CLUSTER, check) for check in _of_cluster(name, flags)]
+        found += of_cluster(name, flags["kubeconfig"], flags["context"])
     print_lines(lines(found))
     click.get_current_context().exit(exit_code(found))
 
 
-def _of_cluster(name: str, flags: dict[str, Any]) -> Iterator[Check]:
-    """Yield the checks of the API server; the policy restricts the agent's own account only."""
-    from agent.check import absent
-    from agent.kube.commands import check, check_admission
-    from agent.kube.transport import connect
+@click.command(
+    "capture",
+    epilog="\b\nExamples:\n"
+    "  kubectl bwagent capture gpu-17\n"
+    "  kubectl bwagent capture gpu-17 --anonymize for-a-bug-report",
+)
+@click.argument("node", metavar="NODE", type=not_empty)
+@click.argument("target", metavar="[FILE|DIR]", required=False, type=not_empty)
+@click.option(
+    "-n", "--namespace", default="bwagent", show_default=True, help="Namespace of the agents."
+)
+@click.option("--kubeconfig", metavar="FILE", type=not_empty, help="As of kubectl.")
+@click.option("--context", metavar="NAME", type=not_empty, help="As of kubectl.")
+@anonymize_option
+@click.option(
+    "--wait", type=click.FloatRange(0, 3600), metavar="SECONDS", help="Wait for LLDP frames."
+)
+@click.option("--no-wait", **SWITCH, help="Do not receive LLDP frames.")
+def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
+    """Write everything that the agent on NODE reads, by `kubectl exec` in its Pod.
 
-    kube = connect(flags["kubeconfig"], flags["context"])
-    node = check(kube, name)
-    yield node
-    is_agent = os.environ.get("KUBERNETES_SERVICE_HOST") and not (
-        flags["kubeconfig"] or flags["context"]
-    )
-    if node.is_there:
-        yield check_admission(kube, name) if is_agent else absent(NOT_THE_AGENT)
+    A name that ends in .tar is a file, any other a new folder.  [default: NODE.tar]
+    """
+    from agent.shell.pod import Pods, save
+
+    if flags["wait"] is not None and flags["no_wait"]:
+        raise click.UsageError("--wait excludes --no-wait")
+    words = ["--anonymize"] if flags["anonymize"] else []
+    words += ["--no-wait"] if flags["no_wait"] else []
+    words += [] if flags["wait"] is None else ["--wait", f"{flags['wait']:g}"]
+    pods = Pods(flags["namespace"], flags["kubeconfig"], flags["context"])
+    target = target or f"{node}.tar"
+    count = save(pods, node, target, words)
+    print_line(f"{target}: {count} files and links")

@@ -1,54 +1,96 @@
-"""The command `doctor`: what of each source is there, what is missing, and what brings it."""
+"""The command `doctor`: what of each source is there, what is missing, and what brings it.
+
+Device files and packet sockets are tried; nothing is changed.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import errno
+import os
+from collections.abc import Iterable, Iterator, Sequence
 
-from agent.check import Step, absent, missing
+from agent.check import Check, Step, Surroundings, absent, missing
 from agent.errors import Unavailable
-from agent.model import Failed
+from agent.host import Host
+from agent.kube.commands import check, check_admission
+from agent.kube.transport import connect
+from agent.lldp.packet_socket import open_lldp_socket
+from agent.model import Failed, Observation
 from agent.sources.table import SOURCES
+from agent.sysfs.reader import Reader
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from agent.check import Check, Surroundings
-    from agent.sources.table import Source
-
-    Line = tuple[str, Check]  # name of a source, or of CLUSTER
+Line = tuple[str, Check]  # name of a source, or of CLUSTER
 
 CLUSTER = "kubernetes"
+NOT_THE_AGENT = "admission policy not checked with this account; in the agent's Pod: bwagent doctor"
 
 
 def of_sources(around: Surroundings) -> Iterator[Line]:
     """Yield the checks of the sources that --source does not leave out.
 
-    The first row is always checked: the others get their ports from it.
+    The first row is always checked: the others get their ports from it. A read that blocks is a
+    check, too.
     """
+    observation = around.observation
     for source in SOURCES:
-        if source is SOURCES[0] or around.observation.is_asked(source.name):
-            yield from ((source.name, check) for check in _checked(source, around))
+        if source is not SOURCES[0] and not observation.is_asked(source.name):
+            continue
+        if source.link_layer and isinstance(observation.rdma, Failed):
+            yield source.name, absent("not checked: the ports of this node are not known")
+            continue
+        try:
+            found = list(source.checks(around))
+        except Unavailable as error:
+            found = [missing(Step.DRIVER, str(error), "dmesg")]
+        yield from ((source.name, one) for one in found)
 
 
-def _checked(source: Source, around: Surroundings) -> Iterable[Check]:
-    """Return the checks of a source; a read that blocks is one of them."""
-    if source.link_layer and isinstance(around.observation.rdma, Failed):
-        return [absent("not checked: the ports of this node are not known")]
-    try:
-        return list(source.checks(around))
-    except Unavailable as error:
-        return [missing(Step.DRIVER, str(error), "dmesg")]
+def of_cluster(name: str, kubeconfig: str | None, context: str | None) -> Iterator[Line]:
+    """Yield the checks of the API server; the policy restricts the agent's own account only."""
+    kube = connect(kubeconfig, context)
+    node = check(kube, name)
+    yield CLUSTER, node
+    is_agent = os.environ.get("KUBERNETES_SERVICE_HOST") and not (kubeconfig or context)
+    if node.is_there:
+        yield CLUSTER, check_admission(kube, name) if is_agent else absent(NOT_THE_AGENT)
+
+
+def surroundings(host: Host, observation: Observation, *, openvswitch: bool) -> Surroundings:
+    """Return the surroundings of a host that was observed."""
+    reader = Reader(host.root, "doctor")
+
+    def device_fault(path: str) -> str | None:
+        # It is not opened, since a driver may block.
+        if not os.path.exists(path):
+            return "ENOENT"
+        return None if os.access(path, os.R_OK | os.W_OK) else "EACCES"
+
+    def lldp_fault(netdev: str) -> str | None:
+        try:
+            open_lldp_socket(netdev, openvswitch=openvswitch).close()
+        except OSError as error:
+            return errno.errorcode.get(error.errno or errno.ENODEV, str(error.errno))
+        return None
+
+    return Surroundings(
+        observation,
+        names=lambda path: reader.names(path) or [],
+        text=reader.text,
+        device_fault=device_fault,
+        lldp_fault=lldp_fault,
+        private_flags=host.private_flags,
+    )
 
 
 def lines(found: Iterable[Line]) -> list[str]:
     """Return what is there, then what is missing in the order in which it is mended."""
-    return [_line(*one) for one in sorted(found, key=lambda one: one[1].missing or 0)]
-
-
-def _line(source: str, check: Check) -> str:
-    if check.missing is None:
-        return f"{'ok' if check.is_there else '-':9}{source:12}{check.text}"
-    return f"{'missing':9}{source:12}{check.text}; run: {check.command}"
+    ordered = sorted(found, key=lambda one: one[1].missing or 0)
+    return [
+        f"{'missing':9}{source:12}{check.text}; run: {check.command}"
+        if check.missing
+        else f"{'ok' if check.is_there else '-':9}{source:12}{check.text}"
+        for source, check in ordered
+    ]
 
 
 def exit_code(found: Sequence[Line]) -> int:

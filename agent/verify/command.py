@@ -21,7 +21,7 @@ from agent.verify.options import require_plan
 from agent.verify.seen import seen_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from agent.host import Host
     from agent.kube.commands import Target
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from agent.verify.model import Plan
 
     Flags = dict[str, Any]
-    ReadNode = Callable[[Flags], Target]
 
 NO_PLAN = "nothing to compare with: give --plan FILE or --from-node"
 # The flags that --write-plan, which compares nothing, does not take.
@@ -48,13 +47,13 @@ class Halves(NamedTuple):
     notes: tuple[str, ...]
 
 
-def run(flags: Flags, read_node: ReadNode) -> int:
+def run(flags: Flags) -> int:
     """Run the command; return its exit code. With --npd, every error is the code for unknown."""
     flags = {**flags, "source": flags["source"] or (rdma.SOURCE, *dict(NEIGHBOR_SOURCES))}
     if not flags["npd"]:
-        return _run(flags, read_node)
+        return _run(flags)
     try:
-        return _run(flags, read_node)
+        return _run(flags)
     except click.UsageError as error:
         print_line(" ".join(error.format_message().split())[: report.NPD_WIDTH])
     except BwagentError as error:
@@ -62,7 +61,7 @@ def run(flags: Flags, read_node: ReadNode) -> int:
     return report.NPD_EXIT[report.UNVERIFIED]
 
 
-def _run(flags: Flags, read_node: ReadNode) -> int:
+def _run(flags: Flags) -> int:
     require_plan(flags)
     if flags["npd"] and is_on_command_line("output"):
         raise click.UsageError("--npd excludes --output")
@@ -70,7 +69,7 @@ def _run(flags: Flags, read_node: ReadNode) -> int:
         return _split(flags)
     if flags["write_plan"]:
         return _write_plan(flags)
-    halves = _halves(flags, read_node)
+    halves = _halves(flags)
     result = _compared(halves, flags)
     if flags["npd"]:
         print_line(report.npd_line(result))
@@ -89,7 +88,7 @@ def _write_plan(flags: Flags) -> int:
     from agent.verify.write import written
 
     _refuse_comparison(flags, "plan", *OF_COMPARISON)
-    host = _host(flags)
+    host = inputs.host(flags, inputs.lldp_wait(flags))
     node = seen_node(_observed(host, flags, None), _names(flags, host)[0])
     text, notes = written(node, inputs.naming(flags), flags["write_plan"])
     if not text:
@@ -127,13 +126,14 @@ def _split(flags: Flags) -> int:
     return 0
 
 
-def _halves(flags: Flags, read_node: ReadNode) -> Halves:
+def _halves(flags: Flags) -> Halves:
     """Read the plans and the Node first: their errors need no observation."""
     is_from_node = _is_from_node(flags)
     plans = [plan for path in flags["plan"] for plan in _read_plan(path, flags)]
-    host = _host(flags)
+    host = inputs.host(flags, inputs.lldp_wait(flags))
     names = _names(flags, host)
-    target = read_node(_for_node(flags, names[0])) if is_from_node else None
+    node = {**flags, "node_name": flags["node_name"] or names[0]}
+    target = inputs.target(node) if is_from_node else None
     expected, notes = _expected(plans, target, names, flags)
     return Halves(host, _observed(host, flags, target), names, target, expected, notes)
 
@@ -160,29 +160,16 @@ def _read_plan(path: str, flags: Flags) -> list[Plan]:
     return read_plan(path, flags["plan_format"])
 
 
-def _host(flags: Flags) -> Host:
-    if flags["replay"]:
-        return inputs.replayed(flags["replay"], flags)
-    return inputs.live(flags, inputs.lldp_wait(flags))
-
-
 def _names(flags: Flags, host: Host) -> tuple[str, ...]:
     """Return the Node name and the host name of the node."""
     names = (flags["node_name"], host.name and host.name.lower())
     return tuple(dict.fromkeys(filter(None, names))) or ("this-node",)
 
 
-def _for_node(flags: Flags, name: str) -> Flags:
-    return {**flags, "former_label_prefixes": (), "node_name": flags["node_name"] or name}
-
-
 def _observed(host: Host, flags: Flags, target: Target | None) -> Observation:
     """Observe the node; raises Unavailable if the RDMA class could not be read."""
-    from agent.model import Failed
-
     observation = inputs.observed(host, flags, target)
-    if isinstance(observation.rdma, Failed):
-        raise Unavailable(f"nothing observed: {observation.rdma.reason}")
+    inputs.require_rdma(observation)
     return observation
 
 

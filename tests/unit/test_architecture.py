@@ -43,7 +43,7 @@ IO = {
     "lldp.packet_socket",
     "nvml.library",
     "revision",
-    "shell.surroundings",
+    "shell.doctor",
     "telemetry.certificates",
     "telemetry.server",
 }
@@ -56,7 +56,7 @@ MEASURED_IO = {
     "lldp.driver_flags",
     "lldp.inbox",
     "revision",
-    "shell.surroundings",
+    "shell.doctor",
     "telemetry.certificates",
     "telemetry.server",
 }
@@ -159,7 +159,6 @@ THIRD_PARTY = {
     "nvml.library",
     "options",
     "shell.commands",
-    "shell.plugin",
     "output.formats",
     "lldp.pcap",
     "snapshot.archive",

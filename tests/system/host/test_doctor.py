@@ -12,7 +12,7 @@ from tests.support.snapshots import REPOSITORY
 
 LIVE = """
 from agent.live_host import live_host
-from agent.shell.surroundings import surroundings
+from agent.shell.doctor import surroundings
 host = live_host("/sys", (), (), None, {"nvml_library": None})
 print(surroundings(host, None, openvswitch=False).lldp_fault("lo"))
 """

@@ -9,8 +9,7 @@ from agent.check import Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
 from agent.infiniband.umad import LIBRARY
 from agent.model import Absent, Failed, Seen
-from agent.shell.doctor import exit_code, lines, of_sources
-from agent.shell.surroundings import surroundings
+from agent.shell.doctor import exit_code, lines, of_sources, surroundings
 from agent.sources import NAMES
 from tests.support.documents import between
 from tests.support.kernel_tree import Kernel, host
