@@ -10,14 +10,14 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import Unavailable
-from agent.kube.facts import is_word
-from agent.kube.remembered import (
+from agent.kube.annotation import (
     MAX_FINDINGS,
     Remembered,
     RememberedFinding,
     first,
     interface_of,
 )
+from agent.kube.facts import is_word
 from agent.model import Failed
 from agent.reasons import Verdict
 from agent.sources.pcie import functions_on_bus, read_paths

@@ -14,13 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import (
-    annotate,
-    annotation_of,
-    lost_in,
-    published_counts,
-    without_lost,
-)
+from agent.kube.annotation import annotation_of, lost_in, without_lost
+from agent.kube.interfaces import annotate, published_counts
 from agent.kube.last_neighbors import SETTLE_TIME, NeighborMemory, is_held_without_limit
 from agent.kube.last_switches import last_switches
 from agent.kube.lost import Losses
@@ -37,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from agent.host import Host
-    from agent.kube.annotation import Annotation
-    from agent.kube.interfaces import Identity
+    from agent.kube.annotation import Annotation, Identity
     from agent.kube.managed_fields import Keys
     from agent.kube.reconcile import Result
     from agent.labels.render import Rendered

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from agent.daemon.comparison import Comparison
     from agent.daemon.observer import Cycle
     from agent.host import Host
-    from agent.kube.annotation import Annotation
+    from agent.kube.annotation import Annotation, Remembered
     from agent.kube.managed_fields import Node
-    from agent.kube.remembered import Remembered
     from agent.labels.table import Naming
     from agent.telemetry.verdict import VerdictReporter
     from agent.verify.expected import Expected, FarPort

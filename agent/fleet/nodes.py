@@ -22,8 +22,7 @@ from agent.text import listed, visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agent.kube.annotation import Annotation
-    from agent.kube.interfaces import LabeledInterface
+    from agent.kube.annotation import Annotation, LabeledInterface
     from agent.labels.table import Naming
 
     Json = dict[str, Any]
@@ -194,7 +193,7 @@ def _ports(
 ) -> tuple[FleetPort, ...]:
     """Return the interfaces that the labels or the annotation name."""
     rows = {row.interface: row for row in annotation.interfaces} if annotation else {}
-    lost = {one.interface: one.row for one in annotation.lost} if annotation else {}
+    lost = {one.interface: one for one in annotation.lost} if annotation else {}
     ends = _end_labels(own)
     half = [f"{name} ({ends[name].missing})" for name in ends if ends[name].missing]
     if half:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import BwagentError, Unavailable
 from agent.fleet.collect import Collected, name_of
-from agent.kube.annotation import annotate, fitted, render
+from agent.kube.annotation import fitted, render
+from agent.kube.interfaces import annotate
 from agent.kube.managed_fields import keys_of
 from agent.labels.render import render as render_labels
 from agent.model import Failed, natural

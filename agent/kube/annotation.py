@@ -2,47 +2,64 @@
 
     {"schema": 1, "agent": "0.1.0", "boot_id": "...", "time": "2026-11-20T13:34:49Z",
      "partial": {"boot_id": "...", "time": "2026-11-20T14:34:49Z"},
-     "interfaces": [{"interface": "ibp0", "pci": "0000:18:00.0", ...}, ...],
+     "interfaces": [
+        {"interface": "ibp0", "pci": "0000:18:00.0", "port_guid": "a088c20300abcdef",
+         "node_guid": "a088c20300abcdee", "counted_gbps": 400.0,
+         "neighbor": {"id": "b0cf0e0300d4ee40", "name": "MF0;L90.1.3:MQM9700/U1", "port_id": "3"}},
+        ...],
      "lost": [{"interface": "ibp3", ..., "since": "2026-11-20T13:30:00Z"}],
-     "verdict": {"boot_id": "...", "findings": [...]}, "dropped": 2}
+     "verdict": {"boot_id": "...", "time": "2026-11-22T13:34:49Z",
+                 "findings": [{"code": "swapped", "interface": "ibp3", "id": "0f3c..."}, ...],
+                 "dropped": 9},
+     "dropped": 2}
 
-`time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
-switched off, and `boot_id` its boot; `partial` has those of the last observation if it was another
-one, so that an agent with a failing source is not taken for a dead one. agent/kube/interfaces.py
-has the rows of `interfaces`, and of `lost` those that left the bus, if there are any;
-agent/kube/remembered.py has `verdict`, if there is one. `dropped` is the number of rows for which
-the annotation has no room. The PCI addresses tell an interface that was renamed by a reboot from
-one that is gone. Anyone with access to the Node can edit the annotation, so a malformed one is a
-problem to report and never an exception. A malformed `time`, `since`, `boot_id`, `partial`, `agent`
-or `verdict` is unknown.
+- `time` (RFC 3339, UTC) is that of the last observation in which no source failed and none was
+  switched off, and `boot_id` its boot; `partial` has those of the last observation if it was
+  another one, so that an agent with a failing source is not taken for a dead one.
+- `interfaces` has a row for each labeled interface, `lost` those that left the bus
+  (agent/kube/lost.py), since when they were found missing. The PCI addresses tell an interface that
+  was renamed by a reboot from one that is gone.
+- `verdict` is the last one (agent/verify/verdict.py), so that a restart does not lose it. It counts
+  for the boot of its `boot_id` only. Its findings are those reported, the most severe first;
+  `dropped` is the number of the others: more than MAX_FINDINGS, or without room.
+- `dropped` is the number of rows for which the annotation has no room.
+
+Anyone with access to the Node can edit the annotation, so a malformed one is a problem to report
+and never an exception. A row without a valid interface or PCI address makes it malformed. Any other
+malformed fact is dropped, a neighbor as a whole. So is a verdict, but for its times: half of it
+could pass where the whole fails. For the same reason it is not written if its most severe finding
+has no room.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import agent
 from agent.errors import Malformed
-from agent.kube import interfaces, remembered
-from agent.kube.facts import count, is_word, optional, parse_time, parse_word, past
-from agent.kube.interfaces import LostInterface
-from agent.labels.counts import LastCount, Published
-from agent.model import Failed, Problem
-from agent.sources import NAMES
-from agent.text import utc, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from agent.kube.interfaces import Identity, Interfaces, Lost
-    from agent.kube.managed_fields import Keys, State
-    from agent.kube.remembered import Remembered
-    from agent.model import Observation
-
-    Json = dict[str, Any]
-    Parsed = tuple["Annotation | None", Problem | None]
+from agent.ids import CODE, GUID, PCI
+from agent.kube.facts import (
+    COUNT,
+    TEXT,
+    TIME,
+    WORD,
+    Fact,
+    Json,
+    Schema,
+    matching,
+    number,
+    past,
+    read,
+    record,
+    written,
+)
+from agent.kube.managed_fields import Keys, State
+from agent.model import LastNeighbor, Problem
+from agent.text import visible
 
 SCHEMA = 1
 RESYNC = 3600.0  # seconds, the greatest age of the annotation of a running agent
@@ -51,7 +68,53 @@ MAX_BYTES = 16 * 1024  # of an annotation that is written
 MAX_LENGTH = 64 * 1024  # characters of an annotation that is parsed
 MAX_INTERFACES = 512  # of an annotation that is parsed
 MAX_LOST = 64  # lost interfaces that are read and kept; no node has more ports
+MAX_FINDINGS = 64
 MAX_PROBLEM = 200  # characters
+MAX_GBPS = 10_000.0  # of one interface
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_INTERFACE = re.compile(r"[ -~]{1,64}")
+_ID = re.compile(r"[0-9a-f]{1,64}")
+
+Identity = tuple[str, str, str | None]  # interface, PCI address, port GUID
+
+
+class LabeledInterface(NamedTuple):
+    """One row of `interfaces` or `lost`; None is unknown."""
+
+    interface: str  # its name in label keys
+    pci: str  # address of its PCI function
+    port_guid: str | None = None  # gids/0, lower half
+    node_guid: str | None = None  # of the HCA
+    counted_gbps: float | None = None  # its part of the speed label
+    neighbor: LastNeighbor | None = None
+    # Of one that left the bus: time of the first observation without it, seconds since the epoch.
+    since: int | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """The fields that identify it; another interface may have its name and address now."""
+        return self.interface, self.pci, self.port_guid
+
+
+Interfaces = tuple[LabeledInterface, ...]
+
+
+class RememberedFinding(NamedTuple):
+    """One reported finding."""
+
+    code: str
+    interface: str | None  # the first of the finding; None: it has none, or an odd name
+    id: str
+
+
+class Remembered(NamedTuple):
+    """The verdict of an agent."""
+
+    boot_id: str
+    time: int | None  # of the last comparison, seconds since the epoch
+    findings: tuple[RememberedFinding, ...] = ()
+    dropped: int = 0  # findings, less severe than these
 
 
 class Report(NamedTuple):
@@ -70,7 +133,7 @@ class Annotation:
     interfaces: Interfaces = ()
     agent: str = agent.__version__
     dropped: int = 0  # rows for which there was no room
-    lost: Lost = ()
+    lost: Interfaces = ()
     verdict: Remembered | None = None  # of `run`
     partial: Report | None = None  # the last observation; None: it was full
 
@@ -91,29 +154,82 @@ class Annotation:
         A neighbor changes together with labels, or is written with the next hourly request.
         """
         lost = [one.identity for one in self.lost]
-        verdict = self.verdict.facts if self.verdict else None
+        verdict = (self.verdict.boot_id, self.verdict.findings) if self.verdict else None
         boots = self.boot_id, self.reported.boot_id
-        return *boots, self.dropped, verdict, *lost, *(row[:-1] for row in self.interfaces)
+        rows = [row._replace(neighbor=None) for row in self.interfaces]
+        return *boots, self.dropped, verdict, *lost, *rows
 
 
-_NEVER = Annotation(None, None)  # no observation yet
+_ROW: Schema = {
+    "interface": matching(_NAME),
+    "pci": matching(PCI),
+    "port_guid": matching(GUID),
+    "node_guid": matching(GUID),
+    "counted_gbps": number(MAX_GBPS),
+    "neighbor": record(LastNeighbor, dict.fromkeys(LastNeighbor._fields, TEXT)),
+}
+_LOST_ROW: Schema = {**_ROW, "since": TIME}
+_FINDING = record(
+    RememberedFinding,
+    {"code": matching(CODE), "interface": matching(_INTERFACE), "id": matching(_ID)},
+    required=("code", "id"),
+)
+_REPORT: Schema = {"boot_id": WORD, "time": TIME}
 
 
-def annotate(
-    observation: Observation, labels: Iterable[str], keys: Keys, previous: Annotation | None = None
-) -> Annotation:
-    """Return the annotation for these labels, of any size.
+def _parse_findings(rows: Any) -> tuple[RememberedFinding, ...]:
+    if not isinstance(rows, list) or len(rows) > MAX_FINDINGS:
+        raise ValueError(rows)
+    return tuple(_FINDING.parse(row) for row in rows)
 
-    Time, boot ID, verdict and the facts of interfaces that cannot be read now come from `previous`.
-    """
-    previous = previous or _NEVER
-    known = {keys.interface(key) for key in labels} | {*observation.unbound}
-    rows = interfaces.rows(observation, known, previous.interfaces)
-    lost = interfaces.lost_rows(observation, previous.interfaces, previous.lost)
-    gone = {one.identity for one in lost}
-    last, partial = _reports(observation, previous)
-    kept = tuple(row for row in rows if row[:3] not in gone)
-    return Annotation(*last, kept, lost=lost, verdict=previous.verdict, partial=partial)
+
+_VERDICT: Schema = {
+    **_REPORT,
+    "findings": Fact(
+        _parse_findings, lambda rows: [_FINDING.document(row) for row in rows[:MAX_FINDINGS]]
+    ),
+    "dropped": COUNT,
+}
+
+
+def interface_facts(facts: Json) -> Json:
+    """Return those of a row's facts that can be written; the others are unknown."""
+    return read(facts, _ROW)[0]
+
+
+def interface_document(row: LabeledInterface) -> Json:
+    """Return the JSON object of a row, without what is unknown."""
+    return written(row._asdict(), _LOST_ROW)
+
+
+def interface_of(text: str | None) -> str | None:
+    """Return the name of an interface as a verdict can remember it; None if it cannot."""
+    return text if text and _INTERFACE.fullmatch(text) else None
+
+
+def render(annotation: Annotation) -> str:
+    """Return the annotation as JSON text in ASCII."""
+    verdict, dropped = annotation.verdict, annotation.dropped
+    document: Json = {"schema": SCHEMA, "agent": annotation.agent}
+    document |= _report_document(Report(annotation.time, annotation.boot_id))
+    if annotation.partial:
+        document["partial"] = _report_document(annotation.partial)
+    document["interfaces"] = [interface_document(row) for row in annotation.interfaces]
+    if annotation.lost:
+        document["lost"] = [interface_document(row) for row in annotation.lost]
+    if verdict:
+        facts = verdict._asdict() | {"dropped": verdict.dropped or None}
+        document["verdict"] = written(facts, _VERDICT)
+    return _json(document | ({"dropped": dropped} if dropped else {}))
+
+
+def _report_document(report: Report) -> Json:
+    """Return the JSON object of a report, in which what is unknown is null."""
+    return {**dict.fromkeys(_REPORT), **written(report._asdict(), _REPORT)}
+
+
+def _json(document: Json) -> str:
+    return json.dumps(document, separators=(",", ":"))
 
 
 def fitted(annotation: Annotation) -> Annotation:
@@ -126,31 +242,17 @@ def fitted(annotation: Annotation) -> Annotation:
     bare = verdict and verdict._replace(findings=(), dropped=MAX_BYTES)
     empty = replace(annotation, interfaces=(), lost=(), verdict=bare, dropped=MAX_BYTES)
     room = MAX_BYTES - len(render(empty)) - len(',"lost":[]')
-    rows = [interfaces.document(row) for row in annotation.interfaces]
-    rows += map(_lost_document, annotation.lost)
+    rows = [interface_document(row) for row in (*annotation.interfaces, *annotation.lost)]
     kept, room = _fitting(rows, room)
-    findings, _ = _fitting(map(remembered.row_document, verdict.findings if verdict else ()), room)
+    findings, _ = _fitting(map(_FINDING.document, verdict.findings if verdict else ()), room)
     present = len(annotation.interfaces)
     return replace(
         annotation,
         interfaces=annotation.interfaces[:kept],
         lost=annotation.lost[: max(kept - present, 0)],
-        verdict=verdict and remembered.first(verdict, findings),
+        verdict=verdict and first(verdict, findings),
         dropped=len(rows) - kept,
     )
-
-
-def without_lost(annotation: Annotation, forgotten: Iterable[LostInterface]) -> Annotation:
-    """Return the annotation without these lost interfaces."""
-    gone = {one.identity for one in forgotten}
-    return replace(
-        annotation, lost=tuple(one for one in annotation.lost if one.identity not in gone)
-    )
-
-
-def lost_in(annotation: Annotation | None) -> frozenset[Identity]:
-    """Return the identities of the lost interfaces."""
-    return frozenset(one.identity for one in annotation.lost) if annotation else frozenset()
 
 
 def _fitting(rows: Iterable[Json], room: int) -> tuple[int, int]:
@@ -164,98 +266,21 @@ def _fitting(rows: Iterable[Json], room: int) -> tuple[int, int]:
     return kept, room
 
 
-def _reports(observation: Observation, previous: Annotation) -> tuple[Report, Report | None]:
-    """Return the last full observation, and this one unless it is the same."""
-    boot_id = observation.boot_id
-    now = Report(int(observation.time), boot_id if is_word(boot_id) else None)
-    return (now, None) if _is_full(observation) else (Report(previous.time, previous.boot_id), now)
-
-
-def _is_full(observation: Observation) -> bool:
-    """Return True if no source failed and none is switched off."""
-    outcomes = [getattr(observation, name) for name in NAMES]
-    return not observation.off and not any(isinstance(outcome, Failed) for outcome in outcomes)
-
-
-def render(annotation: Annotation) -> str:
-    """Return the annotation as JSON text in ASCII."""
-    return _json(_document(annotation))
-
-
-def _json(document: Json) -> str:
-    return json.dumps(document, separators=(",", ":"))
-
-
-def _document(annotation: Annotation) -> Json:
-    return {
-        "schema": SCHEMA,
-        "agent": annotation.agent,
-        "boot_id": annotation.boot_id,
-        "time": None if annotation.time is None else utc(annotation.time),
-        **({"partial": _report_document(annotation.partial)} if annotation.partial else {}),
-        "interfaces": [interfaces.document(row) for row in annotation.interfaces],
-        **({"lost": [*map(_lost_document, annotation.lost)]} if annotation.lost else {}),
-        **({"verdict": remembered.document(annotation.verdict)} if annotation.verdict else {}),
-        **({"dropped": annotation.dropped} if annotation.dropped else {}),
-    }
-
-
-def _report_document(report: Report) -> Json:
-    time = None if report.time is None else utc(report.time)
-    return {"boot_id": report.boot_id, "time": time}
-
-
-def _lost_document(lost: LostInterface) -> Json:
-    since = {} if lost.since is None else {"since": utc(lost.since)}
-    return {**interfaces.document(lost.row), **since}
-
-
-def published_counts(
-    annotation: Annotation | None, labels: Mapping[str, str], keys: Keys
-) -> Published | None:
-    """Return what the interfaces counted last, by the annotation; None if it does not have that."""
-    rows = annotation.interfaces if annotation else ()
-    last = {
-        row.interface: LastCount(row.counted_gbps, row.pci)
-        for row in rows
-        if row.counted_gbps is not None
-    }
-    if annotation is None or not last:
+def first(verdict: Remembered, number: int) -> Remembered | None:
+    """Return the verdict with its first findings; None if it has some, and keeps none."""
+    kept = verdict.findings[:number]
+    if verdict.findings and not kept:
         return None
-    return Published(last, annotation.boot_id, labels.get(keys.speed), keys.annotation)
+    dropped = verdict.dropped + len(verdict.findings) - len(kept)
+    return verdict._replace(findings=kept, dropped=dropped)
 
 
-def annotation_of(state: State, keys: Keys) -> Parsed:
+def annotation_of(state: State, keys: Keys) -> tuple[Annotation | None, Problem | None]:
     """Return the annotation that a Node carries, or what is wrong with it; see `parse`."""
     return parse(state.fields.get(keys.annotation_field), keys.annotation)
 
 
-def without_future(annotation: Annotation | None, now: float) -> Annotation | None:
-    """Return the annotation, in which times after `now` are unknown.
-
-    `now` is in seconds since the epoch, and may be MAX_SKEW too early.
-    """
-    if annotation is None:
-        return None
-    lost = tuple(one._replace(since=past(one.since, now)) for one in annotation.lost)
-    verdict = annotation.verdict and annotation.verdict.without_future(now)
-    partial = annotation.partial
-    if partial:
-        partial = partial._replace(time=past(partial.time, now))
-    known = past(annotation.time, now)
-    return replace(annotation, time=known, lost=lost, verdict=verdict, partial=partial)
-
-
-def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
-    """Return True if the annotation is older than `resync` seconds, from the future or missing.
-
-    `now` is in seconds since the epoch.
-    """
-    time = annotation.reported.time if annotation else None
-    return time is None or not 0 <= now - time < resync
-
-
-def parse(text: str | None, key: str) -> Parsed:
+def parse(text: str | None, key: str) -> tuple[Annotation | None, Problem | None]:
     """Parse the annotation `key`.
 
     Returns (annotation, None), (None, problem) for malformed text, (annotation, problem) if only
@@ -278,71 +303,110 @@ def _problem(key: str, text: str) -> Problem:
 
 def _parse(text: str) -> tuple[Annotation, list[str]]:
     """Return the annotation, and the facts that were dropped."""
-    document = _parse_document(text)
-    time, untimely = optional(document, "time", parse_time)
-    boot_id, unknown = optional(document, "boot_id", parse_word)
-    version, unnamed = optional(document, "agent", parse_word)
-    rows, faults = _parse_interfaces(document.get("interfaces"))
-    lost, more = _parse_lost(document.get("lost"))
-    verdict, undone = remembered.parse(document.get("verdict"))
-    partial, unsaid = _parse_partial(document.get("partial"))
-    dropped = count(document, "dropped")
-    found = Annotation(time, boot_id, rows, version or "", dropped, lost, verdict, partial)
-    return found, [*untimely, *unknown, *unnamed, *faults, *more, *undone, *unsaid]
-
-
-def _parse_partial(value: object) -> tuple[Report | None, list[str]]:
-    """Return the last observation if it was not full, and the facts that were dropped."""
-    if value is None:
-        return None, []
-    if not isinstance(value, dict):
-        return None, ["partial"]
-    time, untimely = optional(value, "time", parse_time)
-    boot_id, unknown = optional(value, "boot_id", parse_word)
-    return Report(time, boot_id), [f"{name} of partial" for name in (*untimely, *unknown)]
-
-
-def _parse_document(text: str) -> Json:
-    """Return the JSON object; raises Malformed for another schema."""
-    document = _json_object(text)
-    schema = document.get("schema")
-    if schema != SCHEMA:
-        raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")
-    return document
-
-
-def _json_object(text: str) -> Json:
     if len(text) > MAX_LENGTH:
         raise Malformed(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
     document = json.loads(text)
     if not isinstance(document, dict):
         raise Malformed("not a JSON object")
-    return document
-
-
-def _parse_interfaces(rows: object) -> tuple[Interfaces, list[str]]:
-    """Return the rows, the last of each interface, and the facts that were dropped."""
-    if rows is None:
-        return (), []
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        raise Malformed(f"schema {schema!r:.20} instead of {SCHEMA}")
+    facts, faults = read(document, {"time": TIME, "boot_id": WORD, "agent": WORD, "dropped": COUNT})
+    rows, gone = (
+        [] if rows is None else rows for rows in map(document.get, ("interfaces", "lost"))
+    )
     if not isinstance(rows, list) or len(rows) > MAX_INTERFACES:
         raise Malformed(f"interfaces is not a list of up to {MAX_INTERFACES} rows")
-    parsed = [interfaces.parse(row) for row in rows]
-    faults = [f"{name} of {row.interface}" for row, dropped in parsed for name in dropped]
-    return tuple({row.interface: row for row, _ in parsed}.values()), faults
-
-
-def _parse_lost(rows: object) -> tuple[Lost, list[str]]:
-    """Return the first rows of lost interfaces, the last of each, and what was dropped."""
-    if rows is None:
-        return (), []
-    if not isinstance(rows, list):
+    found = [_parse_row(row, _ROW) for row in rows]
+    faults += [f"{name} of {row.interface}" for row, dropped in found for name in dropped]
+    if not isinstance(gone, list):
         raise Malformed("lost is not a list")
-    more = len(rows) - MAX_LOST
-    faults = [f"{more} of {len(rows)} lost rows"] if more > 0 else []
-    found: dict[Identity, LostInterface] = {}
-    for one in rows[:MAX_LOST]:
-        row, dropped = interfaces.parse(one)
-        since, untimely = optional(one, "since", parse_time)
-        found[row[:3]] = LostInterface(row, since)
-        faults += [f"{name} of lost {row.interface}" for name in (*dropped, *untimely)]
-    return tuple(found.values()), faults
+    if len(gone) > MAX_LOST:
+        faults.append(f"{len(gone) - MAX_LOST} of {len(gone)} lost rows")
+    lost = [_parse_row(row, _LOST_ROW) for row in gone[:MAX_LOST]]
+    faults += [f"{name} of lost {row.interface}" for row, dropped in lost for name in dropped]
+    verdict, dropped = _parse_verdict(document.get("verdict"))
+    partial, unsaid = _parse_partial(document.get("partial"))
+    return Annotation(
+        facts.get("time"),
+        facts.get("boot_id"),
+        tuple({row.interface: row for row, _ in found}.values()),  # the last of each
+        facts.get("agent", ""),
+        facts.get("dropped", 0),
+        tuple({row.identity: row for row, _ in lost}.values()),
+        verdict,
+        partial,
+    ), [*faults, *dropped, *unsaid]
+
+
+def _parse_row(row: object, schema: Schema) -> tuple[LabeledInterface, list[str]]:
+    """Parse a JSON row; returns it and the names of the facts that were dropped.
+
+    Raises Malformed without a valid interface and PCI address.
+    """
+    document = row if isinstance(row, dict) else {}
+    facts, faults = read(document, schema)
+    for name in ("interface", "pci"):
+        if name in faults:
+            raise Malformed(f"{name} is {document[name]!r:.40}")
+        if name not in facts:
+            raise Malformed("a row of interfaces lacks the interface or its PCI address")
+    return LabeledInterface(**facts), faults
+
+
+def _parse_verdict(value: object) -> tuple[Remembered | None, list[str]]:
+    if value is None:
+        return None, []
+    facts, faults = read(value if isinstance(value, dict) else {}, _VERDICT)
+    if not {"boot_id", "findings"} <= facts.keys():
+        return None, ["verdict"]
+    return Remembered(**{"time": None, **facts}), [f"{name} of verdict" for name in faults]
+
+
+def _parse_partial(value: object) -> tuple[Report | None, list[str]]:
+    if value is None:
+        return None, []
+    if not isinstance(value, dict):
+        return None, ["partial"]
+    facts, faults = read(value, _REPORT)
+    report = Report(facts.get("time"), facts.get("boot_id"))
+    return report, [f"{name} of partial" for name in faults]
+
+
+def without_future(annotation: Annotation | None, now: float) -> Annotation | None:
+    """Return the annotation, in which times after `now` are unknown.
+
+    `now` is in seconds since the epoch, and may be MAX_SKEW too early.
+    """
+    if annotation is None:
+        return None
+    verdict, partial = annotation.verdict, annotation.partial
+    return replace(
+        annotation,
+        time=past(annotation.time, now),
+        lost=tuple(one._replace(since=past(one.since, now)) for one in annotation.lost),
+        verdict=verdict and verdict._replace(time=past(verdict.time, now)),
+        partial=partial and partial._replace(time=past(partial.time, now)),
+    )
+
+
+def without_lost(annotation: Annotation, forgotten: Iterable[LabeledInterface]) -> Annotation:
+    """Return the annotation without these lost interfaces."""
+    gone = {one.identity for one in forgotten}
+    return replace(
+        annotation, lost=tuple(one for one in annotation.lost if one.identity not in gone)
+    )
+
+
+def lost_in(annotation: Annotation | None) -> frozenset[Identity]:
+    """Return the identities of the lost interfaces."""
+    return frozenset(one.identity for one in annotation.lost) if annotation else frozenset()
+
+
+def is_stale(annotation: Annotation | None, now: float, resync: float = RESYNC) -> bool:
+    """Return True if the annotation is older than `resync` seconds, from the future or missing.
+
+    `now` is in seconds since the epoch.
+    """
+    time = annotation.reported.time if annotation else None
+    return time is None or not 0 <= now - time < resync

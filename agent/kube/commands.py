@@ -18,15 +18,14 @@ from agent.errors import Unavailable
 from agent.kube import MANAGER, diff
 from agent.kube.annotation import (
     Annotation,
-    annotate,
     annotation_of,
+    interface_document,
     is_stale,
     lost_in,
-    published_counts,
     without_future,
 )
 from agent.kube.errors import Failure
-from agent.kube.interfaces import document
+from agent.kube.interfaces import annotate, published_counts
 from agent.kube.last_neighbors import NeighborMemory
 from agent.kube.last_switches import last_switches
 from agent.kube.lost import Losses
@@ -120,8 +119,10 @@ class Target:
         own = [MANAGER] if field in state.managed else []
         annotation = self.annotation() or Annotation(None, None, agent="")
         interface = self.keys.interface(key)
-        rows = [document(row) for row in annotation.interfaces]
-        rows += [{**document(one.row), "lost_since": _time(one.since)} for one in annotation.lost]
+        rows = [interface_document(row) for row in annotation.interfaces]
+        for one in annotation.lost:
+            row = interface_document(one._replace(since=None))
+            rows.append({**row, "lost_since": _time(one.since)})
         return {
             "value": state.fields.get(field),
             "managers": [*own, *state.others.get(field, ())],

@@ -1,46 +1,99 @@
-"""Parsers of single facts of the annotation; a malformed one is unknown."""
+"""Facts of JSON documents, both ways: a schema has the kind of each fact, by name.
+
+A fact that is malformed or null is unknown, and one that is unknown is not written.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from agent.text import utc
 
-Fact = TypeVar("Fact", str, int)
+Json = dict[str, Any]
 
 MAX_COUNT = 64 * 1024
 MAX_SKEW = 300.0  # seconds by which two clocks may differ
+MAX_TEXT = 1024  # characters of a neighbor's text; a TLV of 511 bytes, in hex, has 1024
 
 _WORD = re.compile(r"[!-~]{1,64}")
 
 
-def optional(
-    document: Mapping[str, Any], name: str, parse_fact: Callable[[str], Fact]
-) -> tuple[Fact | None, list[str]]:
-    """Return a fact, None if it is unknown, and its name if it is malformed."""
-    value = document.get(name)
-    if value is None:
-        return None, []
-    try:
-        if isinstance(value, str):
-            return parse_fact(value), []
-    except (ValueError, OverflowError):
-        pass
-    return None, [name]
+class Fact(NamedTuple):
+    """A kind of fact."""
+
+    parse: Callable[[Any], Any]  # raises ValueError, TypeError or OverflowError if malformed
+    document: Callable[[Any], Any] = lambda value: value  # as JSON
+
+
+Schema = Mapping[str, Fact]  # in the order in which facts are written
+
+
+def read(document: object, schema: Schema) -> tuple[Json, list[str]]:
+    """Return the facts of a JSON object that are known, and the names of malformed ones.
+
+    Raises TypeError for another JSON value.
+    """
+    if not isinstance(document, dict):
+        raise TypeError("not a JSON object")
+    facts, faults = {}, []
+    for name, fact in schema.items():
+        value = document.get(name)
+        if value is not None:
+            try:
+                facts[name] = fact.parse(value)
+            except (ValueError, TypeError, OverflowError):
+                faults.append(name)
+    return facts, faults
+
+
+def written(facts: Mapping[str, Any], schema: Schema) -> Json:
+    """Return the JSON object of these facts, without what is unknown."""
+    return {
+        name: fact.document(facts[name])
+        for name, fact in schema.items()
+        if facts.get(name) is not None
+    }
+
+
+def record(kind: Any, schema: Schema, required: Collection[str] = ()) -> Fact:
+    """Return the fact that is a NamedTuple `kind`, malformed if any fact of it is."""
+
+    def parse(value: object) -> Any:
+        facts, faults = read(value, schema)
+        if faults or not {*required} <= facts.keys():
+            raise ValueError(value)
+        return kind(**{**dict.fromkeys(schema), **facts})
+
+    return Fact(parse, lambda value: written(value._asdict(), schema))
+
+
+def matching(pattern: re.Pattern[str]) -> Fact:
+    """Return the fact that is text of this pattern."""
+
+    def parse(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(value)
+        return value
+
+    return Fact(parse)
+
+
+def number(most: float) -> Fact:
+    """Return the fact that is a number from 0 to `most`; NaN is none."""
+
+    def parse(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            raise ValueError(value)
+        return float(value)
+
+    return Fact(parse)
 
 
 def is_word(text: str | None) -> bool:
     """Return True for 1 to 64 printable ASCII characters without a space."""
     return bool(_WORD.fullmatch(text or ""))
-
-
-def parse_word(text: str) -> str:
-    """Return a word; raises ValueError."""
-    if not is_word(text):
-        raise ValueError(text)
-    return text
 
 
 def parse_time(text: str) -> int:
@@ -58,7 +111,23 @@ def past(time: int | None, now: float) -> int | None:
     return None if time is None or time > now + MAX_SKEW else time
 
 
-def count(document: Mapping[str, Any], name: str) -> int:
-    """Return a number of rows; 0 if there is none or it is malformed."""
-    value = document.get(name)
+def _text(value: str) -> str:
+    """Return a text of 1 to MAX_TEXT characters that is valid Unicode.
+
+    JSON may carry half of a surrogate pair, which no UTF-8 text has.
+    """
+    if not 0 < len(value) <= MAX_TEXT:
+        raise ValueError(value)
+    value.encode()
+    return value
+
+
+def _count(value: object) -> int:
+    """Return a number of rows; 0 for a malformed one."""
     return value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0
+
+
+WORD = matching(_WORD)
+TEXT = Fact(_text)
+TIME = Fact(parse_time, utc)
+COUNT = Fact(_count)

@@ -41,8 +41,7 @@ from agent.sources.roles import is_of_device
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from agent.kube.annotation import Annotation
-    from agent.kube.interfaces import Interfaces, LabeledInterface
+    from agent.kube.annotation import Annotation, Interfaces, LabeledInterface
     from agent.kube.managed_fields import Keys
     from agent.model import Observation, PortRole
 
@@ -239,7 +238,7 @@ def _of_fabric(row: LabeledInterface | None, role: PortRole) -> LabeledInterface
 def _by_function(annotation: Annotation) -> Mapping[str, list[LabeledInterface]]:
     """Return the rows of each PCI function, those of lost interfaces last."""
     functions: dict[str, list[LabeledInterface]] = defaultdict(list)
-    for row in (*annotation.interfaces, *(one.row for one in annotation.lost)):
+    for row in (*annotation.interfaces, *annotation.lost):
         functions[row.pci].append(row)
     return functions
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from agent.errors import Malformed
 from agent.kube import MANAGER
 from agent.kube.decode import objects, part
-from agent.kube.facts import optional, parse_time
+from agent.kube.facts import TIME, read
 from agent.labels.table import LABELS, Naming
 
 Json = Mapping[str, Any]
@@ -220,8 +220,9 @@ def _entry(entry: Json) -> _Entry:
     }
     manager = str(entry.get("manager") or "unnamed")
     is_apply = (manager, entry.get("operation")) == (MANAGER, "Apply")
-    time, _ = optional(entry, "time", parse_time)
-    return _Entry(manager, is_apply and not entry.get("subresource"), fields, time)
+    known, _ = read(entry, {"time": TIME})
+    is_agent = is_apply and not entry.get("subresource")
+    return _Entry(manager, is_agent, fields, known.get("time"))
 
 
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:

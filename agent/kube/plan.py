@@ -21,13 +21,14 @@ from typing import Any
 from agent.kube.annotation import (
     MAX_BYTES,
     Annotation,
+    Identity,
+    Interfaces,
     annotation_of,
     fitted,
     lost_in,
     render,
     without_lost,
 )
-from agent.kube.interfaces import Identity, LostInterface
 from agent.kube.managed_fields import (
     ACC,
     FAMILIES,
@@ -91,7 +92,7 @@ class Plan:
     problems: tuple[Problem, ...] = ()
     has_news: bool = True  # the annotation changes in more than its time, if it does
     desired: Desired | None = None  # None: nothing, all owned fields are removed
-    forgotten: tuple[LostInterface, ...] = ()  # that the annotation has, or had, as lost
+    forgotten: Interfaces = ()  # that the annotation has, or had, as lost
     only_forgets: bool = False  # every other field stays as it is
     written: float | None = None  # of a removal: when `bwagent` last changed a field (State)
 

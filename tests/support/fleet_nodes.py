@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.annotation import Annotation, render
-from agent.kube.interfaces import LabeledInterface
+from agent.kube.annotation import Annotation, LabeledInterface, render
 from agent.labels.table import Naming
 from agent.model import LastNeighbor
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.kube import MANAGER
-from agent.kube.annotation import Annotation, render
-from agent.kube.interfaces import LabeledInterface
+from agent.kube.annotation import Annotation, LabeledInterface, render
 from agent.kube.managed_fields import keys_of
 from agent.kube.plan import Desired
 from agent.labels.table import Naming
@@ -14,7 +13,7 @@ from agent.labels.table import Naming
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.kube.interfaces import Interfaces
+    from agent.kube.annotation import Interfaces
 
 NOW = 1_800_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"

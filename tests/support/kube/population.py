@@ -10,8 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.kube.annotation import Annotation
-from agent.kube.interfaces import LabeledInterface
+from agent.kube.annotation import Annotation, LabeledInterface
 from agent.model import LastNeighbor
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import ISSUER

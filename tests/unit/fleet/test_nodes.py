@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from agent.fleet.model import FarEnd, FleetNode
 from agent.fleet.nodes import NodeReader
-from agent.kube.annotation import parse
-from agent.kube.interfaces import LabeledInterface, LostInterface
+from agent.kube.annotation import LabeledInterface, parse
 from agent.labels import encode
 from agent.labels.table import Naming
 from agent.model import LastNeighbor
@@ -216,7 +215,7 @@ def test_what_is_malformed_is_one_line_of_the_node(name: str) -> None:
 def test_a_lost_interface() -> None:
     """It has its last far end; one that is there again under its name is not lost."""
     rows = parse(annotation(7), OBSERVED)[0].interfaces  # type: ignore[union-attr]
-    lost = tuple(LostInterface(row, TIME) for row in rows[2:4])
+    lost = tuple(row._replace(since=TIME) for row in rows[2:4])
     document = _without(DEVICE, DEVICE.replace(P, IB), *HALF)
     document["metadata"]["annotations"] = {OBSERVED: annotation(7, interfaces=rows[:3], lost=lost)}
     found = read(document)

@@ -17,8 +17,8 @@ from agent.kube.annotation import (
     MAX_LENGTH,
     RESYNC,
     Annotation,
+    LabeledInterface,
     Report,
-    annotate,
     annotation_of,
     fitted,
     is_stale,
@@ -26,7 +26,7 @@ from agent.kube.annotation import (
     render,
     without_future,
 )
-from agent.kube.interfaces import LabeledInterface, LostInterface
+from agent.kube.interfaces import annotate
 from agent.kube.managed_fields import state_of
 from agent.model import (
     Absent,
@@ -277,7 +277,7 @@ def test_times() -> None:
 def test_times_in_the_future(ahead: int, *, is_known: bool) -> None:
     """They are unknown, but for a few minutes by which two clocks may differ."""
     time = NOW + ahead
-    lost = LostInterface(ANNOTATED.interfaces[0], time)
+    lost = ANNOTATED.interfaces[0]._replace(since=time)
     found = without_future(Annotation(time, BOOT, lost=(lost,)), NOW)
     after = time if is_known else None
     assert found == Annotation(after, BOOT, lost=(lost._replace(since=after),))

@@ -9,14 +9,13 @@ import pytest
 
 from agent.cleanup import forget_lost
 from agent.errors import Rejected
-from agent.kube.annotation import render
+from agent.kube.annotation import LabeledInterface, render
 from agent.kube.cleanup import losses, unforgotten
-from agent.kube.interfaces import LabeledInterface, LostInterface
 from agent.labels.table import Naming
 from tests.support.api_server import replies
 from tests.support.nodes import ANNOTATED, KEYS, NOW, node
 
-GONE = LostInterface(LabeledInterface("ibp3", "0000:5e:00.0"), NOW)
+GONE = LabeledInterface("ibp3", "0000:5e:00.0")._replace(since=NOW)
 LOST = replace(ANNOTATED, lost=(GONE,))
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.annotation import Annotation, annotate, fitted
-from agent.kube.interfaces import LabeledInterface, LostInterface
+from agent.kube.annotation import Annotation, LabeledInterface, fitted
+from agent.kube.interfaces import annotate
 from agent.kube.last_neighbors import SETTLE_TIME, NeighborMemory, is_held_without_limit
 from agent.labels.render import render
 from agent.labels.table import Naming
@@ -147,7 +147,7 @@ def test_an_interface_takes_its_leaf() -> None:
     agent = Agent(annotated("a", "b"), "a_b")
     assert agent.sees(seen("a")) == "a"
     row = LabeledInterface("ibp1", pci(1), neighbor=last("b"))
-    agent.annotation = annotated("a", lost=(LostInterface(row, NOW),))
+    agent.annotation = annotated("a", lost=(row._replace(since=NOW),))
     assert agent.sees(seen("a", None)) == "a_b"
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kube.annotation import Annotation
-from agent.kube.interfaces import LabeledInterface
+from agent.kube.annotation import Annotation, LabeledInterface
 from agent.kube.last_switches import last_switches
 from agent.model import LastNeighbor
 from tests.support.nodes import BOOT, IB_PREFIX, KEYS, LEAF, NOW, PREFIX

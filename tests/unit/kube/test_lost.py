@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.host import Host
-from agent.kube.annotation import Annotation, annotate, fitted, parse, render
-from agent.kube.interfaces import LabeledInterface, LostInterface
+from agent.kube.annotation import Annotation, LabeledInterface, fitted, parse, render
+from agent.kube.interfaces import annotate
 from agent.kube.lost import Losses
 from agent.model import Absent, Failed, LastNeighbor, LostPort, PortRole, RdmaDevice, Seen
 from agent.output.absent import absent_ports
@@ -55,11 +55,11 @@ def lost(
     return Losses().apply(host, found, annotation).lost or ()
 
 
-def labeled(*rows: LabeledInterface, gone: tuple[LostInterface, ...] = ()) -> Annotation:
+def labeled(*rows: LabeledInterface, gone: tuple[LabeledInterface, ...] = ()) -> Annotation:
     return Annotation(SINCE, BOOT, rows, lost=gone)
 
 
-ALREADY = labeled(*TWO, gone=(LostInterface(THREE[2], SINCE),))
+ALREADY = labeled(*TWO, gone=(THREE[2]._replace(since=SINCE),))
 
 
 def on_bus(pci: str, driver: str = "mlx5_core") -> Entries:
@@ -226,7 +226,7 @@ def test_the_only_hca_is_replaced() -> None:
 def test_more_lost_ports_than_a_node_has() -> None:
     """The first 64 rows are read, with one problem for the rest; a loss of now comes first."""
     rows = [LabeledInterface(f"a{number}", f"0001:{number % 256:02x}:00.0") for number in range(99)]
-    text = render(labeled(*THREE, gone=tuple(LostInterface(row, SINCE) for row in rows)))
+    text = render(labeled(*THREE, gone=tuple(row._replace(since=SINCE) for row in rows)))
     found, problem = parse(text, KEYS.annotation)
     assert found
     assert len(found.lost) == 64
@@ -243,7 +243,7 @@ def test_the_annotation_keeps_the_last_row() -> None:
     before = labeled(*TWO, last)
     host = Host(Kernel(), lambda: 0.0)
     now = annotate(Losses().apply(host, seen(*PAIR), before), [], KEYS, before)
-    assert now.lost == (LostInterface(last, NOW),)
+    assert now.lost == (last._replace(since=NOW),)
     assert [row.interface for row in now.interfaces] == ["ibp0", "ibp1"]
     assert '"since":"2027-01-15T08:00:00Z"' in render(now)
     assert parse(render(now), KEYS.annotation) == (now, None)
@@ -262,7 +262,7 @@ def test_the_annotation_has_room_for_those_that_are_there_first() -> None:
     """Lost rows are left out before others, and counted."""
     large = LastNeighbor("x" * 1000)
     rows = [LabeledInterface(f"a{number}", A, neighbor=large) for number in range(20)]
-    gone = tuple(LostInterface(row, NOW) for row in rows[10:])
+    gone = tuple(row._replace(since=NOW) for row in rows[10:])
     found = fitted(labeled(*rows[:10], gone=gone))
     assert len(found.interfaces) == 10
     assert 0 < len(found.lost) < 10
@@ -293,7 +293,7 @@ def test_a_lost_row_without_a_time(since: str) -> None:
     row = f'{{"interface":"ibp3","pci":"{C}","port_guid":"{GUID_C}","since":{since}}}'
     found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
     assert found
-    assert found.lost == (LostInterface(THREE[2]._replace(counted_gbps=None), None),)
+    assert found.lost == (THREE[2]._replace(counted_gbps=None)._replace(since=None),)
     assert (problem is None) == (since == "null")
     assert problem is None or "since of lost ibp3" in problem.text
     assert "since" not in render(found)
@@ -309,6 +309,6 @@ def test_a_malformed_fact_is_dropped() -> None:
     row = '{"interface":"ibp3","pci":"0000:5e:00.0","port_guid":"X","since":"2027-01-15T08:00:00Z"}'
     found, problem = parse(f'{{"schema":1,"lost":[{row}]}}', KEYS.annotation)
     assert found
-    assert found.lost == (LostInterface(LabeledInterface("ibp3", C), NOW),)
+    assert found.lost == (LabeledInterface("ibp3", C)._replace(since=NOW),)
     assert problem
     assert "port_guid of lost ibp3" in problem.text

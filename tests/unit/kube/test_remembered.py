@@ -12,16 +12,19 @@ from hypothesis import strategies as st
 
 from agent.kube.annotation import (
     MAX_BYTES,
+    MAX_FINDINGS,
     Annotation,
-    annotate,
+    LabeledInterface,
+    Remembered,
+    RememberedFinding,
     fitted,
+    interface_of,
     parse,
     render,
     without_future,
 )
-from agent.kube.interfaces import LabeledInterface, LostInterface
+from agent.kube.interfaces import annotate
 from agent.kube.plan import Desired, plan
-from agent.kube.remembered import MAX_FINDINGS, Remembered, RememberedFinding, interface_of
 from agent.model import LastNeighbor
 from tests.support.nodes import ANNOTATED, BOOT, KEYS, NOW, node
 from tests.support.observations import observation
@@ -162,7 +165,7 @@ def test_lost_interfaces_have_room_before_findings() -> None:
     """A loss is known in no other place."""
     findings = tuple(RememberedFinding("miscabled", f"ibp{n}", f"{n:012x}") for n in range(64))
     rows = tuple(WHOLE._replace(interface=f"ibp{number}") for number in range(32))
-    lost = tuple(LostInterface(row._replace(interface=f"x{row.interface}"), NOW) for row in rows)
+    lost = tuple(row._replace(interface=f"x{row.interface}")._replace(since=NOW) for row in rows)
     found = fitted(Annotation(NOW, BOOT, rows, lost=lost, verdict=Remembered(BOOT, 1, findings)))
     assert (found.interfaces, found.lost, found.dropped) == (rows, lost, 0)
 

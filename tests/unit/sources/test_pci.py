@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from click import BadParameter
 
-from agent.kube.annotation import Annotation, annotate
+from agent.kube.annotation import Annotation
+from agent.kube.interfaces import annotate
 from agent.kube.managed_fields import keys_of
 from agent.labels.render import render
 from agent.labels.table import Naming
