@@ -44,7 +44,7 @@ UNITS = {
     "tests/unit/nvml/test_decode.py": ("agent/nvml/decode.py",),
     "tests/unit/nvml/test_domain.py": ("agent/nvml/domain.py",),
     "tests/unit/sources/test_roles*.py": ("agent/sources/roles.py",),
-    "tests/unit/sources/test_routes.py": ("agent/sources/routes.py",),
+    "tests/unit/sources/test_routes.py": ("agent/sources/netdev.py",),
     "tests/unit/sysfs/test_parse.py": ("agent/sysfs/parse.py",),
 }
 PYTEST = ("-p", "no:cacheprovider", "--hypothesis-seed=0")

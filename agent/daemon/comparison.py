@@ -20,7 +20,7 @@ from agent.kube.annotation import (
 from agent.kube.facts import is_word
 from agent.model import Failed
 from agent.reasons import Verdict
-from agent.sources.pcie import functions_on_bus, read_paths
+from agent.sources.pci import functions_on_bus, read_paths
 from agent.telemetry.verdict import Current, Line
 from agent.text import utc
 from agent.verify.expected import Expected, from_labels, merged
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from agent.kube.annotation import Annotation
     from agent.labels.table import Naming
     from agent.model import Observation
-    from agent.sources.pcie import PciePath
+    from agent.sources.pci import PciePath
     from agent.verify.expected import FarPort
     from agent.verify.findings import Result
     from agent.verify.seen import SeenNode

@@ -1,4 +1,4 @@
-"""Derive the NVLink domain of a node from its GPUs, and the time of the next query.
+"""Derive the NVLink domain of a node from its GPUs, and what an operator should look at.
 
 Invariants:
 - An identity is published only if every GPU that is attached to the fabric reports the same one.
@@ -15,20 +15,13 @@ queried.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
 
-from agent.model import Absent, Failed, Gpu, Seen, Verdict
+from agent.model import Absent, Failed, Gpu, Observation, Problem, Seen, Verdict
 from agent.reasons import AcceleratorReason
 
-if TYPE_CHECKING:
-    Gpus = tuple[Gpu, ...]
-
+SOURCE = "nvml"
 PEER = "nvidia.com/gpu.clique"  # GPU Feature Discovery's label with the same value
-
-POLL_INTERVAL = 60.0  # seconds between two queries
-REGISTERING_INTERVAL = 10.0  # seconds, while a GPU registers
-MAX_REGISTERING = 600.0  # seconds of registration after which POLL_INTERVAL applies again
-
 ZERO = "00000000-0000-0000-0000-000000000000"
 # The values of a healthy GPU; for parts that are not listed, "false".
 _HEALTHY = {
@@ -37,6 +30,8 @@ _HEALTHY = {
     "gfm_state": "connected",
     "summary": "healthy",
 }
+
+Gpus = tuple[Gpu, ...]
 
 
 def verdict(outcome: Seen[Gpus] | Absent | Failed) -> Verdict:
@@ -52,93 +47,43 @@ def verdict(outcome: Seen[Gpus] | Absent | Failed) -> Verdict:
 
 def identities(gpus: Gpus) -> tuple[str, ...]:
     """Return the distinct `<ClusterUUID>.<CliqueID>` of the registered GPUs but for zero UUIDs."""
-    found = [f"{gpu.cluster_uuid}.{gpu.clique_id}" for gpu in gpus if _has_place(gpu)]
-    return tuple(dict.fromkeys(found))
-
-
-def _has_place(gpu: Gpu) -> bool:
-    return gpu.state == "completed" and gpu.cluster_uuid != ZERO
-
-
-def skipped(gpus: Gpus) -> Gpus:
-    """Return the registered GPUs with a zero UUID among others that have a place in the fabric."""
-    if not identities(gpus):
-        return ()
-    return tuple(gpu for gpu in gpus if gpu.cluster_uuid == ZERO and gpu.status == "success")
-
-
-def health_faults(gpu: Gpu) -> tuple[str, ...]:
-    """Return the faults that health mask and summary report: `degraded_bandwidth: true`."""
-    parts = (*gpu.health, ("summary", gpu.health_summary or "not-supported"))
-    return tuple(f"{name}: {value}" for name, value in parts if _is_fault(name, value))
-
-
-def _is_fault(name: str, value: str) -> bool:
-    return value not in ("not-supported", _HEALTHY.get(name, "false"))
-
-
-def disagreement(found: Verdict, peer: str | None) -> str | None:
-    """Describe a difference between the label PEER on the Node and our value; None without one."""
-    if peer is None or found.value in (None, peer):
-        return None
-    return f"{PEER} is {peer}, the GPUs report {found.value}"
+    attached = (gpu for gpu in gpus if gpu.state == "completed" and gpu.cluster_uuid != ZERO)
+    return tuple(dict.fromkeys(f"{gpu.cluster_uuid}.{gpu.clique_id}" for gpu in attached))
 
 
 def _removed(gpus: Gpus) -> Verdict | None:
-    return _unhealthy(gpus) or _inconsistent(gpus)
-
-
-def _unhealthy(gpus: Gpus) -> Verdict | None:
+    """Return the verdict for which the label is removed: unhealthy or inconsistent GPUs."""
     failed = [gpu for gpu in gpus if gpu.state == "completed" and gpu.status != "success"]
-    if not failed:
-        return None
-    text = f"registered with status {failed[0].status}"
-    return _counted(AcceleratorReason.UNHEALTHY, gpus, failed, text)
-
-
-def _inconsistent(gpus: Gpus) -> Verdict | None:
+    if failed:
+        text = f"registered with status {failed[0].status}"
+        return _counted(AcceleratorReason.UNHEALTHY, gpus, failed, text)
     found = identities(gpus)
-    if len(found) <= 1:
-        return None
-    text = f"the GPUs are in {len(found)} domains: {', '.join(found)}"
-    return Verdict(None, AcceleratorReason.INCONSISTENT, text)
+    if len(found) > 1:
+        text = f"the GPUs are in {len(found)} domains: {', '.join(found)}"
+        return Verdict(None, AcceleratorReason.INCONSISTENT, text)
+    return None
 
 
 def _held(gpus: Gpus) -> Verdict | None:
-    return (
-        _unanswered(gpus)
-        or _waiting(gpus, AcceleratorReason.IN_PROGRESS)
-        or _waiting(gpus, AcceleratorReason.NOT_STARTED)
-    )
-
-
-def _unanswered(gpus: Gpus) -> Verdict | None:
+    """Return the verdict for which the label is held: GPUs without an answer, or registering."""
     unknown = [gpu for gpu in gpus if gpu.state is None]
-    if not unknown:
-        return None
-    text = f"could not be queried: {unknown[0].text or unknown[0].error}"
-    return _counted(AcceleratorReason.FAILED, gpus, unknown, text)
-
-
-def _waiting(gpus: Gpus, reason: AcceleratorReason) -> Verdict | None:
-    waiting = [gpu for gpu in gpus if gpu.state == reason]
-    text = f"{reason.text}: is the fabric manager running?"
-    return _counted(reason, gpus, waiting, text) if waiting else None
+    if unknown:
+        text = f"could not be queried: {unknown[0].text or unknown[0].error}"
+        return _counted(AcceleratorReason.FAILED, gpus, unknown, text)
+    for reason in (AcceleratorReason.IN_PROGRESS, AcceleratorReason.NOT_STARTED):
+        if waiting := [gpu for gpu in gpus if gpu.state == reason]:
+            text = f"{reason.text}: is the fabric manager running?"
+            return _counted(reason, gpus, waiting, text)
+    return None
 
 
 def _identified(gpus: Gpus) -> Verdict:
-    found = identities(gpus)
-    return Verdict(found[0]) if found else _unattached(gpus)
-
-
-def _unattached(gpus: Gpus) -> Verdict:
-    if any(gpu.cluster_uuid == ZERO for gpu in gpus):
-        return _unsupported("the cluster UUID is zero: no fabric beyond this node")
-    cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")
-    return _unsupported(f"no GPU is attached to a fabric: {cause}")
-
-
-def _unsupported(text: str) -> Verdict:
+    if found := identities(gpus):
+        return Verdict(found[0])
+    text = "the cluster UUID is zero: no fabric beyond this node"
+    if all(gpu.cluster_uuid != ZERO for gpu in gpus):
+        cause = next((gpu.text for gpu in gpus if gpu.text), "NVML reports not supported")
+        text = f"no GPU is attached to a fabric: {cause}"
     return Verdict(None, AcceleratorReason.UNSUPPORTED, text)
 
 
@@ -148,29 +93,39 @@ def _counted(reason: AcceleratorReason, gpus: Gpus, affected: list[Gpu], text: s
     return Verdict(None, reason, f"{len(affected)} of {len(gpus)} GPUs ({name} first): {text}")
 
 
-class Pace(NamedTuple):
-    """The time of the next NVML query, in seconds of a monotonic clock; `Pace()` is due at once."""
+# Problems that an operator should look at; none of them changes a label
 
-    due: float = float("-inf")
-    interval: float = POLL_INTERVAL
-    registering_since: float | None = None
 
-    def after(self, found: Verdict, now: float) -> Pace:
-        """Return the pace after a query at `now`.
+def hints(observation: Observation) -> Iterable[Problem]:
+    """Yield a missing NVLink domain, unless the GPUs support none, and the GPUs with faults.
 
-        REGISTERING_INTERVAL applies while a GPU registers, up to MAX_REGISTERING: registration may
-        never end. A failed query leaves the start of the registration as it is.
-        """
-        since = self._since(found.reason, now)
-        is_registering = found.reason is AcceleratorReason.IN_PROGRESS
-        is_short = is_registering and since is not None and now - since < MAX_REGISTERING
-        wait = min(REGISTERING_INTERVAL, self.interval) if is_short else self.interval
-        return Pace(now + wait, self.interval, since)
+    A registered GPU with a zero UUID, among others that have a place in the fabric, is one.
+    """
+    if not isinstance(observation.nvml, Seen):
+        return
+    gpus, found = observation.nvml.value, observation.accelerator
+    if found.text and found.reason != AcceleratorReason.UNSUPPORTED:
+        yield Problem(SOURCE, "accelerator", None, f"{found.reason}: {found.text}")
+    for gpu in gpus if identities(gpus) else ():
+        if gpu.cluster_uuid == ZERO and gpu.status == "success":
+            text = "cluster UUID of zeros: not in the fabric of the other GPUs, and left out"
+            yield Problem(SOURCE, gpu.pci or f"GPU {gpu.index}", None, text)
+    for gpu in gpus:
+        if faults := health_faults(gpu):
+            yield Problem(SOURCE, gpu.pci or f"GPU {gpu.index}", None, ", ".join(faults))
 
-    def _since(self, reason: AcceleratorReason | None, now: float) -> float | None:
-        """Return the start of the registration after a query at `now`; None without one."""
-        if reason is AcceleratorReason.FAILED:
-            return self.registering_since
-        if reason is not AcceleratorReason.IN_PROGRESS:
-            return None
-        return now if self.registering_since is None else self.registering_since
+
+def health_faults(gpu: Gpu) -> tuple[str, ...]:
+    """Return the faults that health mask and summary report: `degraded_bandwidth: true`."""
+    return tuple(
+        f"{name}: {value}"
+        for name, value in (*gpu.health, ("summary", gpu.health_summary or "not-supported"))
+        if value not in ("not-supported", _HEALTHY.get(name, "false"))
+    )
+
+
+def conflicts(observation: Observation, labels: Mapping[str, str]) -> Iterable[Problem]:
+    """Yield the disagreement of GPU Feature Discovery's label on the Node with the observation."""
+    ours, peer = observation.accelerator.value, labels.get(PEER)
+    if ours and peer is not None and peer != ours:
+        yield Problem(SOURCE, PEER, None, f"{PEER} is {peer}, the GPUs report {ours}")

@@ -21,7 +21,7 @@ from agent.snapshot.recorded import RecordedIo, recording
 from agent.snapshot.replay import SCHEMA
 from agent.snapshot.tree import Entries, Tree
 from agent.sources.observe import observe
-from agent.sources.pcie import read_paths
+from agent.sources.pci import read_paths
 from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
 from agent.text import as_json

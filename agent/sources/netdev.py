@@ -1,8 +1,17 @@
-"""The network device of an RDMA port: its name, facts, bond members and default route.
+"""The network device of an RDMA port: its name, facts and bond members; the best default routes.
 
-The GID table names the netdev of a RoCE port. If it is empty (link down, old kernel), the netdevs
-of the PCI function are matched to ports by `dev_port`, or `dev_id`. A bond has one RDMA device,
-that of its first member; all members are read as the legs of its port.
+- The GID table names the netdev of a RoCE port. If it is empty (link down, old kernel), the netdevs
+  of the PCI function are matched to ports by `dev_port`, or `dev_id`. A bond has one RDMA device,
+  that of its first member; all members are read as the legs of its port.
+- /proc/net/route has the IPv4 routes of the main table: the default routes of the lowest metric
+  are the best ones. /proc/net/ipv6_route counts only where no IPv4 default route exists, since a
+  router advertisement on any link adds a route there.
+- On an Open vSwitch bridge the route is on an internal port, a netdev without lower ones. The NIC
+  is a member of `ovs-system`, and has the MAC address of the internal port where a cluster network
+  has put the two together (OVN-Kubernetes: br-ex).
+- The tables are those of this process's network namespace, /sys/class/net has the netdevs of the
+  namespace that mounted it. A Pod without the host's network has routes of its own, which say
+  nothing of the host's NICs.
 
 Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bonding.rst.
 """
@@ -10,27 +19,37 @@ Files: Documentation/ABI/testing/sysfs-class-net, Documentation/networking/bondi
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from agent.errors import Unavailable
-from agent.model import Netdev
+from agent.host import Host
+from agent.model import Netdev, Problem, RdmaDevice, RdmaPort
 from agent.sysfs import parse as kernel
 from agent.sysfs.reader import UNSET, Reader
-
-if TYPE_CHECKING:
-    from agent.host import Host
-    from agent.sources.routes import Routed
-
-    ByPort = dict[int, str | None]  # by port number
-    Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
 
 SOURCE = "netdev"
 NET = "sys/class/net"
 PCI = "sys/bus/pci/devices"
 NO_LINK = frozenset({"down", "lowerlayerdown"})  # operstate of a bond member without a link
+OPEN_VSWITCH = f"{NET}/ovs-system"  # the datapath, master of all netdevs in its bridges
+OWN_NETDEVS = "proc/net/dev"
+TABLES = (
+    ("proc/net/route", kernel.ipv4_default_netdevs),
+    ("proc/net/ipv6_route", kernel.ipv6_default_netdevs),
+)
+UNREAD = "the routing tables cannot be read"
+OTHER_NAMESPACE = (
+    "the routing tables are those of another network namespace than {}'s:"
+    " run on the host's network (hostNetwork), or name the backend with --backend-device"
+)
 # The phys_port_name of a VF, SF or PF representor; that of an uplink is "p0"
 # (Documentation/networking/devlink/devlink-port.rst, net/devlink/port.c).
 _REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+|hpf)?", re.ASCII)
+
+ByPort = dict[int, str | None]  # by port number
+Network = tuple[Netdev | None, tuple[Netdev, ...]]  # of a port: its netdev and its legs
+Routed = frozenset[str]  # netdevs of the best default route
 
 
 def netdev_names(host: Host) -> frozenset[str]:
@@ -39,6 +58,11 @@ def netdev_names(host: Host) -> frozenset[str]:
         return frozenset(Reader(host.root, SOURCE).names(NET) or ())
     except Unavailable:
         return frozenset()
+
+
+def is_representor(phys_port_name: str | None) -> bool:
+    """Return True for the netdev of a port of the embedded switch that is not its uplink."""
+    return bool(_REPRESENTOR.fullmatch(phys_port_name or ""))
 
 
 def port_netdevs(
@@ -50,15 +74,36 @@ def port_netdevs(
     """
     if len(link_layers) == len(netdevs) == 1:
         return dict.fromkeys(link_layers, netdevs[0])
-    by_gid = _by_gid(reader, base, link_layers)
+    by_gid: ByPort = dict.fromkeys(link_layers)
+    for number, layer in link_layers.items():
+        if layer == "Ethernet":
+            gid = f"{base}/ports/{number}/gid_attrs/ndevs/0"
+            by_gid[number] = reader.decisive.value(gid, kernel.netdev_name, quiet=UNSET)
     # The GIDs of a bonded port name the bond. The member on the device's own PCI function leads to
     # the same bond and belongs to this device only, so it is preferred.
+    folder = f"{base}/device/net"
     others = [netdev for netdev in netdevs if netdev not in by_gid.values()]
-    by_number = _by_number(reader, base, others)
+    # Of several netdevs with one port number the first counts. Representors have that of their
+    # uplink, so they come last.
+    if len(others) > 1:
+        others.sort(key=lambda name: is_representor(_phys_port_name(reader, f"{folder}/{name}")))
+    by_number = {_port_number(reader, f"{folder}/{name}"): name for name in reversed(others)}
     return {
         number: name if name in netdevs else by_number.get(number, name)
         for number, name in by_gid.items()
     }
+
+
+def _phys_port_name(reader: Reader, path: str) -> str | None:
+    """Read `phys_port_name`; EOPNOTSUPP for most netdevs, EINVAL for one that is being removed."""
+    return reader.decisive.text(f"{path}/phys_port_name", quiet=UNSET)
+
+
+def _port_number(reader: Reader, path: str) -> int:
+    """Read the port number of a netdev: 1 + `dev_port`, before Linux 3.15 1 + `dev_id`."""
+    files = (f"{path}/dev_port", f"{path}/dev_id")
+    numbers = (reader.decisive.value(file, kernel.number) for file in files)
+    return 1 + next(filter(None, numbers), 0)
 
 
 def read_netdev(
@@ -79,90 +124,34 @@ def read_netdev(
     return _read_facts(reader, name, routed), legs
 
 
-def is_representor(phys_port_name: str | None) -> bool:
-    """Return True for the netdev of a port of the embedded switch that is not its uplink."""
-    return bool(_REPRESENTOR.fullmatch(phys_port_name or ""))
-
-
 def _legs(reader: Reader, device: str, name: str) -> list[str]:
-    """Read the members of a netdev's bond.
+    """Read the members of the bond that a netdev is, or that it is a member of.
 
-    A bond over several RDMA devices has none: none of these is a bonded device.
+    A bond over several RDMA devices has none: none of these is a bonded device. Only the names of
+    the others are read, so they may be excluded or failed.
     """
-    members = _bond_members(reader, name)
-    if any(_has_other_device(reader, device, member) for member in members):
-        return []
-    return members
-
-
-def _has_other_device(reader: Reader, device: str, netdev: str) -> bool:
-    """Return True if the netdev's PCI function has an RDMA device other than `device`.
-
-    Only the name of that device is read, so it may be excluded or failed.
-    """
-    devices = _devices(reader, netdev)
-    return bool(devices) and device not in devices
-
-
-def _devices(reader: Reader, netdev: str) -> list[str]:
-    """Read the names of the RDMA devices of the netdev's PCI function."""
-    pci = kernel.pci_address(reader.decisive.link(f"{NET}/{netdev}") or "")
-    return (reader.decisive.names(f"{PCI}/{pci}/infiniband") or []) if pci else []
-
-
-def _by_gid(reader: Reader, base: str, link_layers: ByPort) -> ByPort:
-    """Read the netdevs of the ports that have RoCE GIDs."""
-    return {
-        number: _gid_netdev(reader, base, number) if layer == "Ethernet" else None
-        for number, layer in link_layers.items()
-    }
-
-
-def _gid_netdev(reader: Reader, base: str, number: int) -> str | None:
-    """Read the netdev of a port's first GID, `gid_attrs/ndevs/0`."""
-    path = f"{base}/ports/{number}/gid_attrs/ndevs/0"
-    return reader.decisive.value(path, kernel.netdev_name, quiet=UNSET)
-
-
-def _by_number(reader: Reader, base: str, netdevs: list[str]) -> dict[int, str]:
-    """Return the netdevs by their port number; of several with the same one the first.
-
-    Representors have the port number of their uplink, so they come last.
-    """
-    folder = f"{base}/device/net"
-    ordered = _uplinks_first(reader, folder, netdevs) if len(netdevs) > 1 else netdevs
-    return {_port_number(reader, f"{folder}/{name}"): name for name in reversed(ordered)}
-
-
-def _uplinks_first(reader: Reader, folder: str, netdevs: list[str]) -> list[str]:
-    """Return the netdevs in their order, but representors after all others."""
-    return sorted(
-        netdevs, key=lambda name: is_representor(_phys_port_name(reader, f"{folder}/{name}"))
-    )
-
-
-def _phys_port_name(reader: Reader, path: str) -> str | None:
-    """Read `phys_port_name`; EOPNOTSUPP for most netdevs, EINVAL for one that is being removed."""
-    return reader.decisive.text(f"{path}/phys_port_name", quiet=UNSET)
-
-
-def _port_number(reader: Reader, path: str) -> int:
-    """Read the port number of a netdev: 1 + `dev_port`, before Linux 3.15 1 + `dev_id`."""
-    files = (f"{path}/dev_port", f"{path}/dev_id")
-    numbers = (reader.decisive.value(file, kernel.number) for file in files)
-    return 1 + next(filter(None, numbers), 0)
-
-
-def _bond_members(reader: Reader, name: str) -> list[str]:
-    """Read the members of the bond that the netdev is, or that it is a member of."""
     master = _master(reader, name)
     members = _members_of(reader, name)
-    return _members_of(reader, master) if master and not members else members
+    if master and not members:
+        members = _members_of(reader, master)
+    for member in members:
+        pci = kernel.pci_address(reader.decisive.link(f"{NET}/{member}") or "")
+        devices = reader.decisive.names(f"{PCI}/{pci}/infiniband") if pci else None
+        if devices and device not in devices:
+            return []
+    return members
 
 
 def _members_of(reader: Reader, bond: str) -> list[str]:
     """Read `bonding/slaves`; [] if the netdev is no bond."""
     return reader.decisive.value(f"{NET}/{bond}/bonding/slaves", kernel.netdev_names) or []
+
+
+def _master(reader: Reader, name: str) -> str | None:
+    """Read the target of the `master` link: the bond or bridge that the netdev is a member of."""
+    path = f"{NET}/{name}/master"
+    target = (reader.decisive.link(path) or "").rpartition("/")[2]
+    return reader.parsed(path, target or None, kernel.netdev_name)
 
 
 def _read_facts(reader: Reader, name: str, routed: Routed) -> Netdev:
@@ -186,16 +175,16 @@ def _addresses(reader: Reader, path: str, *, is_member: bool) -> tuple[str, ...]
 
     A frame from one of them is the NIC's own: a device has failed if they cannot be read.
     A bond gives its own address to its members; the firmware of a member keeps the permanent one,
-    `bonding_slave/perm_hwaddr` (drivers/net/bonding/bond_sysfs_slave.c).
+    `bonding_slave/perm_hwaddr` (drivers/net/bonding/bond_sysfs_slave.c). A netdev may have another
+    kind of address.
     """
     files = ("address", "bonding_slave/perm_hwaddr") if is_member else ("address",)
-    found = (_address(reader, f"{path}/{file}") for file in files)
-    return tuple(dict.fromkeys(filter(None, found)))
-
-
-def _address(reader: Reader, path: str) -> str | None:
-    """Read a MAC address; a netdev may have another kind of address."""
-    return reader.parsed(path, reader.decisive.text(path, quiet=UNSET), kernel.mac_address)
+    found: dict[str, None] = {}
+    for file in files:
+        text = reader.decisive.text(f"{path}/{file}", quiet=UNSET)
+        if address := reader.parsed(f"{path}/{file}", text, kernel.mac_address):
+            found[address] = None
+    return tuple(found)
 
 
 def _bond_state(reader: Reader, path: str, operstate: str | None) -> str | None:
@@ -216,27 +205,114 @@ def _stack(reader: Reader, name: str) -> set[str]:
     queue = [name]
     while queue:
         netdev = queue.pop()
-        if netdev not in found:
-            found.add(netdev)
-            queue += _uppers(reader, netdev)
+        if netdev in found:
+            continue
+        found.add(netdev)
+        queue += _behind("upper_", reader.decisive.names(f"{NET}/{netdev}") or ())
+        if master := _master(reader, netdev):
+            queue.append(master)
     return found
 
 
-def _uppers(reader: Reader, name: str) -> list[str]:
-    """Return the netdevs directly on top of a netdev."""
-    linked = _upper_links(reader, name)
-    master = _master(reader, name)
-    return [*linked, master] if master else linked
+def _behind(prefix: str, entries: Iterable[str]) -> list[str]:
+    """Return the netdevs behind `upper_`, `lower_` (net/core/dev.c, netdev_adjacent_sysfs_add)."""
+    return [entry.removeprefix(prefix) for entry in entries if entry.startswith(prefix)]
 
 
-def _upper_links(reader: Reader, name: str) -> list[str]:
-    """Read the names behind `upper_`."""
-    entries = reader.decisive.names(f"{NET}/{name}") or ()
-    return [entry.removeprefix("upper_") for entry in entries if entry.startswith("upper_")]
+# The best default routes
 
 
-def _master(reader: Reader, name: str) -> str | None:
-    """Read the target of the `master` link: the bond or bridge that the netdev is a member of."""
-    path = f"{NET}/{name}/master"
-    target = (reader.decisive.link(path) or "").rpartition("/")[2]
-    return reader.parsed(path, target or None, kernel.netdev_name)
+class DefaultRoutes(NamedTuple):
+    """The netdevs of the best default route."""
+
+    netdevs: Routed = frozenset()
+    failure: str | None = None  # the reason why they are not known
+    hints: tuple[Problem, ...] = ()
+
+
+def read_default_routes(reader: Reader) -> DefaultRoutes:
+    """Read the best default route of the process's namespace; a missing table is an empty one.
+
+    Default routes are at the beginning of a table (net/ipv4/fib_trie.c, fib_route_seq_next).
+    """
+    before = len(reader.problems)
+    try:
+        found = next((netdevs for table in TABLES if (netdevs := reader.table(*table))), set())
+        if len(reader.problems) > before:
+            return DefaultRoutes(failure=UNREAD)
+        uplinks, hints = _uplinks(reader, found)
+    except Unavailable as error:
+        return DefaultRoutes(failure=str(error))
+    if any(problem.error for problem in reader.problems[before:]):
+        return DefaultRoutes(failure="the netdevs of Open vSwitch cannot be read")
+    return DefaultRoutes(frozenset(found | uplinks), hints=tuple(hints))
+
+
+def _uplinks(reader: Reader, routed: set[str]) -> tuple[set[str], list[Problem]]:
+    """Return the NICs of the internal ports of Open vSwitch, and a hint for a port without one."""
+    uplinks: set[str] = set()
+    hints: list[Problem] = []
+    entries = reader.names(OPEN_VSWITCH) if routed else None
+    if entries is None:
+        return uplinks, hints
+    members = _behind("lower_", entries)
+    for port in sorted(name for name in routed if _is_internal(reader, name)):
+        address = _address(reader, port)
+        same = [name for name in members if address and _address(reader, name) == address]
+        if len(same) == 1:
+            uplinks.update(same)
+            continue
+        text = "no netdev there has its MAC address"
+        if same:
+            text = f"several netdevs there have its MAC address ({', '.join(same)})"
+        text = (
+            f"the default route is on this port of Open vSwitch, and {text}:"
+            " the front end is not known; name the backend with --backend-device"
+        )
+        hints.append(Problem("rdma", port, None, text))
+    return uplinks, hints
+
+
+def _is_internal(reader: Reader, name: str) -> bool:
+    """Return True for a netdev without hardware and without lower netdevs."""
+    entries = reader.names(f"{NET}/{name}") or []
+    return bool(entries) and "device" not in entries and not _behind("lower_", entries)
+
+
+def _address(reader: Reader, name: str) -> str | None:
+    """Read `address`; EINVAL for a netdev that is being removed."""
+    return reader.value(f"{NET}/{name}/address", kernel.mac_address, quiet=UNSET)
+
+
+def namespace_fault(
+    reader: Reader, data_ports: Sequence[tuple[RdmaDevice, RdmaPort]], routed: Routed
+) -> str | None:
+    """Return the reason why the routing tables say nothing of these ports; None if they do.
+
+    Nothing is known without /proc/net/dev, as in a copied /sys: the tables, if any, count.
+    """
+    before = len(reader.problems)
+    own = reader.table(OWN_NETDEVS, kernel.listed_netdevs)
+    if own is None:
+        return f"/{OWN_NETDEVS} cannot be read" if len(reader.problems) > before else None
+    # The netdevs of these ports and of their PCI functions.
+    netdevs: dict[str, None] = {}
+    for device, port in data_ports:
+        of_port = (netdev.name for netdev in (port.netdev, *port.legs) if netdev)
+        netdevs |= dict.fromkeys((*of_port, *device.netdevs))
+    for name in netdevs:
+        # It may have been lent since it was read; then the tree lacks it, too.
+        if name not in own and reader.link(f"{NET}/{name}") is not None:
+            return OTHER_NAMESPACE.format(name)
+    if not netdevs and routed and _lacks_hardware(reader):
+        return OTHER_NAMESPACE.format(data_ports[0][0].name)
+    return None
+
+
+def _lacks_hardware(reader: Reader) -> bool:
+    """Return True if the tree has netdevs, and none of them is a hardware device.
+
+    So it is in a Pod, whose own /sys shows the RDMA devices of the host without their netdevs.
+    """
+    names = reader.names(NET) or ()
+    return bool(names) and all(reader.link(f"{NET}/{name}/device") is None for name in names)

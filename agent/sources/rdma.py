@@ -5,92 +5,100 @@ if no InfiniBand controller is on the PCI bus, since the class is empty while a 
 Each device is read by a worker of its own (agent/sysfs/worker.py); a device that fails or blocks
 does not affect the others.
 
-agent/sources/rdma_device.py reads a device; agent/sources/roles.py decides the role of a port.
+A device has failed if a read on which the role of a port depends (`Reader.decisive`) fails: a rule
+without its input must not pass for one that does not apply. It has no ports then.
+
+agent/sources/roles.py decides the role of a port.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple, TypeVar
 
+from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.errors import Unavailable
-from agent.model import Absent, Failed, Problem, RdmaDevice, Reading, Seen
+from agent.host import Host
+from agent.model import Absent, Failed, PortRole, Problem, RdmaDevice, RdmaPort, Reading, Seen
 from agent.reasons import HoldReason
+from agent.sources.netdev import (
+    DefaultRoutes,
+    Network,
+    Routed,
+    namespace_fault,
+    port_netdevs,
+    read_default_routes,
+    read_netdev,
+)
 from agent.sources.pci import infiniband_controllers
-from agent.sources.rdma_device import CLASS, known_pci, linked_pci, read_device
 from agent.sources.roles import ethernet_data_ports, with_hidden
-from agent.sources.routes import namespace_fault, read_default_routes
-from agent.sysfs.reader import Reader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from agent.host import Host
-    from agent.model import PortRole
-    from agent.sources.rdma_device import Constants
-    from agent.sources.routes import DefaultRoutes, Routed
-    from agent.sysfs.reader import Root
-
-    Devices = tuple[RdmaDevice, ...]
-    DeviceReading = tuple[RdmaDevice, list[Problem]]
+from agent.sysfs import parse as kernel
+from agent.sysfs.reader import PAGE, Reader, Root
 
 SOURCE = "rdma"
+CLASS = "sys/class/infiniband"
+NO_PORTS = "not there: a device without data ports, or a copied tree that lost its links"
+# In the PCI VPD of the functions that manage the NVSwitches of an HGX board.
+SWITCH_MANAGEMENT = b"SW_MNG"
+UNPRIVILEGED = frozenset({"EACCES", "EPERM"})  # of a VPD, which only root may read
+# Drivers of NICs, and the module that makes RDMA devices of them. Other NICs, such as those of
+# ice, are often there without RDMA.
+RDMA_MODULES = {"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib"}
+NAME_BACKEND = "export BWAGENT_BACKEND_DEVICE=GLOB (names the RDMA devices of the backend)"
+
+T = TypeVar("T")
+Devices = tuple[RdmaDevice, ...]
+DeviceReading = tuple[RdmaDevice, list[Problem]]
+LinkLayers = dict[int, str | None]  # by port number
+# By PCI address and attribute. The last PCI address itself is at `LAST_PCI`.
+Constants = dict[tuple[str, str], Any]
+LAST_PCI = "", "pci"
 
 
 def read(host: Host, _ports: tuple[PortRole, ...] = ()) -> Reading[Devices]:
     """Read all devices of the class."""
     reader = Reader(host.root, SOURCE)
+    problems = reader.problems
+    outcome: Seen[Devices] | Absent | Failed
     try:
         names = reader.names(CLASS)
-        if not names:
-            return _read_no_devices(host, reader, names)
-        routes = read_default_routes(reader)
-        readings = _read_devices(host, names, routes.netdevs)
-        devices = with_hidden([device for device, _ in readings])
-        outcome = _front_end_unknown(host, reader, devices, routes) or _outcome(devices)
+        if names:
+            routes = read_default_routes(reader)
+            readings = _read_devices(host, names, routes.netdevs)
+            devices = with_hidden([device for device, _ in readings])
+            outcome = _outcome(host, reader, devices, routes)
+            problems += [problem for _, more in readings for problem in more]
+        else:
+            if not problems:
+                host.readers.keep(())  # ends the workers of former devices
+            outcome = _without_devices(reader, "is empty" if names == [] else "is not there")
     except Unavailable as error:
-        return Reading(Failed(str(error)), tuple(reader.problems))
-    problems = [problem for _, more in readings for problem in more]
-    return Reading(outcome, (*reader.problems, *problems))
+        outcome = Failed(str(error))
+    return Reading(outcome, tuple(problems))
 
 
-def _outcome(devices: Devices) -> Seen[Devices] | Failed:
-    """Return the devices, or Failed if none of them can be read."""
-    if not any(map(_has_facts, devices)):
-        return Failed(f"no device in /{CLASS} can be read")
-    return Seen(devices)
-
-
-def _front_end_unknown(
+def _outcome(
     host: Host, reader: Reader, devices: Devices, routes: DefaultRoutes
-) -> Failed | None:
-    """Return Failed if the backend depends on the front end, and the front end is not known.
+) -> Seen[Devices] | Failed:
+    """Return the devices; Failed if none can be read, or the backend depends on an unread fact.
 
-    It does on a node without InfiniBand, unless --backend-device names the backend.
+    The backend depends on the front end on a node without InfiniBand, unless --backend-device names
+    the backend.
     """
     data_ports = () if host.backend else ethernet_data_ports(devices)
-    if not data_ports:
-        return None
-    reader.problems += routes.hints
-    fault = routes.failure or namespace_fault(reader, data_ports, routes.netdevs)
-    reason = HoldReason.FRONT_END_UNKNOWN
-    return Failed(f"{reason}: {fault}", hold=reason) if fault else None
-
-
-def _has_facts(device: RdmaDevice) -> bool:
-    """Return False for a dangling link of the class directory, which has no facts at all."""
-    return bool(
-        device.excluded or device.failure or device.ports or device.node_type or device.driver
-    )
-
-
-def _read_no_devices(host: Host, reader: Reader, names: list[str] | None) -> Reading[Devices]:
-    """Return the reading of a class without devices, and end the workers of former ones."""
-    if not reader.problems:
-        host.readers.keep(())
-    state = "is empty" if names == [] else "is not there"
-    return Reading(_without_devices(reader, state), tuple(reader.problems))
+    if data_ports:
+        reader.problems += routes.hints
+        if fault := routes.failure or namespace_fault(reader, data_ports, routes.netdevs):
+            reason = HoldReason.FRONT_END_UNKNOWN
+            return Failed(f"{reason}: {fault}", hold=reason)
+    # A dangling link of the class directory has no facts at all.
+    for one in devices:
+        if one.excluded or one.failure or one.ports or one.node_type or one.driver:
+            return Seen(devices)
+    return Failed(f"no device in /{CLASS} can be read")
 
 
 def _without_devices(reader: Reader, state: str) -> Absent | Failed:
@@ -112,42 +120,19 @@ def _without_devices(reader: Reader, state: str) -> Absent | Failed:
 
 def _read_devices(host: Host, names: list[str], routed: Routed) -> list[DeviceReading]:
     """Read the named devices; nothing below the folder of an excluded one is read."""
-    jobs = {name: _job(host, routed, name) for name in names if not _is_excluded(host, name)}
-    results = host.readers.read(jobs, host.deadline)
-    return [
-        results.get(name) or _late(host, name) if name in jobs else _excluded(name)
+    excluded = {name for name in names if any(fnmatchcase(name, glob) for glob in host.excluded)}
+    jobs = {
+        name: partial(_read_device, host.root, host.readers.constants(name), routed, name)
         for name in names
-    ]
-
-
-def _is_excluded(host: Host, name: str) -> bool:
-    return any(fnmatchcase(name, glob) for glob in host.excluded)
-
-
-def _excluded(name: str) -> DeviceReading:
-    return RdmaDevice(name, excluded=True), []
-
-
-def _job(host: Host, routed: Routed, name: str) -> Callable[[], DeviceReading]:
-    """Return the task of a device's worker."""
-    return partial(_read_device, host.root, host.readers.constants(name), routed, name)
-
-
-def _read_device(root: Root, constants: Constants, routed: Routed, name: str) -> DeviceReading:
-    """Read one device, in the thread of its worker."""
-    reader = Reader(root, SOURCE)
-    try:
-        device = read_device(reader, name, constants, routed)
-        if _has_vanished(reader, device):
-            device = RdmaDevice(name, failure="it vanished while it was read", pci=device.pci)
-    except Unavailable:
-        return _blocked(root, name, constants)
-    return device, reader.problems
-
-
-def _has_vanished(reader: Reader, device: RdmaDevice) -> bool:
-    """Return True if the device was removed during the read, so that its facts are incomplete."""
-    return bool(device.ports) and reader.names(f"{CLASS}/{device.name}/ports") is None
+        if name not in excluded
+    }
+    found = host.readers.read(jobs, host.deadline)
+    for name in names:
+        if name in excluded:
+            found[name] = RdmaDevice(name, excluded=True), []
+        elif name not in found:
+            found[name] = _late(host, name)
+    return [found[name] for name in names]
 
 
 def _late(host: Host, name: str) -> DeviceReading:
@@ -158,9 +143,255 @@ def _late(host: Host, name: str) -> DeviceReading:
     return _blocked(host.root, name, host.readers.constants(name))
 
 
+def _read_device(root: Root, constants: Constants, routed: Routed, name: str) -> DeviceReading:
+    """Read one device, in the thread of its worker."""
+    reader = Reader(root, SOURCE)
+    try:
+        device = _device(reader, name, constants, routed)
+        if reader.undecided:
+            device = replace(device, failure=reader.undecided[0], ports=())
+        elif device.ports and reader.names(f"{CLASS}/{name}/ports") is None:
+            device = RdmaDevice(name, failure="it vanished while it was read", pci=device.pci)
+    except Unavailable:
+        return _blocked(root, name, constants)
+    return device, reader.problems
+
+
 def _blocked(root: Root, name: str, constants: Constants) -> DeviceReading:
     """Return a device whose reads block: its PCI address is all that is known of it."""
     text = "a read blocked in the kernel: no fact of this device is known"
     problem = Problem(SOURCE, f"/{CLASS}/{name}", "ETIMEDOUT", text)
-    pci = known_pci(constants, linked_pci(Reader(root, SOURCE), name))
+    pci = _known_pci(constants, _linked_pci(Reader(root, SOURCE), name))
     return RdmaDevice(name, failure="blocks", pci=pci), [problem]
+
+
+# One device, /sys/class/infiniband/{name}
+
+
+class _Once(NamedTuple):
+    """The attributes of a PCI function that do not change, known from earlier reads."""
+
+    constants: Constants
+    pci: str | None
+
+    def get(self, attribute: str, read: Callable[[], T | None]) -> T | None:
+        """Return an attribute; read it if it is not known.
+
+        None, the value of a failed read, is not kept; neither is anything without a PCI address.
+        """
+        if self.pci is None:
+            return read()
+        key = self.pci, attribute
+        value: T | None = self.constants.get(key)
+        if value is None and (value := read()) is not None:
+            self.constants[key] = value
+        return value
+
+
+def _device(reader: Reader, name: str, constants: Constants, routed: Routed) -> RdmaDevice:
+    """Read a device in the order in which the facts need each other.
+
+    `routed` are the netdevs of the best default routes.
+    """
+    base = f"{CLASS}/{name}"
+    pci = _linked_pci(reader, name) or kernel.pci_address(_uevent(reader, base, "PCI_SLOT_NAME"))
+    once = _Once(constants, _known_pci(constants, pci))
+    layers = _link_layers(reader, base)
+    may_be_infiniband = not {"InfiniBand", None}.isdisjoint(layers.values())
+    management: bool | None = False
+    vpd_unread = False
+    if may_be_infiniband:
+        management, vpd_unread = _nvswitch_management(reader, base, once)
+    netdevs = reader.decisive.names(f"{base}/device/net") or _parent(reader, base)
+    driver = (reader.decisive.link(f"{base}/device/driver") or "").rpartition("/")[2]
+    # Without its kind an Ethernet device would be a kind of its own. The functions of one card
+    # share the sys_image_guid, by which a Socket-Direct card is recognized.
+    of_kind = reader.decisive if "Ethernet" in layers.values() else reader
+    hca_type = once.get("hca_type", lambda: of_kind.text(f"{base}/hca_type"))
+    board_id = once.get("board_id", lambda: of_kind.text(f"{base}/board_id"))
+    of_card = reader.decisive if may_be_infiniband else reader
+    device = RdmaDevice(
+        name,
+        pci=once.pci,
+        driver=driver or _uevent(reader, base, "DRIVER") or None,
+        virtual_function=reader.decisive.link(f"{base}/device/physfn") is not None,
+        nvswitch_management=management,
+        vpd_unread=vpd_unread,
+        node_type=reader.decisive.value(f"{base}/node_type", kernel.enumeration),
+        node_guid=reader.value(f"{base}/node_guid", kernel.guid),
+        sys_image_guid=once.get(
+            "sys_image_guid", lambda: of_card.value(f"{base}/sys_image_guid", kernel.guid)
+        ),
+        hca_type=hca_type,
+        board_id=board_id,
+        fw_ver=reader.text(f"{base}/fw_ver"),
+        numa_node=reader.value(f"{base}/device/numa_node", kernel.known),
+        netdevs=tuple(netdevs),
+    )
+    return replace(device, ports=tuple(_ports(reader, device, layers, routed)))
+
+
+def _known_pci(constants: Constants, pci: str | None) -> str | None:
+    """Return the PCI address of a device; the last one known if it cannot be read now."""
+    if pci:
+        constants[LAST_PCI] = pci
+    found: str | None = constants.get(LAST_PCI)
+    return found
+
+
+def _linked_pci(reader: Reader, name: str) -> str | None:
+    """Read the PCI address of a device from its links, for which sysfs asks no driver."""
+    for path in (f"{CLASS}/{name}", f"{CLASS}/{name}/device"):
+        try:
+            if pci := kernel.pci_address(reader.link(path) or ""):
+                return pci
+        except Unavailable:
+            continue
+    return None
+
+
+def _uevent(reader: Reader, base: str, key: str) -> str:
+    """Read a value of `device/uevent`, which a copied tree has that lost its links."""
+    return (reader.value(f"{base}/device/uevent", kernel.uevent) or {}).get(key, "")
+
+
+def _parent(reader: Reader, base: str) -> Iterable[str]:
+    """Read `parent`: the netdev of a software device (rxe, siw), which has no PCI function."""
+    name = reader.decisive.value(f"{base}/parent", kernel.netdev_name)
+    return [name] if name else []
+
+
+def _nvswitch_management(reader: Reader, base: str, once: _Once) -> tuple[bool | None, bool]:
+    """Return True if the device manages NVSwitches, and whether its VPD cannot be read.
+
+    The VPD (PCI Local Bus Specification 3.0, appendix I) of such a function contains SW_MNG. Only
+    devices that may be InfiniBand are read: the others cannot be one, and reading a VPD is slow.
+    None for a VPD that cannot be read; one that needs privileges does not count as unread.
+    """
+    before = len(reader.problems)
+    management = once.get("vpd", lambda: _has_switch_management(reader, f"{base}/device/vpd"))
+    errors = {problem.error for problem in reader.problems[before:]}
+    return (None if errors else bool(management)), not errors <= UNPRIVILEGED
+
+
+def _has_switch_management(reader: Reader, path: str) -> bool | None:
+    """Return True if a VPD contains SW_MNG.
+
+    The kernel gives ETIMEDOUT for a VPD that the device does not hand over in 125 ms
+    (drivers/pci/vpd.c); its other files may be fine.
+    """
+    try:
+        vpd = reader.data(path, PAGE)
+    except Unavailable as error:
+        reader.report(path, str(error), "ETIMEDOUT")
+        return None
+    return None if vpd is None else SWITCH_MANAGEMENT in vpd
+
+
+# Its ports, /sys/class/infiniband/{name}/ports/{number}
+
+
+def _link_layers(reader: Reader, base: str) -> LinkLayers:
+    """Read the port numbers of a device and the link layer of each port.
+
+    A device without a `ports` directory has not failed: scif0 never has one, and a device that was
+    just removed has none either.
+    """
+    path = f"{base}/ports"
+    names = reader.decisive.names(path)
+    if names is None:
+        reader.report(path, NO_PORTS)
+        return {}
+    layers = {}
+    for name in names:
+        # 1 to 255 without leading zeros (IBTA vol. 1, 14.2.5.3)
+        if name.isdecimal() and str(int(name[:4])) == name and 0 < int(name) < 256:
+            layer = reader.decisive.value(f"{path}/{name}/link_layer", kernel.link_layer)
+            layers[int(name)] = layer
+        else:
+            reader.report(f"{path}/{name}", "not a port number from 1 to 255; left out")
+    return layers
+
+
+def _ports(
+    reader: Reader, device: RdmaDevice, layers: LinkLayers, routed: Routed
+) -> Iterator[RdmaPort]:
+    """Yield the ports of a device, each with its netdev.
+
+    A PCI function without a netdev has lent it to a pod. Its GIDs still name that netdev, which is
+    not the one of the same name in this network namespace.
+    """
+    base = f"{CLASS}/{device.name}"
+    netdevs: dict[int, str | None] = dict.fromkeys(layers)
+    if device.netdevs or not device.pci:
+        netdevs = port_netdevs(reader, base, layers, device.netdevs)
+    for number, layer in layers.items():
+        network = read_netdev(reader, device.name, netdevs[number], layer, routed)
+        yield _port(reader, f"{base}/ports/{number}", layer, network, device)
+
+
+def _port(
+    reader: Reader, path: str, layer: str | None, network: Network, device: RdmaDevice
+) -> RdmaPort:
+    """Read the port at `path`.
+
+    Each read of the counters of a device that manages NVSwitches fails with EINVAL and logs to the
+    kernel log, so they are not read where it does, or may.
+    """
+    rate_text = reader.text(f"{path}/rate")
+    of_card = reader.decisive if layer == "InfiniBand" else reader
+    has_smi = of_card.value(f"{path}/has_smi", kernel.number)
+    has_counters = device.nvswitch_management is False
+    counter = f"{path}/counters/link_downed"
+    return RdmaPort(
+        int(path.rpartition("/")[2]),
+        link_layer=layer,
+        state=reader.value(f"{path}/state", kernel.enumeration),
+        phys_state=reader.value(f"{path}/phys_state", kernel.enumeration),
+        rate_text=rate_text,
+        rate_gbps=reader.parsed(f"{path}/rate", rate_text, kernel.rate),
+        port_guid=of_card.value(f"{path}/gids/0", kernel.gid_guid),
+        has_smi=None if has_smi is None else bool(has_smi),
+        link_downed=reader.value(counter, kernel.counter) if has_counters else None,
+        netdev=network[0],
+        legs=network[1],
+    )
+
+
+# What `bwagent doctor` says of it: the driver, sysfs, the privilege to read files
+
+
+def checks(around: Surroundings) -> Iterator[Check]:
+    """Check the devices, and the files that only root can read."""
+    yield _devices_check(around)
+    found = [
+        problem.subject
+        for problem in around.observation.problems
+        if problem.source == SOURCE and problem.error in NOT_PERMITTED
+    ]
+    if found:
+        text = f"files that root may read: {len(found)}, first {found[0]}"
+        yield missing(Step.PRIVILEGE, text, AS_ROOT)
+
+
+def _devices_check(around: Surroundings) -> Check:
+    outcome = around.observation.rdma
+    if isinstance(outcome, Seen):
+        backend = len(around.observation.backend)
+        return there(f"RDMA devices: {len(outcome.value)}, backend ports: {backend}")
+    has_devices = bool(around.names(CLASS))
+    for driver, module in RDMA_MODULES.items():
+        functions = around.names(f"sys/bus/pci/drivers/{driver}")
+        if not has_devices and any(":" in name for name in functions):
+            return missing(Step.DRIVER, outcome.reason, f"modprobe {module}")
+    if isinstance(outcome, Absent):
+        return absent(outcome.reason)
+    if outcome.hold is HoldReason.FRONT_END_UNKNOWN:
+        command = NAME_BACKEND
+    elif not around.names("sys/class/net"):
+        command = "mount -t sysfs sysfs /sys (--sysfs-root where it is mounted elsewhere)"
+    elif not has_devices:
+        command = "modprobe mlx5_ib"
+    else:
+        command = "bwagent probe --dry-run --no-wait (it lists each failed read)"
+    return missing(Step.DRIVER, outcome.reason, command)

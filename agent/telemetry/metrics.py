@@ -333,7 +333,7 @@ OBSERVED: tuple[Metric[Observation], ...] = (
     Metric("bwagent_neighbor_missing", GAUGE,
            "Reason for a missing neighbor, always 1.",
            ("interface", "reason"), neighbor_missing),
-    *(row for source in SOURCES for row in source.metrics()),
+    *(row for source in SOURCES for row in source.metrics),
     Metric("bwagent_source_success", GAUGE,
            "1 if the source could be read in the last observation; 0 also if no port with a link "
            "could be asked for want of a privilege, library or device file.",

@@ -216,7 +216,7 @@ def _labels(target: Target) -> Mapping[str, str]:
 
 def _compared(halves: Halves, flags: Flags) -> Result:
     from agent.sources.netdev import netdev_names
-    from agent.sources.pcie import functions_on_bus, read_paths
+    from agent.sources.pci import functions_on_bus, read_paths
     from agent.verify.hca_map import read_map
 
     options = Options(

@@ -19,7 +19,7 @@ from agent.verify.names import unpadded
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from agent.sources.pcie import PciePath
+    from agent.sources.pci import PciePath
     from agent.verify.cables import Checked
     from agent.verify.expected import Expected, Row
     from agent.verify.interfaces import Resolved

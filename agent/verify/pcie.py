@@ -16,7 +16,7 @@ from agent.verify.finding import INFO, grouped
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from agent.sources.pcie import PcieFunction, PciePath
+    from agent.sources.pci import PcieFunction, PciePath
     from agent.verify.finding import Draft, Finding
     from agent.verify.seen import Port
 

@@ -15,12 +15,12 @@ from agent.snapshot.capture import entries, record
 from agent.snapshot.replay import replay
 from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
-from agent.sources.pcie import functions_on_bus, read_paths
+from agent.sources.pci import functions_on_bus, read_paths
 from agent.sysfs.reader import LiveRoot
 from tests.support import snapshots
 
 if TYPE_CHECKING:
-    from agent.sources.pcie import PciePath
+    from agent.sources.pci import PciePath
 
 FIXTURES = Path(__file__).parents[2] / "sysfs_fixtures"
 SCRIPT = FIXTURES / "capture.sh"

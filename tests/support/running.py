@@ -28,8 +28,7 @@ from agent.lldp.frame import Frame
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
 from agent.lldp.reception import LldpNeighbors
-from agent.nvml.domain import POLL_INTERVAL
-from agent.nvml.poller import NvmlPoller
+from agent.nvml.poller import POLL_INTERVAL, NvmlPoller
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics

@@ -19,7 +19,7 @@ from agent.errors import Unavailable
 from agent.helper import process as child
 from agent.helper.forkserver import ForkServer
 from agent.helper.process import close_pipes
-from agent.nvml.queries import by_fork_server
+from agent.nvml.poller import by_fork_server
 from benchmarks import cost
 from tests.support import stand_in_nvml
 from tests.support.processes import runs

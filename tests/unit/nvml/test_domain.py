@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model import Absent, Failed, Gpu, Seen, Verdict
+from agent.model import Absent, Failed, Gpu, Observation, Seen, Verdict
 from agent.nvml import domain as accelerator
 from agent.nvml.decode import health
-from agent.nvml.domain import POLL_INTERVAL, REGISTERING_INTERVAL, Pace, verdict
+from agent.nvml.domain import verdict
+from agent.nvml.poller import POLL_INTERVAL, REGISTERING_INTERVAL, Pace
 from agent.reasons import AcceleratorReason
 
 CLUSTER, OTHER = "9c6f5af3-53bf-49b5-a436-b66766c413c3", "dc6e40c4-d722-4357-9ba6-5291dd461278"
@@ -46,6 +47,18 @@ NOT_STARTED = "fabric registration has not started"
 
 def judge(*gpus: Gpu) -> Verdict:
     return verdict(Seen(gpus))
+
+
+def seen(gpus: tuple[Gpu, ...], found: Verdict) -> Observation:
+    """An observation of these GPUs, with this verdict."""
+    none = Absent("")
+    return Observation(0.0, None, None, (), none, none, none, Seen(gpus), found)
+
+
+def left_out(*gpus: Gpu) -> int:
+    """Count the hints about GPUs that are left out."""
+    hints = accelerator.hints(seen(gpus, judge(*gpus)))
+    return sum("left out" in problem.text for problem in hints)
 
 
 @pytest.mark.parametrize("count", [1, 4, 8, 16])
@@ -99,9 +112,9 @@ def test_a_gpu_with_a_zero_uuid_has_no_say() -> None:
     """Among others that agree it is left out and reported; alone it is the reason."""
     for gpus in ((GOOD, BOARD), (BOARD, GOOD, NONE, GOOD)):
         assert judge(*gpus) == (f"{CLUSTER}.32766", None, None)
-        assert accelerator.skipped(gpus) == (BOARD,)
-    assert accelerator.skipped((BOARD, BOARD, NONE)) == ()
-    assert accelerator.skipped((GOOD, SHORT)) == ()  # it has another reason
+        assert left_out(*gpus) == 1
+    assert left_out(BOARD, BOARD, NONE) == 0
+    assert left_out(GOOD, SHORT) == 0  # it has another reason
 
 
 def test_any_clique_is_one() -> None:
@@ -231,7 +244,9 @@ def test_another_writer_of_the_same_fact(
     found: Verdict, peer: str | None, words: str | None
 ) -> None:
     """A difference is reported if both have a value."""
-    assert accelerator.disagreement(found, peer) == words
+    labels = {} if peer is None else {accelerator.PEER: peer}
+    told = [problem.text for problem in accelerator.conflicts(seen((), found), labels)]
+    assert told == ([words] if words else [])
 
 
 def looks(

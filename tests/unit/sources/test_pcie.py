@@ -16,7 +16,7 @@ from agent.snapshot.replay import replay
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.snapshot.written import write_folder
 from agent.sources.observe import observe
-from agent.sources.pcie import PcieFunction, functions_on_bus, read_paths
+from agent.sources.pci import PcieFunction, functions_on_bus, read_paths
 from agent.sysfs import parse as kernel
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.verify.finding import Draft
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.sources.pcie import PciePath
+    from agent.sources.pci import PciePath
     from tests.support.kernel_tree import Entries
 
 BDF = "0000:18:00.0"

@@ -13,7 +13,7 @@ from agent.errors import Malformed
 from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
-from agent.sources.pcie import functions_on_bus
+from agent.sources.pci import functions_on_bus
 from agent.verify.expected import from_plans
 from agent.verify.finding import ERROR
 from agent.verify.findings import Options, verify

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.sources.pcie import PcieFunction, PciePath
+from agent.sources.pci import PcieFunction, PciePath
 from agent.verify.findings import verify
 from tests.support.cabling import node, plan, rails
 
