@@ -17,7 +17,7 @@ PLACES = [
     ("Containerfile", rf"bwagent:{NUMBER}"),
     ("Containerfile", rf"^ARG VERSION={NUMBER}"),
     ("docs/release.md", rf"^bwagent {NUMBER}"),
-    ("docs/release.md", rf"git checkout v{NUMBER}"),
+    ("CONTRIBUTING.md", rf"git checkout v{NUMBER}"),
     ("manifests/README.md", rf"bwagent:{NUMBER}"),
     ("manifests/README.md", rf"newTag: {NUMBER}"),
     ("manifests/base/agent/daemonset.yaml", rf"image: SET-THE-IMAGE-IN-YOUR-OVERLAY:{NUMBER}"),
