@@ -18,7 +18,7 @@ from agent.labels.table import Naming
 from agent.text import listed
 
 if TYPE_CHECKING:
-    from agent.kube.transport import Kube
+    from agent.kube.answers import Kube
 
 MAX_NODES = 20  # named in one line
 NOTHING = "nothing to remove"

@@ -6,6 +6,7 @@ Each command imports its modules itself, so that `--help` and short commands sta
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -193,7 +194,7 @@ def cleanup(
     Delete the DaemonSet first: an agent that runs writes its labels again.
     """
     from agent.cleanup import clean_up, clean_up_foreign, forget_lost
-    from agent.kube.connection import connected
+    from agent.kube.api import connect
 
     if foreign and lost:
         raise click.UsageError("--foreign excludes --lost")
@@ -206,7 +207,7 @@ def cleanup(
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal: add --yes")
     node, naming = None if everywhere else inputs.node_name(flags), inputs.naming(flags)
-    with connected(flags["kubeconfig"], flags["context"]) as kube:
+    with closing(connect(flags["kubeconfig"], flags["context"])) as kube:
         if foreign:
             clean_up_foreign(kube, node, naming, manager, yes=yes)
         elif lost:

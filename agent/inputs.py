@@ -41,8 +41,8 @@ def naming(flags: Flags) -> Naming:
 
 def target(flags: Flags) -> Target:
     """Read the Node; raises Unavailable before anything else is done."""
+    from agent.kube.api import connect
     from agent.kube.commands import target
-    from agent.kube.transport import connect
 
     kube = connect(flags["kubeconfig"], flags["context"])
     return target(kube, node_name(flags), naming(flags), flags.get("former_label_prefixes", ()))

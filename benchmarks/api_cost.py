@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from agent.kube.errors import Failure
+from agent.kube.answers import Failure
 from agent.kube.negotiation import apply, get_node
 from agent.kube.plan import Desired, plan
 from benchmarks.server_meter import Meter

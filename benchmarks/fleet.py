@@ -69,10 +69,9 @@ found = int(shown.getvalue().split()[0].replace(",", ""))
 SERVER = """
 from agent.fleet.cluster import read_cluster
 from agent.fleet.collect import Selection
-from agent.kube.connection import connected
+from agent.kube.api import connect
 from agent.labels.table import Naming
-with connected(sys.argv[1], None) as kube:
-    found = len(read_cluster(kube, "", Selection(Naming()), time.time()).nodes)
+found = len(read_cluster(connect(sys.argv[1]), "", Selection(Naming()), time.time()).nodes)
 """
 
 

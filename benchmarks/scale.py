@@ -31,7 +31,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.kube.client import TIMEOUT
+from agent.kube.api import TIMEOUT
 from benchmarks.server_meter import Meter
 from tests.support.kube.agents import install
 from tests.support.kube.clock import Clock

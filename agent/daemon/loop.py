@@ -24,7 +24,7 @@ from agent.daemon.background import BackgroundTask
 from agent.daemon.watched import Watched
 from agent.errors import Unavailable
 from agent.kube.annotation import annotation_of, without_future
-from agent.kube.errors import Failure
+from agent.kube.answers import Failure
 from agent.kube.managed_fields import owned_labels, state_of
 from agent.kube.plan import Desired
 

@@ -30,9 +30,9 @@ from agent.events.notifier import Notifier
 from agent.events.port_states import PortStateSweep
 from agent.helper.process import known_pids
 from agent.infiniband.switch_names import TRIES, SwitchNames
+from agent.kube.api import connect
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
-from agent.kube.transport import connect
 from agent.labels.holds import NEIGHBOR_GRACE
 from agent.live_host import live_host, with_fork_servers
 from agent.lldp.driver_flags import DriverFlags, private_flags
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from agent.daemon.schedule import Settings
     from agent.events.monitor import Monitor
     from agent.host import Host
+    from agent.kube.answers import Kube
     from agent.kube.managed_fields import Keys
     from agent.labels.table import Naming
     from agent.telemetry.certificates import Certificates
@@ -174,6 +175,7 @@ def _components(configuration: Configuration, io: _Io, reporter: Reporter) -> Co
     options = {**configuration.source_options, "gpu_interval": configuration.gpu_interval}
     host, polled = pollers(_host(configuration, io), options, io.background)
     plan = _plan(configuration, host, io)
+    kube = connect(configuration.kubeconfig, configuration.context)
     return Components(
         clock=io.clock,
         monitors=io.monitors,
@@ -181,35 +183,38 @@ def _components(configuration: Configuration, io: _Io, reporter: Reporter) -> Co
         inbox=io.lldp.inbox,
         pollers=polled,
         observer=_observer(configuration, host, io.lldp.table),
-        reconciler=_reconciler(configuration),
+        reconciler=Reconciler(kube, configuration.node, configuration.keys, configuration.dry_run),
         schedule=Schedule(configuration.settings, io.clock(), random.SystemRandom().random),
         reporter=reporter,
         verification=_verification(configuration, host, reporter, plan),
         background=io.background,
         reap=partial(reap, known_pids),
         plan=plan,
-        recorder=_recorder(configuration, io, reporter),
-        policy=_policy(configuration, io, reporter),
+        recorder=_recorder(configuration, kube, io, reporter),
+        policy=_policy(configuration, kube, io, reporter),
     )
 
 
-def _policy(configuration: Configuration, io: _Io, reporter: Reporter) -> PolicyCheck | None:
+def _policy(
+    configuration: Configuration, kube: Kube, io: _Io, reporter: Reporter
+) -> PolicyCheck | None:
     """Return the check of the policy; a dry run sends no PATCH, not even this one."""
     if configuration.dry_run:
         return None
-    kube = connect(configuration.kubeconfig, configuration.context)
     random_number = random.SystemRandom().random
     return PolicyCheck(configuration.node, kube, io.background(), reporter, random_number)
 
 
-def _recorder(configuration: Configuration, io: _Io, reporter: Reporter) -> Recorder | None:
+def _recorder(
+    configuration: Configuration, kube: Kube, io: _Io, reporter: Reporter
+) -> Recorder | None:
     if not configuration.events or configuration.dry_run:
         return None
     from agent.daemon.recorder import Recorder
 
     return Recorder(
         configuration.node,
-        connect(configuration.kubeconfig, configuration.context),
+        kube,
         io.background(),
         reporter.log,
         reporter.metrics,
@@ -281,8 +286,3 @@ def _reporter(configuration: Configuration, status: Status, clock: AwakeClock) -
 def _observer(configuration: Configuration, host: Host, table: NeighborTable) -> Observer:
     hold = configuration.settings.hold
     return Observer(host, table, configuration.naming, configuration.sources, hold, time.time)
-
-
-def _reconciler(configuration: Configuration) -> Reconciler:
-    kube = connect(configuration.kubeconfig, configuration.context)
-    return Reconciler(kube, configuration.node, configuration.keys, configuration.dry_run)

@@ -4,8 +4,7 @@ Once the Node was read, and then once a day, jittered. A result other than "in f
 another check after 15 to 30 s, then after a time that doubles up to an hour: a policy that is
 installed now takes a moment to be in force. SIGHUP checks again at once, unless it is in force.
 
-Invariant: no label depends on it. Its requests run beside those for the Node, in a helper of their
-own.
+Invariant: no label depends on it. Its requests run beside those for the Node.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.daemon.background import BackgroundTask
-    from agent.kube.transport import Kube
+    from agent.kube.answers import Kube
     from agent.model import Observation
     from agent.telemetry.reporter import Reporter
 

@@ -1,7 +1,7 @@
 """The recorder of Events about the Node: sends what the correlator has, one request at a time.
 
 Invariants:
-- No label depends on it. Its requests run beside those for the Node, in a helper of their own.
+- No label depends on it. Its requests run beside those for the Node.
 - An Event is sent SETTLE_TIME after its notice: labels go first, and ports that change together
   become one Event.
 - A token bucket limits all requests: MAX_BURST at once, then one every TOKEN_INTERVAL. A failed
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from agent.kube.errors import Answer, answer_of, failure_of
+from agent.kube.answers import Answer, Kube, failure_of
 from agent.node_events.correlator import Correlator
 from agent.node_events.document import name_for, request
 from agent.node_events.notices import Losses, cables, refusals
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from agent.daemon.background import BackgroundTask
     from agent.kube.reconcile import Result
-    from agent.kube.transport import Kube, Reply
     from agent.model import Observation
     from agent.node_events.correlator import Event
     from agent.node_events.notices import Notice
@@ -43,7 +42,6 @@ MAX_BURST, TOKEN_INTERVAL = 25, 300.0  # requests, seconds: as client-go's spam 
 # Seconds.
 SETTLE_TIME = 5.0
 MIN_BACK_OFF, MAX_BACK_OFF = 60.0, 3600.0
-ACCEPTED = (200, 201)
 GONE, THERE = 404, 409
 CONTENTS = (400, 413, 422)  # refusals of the Event itself
 
@@ -59,7 +57,7 @@ class Recorder:
     source: ClassVar[str] = "events"
     node: str
     kube: Kube
-    task: BackgroundTask[Reply]
+    task: BackgroundTask[Answer]
     log: Log
     metrics: Metrics
     clock: Callable[[], float]
@@ -105,10 +103,11 @@ class Recorder:
 
     def collect(self, now: float) -> bool:
         """Take the answer to a request; no observation depends on it."""
-        reply = self.task.take()
-        if reply is not None and self._sending:
+        answer = self.task.take()
+        if answer is not None and self._sending:
             sent, self._sending = self._sending, None
-            answer = _answer(reply)
+            if isinstance(answer, Exception):  # no thread could be started
+                answer = Answer(error="helper", message=str(answer) or repr(answer))
             self.metrics.request(answer.status)
             self._answered(*sent, answer, now)
         return False
@@ -128,7 +127,7 @@ class Recorder:
 
     def _answered(self, event: Event, count: int, answer: Answer, now: float) -> None:
         """Take the answer to an Event with this count."""
-        if answer.status in ACCEPTED and not answer.error:
+        if answer.succeeded:
             event.exists, event.written = True, count
             self._succeeded()
         elif answer.status == GONE and event.exists:
@@ -163,9 +162,3 @@ class Recorder:
 
 def _settles_at(event: Event) -> float:
     return event.waits_since + SETTLE_TIME
-
-
-def _answer(reply: Reply | Exception) -> Answer:
-    if isinstance(reply, Exception):
-        return Answer(error="helper", message=str(reply) or repr(reply))
-    return answer_of(reply)

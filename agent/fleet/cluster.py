@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from agent.errors import Unavailable
 from agent.fleet.collect import Collected, name_of
-from agent.kube.errors import one_line
+from agent.kube.answers import Kube, one_line
 from agent.kube.listing import pages
 
 if TYPE_CHECKING:
     from agent.fleet.collect import Selection
     from agent.fleet.model import Fleet
-    from agent.kube.transport import Kube
 
 GLOB = frozenset("*?[")
 

@@ -16,7 +16,7 @@ from agent.errors import Malformed, Unavailable
 from agent.fleet.collect import Collected, name_of
 from agent.fleet.json_items import Item, Items
 from agent.garbage import uncollected
-from agent.kube.decode import objects, part
+from agent.kube.answers import objects, part
 from agent.kube.facts import parse_time
 from agent.text import visible
 

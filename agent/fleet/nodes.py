@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agent.fleet.far_ends import NO_END, EndLabels, far_end, last_end
 from agent.fleet.model import INFINIBAND, ROCE, FleetNode, FleetPort
 from agent.kube.annotation import parse, without_future
-from agent.kube.decode import part
+from agent.kube.answers import part
 from agent.kube.facts import is_word
 from agent.kube.managed_fields import OBSERVED
 from agent.model import natural

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,12 +67,11 @@ def _read(flags: Flags, selection: Selection, progress: Progress) -> Fleet:
 
 def _of_cluster(flags: Flags, selection: Selection, progress: Progress) -> Fleet:
     from agent.fleet.cluster import read_cluster
-    from agent.kube.connection import connected
-    from agent.kube.patience import Patience
+    from agent.kube.api import connect
 
-    with connected(flags["kubeconfig"], flags["context"]) as kube:
-        patient = Patience(kube, lambda: kube.server, progress.waiting)
-        return read_cluster(patient, flags["selector"] or "", selection, time.time())
+    api = connect(flags["kubeconfig"], flags["context"], waiting=progress.waiting)
+    with closing(api) as kube:
+        return read_cluster(kube, flags["selector"] or "", selection, time.time())
 
 
 class Progress:

@@ -65,20 +65,15 @@ def nvml(payload: dict[str, Any]) -> dict[str, Any]:
     return query(payload.get("library"))
 
 
-def kube(payload: dict[str, Any]) -> dict[str, Any]:
-    """Get a Node, list a page of Nodes, or apply to a Node.
+def kubeconfig(payload: dict[str, Any]) -> dict[str, Any]:
+    """Resolve a kubeconfig: the API server's address and the credentials.
 
-    In: {"operation": "get" | "apply" | "list", "node", "body", "force", "continue",
-    "kubeconfig", "context", "service_account": folder, "timeout_s"}; get and apply require `node`,
-    apply requires `body`, the rest may be null.
-    Out: "server", its address, and on success "status" and "node": {"metadata"}, or "nodes" and
-    "continue". On failure: {"status", "reason", "message", "causes": [{"reason", "field",
-    "message"}], "retry_after"}, or {"error": kind, "message"} with a kind of
-    `agent.kube.errors.KINDS`.
+    In: {"path", "context"}, each null for the default.
+    Out: the fields of agent.kube.access.Access, or {"error": one line}.
     """
-    from agent.kube.client import handle
+    from agent.kube.kubeconfig import resolve
 
-    return handle(payload)
+    return resolve(payload["path"], payload["context"])
 
 
 def plan(payload: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +88,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
     return read_limited(payload)
 
 
-VERBS: dict[str, Verb] = {"smp": smp, "nvml": nvml, "kube": kube, "plan": plan}
+VERBS: dict[str, Verb] = {"smp": smp, "nvml": nvml, "kubeconfig": kubeconfig, "plan": plan}
 PRELOADED = {"nvml": ("agent.nvml.library",)}  # imported by a fork server, by verb
 
 

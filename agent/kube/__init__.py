@@ -7,7 +7,7 @@ Labels pass through six types from rendering to the wire:
     Cycle     daemon/observer.py   an observation with its labels and annotation
     Desired   kube/plan.py         labels and annotation that the Node should have
     Plan      kube/plan.py         fields of manager `bwagent` before and after
-    Request   kube/transport.py    one server-side apply, as JSON to the helper and in its body
+    Request   kube/answers.py      one server-side apply
 """
 
 MANAGER = "bwagent"  # the field manager of every server-side apply

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from agent.errors import Unavailable
 from agent.kube.annotation import MAX_AGE
-from agent.kube.connection import MAX_CONNECTIONS
+from agent.kube.answers import Failure, Kube, failure_of
+from agent.kube.api import MAX_CONNECTIONS
 from agent.kube.diff import done
-from agent.kube.errors import Failure, failure_of
 from agent.kube.managed_fields import (
     IB,
     LABEL,
@@ -41,9 +41,6 @@ from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text
 from agent.kube.plan import Plan, forgetting, removal
 from agent.limits import thread_fault
 from agent.text import listed
-
-if TYPE_CHECKING:
-    from agent.kube.transport import Kube
 
 MAX_KEYS = 5  # named in one line
 MAX_PATCH = 4000  # labels; the API server takes 10,000 operations

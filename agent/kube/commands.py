@@ -24,7 +24,7 @@ from agent.kube.annotation import (
     lost_in,
     without_future,
 )
-from agent.kube.errors import Failure
+from agent.kube.answers import Failure, Kube
 from agent.kube.interfaces import annotate, published_counts
 from agent.kube.last_neighbors import NeighborMemory
 from agent.kube.last_switches import last_switches
@@ -51,7 +51,6 @@ from agent.text import utc
 
 if TYPE_CHECKING:
     from agent.host import Host
-    from agent.kube.transport import Kube
 
 COMMANDS = {  # by the kind of a failure
     "configuration": "export KUBECONFIG=FILE (or --no-cluster, where there is none)",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from agent.kube.errors import one_line
+from agent.kube.answers import one_line
 from agent.kube.managed_fields import ANNOTATION
 from agent.kube.negotiation import Outcome, Taken
 from agent.kube.ownership import managers_text

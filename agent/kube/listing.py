@@ -5,6 +5,8 @@ Invariants:
 - A `continue` token expires after a few minutes, with the compaction of etcd. The answer, 410, has
   another one that continues behind the last Node, with the Nodes as they are then; where it has
   none, the listing begins again, once.
+- A page that does not come within PAGE_DEADLINE ends the listing, and so do all of them together
+  that take longer than DEADLINE.
 
 Sources: Kubernetes API concepts, "Retrieving large results sets in chunks"; meta/v1 ListMeta.
 """
@@ -13,25 +15,20 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from agent.errors import Unavailable
-from agent.kube.decode import GONE
-from agent.kube.errors import answer_of, failure_of, one_line
-from agent.kube.negotiation import reply_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from agent.kube.errors import Answer
-    from agent.kube.managed_fields import Node
-    from agent.kube.transport import Kube, Reply, Request
+from agent.kube.answers import GONE, Answer, Kube, Request, failure_of, one_line
+from agent.kube.managed_fields import Node
 
 MAX_RESTARTS = 1
 BUSY = 429
 AGAIN = (401, BUSY)
 MAX_ATTEMPTS = 3
 MAX_WAIT = 30.0  # seconds
+PAGE_DEADLINE = 60.0  # seconds, for about 4 MB
+DEADLINE = 600.0  # seconds for all pages
 _USER = re.compile(r'User "([^"]*)"')
 
 
@@ -49,6 +46,7 @@ def pages(
     selector: str = "",
     name: str | None = None,
     sleep: Callable[[float], object] = time.sleep,
+    deadlines: tuple[float, float] = (PAGE_DEADLINE, DEADLINE),
 ) -> Iterator[Page]:
     """Yield the Nodes that a label selector and a name select; raises Unavailable.
 
@@ -56,70 +54,45 @@ def pages(
     """
     by_name = f"metadata.name={name}" if name else ""
     found = [("labelSelector", selector), ("fieldSelector", by_name)]
-    selectors = [(key, value) for key, value in found if value]
-    listing = _Listing(kube, {"operation": "survey", "selectors": selectors}, sleep)
-    while not listing.is_complete:
-        page = listing.next_page()
-        if page:
-            yield page
-
-
-class _Listing:
-    """A listing up to some page."""
-
-    def __init__(self, kube: Kube, request: Request, sleep: Callable[[float], object]) -> None:
-        self.is_complete = False
-        self._kube, self._request, self._sleep = kube, request, sleep
-        self._token = ""
-        self._read = 0  # Nodes
-        self._restarts = 0
-        self._is_resumed = False  # with the token of a 410, and no page since
-
-    def next_page(self) -> Page | None:
-        """Return the next page; None if the listing continues elsewhere. Raises Unavailable."""
-        reply = self._reply()
-        answer = answer_of(reply)
+    request: Request = {"operation": "survey", "selectors": [one for one in found if one[1]]}
+    page_s, all_s = deadlines
+    end = time.monotonic() + all_s
+    token, read, restarts, is_resumed = "", 0, 0, False
+    while True:
+        rest = max(end - time.monotonic(), 0.001)
+        request = {**request, "continue": token, "deadline_s": min(page_s, rest)}
+        answer = _page(kube, request, sleep)
+        if time.monotonic() >= end and not (answer.succeeded and not answer.following):
+            text = f"the listing took {all_s:g} s"
+            answer = Answer(error="timeout", message=text, server=answer.server)
         if answer.status == GONE and not answer.error:
-            self._resume(reply, answer)
-            return None
+            if answer.following and not is_resumed:
+                token, is_resumed = answer.following, True
+                continue
+            if token and restarts < MAX_RESTARTS:
+                token, read, is_resumed = "", 0, False
+                restarts += 1
+                continue
         if answer.status != 200 or answer.error:
-            raise self._failure(answer)
-        return self._page(reply)
+            text = _denial(answer) or failure_of(answer, "").text.removeprefix("Node : ")
+            before = f" after {read:,}" if read else ""
+            raise Unavailable(f"listing Nodes failed{before}: {text}")
+        yield Page([*answer.nodes], answer.remaining, not read, answer.server)
+        token, is_resumed = answer.following, False
+        read += len(answer.nodes)
+        if not token:
+            return
 
-    def _reply(self) -> Reply:
-        """Send the request; again after a 401, with new credentials, and later after a 429."""
-        request: Request = {**self._request, "continue": self._token}
-        for _ in range(MAX_ATTEMPTS - 1):
-            reply = reply_of(self._kube, request)
-            if reply.get("status") not in AGAIN:
-                return reply
-            if reply["status"] == BUSY:
-                self._sleep(min(reply.get("retry_after") or 1.0, MAX_WAIT))
-        return reply_of(self._kube, request)
 
-    def _page(self, reply: Reply) -> Page:
-        page = Page(reply["nodes"], reply.get("remaining"), not self._read, reply["server"])
-        self._token, self._is_resumed = reply.get("continue") or "", False
-        self._read += len(page.nodes)
-        self.is_complete = not self._token
-        return page
-
-    def _resume(self, reply: Reply, answer: Answer) -> None:
-        """Continue with the token of the answer, else from the beginning."""
-        token = reply.get("continue") or ""
-        if token and not self._is_resumed:
-            self._token, self._is_resumed = token, True
-        elif self._token and self._restarts < MAX_RESTARTS:
-            self._token, self._read, self._is_resumed = "", 0, False
-            self._restarts += 1
-        else:
-            raise self._failure(answer)
-
-    def _failure(self, answer: Answer) -> Unavailable:
-        """Return the error, with the number of Nodes before it."""
-        text = _denial(answer) or failure_of(answer, "").text.removeprefix("Node : ")
-        before = f" after {self._read:,}" if self._read else ""
-        return Unavailable(f"listing Nodes failed{before}: {text}")
+def _page(kube: Kube, request: Request, sleep: Callable[[float], object]) -> Answer:
+    """Send a request; again after a 401, with new credentials, and later after a 429."""
+    for _ in range(MAX_ATTEMPTS - 1):
+        answer = kube(request)
+        if answer.status not in AGAIN:
+            return answer
+        if answer.status == BUSY:
+            sleep(min(answer.retry_after or 1.0, MAX_WAIT))
+    return kube(request)
 
 
 def _denial(answer: Answer) -> str | None:

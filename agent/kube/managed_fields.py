@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from agent.errors import Malformed
 from agent.kube import MANAGER
-from agent.kube.decode import objects, part
+from agent.kube.answers import objects, part
 from agent.kube.facts import TIME, read
 from agent.labels.table import LABELS, Naming
 

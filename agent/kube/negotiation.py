@@ -11,7 +11,7 @@ Node's value, and the request is sent again: leaving an owned field out would re
     400, 403, 422           a refusal: of the keys that it names; if it names none, each family of
                             keys is applied by itself
     401                     sent once more, with the token read again
-    any other               no key is the cause; agent/kube/errors.py has the reason
+    any other               no key is the cause; agent/kube/answers.py has the reason
 
 Invariants:
 - The Node may have changed since the plan was made. Before the first refusal or conflict is acted
@@ -29,12 +29,11 @@ Sources: KEP-555 (server-side apply), meta/v1 Status.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from agent.errors import Unavailable
-from agent.kube.errors import Answer, Cause, Failure, answer_of, failure_of
+from agent.kube.answers import Answer, Cause, Failure, Kube, Request, failure_of
 from agent.kube.managed_fields import (
     ACC,
     FAMILIES,
@@ -50,7 +49,6 @@ from agent.kube.managed_fields import (
     without,
 )
 from agent.kube.plan import ForeignField, Plan, body, replan
-from agent.kube.transport import Kube, Reply, Request
 
 MAX_CONFLICTS = 4  # requests that end in a conflict, since others may write all the time
 MAX_UNAUTHORIZED = 2
@@ -108,13 +106,11 @@ class Outcome:
 
 def apply(kube: Kube, plan: Plan, *, is_current: bool = True) -> Outcome:
     """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it."""
-    return negotiate(
-        plan, lambda request: answer_of(reply_of(kube, request)), is_current=is_current
-    )
+    return negotiate(plan, kube, is_current=is_current)
 
 
-def negotiate(plan: Plan, send: Callable[[Request], Answer], *, is_current: bool = True) -> Outcome:
-    """Apply a plan by at least one request; `send` returns the answer to it.
+def negotiate(plan: Plan, send: Kube, *, is_current: bool = True) -> Outcome:
+    """Apply a plan by at least one request.
 
     All families of keys go in one request. A denial that names keys refuses these, and the rest is
     sent again. One that names none is narrowed down: each family is applied by itself, up to the
@@ -156,7 +152,7 @@ def negotiate(plan: Plan, send: Callable[[Request], Answer], *, is_current: bool
 class _Session:
     """The fields of manager `bwagent` on the Node and the wanted ones, during a negotiation."""
 
-    def __init__(self, plan: Plan, send: Callable[[Request], Answer], *, is_current: bool) -> None:
+    def __init__(self, plan: Plan, send: Kube, *, is_current: bool) -> None:
         self._send = send
         self._is_current = is_current  # the Node was just read
         self._is_accepted = False  # a request was
@@ -319,10 +315,8 @@ def get_node(kube: Kube, name: str) -> Node | Failure:
 
 def exchange(kube: Kube, request: Request) -> Answer:
     """Send a request that needs no negotiation, once more after a 401; return the answer."""
-    reply = reply_of(kube, request)
-    if reply.get("status") == 401:
-        reply = reply_of(kube, request)
-    return answer_of(reply)
+    answer = kube(request)
+    return kube(request) if answer.status == 401 else answer
 
 
 def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
@@ -330,20 +324,13 @@ def list_nodes(kube: Kube) -> Iterator[Node | Failure]:
 
     Needs the right to `list` nodes, which the agent's ClusterRole does not give.
     """
-    page: str | None = ""
-    while page is not None:
-        reply = reply_of(kube, {"operation": "list", "continue": page})
-        answer = answer_of(reply)
-        if answer.status != 200 or answer.error:
+    page = ""
+    while True:
+        answer = kube({"operation": "list", "continue": page})
+        if not answer.succeeded:
             yield failure_of(answer, "*")
             return
-        yield from reply["nodes"]
-        page = reply.get("continue")
-
-
-def reply_of(kube: Kube, request: Request) -> Reply:
-    """Send a request; the absence of a reply becomes one with an error of kind `helper`."""
-    try:
-        return kube(request)
-    except Unavailable as error:
-        return {"error": "helper", "message": str(error)}
+        yield from answer.nodes
+        page = answer.following
+        if not page:
+            return

@@ -19,15 +19,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from agent.kube import MANAGER
-from agent.kube.errors import failure_of
+from agent.kube.answers import Kube, failure_of
 from agent.kube.managed_fields import LABEL, Field, state_of
 from agent.kube.negotiation import exchange
-
-if TYPE_CHECKING:
-    from agent.kube.transport import Kube
 
 FOREIGN = "bwagent.invalid/policy-check"  # RFC 2606: no domain ends in .invalid
 # A policy is the agent's by its name, or by its message where an overlay has renamed it.

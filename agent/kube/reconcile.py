@@ -16,17 +16,12 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from agent.kube.errors import Failure
+from agent.kube.answers import SUCCESSES, Answer, Failure, Kube, Request
 from agent.kube.managed_fields import Keys, Node
 from agent.kube.negotiation import Outcome, apply, get_node
 from agent.kube.plan import Desired, Plan, plan
 
-if TYPE_CHECKING:
-    from agent.kube.transport import Kube, Reply, Request
-
-SUCCESSES = (200, 201)
 REFUSALS = (400, 403, 409, 422)  # the Node may be another one than known
 
 
@@ -60,13 +55,10 @@ class Reconciler:
         """
         codes: list[int | None] = []
 
-        def kube(request: Request) -> Reply:
-            reply: Reply = {}
-            try:
-                reply = self.kube(request)
-            finally:
-                codes.append(reply.get("status"))
-            return reply
+        def kube(request: Request) -> Answer:
+            answer = self.kube(request)
+            codes.append(answer.status)
+            return answer
 
         found = node or get_node(kube, self.name)
         if isinstance(found, Failure):

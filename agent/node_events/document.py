@@ -13,7 +13,7 @@ from agent.kube import MANAGER
 from agent.text import utc
 
 if TYPE_CHECKING:
-    from agent.kube.transport import Request
+    from agent.kube.answers import Request
     from agent.node_events.correlator import Event
 
 NAMESPACE = "default"

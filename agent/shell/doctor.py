@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from agent.check import Check, Step, Surroundings, absent, missing
 from agent.errors import Unavailable
 from agent.host import Host
+from agent.kube.api import connect
 from agent.kube.commands import check, check_admission
-from agent.kube.transport import connect
 from agent.lldp.packet_socket import open_lldp_socket
 from agent.model import Failed, Observation
 from agent.sources.table import SOURCES

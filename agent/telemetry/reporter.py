@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.daemon.observer import Cycle
     from agent.daemon.plan_file import PlanFile
     from agent.kube.annotation import Annotation
-    from agent.kube.errors import Failure
+    from agent.kube.answers import Failure
     from agent.kube.managed_fields import Keys
     from agent.kube.negotiation import Taken
     from agent.kube.plan import Plan

@@ -7,7 +7,7 @@ delay, in order of time. A `Variant` makes the agent wrong in one respect.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
@@ -21,7 +21,7 @@ from agent.daemon.verification import Verification
 from agent.host import Host
 from agent.infiniband.poller import SmpPoller
 from agent.infiniband.switch_names import TRIES, SwitchNames
-from agent.kube.decode import read_node
+from agent.kube.answers import Answer, read
 from agent.kube.managed_fields import keys_of
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
@@ -166,12 +166,12 @@ class _Helpers:
         errors = self._world.helper_errors[kind]
         return errors[0]() if errors else None
 
-    def kube(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def kube(self, request: Mapping[str, Any]) -> Answer:
         world = self._world
         if error := self._error("api"):
             world.judge.unanswered()
-            raise error
-        told = _told(world.api.handle(world.variant.request(world, request)))
+            return Answer(error="helper", message=str(error))
+        told = _answer(request, world.api.handle(world.variant.request(world, request)))
         world.judge.answered(world.time, request, told)
         return told
 
@@ -269,10 +269,14 @@ class _Root:
         return self._world.sysfs.link(path)
 
 
-def _told(reply: Reply) -> Mapping[str, Any]:
-    """Return the helper's record of a reply; a negative status is a failure without an HTTP
-    response.
-    """
+def _answer(request: Mapping[str, Any], reply: Reply) -> Answer:
+    """Read a reply as the session does; a negative status is a failure without an HTTP response."""
     if reply.status < 0:
-        return {"error": reply.body.decode(), "message": "it is simulated"}
-    return read_node(reply.status, reply.headers, reply.body)
+        error = reply.body.decode()
+        return Answer(error=error, message="it is simulated", maybe_done=_is_lost(request, error))
+    answer = read("get", reply.status, reply.headers, reply.body)
+    return replace(answer, maybe_done=_is_lost(request, answer.error))
+
+
+def _is_lost(request: Mapping[str, Any], error: str | None) -> bool:
+    return request["operation"] == "apply" and error in ("timeout", "cut", "garbage")

@@ -24,6 +24,7 @@ from tests.simulation.request_rate import DENIED, RESYNC, Attempt, RequestRate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from agent.kube.answers import Answer
     from tests.simulation.apiserver import ApiServer, Key, Write
     from tests.simulation.names import Value, Values
     from tests.simulation.oracle import Oracle
@@ -93,14 +94,14 @@ class Judge:
         self._attempt = Attempt(now)
         return self._attempt
 
-    def answered(self, now: float, request: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+    def answered(self, now: float, request: Mapping[str, Any], told: Answer) -> None:
         """Record a response that the agent received."""
-        self.counts[f"{request['operation']} {told.get('error') or told.get('status')}"] += 1
+        self.counts[f"{request['operation']} {told.error or told.status}"] += 1
         if self._attempt is None:
             return
-        status = None if told.get("error") else told.get("status")
+        status = None if told.error else told.status
         self._attempt.statuses.append(status)
-        self._attempt.is_foreign = "its own labels only" in str(told.get("message"))
+        self._attempt.is_foreign = "its own labels only" in told.message
         if request["operation"] == "apply":
             self.rate.apply(now, self._attempt)
         elif status == 200 and not self._seeded:

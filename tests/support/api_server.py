@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.kube.errors import Answer, Cause
+from agent.kube.answers import Answer, Cause
 from agent.kube.plan import Plan, plan
 from tests.support.nodes import KEYS, desired, node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from agent.kube.answers import Kube, Request
     from agent.kube.managed_fields import Node
-    from agent.kube.transport import Kube, Request
 
 
 @dataclass(slots=True)
@@ -88,15 +88,12 @@ def a_plan(ours: Mapping[str, str], wanted: Mapping[str, str], **changes: Any) -
     return plan(node(ours, observed=None), desired(wanted, **changes), KEYS)
 
 
-def replies(*replies: Mapping[str, Any] | Exception) -> tuple[list[Request], Kube]:
-    """Return a function that gives these replies of the helper, and the list of its requests."""
-    left, requests = list(replies), []
+def replies(*answers: Answer) -> tuple[list[Request], Kube]:
+    """Return a function that gives these answers, and the list of its requests."""
+    left, requests = list(answers), []
 
-    def kube(request: Request) -> Mapping[str, Any]:
+    def kube(request: Request) -> Answer:
         requests.append(request)
-        reply = left.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+        return left.pop(0)
 
     return requests, kube

@@ -98,7 +98,7 @@ def main() -> None:
 
     for module in pkgutil.walk_packages(agent.__path__, "agent."):
         __import__(module.name)
-    import kubernetes.client  # noqa: F401 - what agent/kube/client.py imports in functions
+    import kubernetes.client  # noqa: F401 - what agent/kube/kubeconfig.py imports in functions
     import yaml  # noqa: F401 - the same
 
     server = socket.socket(fileno=int(sys.argv[1]))

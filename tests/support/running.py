@@ -21,6 +21,7 @@ from agent.events.event import Event
 from agent.host import Host
 from agent.infiniband.poller import SmpPoller
 from agent.infiniband.switch_names import TRIES, SwitchNames
+from agent.kube.answers import Answer
 from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
@@ -57,13 +58,13 @@ class Api:
     labels: dict[str, str] = field(default_factory=dict)
     others: dict[str, dict[str, str]] = field(default_factory=dict)  # by manager
     annotation: str | None = None
-    trouble: Callable[[Mapping[str, Any]], dict[str, Any] | None] = lambda _request: None
+    trouble: Callable[[Mapping[str, Any]], Answer | None] = lambda _request: None
     requests: list[tuple[float, str]] = field(default_factory=list)
     writes: list[dict[str, str]] = field(default_factory=list)
     events: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name
     now: Callable[[], float] = lambda: 0.0
 
-    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, request: Mapping[str, Any]) -> Answer:
         self.requests.append((self.now(), request["operation"]))
         if answer := self.trouble(request):
             return answer
@@ -74,17 +75,17 @@ class Api:
             self.writes.append(self.labels)
         if request["operation"].endswith("-event"):
             return self._event(request)
-        return {"status": 200, "node": nodes.node(self.labels, self.others, self.annotation)}
+        return Answer(200, node=nodes.node(self.labels, self.others, self.annotation))
 
-    def _event(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _event(self, request: Mapping[str, Any]) -> Answer:
         """Create or change an Event; 409 if it exists already, 404 if not."""
         body = request["body"]
         name = request.get("event") or body["metadata"]["name"]
         is_new = request["operation"] == "create-event"
         if is_new is (name in self.events):
-            return {"status": 409 if is_new else 404, "reason": "", "message": ""}
+            return Answer(409 if is_new else 404, reason="", message="")
         self.events[name] = self.events.get(name, {}) | body
-        return {"status": 201 if is_new else 200}
+        return Answer(201 if is_new else 200)
 
     def applied(self) -> list[float]:
         return [at for at, operation in self.requests if operation == "apply"]

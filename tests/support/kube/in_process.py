@@ -1,19 +1,18 @@
-"""Requests of the agent to the API server, without the child process for each."""
+"""Sessions of the agent with a test's API server, without the helper that resolves a kubeconfig."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.kube.client import handle
-from agent.kube.transport import TIMEOUT
+from agent.kube.access import Access
+from agent.kube.api import Api
+from agent.kube.kubeconfig import resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.kube.transport import Kube
 
-
-def connect(kubeconfig: Path) -> Kube:
-    """Return a function that does what the child of agent/kube/transport.py does."""
-    settings = {"kubeconfig": str(kubeconfig), "timeout_s": TIMEOUT}
-    return lambda request: handle({**settings, **request})
+def connect(kubeconfig: Path) -> Api:
+    """Return a session by a kubeconfig."""
+    access = Access(**resolve(str(kubeconfig), None))
+    return Api(lambda again: access)  # noqa: ARG005

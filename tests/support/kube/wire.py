@@ -1,9 +1,8 @@
-"""Requests of the agent without its child process: thousands of agents send from one process.
+"""Requests of thousands of agents from one process.
 
-Method, path, headers and body come from agent/kube/client.py, and so does the parsing of the
-response, so the API server receives the same requests. A connection is made for each, TLS handshake
-included, as the child does. Only the child is missing: it costs its node 0.25 CPU-seconds and the
-API server nothing.
+Method, path, headers and body come from agent/kube/api.py, and the response is read by
+agent/kube/answers.py, so the API server receives the same requests. A connection is made for each,
+TLS handshake included, as of an agent whose last request was minutes ago.
 
 `kept` connections stay open, one for each thread: for setting up a test, and to measure the cost of
 a handshake.
@@ -12,21 +11,19 @@ a handshake.
 from __future__ import annotations
 
 import http.client
-import json
 import ssl
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from kubernetes.client import ApiClient, Configuration
-
-from agent.kube.client import READERS, TIMEOUT, serialize
+from agent.kube.answers import Answer, read
+from agent.kube.api import TIMEOUT, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agent.kube.transport import Kube, Request
+    from agent.kube.answers import Kube, Request
     from tests.support.kube.clock import Clock
 
     Reply = tuple[int, Mapping[str, str], bytes]
@@ -50,8 +47,7 @@ class Wire:
         self.asked: list[Asked] = []
         self.timeout = TIMEOUT
         self._clock = clock
-        self._url, self._address = url, urlsplit(url)
-        self._api = ApiClient(Configuration(url))
+        self._address = urlsplit(url)
         self._context = ssl.create_default_context(cafile=str(ca)) if ca else None
         self._kept = threading.local() if kept else None
         self._open: list[http.client.HTTPConnection] = []
@@ -65,21 +61,20 @@ class Wire:
         """Return a function that sends requests with this token."""
         return lambda request: self._ask(request, token)
 
-    def _ask(self, request: Request, token: str) -> dict[str, Any]:
+    def _ask(self, request: Request, token: str) -> Answer:
         began, operation = self._clock(), request["operation"]
         answer = self._answer(request, token)
-        result = answer.get("error") or answer["status"]
+        result = answer.error or answer.status or 0
         self.asked.append(Asked(began, self._clock() - began, operation, result))
         return answer
 
-    def _answer(self, request: Request, token: str) -> dict[str, Any]:
-        method, url, headers, document, _ = serialize(self._api, request)
-        body = json.dumps(document).encode() if document else None
+    def _answer(self, request: Request, token: str) -> Answer:
+        method, target, headers, body = encode(request)
         try:
-            response = self.send(method, url.removeprefix(self._url), token, body, headers)
-            return READERS[request["operation"]](*response)
+            response = self.send(method, target, token, body, headers)
+            return read(request["operation"], *response)
         except (OSError, http.client.HTTPException) as error:
-            return {"error": _kind(error), "message": str(error) or type(error).__name__}
+            return Answer(error=_kind(error), message=str(error) or type(error).__name__)
 
     def send(
         self,
@@ -121,7 +116,7 @@ class Wire:
 
 
 def _kind(error: Exception) -> str:
-    """Return the kind of failure that agent/kube/client.py finds by urllib3's exceptions."""
+    """Return the kind of failure that agent/kube/api.py finds by urllib3's exceptions."""
     if isinstance(error, TimeoutError):
         return "timeout"
     return "unreachable" if isinstance(error, ConnectionRefusedError) else "cut"

@@ -28,7 +28,7 @@ ADDRESS = "127.0.0.1:9477"
 RUN = (*BWAGENT, "run", "--metrics-address", ADDRESS)
 
 # The files of the host are slow the first time: the switches come up meanwhile.
-WARM_UP = (sys.executable, "-c", "import agent.daemon.main, agent.kube.client, agent.cli")
+WARM_UP = (sys.executable, "-c", "import agent.daemon.main, agent.kube.api, agent.cli")
 
 
 class RunningNode:

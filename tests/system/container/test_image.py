@@ -42,7 +42,8 @@ UNCOMPILED = """
 import os, sys
 import agent.cli, agent.output.formats, agent.snapshot.replay, agent.snapshot.capture
 import agent.live_host, agent.helper.main, agent.infiniband.umad
-import agent.kube.client, agent.helper.forkserver, agent.nvml.library, agent.daemon.main
+import agent.kube.api, agent.kube.kubeconfig, agent.helper.forkserver
+import agent.nvml.library, agent.daemon.main
 import agent.kube.cleanup
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import load_kube_config

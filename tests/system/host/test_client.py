@@ -10,22 +10,26 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.kube.client import handle
-from agent.kube.errors import KINDS, Failure, answer_of, failure_of
+from agent.kube.access import SERVICE_ACCOUNT, Access
+from agent.kube.answers import KINDS, Answer, Failure, Request, failure_of
+from agent.kube.api import Api, connect
 from agent.kube.negotiation import get_node, list_nodes
-from agent.kube.transport import connect
 from tests.support.nodes import FLAVOR, node
 from tests.support.odd_server import certificate, reply, says, serving
 from tests.support.real_parts import require
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 NODE = json.dumps(node({FLAVOR: "roce"})).encode()
-GET = {"operation": "get", "node": "n1", "timeout_s": 5.0}
+GET: Request = {"operation": "get", "node": "n1"}
 HTML = b"<html><body>502 Bad Gateway</body></html>"
 
 
@@ -55,6 +59,20 @@ def kubeconfig(folder: Path, server: str, **user: object) -> str:
     path = folder / "kubeconfig"
     path.write_text(json.dumps(config))
     return str(path)
+
+
+def handle(path: str | None = None, account: str = SERVICE_ACCOUNT, **more: Any) -> Answer:
+    """Send a GET as the flags of a command say."""
+    with closing(connect(path, service_account=account, timeouts=(5.0, 20.0), **more)) as kube:
+        return kube(GET)
+
+
+@contextmanager
+def api(server: str, *, timeouts: tuple[float, float] = (5.0, 20.0)) -> Iterator[Api]:
+    """Yield a session with a server."""
+    access = Access(server, "Bearer secret")
+    with closing(Api(lambda again: access, timeouts)) as kube:  # noqa: ARG005
+        yield kube
 
 
 def status(code: int, **details: Any) -> dict[str, Any]:
@@ -134,18 +152,18 @@ ODD: dict[str, tuple[bytes, int | None, str | None, str]] = {
 
 @pytest.mark.parametrize("operation", ["get", "apply", "list"])
 @pytest.mark.parametrize("name", ODD)
-def test_odd_answers(name: str, operation: str, tmp_path: Path) -> None:
-    """Any response is a reply with the status or the kind of failure, and one line for an
-    operator.
+def test_odd_answers(name: str, operation: Literal["get", "apply", "list"]) -> None:
+    """Any response is an answer with the status or the kind of failure, and one line for an
+    operator; the outcome of a write is unknown unless the response is readable.
     """
     said, code, error, word = ODD[name]
-    with serving(says(said)) as server:
-        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
-        told = handle({**GET, "operation": operation, "body": {"kind": "Node"}, "kubeconfig": path})
+    with serving(says(said)) as server, api(f"http://127.0.0.1:{server.port}") as kube:
+        told = kube({**GET, "operation": operation, "body": {"kind": "Node"}})
     assert len(server.requests) == 1
-    assert (told.get("status"), told.get("error")) == (code, error)
-    assert word in told["message"].replace("not a NodeList", "not a Node")
-    failure = failure_of(answer_of(json.loads(json.dumps(told))), "n1")
+    assert (told.status, told.error) == (code, error)
+    assert word in told.message.replace("not a NodeList", "not a Node")
+    assert told.maybe_done == (operation == "apply" and error in ("cut", "garbage"))
+    failure = failure_of(told, "n1")
     assert failure.kind in KINDS
     assert failure.text.startswith("Node n1: ")
 
@@ -160,18 +178,17 @@ def test_odd_answers(name: str, operation: str, tmp_path: Path) -> None:
         (["Retry-After: 99999999999999999999"], {}, 999999999.0),
     ],
 )
-def test_retry_after(
-    headers: list[str], details: dict[str, Any], seconds: float | None, tmp_path: Path
-) -> None:
+def test_retry_after(headers: list[str], details: dict[str, Any], seconds: float | None) -> None:
     """Retry-After comes from the header, else from the Status."""
-    with serving(says(reply(429, as_json(status(429, details=details)), *headers))) as server:
-        told = handle(
-            {**GET, "kubeconfig": kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")}
-        )
-    assert told["retry_after"] == seconds
+    with (
+        serving(says(reply(429, as_json(status(429, details=details)), *headers))) as server,
+        api(f"http://127.0.0.1:{server.port}") as kube,
+    ):
+        told = kube(GET)
+    assert told.retry_after == seconds
 
 
-def test_what_is_sent(tmp_path: Path) -> None:
+def test_what_is_sent() -> None:
     """An apply is one PATCH with field manager, media type and user agent, and asks for metadata
     only.
     """
@@ -180,12 +197,13 @@ def test_what_is_sent(tmp_path: Path) -> None:
         "kind": "Node",
         "metadata": {"name": "n1", "labels": {FLAVOR: "roce"}},
     }
-    with serving(says(reply(200, NODE))) as server:
-        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
-        told = handle(
-            {**GET, "operation": "apply", "body": body, "force": True, "kubeconfig": path}
-        )
-    assert told["node"]["metadata"]["labels"] == {FLAVOR: "roce"}
+    with (
+        serving(says(reply(200, NODE))) as server,
+        api(f"http://127.0.0.1:{server.port}") as kube,
+    ):
+        told = kube({**GET, "operation": "apply", "body": body, "force": True})
+    assert told.node
+    assert told.node["metadata"]["labels"] == {FLAVOR: "roce"}
     head, _, sent = server.requests[0].decode().partition("\r\n\r\n")
     lines = head.lower().split("\r\n")
     assert head.startswith("PATCH /api/v1/nodes/n1?fieldManager=bwagent&force=true HTTP/1.1\r\n")
@@ -196,41 +214,46 @@ def test_what_is_sent(tmp_path: Path) -> None:
     assert json.loads(sent) == body
 
 
-def test_pages_of_nodes(tmp_path: Path) -> None:
+def test_pages_of_nodes() -> None:
     """A list is read page by page; all Nodes are returned, whoever manages them."""
     ours, theirs = node({FLAVOR: "roce"}), node({}, observed=None)
     theirs["metadata"]["managedFields"] = [{"manager": "kubelet"}]
     first = {"items": [ours, theirs, 7], "metadata": {"continue": "more/of it"}}
-    with serving(
-        says(reply(200, as_json(first)), reply(200, as_json({"items": [ours]})))
-    ) as server:
-        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
-        found = list(list_nodes(lambda request: handle({**request, "kubeconfig": path})))
+    with (
+        serving(says(reply(200, as_json(first)), reply(200, as_json({"items": [ours]})))) as server,
+        api(f"http://127.0.0.1:{server.port}") as kube,
+    ):
+        found = list(list_nodes(kube))
     names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
     assert names == ["n1"] * 3
     target = server.requests[1].decode().split()[1]
     assert parse_qs(urlsplit(target).query)["continue"] == ["more/of it"]
 
 
-def test_pages_that_end_early(tmp_path: Path) -> None:
+def test_pages_that_end_early() -> None:
     """A page that fails is a failure after the Nodes of the pages before."""
     first = {"items": [node({FLAVOR: "roce"})], "metadata": {"continue": "more"}}
-    with serving(says(reply(200, as_json(first)), reply(410, as_json(status(410))))) as server:
-        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
-        found = list(list_nodes(lambda request: handle({**request, "kubeconfig": path})))
+    with (
+        serving(says(reply(200, as_json(first)), reply(410, as_json(status(410))))) as server,
+        api(f"http://127.0.0.1:{server.port}") as kube,
+    ):
+        found = list(list_nodes(kube))
     assert [isinstance(one, Failure) for one in found] == [False, True]
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_nobody_there() -> None:
     """A refused connection and an unknown name are unreachable, at once."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    told = handle({**GET, "kubeconfig": kubeconfig(tmp_path, f"http://127.0.0.1:{port}")})
-    assert told["error"] == "unreachable"
-    assert "refused" in told["message"]
-    told = handle({**GET, "kubeconfig": kubeconfig(tmp_path, "https://nowhere.invalid")})
-    assert told["error"] == "unreachable"
-    assert "nowhere.invalid" in told["message"]
+    with api(f"http://127.0.0.1:{port}") as kube:
+        told = kube({**GET, "operation": "apply", "body": {}})
+    assert told.error == "unreachable"
+    assert not told.maybe_done
+    assert "refused" in told.message
+    with api("https://nowhere.invalid") as kube:
+        told = kube(GET)
+    assert told.error == "unreachable"
+    assert "nowhere.invalid" in told.message
 
 
 def silent(connection: socket.socket) -> None:
@@ -239,18 +262,15 @@ def silent(connection: socket.socket) -> None:
     connection.recv(1)
 
 
-def test_silence(tmp_path: Path) -> None:
+def test_silence() -> None:
     """A server that sends nothing is a timeout."""
     start = time.monotonic()
-    with serving(silent) as server:
-        told = handle(
-            {
-                **GET,
-                "timeout_s": 0.2,
-                "kubeconfig": kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"),
-            }
-        )
-    assert told["error"] == "timeout"
+    with (
+        serving(silent) as server,
+        api(f"http://127.0.0.1:{server.port}", timeouts=(0.2, 20.0)) as kube,
+    ):
+        told = kube(GET)
+    assert told.error == "timeout"
     assert time.monotonic() - start < 30
 
 
@@ -262,14 +282,16 @@ def drip(connection: socket.socket) -> None:
         time.sleep(0.05)
 
 
-def test_dripping(tmp_path: Path) -> None:
+def test_dripping() -> None:
     """A response without an end is given up at the deadline of the whole request."""
-    with serving(drip) as server:
-        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}")
-        found = get_node(connect(path, timeout_s=1, deadline_s=3), "n1")
+    with (
+        serving(drip) as server,
+        api(f"http://127.0.0.1:{server.port}", timeouts=(0.5, 1.0)) as kube,
+    ):
+        found = get_node(kube, "n1")
     assert isinstance(found, Failure)
-    assert found.kind == "helper"
-    assert "no answer within 3 s" in found.text
+    assert found.kind == "timeout"
+    assert "no whole answer within 1 s" in found.text
 
 
 def pod(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -297,16 +319,18 @@ def test_a_pods_token(
         account = pod(tmp_path, server.port, monkeypatch)
         shutil.copy(tls[0], f"{account}/ca.crt")
         tokens = iter(["old\n", "new\n\n"])
+        session = connect(service_account=account)
 
-        def ask(request: Any) -> dict[str, Any]:
+        def ask(request: Request) -> Answer:
             Path(account, "token").write_text(next(tokens))
-            return handle({**request, "service_account": account})
+            return session(request)
 
         assert not isinstance(get_node(ask, "n1"), Failure)
+        session.close()
     sent = [
-        line for request in server.requests for line in request.split(b"\r\n") if b"bearer" in line
+        line for request in server.requests for line in request.split(b"\r\n") if b"Bearer" in line
     ]
-    assert sent == [b"authorization: bearer old", b"authorization: bearer new"]
+    assert sent == [b"Authorization: Bearer old", b"Authorization: Bearer new"]
 
 
 def test_a_ca_that_does_not_fit(
@@ -319,23 +343,24 @@ def test_a_ca_that_does_not_fit(
         other = tmp_path / "other"
         other.mkdir()
         shutil.copy(certificate(other)[0], f"{account}/ca.crt")
-        told = handle({**GET, "service_account": account})
+        told = handle(account=account)
         Path(account, "ca.crt").write_text("no certificate at all")
-        worse = handle({**GET, "service_account": account})
-    failure = failure_of(answer_of(told), "n1")
+        worse = handle(account=account)
+    failure = failure_of(told, "n1")
     assert failure.kind == "tls"
     assert "certificate verify failed" in failure.text
-    assert worse["error"] == "tls"
+    assert worse.error == "tls"
     assert server.requests == []
 
 
-def test_tls_where_there_is_none(tmp_path: Path) -> None:
+def test_tls_where_there_is_none() -> None:
     """A server without TLS is a TLS failure."""
-    with serving(says(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server:
-        told = handle(
-            {**GET, "kubeconfig": kubeconfig(tmp_path, f"https://127.0.0.1:{server.port}")}
-        )
-    assert told["error"] == "tls"
+    with (
+        serving(says(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server,
+        api(f"https://127.0.0.1:{server.port}") as kube,
+    ):
+        told = kube(GET)
+    assert told.error == "tls"
 
 
 def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,12 +368,12 @@ def test_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(says(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
         path = kubeconfig(tmp_path, "https://api.example:6443")
-        told = handle({**GET, "kubeconfig": path})
+        told = handle(path)
         assert proxy.requests[0].startswith(b"CONNECT api.example:6443 ")
-        assert told["error"] == "proxy"
-        assert "407" in told["message"]
+        assert told.error == "proxy"
+        assert "407" in told.message
         monkeypatch.setenv("NO_PROXY", "api.example")
-        assert handle({**GET, "kubeconfig": path})["error"] == "unreachable"
+        assert handle(path).error == "unreachable"
         assert len(proxy.requests) == 1
 
 
@@ -356,10 +381,7 @@ def test_a_proxy_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A proxy that does not run is a failure of the proxy."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free.getsockname()[1]}")
-    assert (
-        handle({**GET, "kubeconfig": kubeconfig(tmp_path, "https://api.example")})["error"]
-        == "proxy"
-    )
+    assert handle(kubeconfig(tmp_path, "https://api.example")).error == "proxy"
 
 
 @pytest.mark.parametrize(
@@ -382,10 +404,10 @@ def test_broken_kubeconfigs(text: str, tmp_path: Path) -> None:
     """A malformed kubeconfig is a failure of the configuration, in one line."""
     path = tmp_path / "kubeconfig"
     path.write_text(text)
-    told = handle({**GET, "kubeconfig": str(path)})
-    assert told["error"] == "configuration"
-    assert told["message"]
-    assert "\n" not in told["message"]
+    told = handle(str(path))
+    assert told.error == "configuration"
+    assert told.message
+    assert "\n" not in told.message
 
 
 @pytest.mark.parametrize(
@@ -394,35 +416,30 @@ def test_broken_kubeconfigs(text: str, tmp_path: Path) -> None:
 )
 def test_a_kubeconfig_that_points_nowhere(server: Any, tmp_path: Path) -> None:
     """A malformed address is a failure of the configuration, or unreachable."""
-    told = handle({**GET, "kubeconfig": kubeconfig(tmp_path, server)})
-    assert told["error"] in {"configuration", "unreachable"}
+    told = handle(kubeconfig(tmp_path, server))
+    assert told.error in {"configuration", "unreachable"}
 
 
 def test_a_spoilt_token(tmp_path: Path) -> None:
     """A token with characters that no header may have is a failure that does not show it."""
     for token in ("sec\nret", "sec\u00e9ret", "sec\0ret"):
-        told = handle(
-            {**GET, "kubeconfig": kubeconfig(tmp_path, "http://127.0.0.1:1", token=token)}
-        )
-        assert told["error"] == "configuration"
-        assert "sec" not in told["message"]
+        told = handle(kubeconfig(tmp_path, "http://127.0.0.1:1", token=token))
+        assert told.error == "configuration"
+        assert "sec" not in told.message
 
 
 def test_kubeconfigs_that_are_not_there(tmp_path: Path) -> None:
     """A missing file, a folder, an unknown context and a missing client certificate are failures
     of the configuration.
     """
-    assert handle({**GET, "kubeconfig": str(tmp_path / "none")})["error"] == "configuration"
-    assert handle({**GET, "kubeconfig": str(tmp_path)})["error"] == "configuration"
+    assert handle(str(tmp_path / "none")).error == "configuration"
+    assert handle(str(tmp_path)).error == "configuration"
     path = kubeconfig(tmp_path, "https://127.0.0.1:1")
-    told = handle({**GET, "kubeconfig": path, "context": "other"})
-    assert told["error"] == "configuration"
-    assert "other" in told["message"]
+    told = handle(path, context="other")
+    assert told.error == "configuration"
+    assert "other" in told.message
     gone = {"client-certificate": "/nowhere/a", "client-key": "/nowhere/b"}
-    assert (
-        handle({**GET, "kubeconfig": kubeconfig(tmp_path, "https://127.0.0.1:1", **gone)})["error"]
-        == "configuration"
-    )
+    assert handle(kubeconfig(tmp_path, "https://127.0.0.1:1", **gone)).error == "configuration"
 
 
 def test_outside_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,11 +447,11 @@ def test_outside_of_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     Pod without a token, the token.
     """
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert "~/.kube/config does not exist: name a --kubeconfig" in handle(GET)["message"]
+    assert "~/.kube/config does not exist: name a --kubeconfig" in handle().message
     account = pod(tmp_path, 1, monkeypatch)
-    assert "token" in handle({**GET, "service_account": account})["message"]
+    assert "token" in handle(account=account).message
     Path(account, "token").write_text("t")
-    assert handle({**GET, "service_account": account})["error"] == "configuration"
+    assert handle(account=account).error == "configuration"
 
 
 def test_the_default_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,22 +462,22 @@ def test_the_default_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with serving(says(reply(200, NODE))) as server:
         path = Path(kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
         monkeypatch.setenv("KUBECONFIG", f"/nowhere/config:{path}")
-        codes = [handle(GET).get("status")]
+        codes = [handle().status]
         monkeypatch.setenv("KUBECONFIG", "")
         (tmp_path / ".kube").mkdir()
         path.rename(tmp_path / ".kube/config")
-        codes.append(handle(GET).get("status"))
+        codes.append(handle().status)
         account = pod(tmp_path, 1, monkeypatch)
-        assert "no service account token" in handle({**GET, "service_account": account})["message"]
-        codes.append(handle({**GET, "context": "c"}).get("status"))
+        assert "no service account token" in handle(account=account).message
+        codes.append(handle(context="c").status)
     assert codes == [200, 200, 200]
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
-    assert handle(GET)["message"].startswith("/nowhere/config: ")
+    assert handle().message.startswith("/nowhere/config: ")
 
 
-def test_through_a_child(tmp_path: Path) -> None:
-    """The child returns the Node, or a failure if there is none."""
+def test_by_a_kubeconfig(tmp_path: Path) -> None:
+    """The session returns the Node, or a failure if there is none."""
     with serving(says(reply(200, NODE), reply(404, as_json(status(404))))) as server:
         kube = connect(kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
         found, gone = get_node(kube, "n1"), get_node(kube, "n1")
@@ -477,7 +494,7 @@ EXEC = {
 }
 
 
-def test_a_credential_plugin_through_a_child(tmp_path: Path) -> None:
+def test_a_credential_plugin(tmp_path: Path) -> None:
     """A kubeconfig's exec plugin runs in the helper, and its token is sent."""
     said = tmp_path / "credential"
     said.write_text(
@@ -489,14 +506,16 @@ def test_a_credential_plugin_through_a_child(tmp_path: Path) -> None:
         plugin = {**EXEC, "args": [str(said)]}
         path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", exec=plugin)
         assert not isinstance(get_node(connect(path), "n1"), Failure)
-    assert b"authorization: Bearer t\r\n" in server.requests[0]
+    assert b"Authorization: Bearer t\r\n" in server.requests[0]
 
 
-def test_modules_of_a_request() -> None:
-    """A request loads the generic client, and none of the generated API classes and models."""
-    names = _loaded("from agent.helper.main import kube; kube({'operation': 'get', 'node': 'n'})")
+def test_modules_of_a_session() -> None:
+    """A session does not load the Kubernetes client; the helper loads no generated classes."""
+    names = _loaded("import agent.kube.api")
+    assert not {"kubernetes", "yaml", "requests"} & names
+    names = _loaded("from agent.kube.kubeconfig import resolve; resolve('/nowhere', None)")
     generated = ("kubernetes.client.api.", "kubernetes.client.models.")
-    assert "kubernetes.client.api_client" in names
+    assert "kubernetes.config" in names
     assert not [name for name in names if name.startswith(generated)]
 
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agent.kube import connection, decode
-from agent.kube.connection import FIRST_PAGE, MAX_CONNECTIONS, MAX_PAGE, PAGE_BYTES, connected
-from agent.kube.errors import Failure
+from agent.kube.access import Access, credentials
+from agent.kube.answers import MAX_PAGE_BODY, Failure
+from agent.kube.api import (
+    FIRST_PAGE,
+    MAX_CONNECTIONS,
+    MAX_PAGE,
+    PAGE_BYTES,
+    Api,
+    connect,
+    fitting,
+)
 from agent.kube.negotiation import get_node, list_nodes
 from tests.support.nodes import FLAVOR, node
 
@@ -107,9 +115,14 @@ def kubeconfig(folder: Path, server: Server, token: str = "t1") -> str:  # noqa:
     return str(path)
 
 
-def test_many_requests_use_few_connections(tmp_path: Path) -> None:
+def session(server: Server) -> AbstractContextManager[Api]:
+    access = Access(f"http://127.0.0.1:{server.server_port}", "Bearer t1")
+    return closing(Api(lambda again: access))  # noqa: ARG005
+
+
+def test_many_requests_use_few_connections() -> None:
     """As many as threads."""
-    with serving(Server()) as server, connected(kubeconfig(tmp_path, server), None) as kube:
+    with serving(Server()) as server, session(server) as kube:
         with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
             found = list(pool.map(lambda _: get_node(kube, "n0"), range(200)))
         assert not any(isinstance(one, Failure) for one in found)
@@ -118,24 +131,24 @@ def test_many_requests_use_few_connections(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "most"), [(100, MAX_PAGE), (40_000, 105), (5 << 20, 1)])
-def test_a_page_has_as_many_nodes_as_fit(tmp_path: Path, size: int, most: int) -> None:
+def test_a_page_has_as_many_nodes_as_fit(size: int, most: int) -> None:
     """All Nodes are listed, and no page is much longer than PAGE_BYTES."""
     count = 12 if size > PAGE_BYTES else 300
     with serving(Server(count, size)) as server:
-        with connected(kubeconfig(tmp_path, server), None) as kube:
+        with session(server) as kube:
             found = list(list_nodes(kube))
         names = [one["metadata"]["name"] for one in found if not isinstance(one, Failure)]
     assert names == [f"n{number}" for number in range(count)]
     assert server.limits[0] == FIRST_PAGE
     assert server.limits[-1] <= most
-    assert server.connections == 1 or size * FIRST_PAGE > decode.MAX_BODY
+    assert server.connections == 1 or size * FIRST_PAGE > MAX_PAGE_BODY
 
 
 def test_a_token_is_read_again_after_a_401(tmp_path: Path) -> None:
     """As it is by a child for each request."""
     with serving(Server()) as server:
         path = kubeconfig(tmp_path, server)
-        with connected(path, None) as kube:
+        with closing(connect(path)) as kube:
             assert not isinstance(get_node(kube, "n0"), Failure)
             server.said = [401]
             kubeconfig(tmp_path, server, "t2")
@@ -143,21 +156,21 @@ def test_a_token_is_read_again_after_a_401(tmp_path: Path) -> None:
     assert server.tokens == ["Bearer t1", "Bearer t1", "Bearer t2"]
 
 
-def test_a_node_of_any_size_is_read(tmp_path: Path) -> None:
-    """No pipe limits the reply."""
-    with serving(Server(1, 3 << 20)) as server, connected(kubeconfig(tmp_path, server), None) as k:
+def test_a_node_of_any_size_is_read() -> None:
+    """No pipe limits the answer."""
+    with serving(Server(1, 3 << 20)) as server, session(server) as k:
         assert not isinstance(get_node(k, "n0"), Failure)
 
 
 def test_no_configuration_and_no_server_are_failures(tmp_path: Path) -> None:
     """Of one line each, and the next request tries again."""
-    with connected(str(tmp_path / "none"), None) as kube:
+    with closing(connect(str(tmp_path / "none"))) as kube:
         found = get_node(kube, "n0")
         assert isinstance(found, Failure)
         assert found.kind == "configuration"
     with serving(Server()) as server:
         path = kubeconfig(tmp_path, server)
-    with connected(path, None) as kube:
+    with closing(connect(path)) as kube:
         for _ in range(2):
             found = get_node(kube, "n0")
             assert isinstance(found, Failure)
@@ -165,7 +178,7 @@ def test_no_configuration_and_no_server_are_failures(tmp_path: Path) -> None:
 
 
 def test_inline_keys_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client writes the certificates of a kubeconfig into files."""
+    """The package writes the certificates of a kubeconfig into files, in a helper."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -178,14 +191,13 @@ def test_inline_keys_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         }
         config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
         (tmp_path / "kubeconfig").write_text(json.dumps(config))
-        with connected(path, None) as kube:
-            get_node(kube, "n0")
-            assert len([*temporary.rglob("*")]) == 3  # a folder, certificate and key
+        found = credentials(path, None)(again=False)
+    assert (found.certificate, found.key) == ("cert", "key")
     assert [*temporary.iterdir()] == []
 
 
 def test_the_limit_of_a_page() -> None:
     """Never none, never more than MAX_PAGE."""
-    assert connection.fitting(50, 0) == MAX_PAGE
-    assert connection.fitting(50, 50 * 20_000) == PAGE_BYTES // 20_001
-    assert connection.fitting(1, 1 << 30) == 1
+    assert fitting(50, 0) == MAX_PAGE
+    assert fitting(50, 50 * 20_000) == PAGE_BYTES // 20_001
+    assert fitting(1, 1 << 30) == 1

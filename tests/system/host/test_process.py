@@ -280,9 +280,9 @@ def test_a_credential_plugin_ends_with_the_timeout(tmp_path: Path) -> None:
     }
     config = kubeconfig("http://127.0.0.1:9", {"exec": run})
     (tmp_path / "config").write_text(json.dumps(config))
-    request = {"operation": "get", "node": "n", "kubeconfig": str(tmp_path / "config")}
-    with pytest.raises(Unavailable, match=r"helper kube: no answer within 3 s$"):
-        child.call("kube", request, 3)
+    request = {"path": str(tmp_path / "config"), "context": None}
+    with pytest.raises(Unavailable, match=r"helper kubeconfig: no answer within 3 s$"):
+        child.call("kubeconfig", request, 3)
     wait_for(lambda: not runs(int((tmp_path / "pid").read_text())))
 
 
@@ -327,8 +327,8 @@ def test_inline_keys_of_a_kubeconfig_leave_no_file(temporary: Path, tmp_path: Pa
     user = {"client-key-data": inline, "client-certificate-data": inline}
     config = kubeconfig("https://127.0.0.1:9", user, **{"certificate-authority-data": inline})
     (tmp_path / "config").write_text(json.dumps(config))
-    request = {"operation": "get", "node": "n", "kubeconfig": str(tmp_path / "config")}
-    assert child.call("kube", request, 20)["error"]
+    request = {"path": str(tmp_path / "config"), "context": None}
+    assert child.call("kubeconfig", request, 20)["key"] == "a private key"
     assert list(temporary.iterdir()) == []
 
 
@@ -450,9 +450,8 @@ def alone(library: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
 
 ASK = """
 import sys
-from agent.helper import process as child
-request = {"operation": "get", "node": "n", "kubeconfig": sys.argv[1], "timeout_s": 60}
-child.call("kube", request, 60)
+from agent.kube.api import connect
+connect(sys.argv[1])({"operation": "get", "node": "n"})
 """
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.kube.annotation import parse
+from agent.kube.answers import Answer, Failure
+from agent.kube.api import connect
 from agent.kube.cleanup import removals
-from agent.kube.errors import Failure
 from agent.kube.managed_fields import owned_labels
 from agent.kube.negotiation import apply, get_node, list_nodes
 from agent.kube.plan import ForeignField, plan
-from agent.kube.transport import connect
 from tests.support.kube import in_process
 from tests.support.kube.cluster import APPLY, MERGE
 from tests.support.nodes import ACCELERATOR_KEY as ACC
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from agent.kube.answers import Kube, Request
     from agent.kube.negotiation import Outcome
-    from agent.kube.transport import Kube, Request
     from tests.support.kube.cluster import Cluster
 
 ACCOUNT = "appliers"
@@ -290,7 +290,7 @@ def test_a_rotated_token(
     tokens = ["run-out", good, good]
     behind = connect(service_account=str(tmp_path))
 
-    def kube(request: Request) -> Mapping[str, Any]:
+    def kube(request: Request) -> Answer:
         (tmp_path / "token").write_text(tokens.pop(0) + "\n" if tokens else "run-out")
         return behind(request)
 

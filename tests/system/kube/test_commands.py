@@ -9,19 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.kube.cleanup import CHANGED, foreign_removals, nodes, remove_foreign
-from agent.kube.connection import connected
 from agent.kube.managed_fields import keys_of
 from agent.labels.table import Naming
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kernel_tree import NET, hca
-from tests.support.kube import fat_nodes, population
+from tests.support.kube import fat_nodes, in_process, population
 from tests.support.kube.cluster import APPLY, MERGE, Cluster
 from tests.support.kube.programs import missing
 from tests.support.kube.resident import Agent
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.kube.transport import Reply, Request
+    from agent.kube.answers import Answer, Request
 
 FAT = 300  # Nodes
 PREFIX = "backend.coreweave.cloud"
@@ -217,7 +216,7 @@ def test_a_foreign_label_that_changes_meanwhile(cluster: Cluster) -> None:
     cluster.node("cmd-changes")
     cluster.kubectl("label", "node", "cmd-changes", f"{STALE}=a")
     for changes in ([f"{STALE}=b"], [f"{STALE}-"]):
-        with connected(str(cluster.kubeconfig()), None) as kube:
+        with closing(in_process.connect(cluster.kubeconfig())) as kube:
             found = foreign_removals(nodes(kube, "cmd-changes"), keys_of(Naming()), None)
             cluster.kubectl("label", "--overwrite", "node", "cmd-changes", *changes)
             step = remove_foreign(kube, found[0])
@@ -275,9 +274,9 @@ def test_a_change_just_before_the_removal(cluster: Cluster, *, taken: bool) -> N
     cluster.node(node, labels={"site.example/rack": "1", STALE: "a"})
     change = {"key": STALE, "field_manager": "bwagent"} if taken else {"key": "a/b"}
     changes = [partial(set_by, cluster, node, **change)]
-    with connected(str(cluster.kubeconfig()), None) as kube:
+    with closing(in_process.connect(cluster.kubeconfig())) as kube:
 
-        def late(request: Request) -> Reply:
+        def late(request: Request) -> Answer:
             if request["operation"] == "patch" and changes:
                 changes.pop()()
             return kube(request)

@@ -19,9 +19,9 @@ import pytest
 from agent.errors import Unavailable
 from agent.fleet.cluster import read_cluster
 from agent.fleet.collect import Selection
-from agent.kube.connection import connected
 from agent.labels.table import Naming
 from tests.support.fleet_nodes import TIME, node
+from tests.support.kube import in_process
 from tests.support.kube.clock import Clock
 from tests.support.kube.cluster import MERGE, READY_LIMIT, Cluster
 from tests.support.kube.lending import encoded, of_etcd
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.fleet.model import Fleet
-    from agent.kube.transport import Kube, Reply, Request
+    from agent.kube.answers import Answer, Kube, Request
 
 COUNT = 2000  # Nodes
 THREADS = 4
@@ -64,7 +64,7 @@ def crowd() -> Iterator[Cluster]:
 @contextmanager
 def asking(cluster: Cluster, token: str | None = None) -> Iterator[Kube]:
     """Yield what sends the command's requests."""
-    with connected(str(cluster.kubeconfig(token)), None) as kube:
+    with closing(in_process.connect(cluster.kubeconfig(token))) as kube:
         yield kube
 
 
@@ -137,10 +137,10 @@ class Recorded:
         self._kube, self._between = kube, between
         self.statuses: list[int | None] = []
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Answer:
         """Send a request."""
         reply = self._kube(request)
-        self.statuses.append(reply.get("status"))
+        self.statuses.append(reply.status)
         if len(self.statuses) == 1:
             self._between()
         return reply

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.errors import Failure
+from agent.kube.answers import Failure
 from agent.kube.negotiation import apply, get_node
 from agent.kube.plan import plan
 from tests.support.kube import agents, in_process

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.kube.api import connect
 from agent.kube.policy import FOREIGN, PolicyState, check_policy
-from agent.kube.transport import connect
 from tests.support.kernel_tree import NET, hca
 from tests.support.kube import agents, resident
 from tests.support.kube.agents import a_node

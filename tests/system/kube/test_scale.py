@@ -9,14 +9,16 @@ import os
 import signal
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 from agent.daemon.schedule import Settings
-from agent.kube.client import TIMEOUT, handle
+from agent.kube.api import TIMEOUT
+from tests.support.kube import in_process
 from tests.support.kube.clock import Clock
 from tests.support.kube.fleet import Agent, Fleet
 from tests.support.kube.population import labels, populate
@@ -171,10 +173,10 @@ def recorder() -> Iterator[HTTPServer]:
         {"operation": "apply", "body": {"metadata": {"uid": "é"}}, "force": True},
     ],
 )
-def test_the_requests_are_the_childs(
+def test_the_requests_are_the_agents(
     recorder: HTTPServer, tmp_path: Path, operation: dict[str, Any]
 ) -> None:
-    """The stand-in for the agent's child sends the same request and returns the same reply."""
+    """The stand-in for the agent sends the same request and returns the same answer."""
     url = f"http://127.0.0.1:{recorder.server_port}"
     config = {
         "apiVersion": "v1",
@@ -186,9 +188,10 @@ def test_the_requests_are_the_childs(
     }
     (tmp_path / "config").write_text(json.dumps(config))
     request: Any = {"node": "n1", **operation}
-    child = handle({"kubeconfig": str(tmp_path / "config"), **request})
+    with closing(in_process.connect(tmp_path / "config")) as kube:
+        theirs = kube(request)
     ours = Wire(url, None, Clock()).connect("t")(request)
-    assert ours == {key: value for key, value in child.items() if key != "server"}
-    assert ours["retry_after"] == 7
+    assert replace(ours, server=url) == theirs
+    assert ours.retry_after == 7
     first, second = Recorder.asked
     assert first == second

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agent.daemon.schedule import OBSERVE_INTERVAL
 from agent.errors import Unavailable
 from agent.events.event import Event
+from agent.kube.answers import Answer
 from tests.support.gpus import ACCELERATOR, FABRIC, GPU, answer
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev
 from tests.support.lldp_frames import switch
@@ -303,7 +304,7 @@ def test_a_node_without_gpus_queries_no_library() -> None:
 def test_an_outage_of_the_api_server() -> None:
     """Few retries; soon after the outage the Node is right."""
     world = with_leaves(IB).run(60)
-    world.api.trouble = lambda _request: {"error": "unreachable", "message": "connection refused"}
+    world.api.trouble = lambda _request: Answer(error="unreachable", message="connection refused")
     world.at(10, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
     world.run(HOUR)
@@ -318,13 +319,13 @@ def test_an_outage_of_the_api_server() -> None:
 @pytest.mark.parametrize(
     ("trouble", "operations"),
     [
-        ({"status": 429, "message": "too many requests", "retry_after": 1}, ["apply", "apply"]),
-        ({"status": 500, "message": "etcdserver: request timed out"}, ["apply", "apply"]),
-        ({"status": 409, "message": "the object has been modified"}, ["apply", "get", "apply"]),
-        ({"error": "timeout", "message": "timed out"}, ["apply", "get", "apply"]),
+        (Answer(429, message="too many requests", retry_after=1), ["apply", "apply"]),
+        (Answer(500, message="etcdserver: request timed out"), ["apply", "apply"]),
+        (Answer(409, message="the object has been modified"), ["apply", "get", "apply"]),
+        (Answer(error="timeout", message="timed out"), ["apply", "get", "apply"]),
     ],
 )
-def test_a_retry_after_429_is_one_request(trouble: dict[str, Any], operations: list[str]) -> None:
+def test_a_retry_after_429_is_one_request(trouble: Answer, operations: list[str]) -> None:
     """After a 429 or 5xx the Node is as known; after any other failure it is read again."""
     world = with_leaves(IB).run(60)
     world.api.trouble = lambda request: trouble if request["operation"] == "apply" else None
@@ -368,7 +369,7 @@ def test_sighup_during_a_request_is_served_after_it() -> None:
 def test_sighup_while_the_api_server_is_away() -> None:
     """It ends the wait, for one request each `min_interval`."""
     world = with_leaves(IB).run(60)
-    busy = {"status": 429, "message": "busy", "retry_after": 500}
+    busy = Answer(429, message="busy", retry_after=500)
     world.api.trouble = lambda _request: busy
     world.at(0, HUP)
     asked = len(world.api.requests)
@@ -398,9 +399,7 @@ def test_a_permanent_refusal_is_not_asked_for_more_often() -> None:
     """
     world = with_leaves(IB).run(60)
     world.api.trouble = lambda request: (
-        {"status": 422, "message": "no", "reason": "Invalid"}
-        if request["operation"] == "apply"
-        else None
+        Answer(422, message="no", reason="Invalid") if request["operation"] == "apply" else None
     )
     world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
@@ -415,7 +414,7 @@ def test_a_forbidden_apply_is_preceded_by_a_get() -> None:
     world = with_leaves(IB).run(60)
     text = 'User "x" cannot patch resource "nodes" in API group ""'
     world.api.trouble = lambda request: (
-        {"status": 403, "message": text} if request["operation"] == "apply" else None
+        Answer(403, message=text) if request["operation"] == "apply" else None
     )
     world.at(1, Event("port", "ibp1/1"), do=lambda: down(world))
     asked = len(world.api.requests)
@@ -433,7 +432,7 @@ def test_an_outage_of_the_api_server_at_the_start() -> None:
             "backend.coreweave.cloud/flavor": "infiniband",
         }
     )
-    api.trouble = lambda _request: {"error": "timeout", "message": "timed out"}
+    api.trouble = lambda _request: Answer(error="timeout", message="timed out")
     world = World(IB, api=api)
     world.run(600)
     assert world.api.writes == []
@@ -445,7 +444,7 @@ def test_an_outage_of_the_api_server_at_the_start() -> None:
 
 def test_a_wrong_configuration_ends_the_agent() -> None:
     """The configuration is wrong; an operator has to correct it."""
-    api = Api(trouble=lambda _request: {"error": "configuration", "message": "no kubeconfig"})
+    api = Api(trouble=lambda _request: Answer(error="configuration", message="no kubeconfig"))
     with pytest.raises(Unavailable, match="no kubeconfig"):
         World(IB, api=api).run(10)
 
@@ -453,12 +452,10 @@ def test_a_wrong_configuration_ends_the_agent() -> None:
 def test_a_refused_family_is_retried_after_a_minute_and_an_hour() -> None:
     """The other labels are applied; the family is retried after a minute, then an hour."""
 
-    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def refuse(request: Mapping[str, Any]) -> Answer | None:
         labels = request.get("body", {}).get("metadata", {}).get("labels", {})
         if any(key.startswith("ib.coreweave.cloud/") for key in labels):
-            return {"status": 403, "message": "ib.coreweave.cloud/speed.current is not allowed"} | {
-                "reason": "Forbidden"
-            }
+            return Answer(403, "Forbidden", "ib.coreweave.cloud/speed.current is not allowed")
         return None
 
     world = with_leaves(IB, resync=10 * HOUR)
@@ -585,7 +582,7 @@ def test_work_that_cannot_be_started_is_retried() -> None:
     world = with_leaves(IB)
     calls = iter([RuntimeError("can't start new thread"), MemoryError()])
 
-    def fail(_request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def fail(_request: Mapping[str, Any]) -> Answer | None:
         if error := next(calls, None):
             raise error
         return None
@@ -644,7 +641,7 @@ def test_whatever_happens_the_last_state_is_on_the_node(
             else None
         )
         world.at(after, Event("device", name), do=do or (lambda: None))
-    trouble = {"error": "unreachable", "message": "refused"}
+    trouble = Answer(error="unreachable", message="refused")
     world.api.trouble = lambda _request: (
         trouble if away <= world.time - 1000 < away + long else None
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agent.events.event import Event
+from agent.kube.answers import Answer
 from agent.kube.negotiation import apply
 from agent.kube.plan import forgetting
 from tests.support import nodes
@@ -119,7 +120,7 @@ def test_a_reboot_finds_it_missing(world: World) -> None:
 
 def test_before_the_node_is_read_nothing_is_known(world: World) -> None:
     """While the API server is away the metric has no value."""
-    world.api.trouble = lambda _request: {"error": "timeout"}
+    world.api.trouble = lambda _request: Answer(error="timeout")
     world.start_again()
     world.run(60.0)
     assert counted(world) is None

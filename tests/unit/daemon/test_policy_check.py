@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.events.event import Event
+from agent.kube.answers import Answer
 from tests.support import nodes
 from tests.support.kernel_tree import hca
 from tests.support.running import Api, World
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 HUP = Event("signal", "SIGHUP")
 DAY, HOUR = 86400.0, 3600.0
-DENIED = {
-    "status": 422,
-    "message": "nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'bwagent' with binding "
-    "'bwagent' denied request: bwagent changes its own labels only, not x",
-}
-FORBIDDEN = {"status": 403, "message": "cannot patch resource"}
+DENIED = Answer(
+    422,
+    message="nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'bwagent' with "
+    "binding 'bwagent' denied request: bwagent changes its own labels only, not x",
+)
+FORBIDDEN = Answer(403, message="cannot patch resource")
 READY = (True, "ok\n")
 NOT_IN_FORCE = (False, "the admission policy is not in force (--require-policy)\n")
 NOT_CHECKED = (False, "the admission policy was not checked yet (--require-policy)\n")
@@ -31,17 +32,17 @@ NOT_CHECKED = (False, "the admission policy was not checked yet (--require-polic
 class Policy:
     """The answer to the checks: a reply, or None where the API server accepts the label."""
 
-    def __init__(self, reply: dict[str, Any] | None) -> None:
+    def __init__(self, reply: Answer | None) -> None:
         self.reply = reply
 
-    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def __call__(self, request: Mapping[str, Any]) -> Answer | None:
         if request["operation"] != "check-policy":
             return None
         label = request["body"]["metadata"]["labels"]
-        return self.reply or {"status": 200, "node": nodes.node(label)}
+        return self.reply or Answer(200, node=nodes.node(label))
 
 
-def world(reply: dict[str, Any] | None, **changes: Any) -> tuple[World, Policy]:
+def world(reply: Answer | None, **changes: Any) -> tuple[World, Policy]:
     policy = Policy(reply)
     tree = hca("ibp0", "0000:18:00.0")
     return World(tree, api=Api(trouble=policy), policy=True, **changes), policy
@@ -83,8 +84,8 @@ def test_a_policy_that_is_not_in_force_has_one_line() -> None:
     assert found.metrics.snapshot.policy_in_force is True
 
 
-@pytest.mark.parametrize("reply", [FORBIDDEN, {"error": "timeout", "message": "none"}])
-def test_a_check_without_result(reply: dict[str, Any]) -> None:
+@pytest.mark.parametrize("reply", [FORBIDDEN, Answer(error="timeout", message="none")])
+def test_a_check_without_result(reply: Answer) -> None:
     """It is unknown: a line, no metric, and no reason to be unready."""
     found, policy = world(reply, require_policy=True)
     found.run(HOUR)
@@ -130,7 +131,7 @@ def test_readiness_without_require_policy() -> None:
 def test_both_reasons_are_shown() -> None:
     """Refused keys do not hide the policy."""
     found, policy = world(None, require_policy=True)
-    refusal = {"status": 403, "message": f"not {nodes.FLAVOR}", "causes": []}
+    refusal = Answer(403, message=f"not {nodes.FLAVOR}")
     found.api.trouble = lambda request: (
         policy(request) or (refusal if request["operation"] == "apply" else None)
     )
@@ -166,6 +167,6 @@ def test_a_late_answer_holds_up_no_label() -> None:
 def test_no_check_before_the_node_was_read() -> None:
     """An agent without a Node proves nothing."""
     found, policy = world(DENIED)
-    found.api.trouble = lambda request: policy(request) or {"status": 404, "message": "no"}
+    found.api.trouble = lambda request: policy(request) or Answer(404, message="no")
     found.run(HOUR)
     assert checks(found) == []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.events.event import Event
+from agent.kube.answers import Answer
 from tests.support.kernel_tree import BUS, CLASS, HOME, hca, netdev, routes
 from tests.support.lldp_frames import switch
 from tests.support.nodes import IB_SPEED, SPEED
@@ -349,7 +350,7 @@ def test_a_restart_beside_a_device_that_was_given_up() -> None:
 def test_the_api_server_is_away_at_the_start() -> None:
     """A count that the agent has seen itself is used, though the annotation's is older."""
     world = fabric(eight()).run(60)
-    world.api.trouble = lambda _request: {"error": "unreachable", "message": "no"}
+    world.api.trouble = lambda _request: Answer(error="unreachable", message="no")
     world.start_again()
     pull(world, (1,))
     world.run(60)

@@ -12,6 +12,7 @@ import pytest
 from agent.daemon.background import BackgroundTask
 from agent.daemon.recorder import MAX_BACK_OFF, MAX_BURST, MIN_BACK_OFF, TOKEN_INTERVAL, Recorder
 from agent.events.event import Event
+from agent.kube.answers import Answer
 from agent.model import LastNeighbor, LastNeighbors
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -178,9 +179,9 @@ def test_lost_ports(world: World) -> None:
 def refusing(world: World, status: int = 422) -> None:
     """Refuse the labels, until this is called with 0."""
 
-    def trouble(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def trouble(request: Mapping[str, Any]) -> Answer | None:
         if status and request["operation"] == "apply":
-            return {"status": status, "reason": "Invalid", "message": "policy: not here"}
+            return Answer(status, reason="Invalid", message="policy: not here")
         return None
 
     world.api.trouble = trouble
@@ -280,12 +281,12 @@ def test_many_neighbors_have_few_events() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        {"status": 403, "reason": "Forbidden", "message": "cannot create resource events"},
-        {"status": 500, "reason": "", "message": ""},
-        {"error": "unreachable", "message": "Connection refused"},
+        Answer(403, reason="Forbidden", message="cannot create resource events"),
+        Answer(500, reason="", message=""),
+        Answer(error="unreachable", message="Connection refused"),
     ],
 )
-def test_a_failure_waits(answer: dict[str, Any]) -> None:
+def test_a_failure_waits(answer: Answer) -> None:
     """The next try comes later each time, an hour at most; the log has it once, and the Event is
     written when it can be.
     """
@@ -310,7 +311,7 @@ def test_agents_do_not_come_back_together() -> None:
     pauses = set()
     for seed in range(10):
         agent = Alone(seed)
-        agent.api.trouble = lambda _request: {"status": 429, "retry_after": 600.0}
+        agent.api.trouble = lambda _request: Answer(429, retry_after=600.0)
         agent.moves("a", "b")
         agent.run(HOUR / 4)
         first, second, *_ = agent.sent
@@ -321,7 +322,7 @@ def test_agents_do_not_come_back_together() -> None:
 
 def test_labels_do_not_wait(world: World, fabric: Fabric) -> None:
     """For an Event that cannot be written."""
-    answer = {"status": 403, "reason": "Forbidden", "message": "cannot create resource events"}
+    answer = Answer(403, reason="Forbidden", message="cannot create resource events")
     world.api.trouble = lambda request: answer if "-event" in request["operation"] else None
     fabric.move(3)
     look(world, 0.5)
@@ -334,7 +335,7 @@ def test_labels_do_not_wait(world: World, fabric: Fabric) -> None:
 
 def test_retry_after(world: World, fabric: Fabric) -> None:
     """The server's demand counts where it is longer."""
-    busy = {"status": 429, "reason": "", "message": "", "retry_after": 500.0}
+    busy = Answer(429, reason="", message="", retry_after=500.0)
     world.api.trouble = lambda request: busy if "-event" in request["operation"] else None
     fabric.move(3)
     look(world, 600.0)
@@ -345,7 +346,7 @@ def test_retry_after(world: World, fabric: Fabric) -> None:
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_refused_event_is_dropped(world: World, fabric: Fabric, status: int) -> None:
     """The policy, or a webhook, does not accept it: no second try."""
-    answer = {"status": status, "reason": "Invalid", "message": "no"}
+    answer = Answer(status, reason="Invalid", message="no")
     world.api.trouble = lambda request: answer if "-event" in request["operation"] else None
     fabric.move(3)
     look(world, 3 * HOUR)
@@ -369,10 +370,10 @@ def test_a_lost_response_makes_no_second_event(world: World, fabric: Fabric) -> 
     """The Event was created although nobody heard of it."""
     api = world.api
 
-    def lose(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def lose(request: Mapping[str, Any]) -> Answer | None:
         if request["operation"] == "create-event" and not api.events:
             api.events[request["body"]["metadata"]["name"]] = dict(request["body"])
-            return {"error": "timeout", "message": ""}
+            return Answer(error="timeout", message="")
         return None
 
     api.trouble = lose

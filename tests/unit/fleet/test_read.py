@@ -14,6 +14,7 @@ from agent.fleet.cluster import read_cluster
 from agent.fleet.collect import Selection
 from agent.fleet.node_file import read_file
 from agent.fleet.snapshots import read_snapshots
+from agent.kube.answers import Answer
 from agent.kube.facts import parse_time
 from agent.labels.table import Naming
 from tests.support.fleet_nodes import TIME, P, annotation, leaf, listed, node, whole
@@ -194,33 +195,21 @@ def test_a_folder_without_captures(tmp_path: Path) -> None:
         read_snapshots(f"{tmp_path}/x", ALL, GLOBS)
 
 
-def page(numbers: range, token: str | None = None, left: int | None = None) -> dict[str, Any]:
+def page(numbers: range, token: str = "", left: int | None = None) -> Answer:
     """Return the reply with a page of Nodes."""
     nodes = [node(number) for number in numbers]
-    return {
-        "status": 200,
-        "nodes": nodes,
-        "continue": token,
-        "remaining": left,
-        "server": "https://k",
-    }
+    return Answer(200, nodes=nodes, following=token, remaining=left, server="https://k")
 
 
-def gone(token: str | None) -> dict[str, Any]:
+def gone(token: str) -> Answer:
     """Return the reply to an expired token."""
-    return {
-        "status": 410,
-        "reason": "Expired",
-        "message": "too old",
-        "continue": token,
-        "server": "https://k",
-    }
+    return Answer(410, reason="Expired", message="too old", following=token, server="https://k")
 
 
 class Server:
     """An API server with these replies, the last one again and again."""
 
-    def __init__(self, *replies: dict[str, Any]) -> None:
+    def __init__(self, *replies: Answer) -> None:
         self._replies = list(replies)
         self.requests: list[Any] = []
 
@@ -270,10 +259,10 @@ def test_an_expired_token_is_replaced_by_that_of_the_answer() -> None:
 
 def test_without_a_token_the_listing_begins_again_once() -> None:
     """The Nodes of the first attempt are forgotten."""
-    server = Server(page(range(2), "a"), gone(None), page(range(1, 3), "b"), page(range(3, 4)))
+    server = Server(page(range(2), "a"), gone(""), page(range(1, 3), "b"), page(range(3, 4)))
     found = read_cluster(server, "", ALL, CLOCK)
     assert [one.name for one in found.nodes] == ["gpu-00001", "gpu-00002", "gpu-00003"]
-    server = Server(page(range(2), "a"), gone(None), page(range(2), "b"), gone(None))
+    server = Server(page(range(2), "a"), gone(""), page(range(2), "b"), gone(""))
     with pytest.raises(Unavailable, match=r"^listing Nodes failed after 2: .*too old"):
         read_cluster(server, "", ALL, CLOCK)
 
@@ -284,32 +273,32 @@ def test_a_token_that_is_refused_at_once_is_not_sent_for_ever() -> None:
     with pytest.raises(Unavailable, match=r"listing Nodes failed after 2: .*too old"):
         read_cluster(server, "", ALL, CLOCK)
     with pytest.raises(Unavailable, match="listing Nodes failed: "):
-        read_cluster(Server(gone(None)), "", ALL, CLOCK)
+        read_cluster(Server(gone("")), "", ALL, CLOCK)
 
 
 FORBIDDEN = 'nodes is forbidden: User "jane\x1b" cannot list resource "nodes" at the cluster scope'
-FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+FAILURES: dict[str, tuple[Answer, str]] = {
     "forbidden": (
-        {"status": 403, "reason": "Forbidden", "message": FORBIDDEN},
+        Answer(403, reason="Forbidden", message=FORBIDDEN),
         r"listing Nodes failed after 2: account jane\x1b lacks the right to list nodes",
     ),
     "forbidden by a webhook": (
-        {"status": 403, "reason": "Forbidden", "message": "no"},
+        Answer(403, reason="Forbidden", message="no"),
         "this account lacks the right to list nodes (all of the cluster): no",
     ),
     "cut": (
-        {"error": "cut", "message": "EOF", "server": "https://k"},
+        Answer(error="cut", message="EOF", server="https://k"),
         "connection to https://k lost: EOF",
     ),
     "busy": (
-        {"status": 429, "message": "slow down", "retry_after": 0.01},
+        Answer(429, message="slow down", retry_after=0.01),
         "is overloaded: slow down",
     ),
     "no page": (
-        {"status": 200, "error": "garbage", "message": "<html>"},
+        Answer(200, error="garbage", message="<html>"),
         "is it a proxy?): <html>",
     ),
-    "wrong selector": ({"status": 400, "message": "unable to parse"}, "unable to parse"),
+    "wrong selector": (Answer(400, message="unable to parse"), "unable to parse"),
 }
 
 

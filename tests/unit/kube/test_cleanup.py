@@ -12,6 +12,7 @@ import pytest
 
 from agent.cleanup import clean_up, clean_up_foreign
 from agent.errors import Rejected, Unavailable
+from agent.kube.answers import Answer
 from agent.kube.cleanup import (
     CHANGED,
     CONTENDED,
@@ -32,10 +33,10 @@ from tests.support.nodes import ANNOTATED, FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.kube.transport import Kube, Reply, Request
+    from agent.kube.answers import Kube, Request
 
 EXPECTED = f"{PREFIX}/speed.expected"
-FAILED = {"status": 403, "message": "no"}
+FAILED = Answer(403, message="no")
 
 
 class Api:
@@ -45,16 +46,16 @@ class Api:
         self.requests: list[Request] = []
         self._reads = [before]
         self._after = after
-        self.patched: Reply = {"status": 200, "node": node(observed=None)}
+        self.patched: Answer = Answer(200, node=node(observed=None))
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Answer:
         self.requests.append(request)
         if request["operation"] in {"apply", "patch"}:
             return self.patched
         found = self._reads.pop() if self._reads else self._after
         if request["operation"] == "list":
-            return {"status": 200, "nodes": found, "continue": None}
-        return {"status": 200, "node": found[0]}
+            return Answer(200, nodes=found)
+        return Answer(200, node=found[0])
 
 
 def named(name: str, found: dict[str, Any]) -> dict[str, Any]:
@@ -95,10 +96,10 @@ def test_removals() -> None:
 
 def test_nodes() -> None:
     """One Node, or every Node of the list; a page that fails is Unavailable."""
-    page = {"status": 200, "nodes": [node(), node()]}
-    assert len(list(nodes(replies({**page, "continue": None})[1], None))) == 2
+    page = Answer(200, nodes=[node(), node()])
+    assert len(list(nodes(replies(page)[1], None))) == 2
     with pytest.raises(Unavailable, match="not permitted"):
-        list(nodes(replies({**page, "continue": "x"}, FAILED)[1], None))
+        list(nodes(replies(replace(page, following="x"), FAILED)[1], None))
     with pytest.raises(Unavailable, match="Node n1: not permitted"):
         list(nodes(replies(FAILED)[1], "n1"))
 
@@ -159,9 +160,9 @@ def test_an_agent_that_writes_while_the_question_waits(monkeypatch: pytest.Monke
     """The Nodes are read again after the answer; what is new there is from an agent."""
     monkeypatch.setattr(click, "confirm", lambda _question, *, abort: abort)
     first, second = node({SPEED: "1G"}), node({SPEED: "2G"})
-    removed = {"status": 200, "node": node(observed=None)}
+    removed = Answer(200, node=node(observed=None))
     for read, failed in ((second, True), (first, False), (node(observed=None), False)):
-        answers = [{"status": 200, "node": one} for one in (first, read)]
+        answers = [Answer(200, node=one) for one in (first, read)]
         _, kube = replies(*answers, *[removed] * 2)
         if failed:
             with pytest.raises(Rejected, match="labeled again during this cleanup: n1"):
@@ -219,8 +220,8 @@ def test_other_prefixes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_remains_cannot_be_read() -> None:
     """The last line of the error says so."""
-    removed = {"status": 200, "node": node(observed=None)}
-    _, kube = replies({"status": 200, "node": node({FLAVOR: "roce"})}, removed, FAILED)
+    removed = Answer(200, node=node(observed=None))
+    _, kube = replies(Answer(200, node=node({FLAVOR: "roce"})), removed, FAILED)
     with pytest.raises(Rejected, match="what remains could not be read: Node n1: not permitted"):
         clean_up(kube, "n1", Naming(), yes=True)
 
@@ -308,7 +309,7 @@ def test_thousands_of_foreign_labels(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.endswith(f"Node n1: {MAX_PATCH + 1} labels removed\n")
 
 
-REFUSED = {"status": 422, "message": "no"}
+REFUSED = Answer(422, message="no")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +321,7 @@ REFUSED = {"status": 422, "message": "no"}
     ],
 )
 def test_foreign_labels_that_cannot_be_removed(
-    reply: dict[str, Any], after: dict[str, Any], text: str
+    reply: Answer, after: dict[str, Any], text: str
 ) -> None:
     """The reason is one line: the server's, or that a label is not as it was shown."""
     api = Api([node({}, OTHERS)], [after])
@@ -333,12 +334,12 @@ def test_foreign_labels_that_cannot_be_removed(
 def test_foreign_labels_of_a_node_that_changes_all_the_time() -> None:
     """The removal is tried for some versions of the Node, then the error says so."""
 
-    def kube(request: Request) -> Reply:
+    def kube(request: Request) -> Answer:
         if request["operation"] == "patch":
             return REFUSED
         found = node({}, OTHERS)
         found["metadata"]["resourceVersion"] = str(next(versions))
-        return {"status": 200, "node": found}
+        return Answer(200, node=found)
 
     versions = count()
     with pytest.raises(Rejected, match=f"^Node n1: {CONTENDED}$"):

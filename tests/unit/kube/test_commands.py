@@ -12,6 +12,7 @@ import pytest
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.inputs import observed
+from agent.kube.answers import Answer
 from agent.kube.commands import Target, planned, publish, target
 from agent.kube.managed_fields import ANNOTATION, Field
 from agent.labels.render import Rendered
@@ -25,14 +26,14 @@ from tests.support.observations import observation
 EXPECTED = f"{PREFIX}/speed.expected"
 HOST = Host(Kernel(), time.time)
 SEEN = observation(("ibp0", "0000:18:00.0"))
-FAILED = {"status": 403, "message": "no"}
+FAILED = Answer(403, message="no")
 
 
-def node_reply(a_node: dict[str, Any]) -> dict[str, Any]:
-    return {"status": 200, "node": a_node}
+def node_reply(a_node: dict[str, Any]) -> Answer:
+    return Answer(200, node=a_node)
 
 
-def a_target(a_node: dict[str, Any], *more: dict[str, Any]) -> Target:
+def a_target(a_node: dict[str, Any], *more: Answer) -> Target:
     return target(replies(node_reply(a_node), *more)[1], "n1", Naming())
 
 
@@ -100,12 +101,12 @@ def test_publish() -> None:
 
 def test_publish_that_fails() -> None:
     """A failure and a refused key are returned in one line."""
-    on = a_target(node(), {"status": 503, "message": "down"})
+    on = a_target(node(), Answer(503, message="down"))
     todo, _ = planned(on, SEEN, Rendered({FLAVOR: "roce"}))
     lines, fault = publish(on, todo)
     assert lines == ["Node n1: nothing applied"]
     assert fault == "Node n1: the API server failed: down"
-    on = a_target(node(), {"status": 422, "message": f"not {FLAVOR}"}, *2 * [node_reply(node())])
+    on = a_target(node(), Answer(422, message=f"not {FLAVOR}"), *2 * [node_reply(node())])
     lines, fault = publish(on, todo)
     assert lines[-1] == f"! {FLAVOR}: refused: not {FLAVOR}"
     assert fault == f"keys refused: 1, the first is {FLAVOR}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agent.kube.answers import Answer
 from agent.kube.diff import done, planned
-from agent.kube.errors import Answer
 from agent.kube.negotiation import negotiate
 from agent.kube.plan import plan, removal
 from tests.support.api_server import Server, a_plan, denial

@@ -10,6 +10,7 @@ import pytest
 from agent.cleanup import forget_lost
 from agent.errors import Rejected
 from agent.kube.annotation import LabeledInterface, render
+from agent.kube.answers import Answer
 from agent.kube.cleanup import losses, unforgotten
 from agent.labels.table import Naming
 from tests.support.api_server import replies
@@ -43,7 +44,7 @@ def test_losses_that_cannot_be_removed(text: str, line: str | None) -> None:
         assert not plan.is_due
         assert fault.startswith(f"Node {plan.node}: ")
         assert (line or "") in fault
-        kube = replies({"status": 200, "node": by_hand(text)})[1]
+        kube = replies(Answer(200, node=by_hand(text)))[1]
         with pytest.raises(Rejected, match=line):
             forget_lost(kube, "n1", Naming(), yes=True)
     (own,) = losses([node(observed=render(LOST))], KEYS)

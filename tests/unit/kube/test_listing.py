@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.errors import Unavailable
+from agent.kube.answers import Answer
 from agent.kube.listing import MAX_ATTEMPTS, MAX_WAIT, Page, pages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from agent.kube.answers import Kube
 
-LAST = {"status": 200, "nodes": [], "continue": None, "remaining": None, "server": "https://k"}
-BUSY = {"status": 429, "message": "slow down"}
-UNAUTHORIZED = {"status": 401, "message": "token expired"}
+LAST = Answer(200, nodes=[], server="https://k")
+BUSY = Answer(429, message="slow down")
+UNAUTHORIZED = Answer(401, message="token expired")
 
 
-def server(*replies: dict[str, Any]) -> Callable[[object], Any]:
+def server(*replies: Answer) -> Kube:
     """Return an API server with these replies."""
     left = list(replies)
     return lambda _request: left.pop(0)
@@ -26,13 +28,13 @@ def server(*replies: dict[str, Any]) -> Callable[[object], Any]:
 @pytest.mark.parametrize(
     ("replies", "waits"),
     [
-        ([{**BUSY, "retry_after": 7.0}], [7.0]),
-        ([{**BUSY, "retry_after": 900.0}, BUSY], [MAX_WAIT, 1.0]),
+        ([replace(BUSY, retry_after=7.0)], [7.0]),
+        ([replace(BUSY, retry_after=900.0), BUSY], [MAX_WAIT, 1.0]),
         ([UNAUTHORIZED], []),
         ([UNAUTHORIZED, BUSY], [1.0]),
     ],
 )
-def test_a_page_is_requested_again(replies: list[dict[str, Any]], waits: list[float]) -> None:
+def test_a_page_is_requested_again(replies: list[Answer], waits: list[float]) -> None:
     """As late as the server asks for, within a limit; at once with new credentials."""
     slept = list[float]()
     found = list(pages(server(*replies, LAST), sleep=slept.append))
@@ -43,7 +45,7 @@ def test_a_page_is_requested_again(replies: list[dict[str, Any]], waits: list[fl
 @pytest.mark.parametrize(
     ("reply", "text"), [(BUSY, "overloaded: slow down"), (UNAUTHORIZED, "rejected the token")]
 )
-def test_the_last_attempt_counts(reply: dict[str, Any], text: str) -> None:
+def test_the_last_attempt_counts(reply: Answer, text: str) -> None:
     """The answer is the error."""
     kube = server(*[reply] * MAX_ATTEMPTS, LAST)
     with pytest.raises(Unavailable, match=f"listing Nodes failed: .*{text}"):

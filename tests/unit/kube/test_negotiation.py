@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import Unavailable
-from agent.kube.errors import KINDS, Answer, Cause, Failure
+from agent.kube.answers import KINDS, Answer, Cause, Failure
 from agent.kube.managed_fields import ANNOTATION, FAMILIES, LABEL, Field
 from agent.kube.negotiation import (
     MAX_NAMINGS,
@@ -39,13 +38,13 @@ from tests.support.nodes import FLAVOR, IB_SPEED, KEYS, LEAF, PREFIX, SPEED, des
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.kube.transport import Request
+    from agent.kube.answers import Request
 
 ALL = {FLAVOR: "roce", SPEED: "3200G", IB_SPEED: "3200G", ACC: "a.1"}
 MAX_REQUESTS = 80  # of a server that refuses each key by itself and conflicts all the time
 NODE = node({FLAVOR: "roce"})
-GOOD = {"status": 200, "node": NODE}
-UNAUTHORIZED = {"status": 401, "message": "Unauthorized"}
+GOOD = Answer(200, node=NODE)
+UNAUTHORIZED = Answer(401, message="Unauthorized")
 
 
 def test_get() -> None:
@@ -67,8 +66,10 @@ def test_get_with_an_expired_token() -> None:
 
 def test_helper_without_a_reply() -> None:
     """A helper that crashes or is late is a failure, with its message."""
-    found = get_node(replies(Unavailable("helper kube: no answer within 25 s"))[1], "n1")
-    text = "Node n1: request not made: helper kube: no answer within 25 s"
+    found = get_node(
+        replies(Answer(error="helper", message="helper kubeconfig: no answer within 25 s"))[1], "n1"
+    )
+    text = "Node n1: request not made: helper kubeconfig: no answer within 25 s"
     assert found == Failure("helper", text)
 
 
@@ -86,12 +87,12 @@ def test_request_of_an_apply() -> None:
 def test_list() -> None:
     """A list continues at the end of the page before; a failure ends it."""
     requests, kube = replies(
-        {"status": 200, "nodes": [NODE], "continue": "x"},
-        {"status": 200, "nodes": [], "continue": None},
+        Answer(200, nodes=[NODE], following="x"),
+        Answer(200, nodes=[]),
     )
     assert list(list_nodes(kube)) == [NODE]
     assert requests == [{"operation": "list", "continue": page} for page in ("", "x")]
-    (failure,) = list_nodes(replies({"status": 403, "message": "cannot list"})[1])
+    (failure,) = list_nodes(replies(Answer(403, message="cannot list"))[1])
     assert isinstance(failure, Failure)
     assert failure.kind == "forbidden"
     assert failure.text.startswith("Node *: ")

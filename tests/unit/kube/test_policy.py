@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.errors import Unavailable
+from agent.kube.answers import Answer
+from agent.kube.api import encode
 from agent.kube.policy import FOREIGN, PolicyState, check_policy
-from agent.kube.requests import parameters
 from tests.support import nodes
 from tests.support.api_server import replies
 
 if TYPE_CHECKING:
-    from agent.kube.transport import Request
+    from agent.kube.answers import Request
 
 OWN = "bwagent changes its own labels only, not bwagent.invalid/policy-check"
 DENIAL = (
@@ -21,13 +22,13 @@ DENIAL = (
 )
 
 
-def denial(name: str, text: str = OWN, status: int = 422) -> dict[str, Any]:
-    return {"status": status, "reason": "Invalid", "message": DENIAL.format(name, name, text)}
+def denial(name: str, text: str = OWN, status: int = 422) -> Answer:
+    return Answer(status, reason="Invalid", message=DENIAL.format(name, name, text))
 
 
-def accepting(request: Request) -> dict[str, Any]:
+def accepting(request: Request) -> Answer:
     """Return the Node with the label of the request."""
-    return {"status": 200, "node": nodes.node(request["body"]["metadata"]["labels"])}
+    return Answer(200, node=nodes.node(request["body"]["metadata"]["labels"]))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def accepting(request: Request) -> dict[str, Any]:
         denial("bwagent", status=403),
     ],
 )
-def test_a_denial_by_the_policy_proves_it(reply: dict[str, Any]) -> None:
+def test_a_denial_by_the_policy_proves_it(reply: Answer) -> None:
     """It has its name, or one of its messages under another name."""
     assert check_policy(replies(reply)[1], "n1").in_force is True
 
@@ -50,30 +51,30 @@ def test_a_denial_by_the_policy_proves_it(reply: dict[str, Any]) -> None:
     [
         (denial("site-labels", "no labels of .invalid"), "no labels of .invalid"),
         (
-            {"status": 403, "message": 'nodes "n1" is forbidden: User "x" cannot patch resource'},
+            Answer(403, message='nodes "n1" is forbidden: User "x" cannot patch resource'),
             "not permitted",
         ),
         (
-            {
-                "status": 400,
-                "message": f'admission webhook "bwagent.example" denied the request: {OWN}',
-            },
+            Answer(400, message=f'admission webhook "bwagent.example" denied the request: {OWN}'),
             "denied the request",
         ),
         (
-            {"status": 500, "message": DENIAL.format("bwagent", "bwagent", OWN)},
+            Answer(500, message=DENIAL.format("bwagent", "bwagent", OWN)),
             "failed",
         ),
-        ({"status": 409, "message": "the object has been modified"}, "at the same time"),
-        ({"status": 404, "message": 'nodes "n1" not found'}, "not found"),
-        ({"status": 429, "message": "too many", "retry_after": 7}, "overloaded"),
-        ({"error": "timeout", "message": "no answer"}, "in time"),
-        ({"status": 200, "error": "garbage", "message": "a page"}, "proxy"),
-        ({"status": 200, "node": nodes.node()}, "dropped a foreign label"),
-        (Unavailable("helper kube: no answer within 25 s"), "request not made"),
+        (Answer(409, message="the object has been modified"), "at the same time"),
+        (Answer(404, message='nodes "n1" not found'), "not found"),
+        (Answer(429, message="too many", retry_after=7), "overloaded"),
+        (Answer(error="timeout", message="no answer"), "in time"),
+        (Answer(200, error="garbage", message="a page"), "proxy"),
+        (Answer(200, node=nodes.node()), "dropped a foreign label"),
+        (
+            Answer(error="helper", message="no answer within 25 s"),
+            "request not made",
+        ),
     ],
 )
-def test_any_other_refusal_proves_nothing(reply: dict[str, Any] | Exception, text: str) -> None:
+def test_any_other_refusal_proves_nothing(reply: Answer, text: str) -> None:
     """RBAC, another policy, a webhook, a conflict, a timeout, a label that a webhook drops."""
     found = check_policy(replies(reply)[1], "n1")
     assert (found.in_force, text in found.text, "\n" in found.text) == (None, True, False)
@@ -87,13 +88,13 @@ def test_an_accepted_label_means_no_policy() -> None:
 
 def test_retry_after_is_kept() -> None:
     """The server's demand holds for the next check."""
-    reply = {"status": 429, "message": "too many", "retry_after": 7}
+    reply = Answer(429, message="too many", retry_after=7)
     assert check_policy(replies(reply)[1], "n1").retry_after == 7.0
 
 
 def test_the_token_is_read_again_after_a_401() -> None:
     """One more request follows."""
-    requests, kube = replies({"status": 401, "message": "expired"}, denial("bwagent"))
+    requests, kube = replies(Answer(401, message="expired"), denial("bwagent"))
     assert (check_policy(kube, "n1").in_force, len(requests)) == (True, 2)
 
 
@@ -103,10 +104,10 @@ def test_the_request_stores_nothing() -> None:
     text = DENIAL.format("bwagent", "bwagent", OWN)
     assert check_policy(kube, "n1") == PolicyState(in_force=True, text=text, status=422)
     check_policy(kube, "n1")
-    sent = [parameters(request) for request in requests]
+    sent = [encode(request) for request in requests]
     for one in sent:
-        assert one["query_params"] == [("fieldManager", "bwagent-policy-check"), ("dryRun", "All")]
-        assert (one["method"], one["resource_path"]) == ("PATCH", "/api/v1/nodes/{name}")
-        assert one["header_params"]["Content-Type"] == "application/merge-patch+json"
-        assert list(one["body"]["metadata"]["labels"]) == [FOREIGN]
-    assert sent[0]["body"] != sent[1]["body"]
+        query = "fieldManager=bwagent-policy-check&dryRun=All"
+        assert (one.method, one.target) == ("PATCH", f"/api/v1/nodes/n1?{query}")
+        assert one.headers["Content-Type"] == "application/merge-patch+json"
+        assert list(json.loads(one.body or b"")["metadata"]["labels"]) == [FOREIGN]
+    assert sent[0].body != sent[1].body

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent.errors import Unavailable
+from agent.kube.answers import Answer
 from agent.kube.reconcile import Reconciler
 from tests.support.api_server import replies
 from tests.support.nodes import FLAVOR, KEYS, desired, node
 
 BEFORE, AFTER = node(), node({FLAVOR: "roce"})
-GOT = {"status": 200, "node": BEFORE}
-APPLIED = {"status": 200, "node": AFTER}
+GOT = Answer(200, node=BEFORE)
+APPLIED = Answer(200, node=AFTER)
 WANTED = desired({FLAVOR: "roce"})
 
 
@@ -57,10 +57,10 @@ def test_dry_run() -> None:
 @pytest.mark.parametrize(
     ("reply", "known", "codes"),
     [
-        ({"status": 429, "message": "later"}, BEFORE, (429,)),
-        ({"status": 500, "message": "down"}, BEFORE, (500,)),
-        ({"status": 404, "message": "no"}, None, (404,)),
-        (Unavailable("helper kube: no answer within 25 s"), None, (None,)),
+        (Answer(429, message="later"), BEFORE, (429,)),
+        (Answer(500, message="down"), BEFORE, (500,)),
+        (Answer(404, message="no"), None, (404,)),
+        (Answer(error="helper", message="helper kubeconfig: no answer within 25 s"), None, (None,)),
     ],
 )
 def test_failure(reply: Any, known: object, codes: tuple[int | None, ...]) -> None:
@@ -74,9 +74,7 @@ def test_failure(reply: Any, known: object, codes: tuple[int | None, ...]) -> No
 
 def test_get_that_fails() -> None:
     """A Node that cannot be read is a failure without a plan."""
-    result = Reconciler(replies({"status": 404, "message": "no"})[1], "n1", KEYS).reconcile(
-        None, WANTED
-    )
+    result = Reconciler(replies(Answer(404, message="no"))[1], "n1", KEYS).reconcile(None, WANTED)
     assert (result.node, result.plan) == (None, None)
     assert result.failure is not None
     assert result.failure.kind == "not-found"

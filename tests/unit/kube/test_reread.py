@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.kube.errors import Answer
+from agent.kube.answers import Answer
 from agent.kube.negotiation import MAX_READS, Taken, negotiate
 from agent.kube.plan import plan, removal
 from agent.kube.reconcile import Reconciler
@@ -17,7 +17,7 @@ from tests.support.nodes import FLAVOR, KEYS, NOW, SPEED, desired, node
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.kube.transport import Request
+    from agent.kube.answers import Request
 
 OLD = "old.example/flavor"
 MODIFIED = Answer(409, "Conflict", "Operation cannot be fulfilled: the object has been modified")
@@ -139,19 +139,15 @@ def test_a_newer_version() -> None:
     """
     changed = versioned({FLAVOR: "roce", OLD: "infiniband"}, 2)
     requests, kube = replies(
-        {"status": 409, "message": MODIFIED.message},
-        {"status": 200, "node": changed},
-        {"status": 200, "node": versioned({**BOTH, OLD: "infiniband", SPEED: "1G"}, 3)},
+        Answer(409, message=MODIFIED.message),
+        Answer(200, node=changed),
+        Answer(200, node=versioned({**BOTH, OLD: "infiniband", SPEED: "1G"}, 3)),
     )
     found = plan(versioned(BOTH, 1), WANTED, KEYS)
-    outcome = negotiate(found, lambda request: _answer(kube(request)))
+    outcome = negotiate(found, kube)
     assert (operations(requests), versions(requests)) == (["apply", "get", "apply"], ["1", "2"])
     assert labels_in(requests[2])[OLD] == "infiniband"
     assert (outcome.applied, outcome.failure) == ({SPEED: "1G"}, None)
-
-
-def _answer(reply: Mapping[str, Any]) -> Answer:
-    return Answer(reply["status"], message=reply.get("message", ""), node=reply.get("node"))
 
 
 def test_a_node_that_changes_all_the_time() -> None:
@@ -241,7 +237,7 @@ def test_carried_labels_are_read_before_each_apply() -> None:
     change there is no request at all.
     """
     now = versioned({**BOTH, OLD: "infiniband"}, 5)
-    requests, kube = replies({"status": 200, "node": now}, {"status": 200, "node": now})
+    requests, kube = replies(Answer(200, node=now), Answer(200, node=now))
     reconciler = Reconciler(kube, "n1", KEYS)
     result = reconciler.reconcile(versioned(BOTH, 1), WANTED)
     assert (operations(requests), versions(requests)) == (["get", "apply"], ["5"])
@@ -254,7 +250,7 @@ def test_carried_labels_are_read_before_each_apply() -> None:
 def test_no_change_after_the_read() -> None:
     """A Node that turns out to be right is not written to."""
     now = versioned({**BOTH, SPEED: "1G"}, 5)
-    requests, kube = replies({"status": 200, "node": now})
+    requests, kube = replies(Answer(200, node=now))
     result = Reconciler(kube, "n1", KEYS).reconcile(versioned(BOTH, 1), WANTED)
     assert (operations(requests), result.outcome, result.node) == (["get"], None, now)
 
@@ -262,15 +258,15 @@ def test_no_change_after_the_read() -> None:
 @pytest.mark.parametrize(
     ("said", "is_known"),
     [
-        ([{"status": 422, "message": "no"}, "get"], True),
-        ([{"status": 422, "message": "no"}, {"status": 503, "message": "down"}], False),
-        ([{"status": 422, "message": "no"}, {"status": 403, "message": "cannot get"}], False),
-        ([{"status": 403, "message": "User x cannot patch resource nodes"}], False),
-        ([{"status": 409, "message": "uid mismatch"}], False),
-        ([{"status": 429, "message": "later"}], True),
-        ([{"status": 503, "message": "down"}], True),
-        ([{"status": 401, "message": "no"}, {"status": 401, "message": "no"}], False),
-        ([{"status": 401, "message": "no"}, {"status": 503, "message": "down"}], True),
+        ([Answer(422, message="no"), "get"], True),
+        ([Answer(422, message="no"), Answer(503, message="down")], False),
+        ([Answer(422, message="no"), Answer(403, message="cannot get")], False),
+        ([Answer(403, message="User x cannot patch resource nodes")], False),
+        ([Answer(409, message="uid mismatch")], False),
+        ([Answer(429, message="later")], True),
+        ([Answer(503, message="down")], True),
+        ([Answer(401, message="no"), Answer(401, message="no")], False),
+        ([Answer(401, message="no"), Answer(503, message="down")], True),
     ],
 )
 def test_the_node_after_a_refusal(said: list[Any], *, is_known: bool) -> None:
@@ -278,7 +274,7 @@ def test_the_node_after_a_refusal(said: list[Any], *, is_known: bool) -> None:
     or 5xx.
     """
     known = node({FLAVOR: "roce"})
-    got = {"status": 200, "node": known}
+    got = Answer(200, node=known)
     requests, kube = replies(*(got if one == "get" else one for one in said))
     wanted = desired({FLAVOR: "x"})
     result = Reconciler(kube, "n1", KEYS).reconcile(known, wanted)
@@ -288,8 +284,8 @@ def test_the_node_after_a_refusal(said: list[Any], *, is_known: bool) -> None:
 
 def test_a_refusal_after_a_get() -> None:
     """Of a Node that was just read, the one GET is the next attempt's."""
-    known = {"status": 200, "node": node({FLAVOR: "roce"})}
-    requests, kube = replies(known, {"status": 422, "message": "no"})
+    known = Answer(200, node=node({FLAVOR: "roce"}))
+    requests, kube = replies(known, Answer(422, message="no"))
     result = Reconciler(kube, "n1", KEYS).reconcile(None, desired({FLAVOR: "x"}))
     assert (operations(requests), result.node) == (["get", "apply"], None)
     assert result.outcome is not None

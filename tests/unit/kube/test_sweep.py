@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.errors import Unavailable
+from agent.kube.answers import Answer
 from agent.kube.cleanup import MAX_FAILURES, Sweep, nodes, removals, remove_owned
 from tests.support.api_server import labels_in
 from tests.support.nodes import FLAVOR, KEYS, node
@@ -15,10 +16,10 @@ from tests.support.nodes import FLAVOR, KEYS, node
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agent.kube.answers import Request
     from agent.kube.plan import Plan
-    from agent.kube.transport import Reply, Request
 
-DOWN = {"status": 503, "message": "down"}
+DOWN = Answer(503, message="down")
 
 
 def named(name: str) -> dict[str, Any]:
@@ -31,18 +32,18 @@ def named(name: str) -> dict[str, Any]:
 class Api:
     """An API server that cleans Nodes; `trouble` may answer instead."""
 
-    def __init__(self, trouble: Callable[[str], Reply | None] = lambda _name: None) -> None:
+    def __init__(self, trouble: Callable[[str], Answer | None] = lambda _name: None) -> None:
         self.requests: list[Request] = []
         self.trouble = trouble
 
-    def __call__(self, request: Request) -> Reply:
+    def __call__(self, request: Request) -> Answer:
         self.requests.append(request)
-        return self.trouble(request["node"]) or {"status": 200, "node": node(observed=None)}
+        return self.trouble(request["node"]) or Answer(200, node=node(observed=None))
 
 
 def plans(count: int) -> list[Plan]:
     found = [named(f"n{number}") for number in range(count)]
-    return removals(nodes(lambda _request: {"status": 200, "nodes": found}, None), KEYS)
+    return removals(nodes(lambda _request: Answer(200, nodes=found), None), KEYS)
 
 
 def test_a_request_has_none_of_the_owned_fields() -> None:
@@ -88,7 +89,7 @@ def test_a_server_that_fails_again_and_again_is_left_alone() -> None:
 def test_nodes_that_are_gone_are_no_failure_of_the_server() -> None:
     """However many in a row."""
     sweep = Sweep(plans(30), remove_owned)
-    gone = {"status": 404, "message": "not found"}
+    gone = Answer(404, message="not found")
     sweep.run(Api(lambda name: None if name == "n29" else gone), lambda _line: None)
     assert len(sweep.faults) == len(sweep.remaining) == 29
 

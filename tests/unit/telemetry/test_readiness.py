@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.events.event import Event
+from agent.kube.answers import Answer
 from tests.support import nodes
 from tests.support.gpus import GPU
 from tests.support.gpus import answer as gpus
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.support.kernel_tree import Entries
 
-    Trouble = Callable[[Mapping[str, Any]], dict[str, Any] | None]
+    Trouble = Callable[[Mapping[str, Any]], Answer | None]
 
 B = "0000:19:00.0"
 IB = hca("ibp0", "0000:18:00.0") | hca("ibp1", B)
@@ -45,21 +46,21 @@ def refusing(*keys: str) -> Api:
 def refuse(api: Api, *keys: str) -> None:
     """Refuse changes of these labels from now on."""
 
-    def trouble(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def trouble(request: Mapping[str, Any]) -> Answer | None:
         labels = request.get("body", {}).get("metadata", {}).get("labels", api.labels)
         named = [key for key in keys if labels.get(key) != api.labels.get(key)]
         if not named:
             return None
-        return {"status": 403, "message": f"not {', '.join(named)}", "causes": []}
+        return Answer(403, message=f"not {', '.join(named)}")
 
     api.trouble = trouble
 
 
-def refuse_all(request: Mapping[str, Any]) -> dict[str, Any] | None:
+def refuse_all(request: Mapping[str, Any]) -> Answer | None:
     """Refuse every change without naming a key."""
     if request["operation"] == "get":
         return None
-    return {"status": 403, "message": "bwagent changes nothing here", "causes": []}
+    return Answer(403, message="bwagent changes nothing here")
 
 
 def leaf(address: tuple[str, int]) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def leaf(address: tuple[str, int]) -> dict[str, Any]:
 
 def answer(status: int) -> Trouble:
     """Answer each request with this status."""
-    return lambda _request: {"status": status, "message": "no", "causes": []}
+    return lambda _request: Answer(status, message="no")
 
 
 def said(world: World, *words: str) -> list[str]:
@@ -202,10 +203,10 @@ def test_an_unreachable_api_server() -> None:
 class SharedNode(Api):
     """An API server whose Node has the accelerator label of another manager."""
 
-    def __call__(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, request: Mapping[str, Any]) -> Answer:
         super().__call__(request)
         others = {"gfd": {nodes.ACCELERATOR_KEY: "b.2"}}
-        return {"status": 200, "node": nodes.node(self.labels, others, self.annotation)}
+        return Answer(200, node=nodes.node(self.labels, others, self.annotation))
 
 
 def test_a_key_that_is_left_to_another_manager() -> None:

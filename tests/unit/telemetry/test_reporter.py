@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.events.event import Event
-from agent.kube.errors import MAX_RETRY_AFTER
+from agent.kube.answers import MAX_RETRY_AFTER, Answer
 from tests.support.kernel_tree import CLASS, HOME, hca, netdev
 from tests.support.lldp_frames import switch
 from tests.support.running import EPOCH, Api, World
@@ -82,7 +82,7 @@ def test_the_reason_of_a_change_that_is_applied_late() -> None:
     world = World(IB).run(30)
     set_port(world, "state", "1: DOWN")
     lines(world)
-    world.api.trouble = lambda _request: {"status": 503, "message": "busy"}
+    world.api.trouble = lambda _request: Answer(503, message="busy")
     set_port(world, "state", "4: ACTIVE", 60)
     world.api.trouble = lambda _request: None
     world.run(600)
@@ -172,10 +172,10 @@ def test_a_start_that_changes_a_label_late() -> None:
 def test_a_start_with_a_refused_key_verifies_nothing() -> None:
     """The line about the refusal stands alone."""
 
-    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def refuse(request: Mapping[str, Any]) -> Answer | None:
         if request["operation"] == "get":
             return None
-        return {"status": 403, "message": "nothing is allowed", "causes": []}
+        return Answer(403, message="nothing is allowed")
 
     world = World(IB, api=Api(trouble=refuse)).run(200)
     assert lines(world, "verified") == []
@@ -272,11 +272,10 @@ def test_events_that_are_unavailable() -> None:
 def test_a_refused_label() -> None:
     """The line has the server's status and message, until the key is accepted."""
 
-    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def refuse(request: Mapping[str, Any]) -> Answer | None:
         if SPEED not in request.get("body", {}).get("metadata", {}).get("labels", {}):
             return None
-        denial = {"status": 403, "message": f"{SPEED} is not allowed", "reason": "Forbidden"}
-        return denial | {"causes": []}
+        return Answer(403, message=f"{SPEED} is not allowed", reason="Forbidden")
 
     world = World(IB, api=Api(trouble=refuse)).run(50)
     [refused] = lines(world, "label refused")
@@ -291,11 +290,11 @@ def test_labels_refused_with_different_statuses() -> None:
     """Each line has the status of its own key."""
     flavor = "backend.coreweave.cloud/flavor"
 
-    def refuse(request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def refuse(request: Mapping[str, Any]) -> Answer | None:
         labels = request.get("body", {}).get("metadata", {}).get("labels", {})
         if SPEED in labels:
-            return {"status": 403, "message": f"not {SPEED}"}
-        return {"status": 422, "message": f"not {flavor}"} if flavor in labels else None
+            return Answer(403, message=f"not {SPEED}")
+        return Answer(422, message=f"not {flavor}") if flavor in labels else None
 
     world = World(IB, api=Api(trouble=refuse)).run(50)
     assert lines(world, "label refused") == [
@@ -308,7 +307,7 @@ def test_an_api_server_that_is_away() -> None:
     """One line per request, limited, and one at the end."""
     world = World(IB).run(30)
     lines(world)
-    world.api.trouble = lambda _request: {"error": "unreachable", "message": "no route"}
+    world.api.trouble = lambda _request: Answer(error="unreachable", message="no route")
     world.at(0, HUP, do=lambda: world.write(f"{PORT}/state", b"1: DOWN\n"))
     world.run(600)
     world.api.trouble = lambda _request: None
@@ -322,7 +321,7 @@ def test_a_busy_api_server() -> None:
     """The line has the status and the time of the next request, that of Retry-After."""
     world = World(IB).run(30)
     lines(world)
-    busy = {"status": 429, "message": "too many requests", "retry_after": 3000}
+    busy = Answer(429, message="too many requests", retry_after=3000)
     world.api.trouble = lambda _request: busy
     at = EPOCH + world.time
     world.at(0, HUP)
