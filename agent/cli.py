@@ -16,26 +16,27 @@ from agent.errors import Rejected, Unavailable
 from agent.exits import is_plugin, print_line, print_lines, run_and_exit
 from agent.fleet.group import fleet
 from agent.options import (
-    SWITCH,
     CheckedCommand,
     StrictCommand,
     anonymize_option,
     check_tls,
+    choice,
     cluster_options,
     device_options,
+    flag,
     former_options,
     is_on_command_line,
     naming_options,
-    not_empty,
-    output_option,
+    plan_option,
     replay_option,
     run_options,
     short_help,
     source_options,
+    switch,
+    verify_options,
     wait_options,
 )
 from agent.shell.commands import capture_of_node, completion, doctor
-from agent.verify.options import plan_options, verify_options
 
 if TYPE_CHECKING:
     from agent.labels.render import Subject
@@ -81,10 +82,10 @@ def cli() -> None:
         "bwagent probe --dry-run", "bwagent probe --replay sysfs_fixtures/dgx-h100 -o labels"
     ),
 )
-@click.option("--dry-run", **SWITCH, help="Change nothing; contact no API server.")
-@click.option("--diff", **SWITCH, help="With --dry-run: read the Node and show the changes.")
+@switch("--dry-run", "Change nothing; contact no API server.")
+@switch("--diff", "With --dry-run: read the Node and show the changes.")
 @replay_option
-@output_option("table", "labels", "json", "yaml")
+@choice("-o --output", ["table", "labels", "json", "yaml"], "Print this format.")
 @cluster_options
 @naming_options
 @former_options
@@ -127,11 +128,11 @@ def probe(output: str, dry_run: bool, diff: bool, **flags: Any) -> None:
         "bwagent run --metrics-address :9477", "bwagent run --dry-run --context prod -v"
     ),
 )
-@click.option("--dry-run", **SWITCH, help="Change nothing; log what would be applied.")
-@click.option("--events/--no-events", **SWITCH, help="Write Events about the Node.")
-@click.option("--require-policy", **SWITCH, help="Not ready without the admission policy.")
+@switch("--dry-run", "Change nothing; log what would be applied.")
+@switch("--events/--no-events", "Write Events about the Node.")
+@switch("--require-policy", "Not ready without the admission policy.")
 @run_options
-@plan_options
+@plan_option
 @cluster_options
 @naming_options
 @former_options
@@ -167,23 +168,15 @@ def run(
         "bwagent cleanup --context prod --node-name gpu-17", "bwagent cleanup --all --yes"
     )
 )
-@click.option(
-    "--all", "everywhere", **SWITCH, help="Clean all Nodes; needs permission to list them."
-)
-@click.option(
+@switch("--all everywhere", "Clean all Nodes; needs permission to list them.")
+@switch(
     "--foreign",
-    **SWITCH,
-    help="Remove the keys that others set and bwagent does not publish, instead of its own; "
-    "never the accelerator's.",
+    "Remove the keys that others set and bwagent does not publish, instead of its own; never the "
+    "accelerator's.",
 )
-@click.option(
-    "--manager",
-    metavar="NAME",
-    type=not_empty,
-    help="With --foreign: only the keys of this field manager.",
-)
-@click.option("--lost", **SWITCH, help="Only forget interfaces that left the bus.")
-@click.option("--yes", **SWITCH, help="Do not ask for confirmation.")
+@flag("--manager", "NAME", "With --foreign: only the keys of this field manager.")
+@switch("--lost", "Only forget interfaces that left the bus.")
+@switch("--yes", "Do not ask for confirmation.")
 @cluster_options
 @naming_options
 def cleanup(
@@ -225,7 +218,7 @@ def cleanup(
 )
 @click.argument("key", metavar="KEY")
 @replay_option
-@output_option("table", "json")
+@choice("-o --output", ["table", "json"], "Print this format.")
 @cluster_options
 @naming_options
 @device_options

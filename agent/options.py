@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -239,6 +238,21 @@ def check_tls(flags: dict[str, Any]) -> None:
         raise click.UsageError(f"{given[0]}: --metrics-address is empty, so nothing is served")
 
 
+def _tolerance(text: str) -> str:
+    from agent.verify.names import TOLERANCES
+
+    if text not in TOLERANCES:
+        raise click.BadParameter(f"{text[:64]!r} is none of {', '.join(TOLERANCES)}")
+    return text
+
+
+def require_plan(flags: dict[str, Any]) -> None:
+    """Raise click.UsageError for a flag that says how to read a plan, without one."""
+    given = [name for name in ("plan_format", "hca_map") if flags[name]]
+    if given and not flags["plan"]:
+        raise click.UsageError(f"--{given[0].replace('_', '-')} needs --plan FILE")
+
+
 def is_on_command_line(parameter: str) -> bool:
     """Return True if the flag of this parameter was given; a variable of it does not count."""
     source = click.get_current_context().get_parameter_source(parameter)
@@ -264,140 +278,136 @@ def options(*several: Decorator) -> Decorator:
     return decorated
 
 
-SWITCH: dict[str, Any] = {"is_flag": True, "type": Switch()}
-GLOB: dict[str, Any] = {
-    "cls": ForAllCommands,
-    "multiple": True,
-    "metavar": "GLOB",
-    "type": _glob,
-}
-_for_all = partial(click.option, cls=ForAllCommands)
+def switch(names: str, text: str, **others: Any) -> Decorator:
+    """Return a flag without value, of these names."""
+    return click.option(*names.split(), is_flag=True, type=Switch(), help=text, **others)
 
 
-def _time(flag: str, default: int, text: str, least: float = 0.0) -> Decorator:
+def flag(names: str, value: str, text: str | None, **others: Any) -> Decorator:
+    """Return a flag with a value, which is not empty unless `type` says otherwise."""
+    others = {"type": not_empty, **others}
+    return click.option(*names.split(), metavar=value, help=text, **others)
+
+
+def globs(name: str, text: str | None, **others: Any) -> Decorator:
+    """Return a flag whose values are globs."""
+    others = {"type": _glob, "cls": ForAllCommands, "multiple": True, **others}
+    return flag(name, "GLOB", text, **others)
+
+
+def choice(names: str, words: Sequence[str], text: str, **others: Any) -> Decorator:
+    """Return a flag whose value is one of these words; the first is the default."""
+    others = {"default": words[0], "show_default": True, **others}
+    return click.option(*names.split(), type=click.Choice(words), help=text, **others)
+
+
+def _time(name: str, default: int, text: str, least: float = 0.0) -> Decorator:
     limit = f", min {least:g}s" if least else ""
-    return click.option(
-        flag,
-        default=f"{default}s",
-        metavar="TIME",
-        type=Duration(least),
-        help=f"{text}  [default: {default}s{limit}]",
-    )
+    help_text = f"{text}  [default: {default}s{limit}]"
+    return flag(name, "TIME", help_text, default=f"{default}s", type=Duration(least))
 
 
-def output_option(*formats: str, **others: Any) -> Decorator:
-    """Return the flag --output; the first format is the default."""
-    others = {"help": "Print this format.", **others}
-    choice = click.Choice(formats)
-    return click.option(
-        "-o", "--output", type=choice, default=formats[0], show_default=True, **others
-    )
-
-
+FILE = click.Path(exists=True, dir_okay=False)
+FOLDER = click.Path(exists=True, file_okay=False)
 # The node's devices: probe, run, capture, explain, verify, doctor.
 device_options = options(
-    _for_all(
+    flag(
         "--sysfs-root",
-        type=click.Path(exists=True, file_okay=False),
+        "DIR",
+        "Read the host's sysfs here.  [default: /sys]",
+        type=FOLDER,
         default="/sys",
-        metavar="DIR",
-        help="Read the host's sysfs here.  [default: /sys]",
+        cls=ForAllCommands,
     ),
-    click.option("--exclude-device", **GLOB, help="Do not read these RDMA devices. Repeatable."),
-    click.option("--backend-device", **GLOB, help="Only these are the backend. Repeatable."),
-    _for_all(
+    globs("--exclude-device", "Do not read these RDMA devices. Repeatable."),
+    globs("--backend-device", "Only these are the backend. Repeatable."),
+    flag(
         "--nvml-library",
+        "PATH",
+        "NVML library.  [default: libnvidia-ml.so.1]",
         type=click.Path(dir_okay=False),
-        metavar="PATH",
-        help="NVML library.  [default: libnvidia-ml.so.1]",
+        cls=ForAllCommands,
     ),
 )
 # The sources: probe, run, capture, doctor.
 source_options = options(
-    _for_all(
+    click.option(
         "--source",
+        cls=ForAllCommands,
         type=click.Choice(NAMES),
         multiple=True,
         help="Read only these sources. Repeatable.",
     ),
-    _for_all("--openvswitch", **SWITCH, help="LLDP below Open vSwitch; filters all packets."),
+    switch("--openvswitch", "LLDP below Open vSwitch; filters all packets.", cls=ForAllCommands),
 )
 # The sources, and the time to wait for LLDP frames: probe, capture, explain, verify.
+no_wait_option = switch("--no-wait", "Do not receive LLDP frames.")
 wait_options = options(
     source_options,
-    click.option(
+    flag(
         "--wait",
+        "SECONDS",
+        "Wait for LLDP.  [default: up to 65, until every port has a frame]",
         type=click.FloatRange(0, 3600),
-        metavar="SECONDS",
-        help="Wait for LLDP.  [default: up to 65, until every port has a frame]",
     ),
-    click.option("--no-wait", **SWITCH, help="Do not receive LLDP frames."),
+    no_wait_option,
 )
 # Names in a snapshot: capture, of this node and as a plugin of kubectl.
-anonymize_option = click.option(
-    "--anonymize", **SWITCH, help="Replace GUIDs, MACs, serials and host names."
-)
+anonymize_option = switch("--anonymize", "Replace GUIDs, MACs, serials and host names.")
 # A capture instead of this node: probe, explain, verify.
-replay_option = click.option(
-    "--replay",
-    metavar="SNAPSHOT",
-    type=not_empty,
-    help="Read this capture (folder or tar) instead.",
-)
+replay_option = flag("--replay", "SNAPSHOT", "Read this capture (folder or tar) instead.")
 # The API server: probe, run, cleanup, explain, verify, doctor, fleet.
 cluster_options = options(
-    click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        type=not_empty,
-        help="[default: Pod's account, else as kubectl]",
-    ),
-    click.option("--context", metavar="NAME", type=not_empty, help="Context of the kubeconfig."),
+    flag("--kubeconfig", "FILE", "[default: Pod's account, else as kubectl]"),
+    flag("--context", "NAME", "Context of the kubeconfig."),
 )
 # The label keys: probe, run, cleanup, explain, verify, fleet.
 label_options = options(
-    _for_all(
+    flag(
         "--label-prefix",
+        "DOMAIN",
+        None,
+        type=_prefix,
         default="backend.coreweave.cloud",
         show_default=True,
-        metavar="DOMAIN",
-        type=_prefix,
+        cls=ForAllCommands,
     ),
-    click.option(
+    flag(
         "--ib-label-prefix",
-        cls=MayBeEmpty,
+        "DOMAIN",
+        "Empty: none.",
+        type=_prefix_or_empty,
         default="ib.coreweave.cloud",
         show_default=True,
-        metavar="DOMAIN",
-        type=_prefix_or_empty,
-        help="Empty: none.",
-    ),
-    click.option(
-        "--accelerator-label",
         cls=MayBeEmpty,
+    ),
+    flag(
+        "--accelerator-label",
+        "KEY",
+        None,
+        type=_label_key_or_empty,
         default="network.topology.nvidia.com/accelerator",
         show_default=True,
-        metavar="KEY",
-        type=_label_key_or_empty,
+        cls=MayBeEmpty,
     ),
 )
-# The Node and its label keys: probe, run, cleanup.
-node_name_option = click.option(
+# The Node and its label keys: probe, run, cleanup, explain, verify; doctor has the first one.
+node_name_option = flag(
     "--node-name",
+    "NAME",
+    "Node name.  [default: $NODE_NAME or hostname]",
     default=lambda: os.environ.get("NODE_NAME") or None,
-    metavar="NAME",
     type=_node_name,
-    help="Node name.  [default: $NODE_NAME or hostname]",
 )
 naming_options = options(node_name_option, label_options)
-# Prefixes that the operator has given up: probe, run.
-former_options = _for_all(
-    "--former-label-prefix",
-    "former_label_prefixes",  # as the variable, which has a list
-    multiple=True,
-    metavar="DOMAIN",
+# Prefixes that the operator has given up: probe, run. The variable has a list of them.
+former_options = flag(
+    "--former-label-prefix former_label_prefixes",
+    "DOMAIN",
+    "Remove own labels under it. Repeatable.",
     type=_prefix,
-    help="Remove own labels under it. Repeatable.",
+    cls=ForAllCommands,
+    multiple=True,
 )
 # Times, metrics and log: run. The first three defaults are those of daemon/schedule.py, too.
 run_options = options(
@@ -407,35 +417,78 @@ run_options = options(
     _time("--gpu-interval", 60, "Query the GPUs.", least=1),
     _time("--port-interval", 2, "Read IB port states.", least=0.1),
     _time("--verdict-delay", 60, "Report a finding that lasts."),
-    click.option(
+    flag(
         "--metrics-address",
+        "IP:PORT",
+        "Serve metrics here.",
         default="127.0.0.1:9477",
         show_default=True,
-        metavar="IP:PORT",
         type=_address,
-        help="Serve metrics here.",
     ),
-    click.option(
-        "--metrics-cert",
-        metavar="FILE",
-        type=not_empty,
-        help="Serve them over TLS with this certificate.",
+    flag("--metrics-cert", "FILE", "Serve them over TLS with this certificate."),
+    flag("--metrics-key", "FILE", "The private key of the certificate."),
+    flag("--metrics-client-ca", "FILE", "Give them to clients of these CAs only."),
+    switch("-v --verbose", "Log details."),
+    choice("--log-format", ["text", "json"], "Write the log in this format."),
+)
+# The expected half, besides that of the Node: run. A ConfigMap may come later than the agent.
+plan_option = flag("--plan", "FILE", "Cabling plan, own CSV or labels. Repeatable.", multiple=True)
+# The plans of a comparison, and what differences do not count: verify, fleet verify.
+_plan_options = options(
+    flag("--plan", "FILE", "Cabling plan. Repeatable.", type=FILE, multiple=True),
+    flag("--plan-format", "KIND", "Its kind.  [default: recognized]", type=str),
+)
+_tolerance_options = options(
+    flag("--hca-map", "CSV", "Columns port,hca-name: the plan's HCA numbers.", type=FILE),
+    globs("--ignore", "Ignore these interfaces. Repeatable."),
+    flag(
+        "--no-tolerance",
+        "NAME",
+        "Compare names without it. Repeatable.",
+        type=_tolerance,
+        multiple=True,
     ),
-    click.option(
-        "--metrics-key", metavar="FILE", type=not_empty, help="The private key of the certificate."
+)
+verify_options = options(
+    _plan_options,
+    switch("--from-node", "The Node's labels, beside --plan."),
+    _tolerance_options,
+    choice(
+        "-o --output",
+        ["table", "json", "junit", "csv"],
+        "table, json, junit or csv.",
+        metavar="FORMAT",
     ),
+    switch("--npd", "One line, for node-problem-detector."),
     click.option(
-        "--metrics-client-ca",
-        metavar="FILE",
-        type=not_empty,
-        help="Give them to clients of these CAs only.",
+        "--write-plan", type=click.Choice(["csv", "labels"]), help="Print what is seen as a plan."
     ),
-    click.option("-v", "--verbose", **SWITCH, help="Log details."),
-    click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="Write the log in this format.",
+    flag("--split", "DIR", "With --plan, --write-plan csv: write parts of it."),
+)
+# The Nodes to read: fleet. The globs are of --snapshots.
+reading_options = options(
+    flag(
+        "--nodes",
+        "FILE",
+        "Read what `kubectl get nodes -o json` printed; - is standard input.",
+        type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    ),
+    flag("--snapshots", "DIR", "Read the captures in this folder.", type=FOLDER),
+    flag("--selector", "LABELS", "Only Nodes with these labels, as for kubectl."),
+    flag("--node", "NAME", "Only this Node; a glob for several. Repeatable.", multiple=True),
+    cluster_options,
+    label_options,
+    globs("--exclude-device", None, hidden=True),
+    globs("--backend-device", None, hidden=True),
+)
+# The comparison and its output: fleet verify.
+comparison_options = options(
+    _plan_options,
+    _tolerance_options,
+    choice(
+        "-o --output",
+        ["table", "json", "csv", "junit", "html"],
+        "table, json, csv, junit or html.",
+        metavar="FORMAT",
     ),
 )

@@ -11,7 +11,7 @@ from agent.exits import print_line
 from agent.exits import report as complain
 from agent.fleet.read import read
 from agent.garbage import uncollected
-from agent.verify.options import require_plan
+from agent.options import require_plan
 
 if TYPE_CHECKING:
     from agent.fleet.judged import Judged

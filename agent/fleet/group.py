@@ -6,9 +6,12 @@ from typing import Any
 
 import click
 
-from agent.fleet.options import EXPORTS, comparison_options, reading_options
-from agent.options import CheckedCommand, short_help
+from agent.options import CheckedCommand, comparison_options, reading_options, short_help
 
+EXPORTS = (
+    *("csv", "dot", "graphml", "kai", "kueue", "slinky", "slurm", "slurm-block", "slurm-yaml"),
+    "volcano",
+)
 EXAMPLES = "\b\nExamples:\n  {}\n  {}"
 
 

@@ -13,14 +13,16 @@ import click
 
 from agent.exits import print_line, print_lines
 from agent.options import (
-    SWITCH,
     CheckedCommand,
     anonymize_option,
     cluster_options,
     device_options,
+    flag,
+    no_wait_option,
     node_name_option,
     not_empty,
     source_options,
+    switch,
 )
 
 VARIABLE = "_BWAGENT_COMPLETE"  # click's name for it, which the scripts set
@@ -51,7 +53,7 @@ def completion(shell: str) -> None:
     "  bwagent doctor --no-cluster\n"
     "  bwagent doctor --context prod --source ib",
 )
-@click.option("--no-cluster", **SWITCH, help="Contact no API server.")
+@switch("--no-cluster", "Contact no API server.")
 @cluster_options
 @node_name_option
 @device_options
@@ -85,13 +87,13 @@ def doctor(no_cluster: bool, **flags: Any) -> None:
 @click.option(
     "-n", "--namespace", default="bwagent", show_default=True, help="Namespace of the agents."
 )
-@click.option("--kubeconfig", metavar="FILE", type=not_empty, help="As of kubectl.")
-@click.option("--context", metavar="NAME", type=not_empty, help="As of kubectl.")
+@flag("--kubeconfig", "FILE", "As of kubectl.")
+@flag("--context", "NAME", "As of kubectl.")
 @anonymize_option
 @click.option(
     "--wait", type=click.FloatRange(0, 3600), metavar="SECONDS", help="Wait for LLDP frames."
 )
-@click.option("--no-wait", **SWITCH, help="Do not receive LLDP frames.")
+@no_wait_option
 def capture_of_node(node: str, target: str | None, **flags: Any) -> None:
     """Write everything that the agent on NODE reads, by `kubectl exec` in its Pod.
 

@@ -11,13 +11,12 @@ import click
 from agent import inputs
 from agent.errors import BwagentError, Malformed, Unavailable
 from agent.exits import print_line
-from agent.options import is_on_command_line
+from agent.options import is_on_command_line, require_plan
 from agent.sources import rdma
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.verify import report
 from agent.verify.expected import Expected, from_labels, from_plans, merged
 from agent.verify.findings import Options, verify
-from agent.verify.options import require_plan
 from agent.verify.seen import seen_node
 
 if TYPE_CHECKING:

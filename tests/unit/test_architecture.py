@@ -119,7 +119,7 @@ ALLOWED: dict[str, set[str]] = {
         *("exits", "host", "inputs", "kube", "lldp", "options", "snapshot"),
         *("sources", "sysfs"),
     },
-    "options": {"labels", "telemetry"},
+    "options": {"labels", "telemetry", "verify"},
     "verify": {
         "exits",
         "host",
@@ -150,7 +150,6 @@ THIRD_PARTY = {
     "events.uevents",
     "exits",
     "fleet.group",
-    "fleet.options",
     "fleet.read",
     "fleet.page.render",
     "helper.main",
@@ -171,7 +170,6 @@ THIRD_PARTY = {
     "verify.plans.worksheet",
     "verify.plans.xlsx",
     "verify.command",
-    "verify.options",
     "verify.plans.label_file",
 }
 
@@ -271,7 +269,7 @@ def test_a_short_command_loads_little(flag: str) -> None:
     asks_git = {"ipaddress", "pathlib", "socket", "subprocess", "urllib.parse"}
     assert loaded & slow <= (asks_git if flag == "--version" else set())
     rooms = {name.split(".")[1] for name in loaded if re.match(r"agent\.\w+\.", name)}
-    assert rooms <= {"fleet", "shell", "verify"}
+    assert rooms <= {"fleet", "shell"}
 
 
 def test_listed_modules_exist() -> None:
