@@ -28,8 +28,8 @@ from agent.model import Absent, Gpu, Link, LldpNeighbor, Neighbor, Observation, 
 from agent.sources.roles import assign
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, OwnProcess, registry
+from agent.telemetry.readiness import Status
 from agent.telemetry.server import MAX_CONNECTIONS, Server
-from agent.telemetry.status import Status
 from tests.support.devices import eth
 
 if TYPE_CHECKING:

@@ -43,9 +43,9 @@ from agent.lldp.reception import LldpNeighbors
 from agent.sysfs.worker import DeviceReaders
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, registry
+from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.server import Server
-from agent.telemetry.status import Status
 from agent.telemetry.verdict import VerdictReporter
 
 if TYPE_CHECKING:

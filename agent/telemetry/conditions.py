@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
 
+from agent.kube.negotiation import Refusal
 from agent.kube.ownership import managers_text
-from agent.kube.policy import ACCEPTED, INSTALL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from agent.kube.negotiation import Refusal
-    from agent.kube.plan import ForeignField
-    from agent.kube.policy import PolicyState
-    from agent.kube.reconcile import Result
-    from agent.model import Problem
-    from agent.telemetry.log import Log, Value
+from agent.kube.plan import ForeignField
+from agent.kube.policy import ACCEPTED, INSTALL, PolicyState
+from agent.kube.reconcile import Result
+from agent.model import Problem
+from agent.telemetry.log import Log, Value
 
 
 class MetricsServer(Protocol):
@@ -68,29 +64,47 @@ def of_problems(problems: Iterable[Problem]) -> list[Condition]:
     for problem in problems:
         text = f"{problem.error}: {problem.text}" if problem.error else problem.text
         texts.setdefault((problem.source, problem.subject), []).append(text)
-    return [_problem(*subject, "; ".join(found)) for subject, found in texts.items()]
+    return [
+        Condition(
+            f"{source} problem",
+            f"{source} problem resolved",
+            (("subject", subject), ("reason", "; ".join(found))),
+        )
+        for (source, subject), found in texts.items()
+    ]
 
 
 def of_monitors(unavailable: Mapping[str, str]) -> list[Condition]:
     """Return a condition for each event monitor that has a reason for being unavailable."""
-    return [_unavailable(name, reason) for name, reason in unavailable.items() if reason]
+    return [
+        Condition(
+            "events unavailable, polling instead",
+            "events available again",
+            (("monitor", name), ("reason", reason)),
+        )
+        for name, reason in unavailable.items()
+        if reason
+    ]
 
 
 def of_server(server: MetricsServer | None) -> list[Condition]:
     """Return the conditions of the metrics server: no address yet, certificates that do not fit."""
     if server is None:
         return []
-    found = (
-        _of_flag("--metrics-address", "metrics address", "available", server.fault),
-        _of_flag("--metrics-cert", "metrics certificate", "reloaded", server.certificate_fault),
-    )
-    return [one for one in found if one]
+    return [
+        *_of_flag("--metrics-address", "metrics address", "available", server.fault),
+        *_of_flag("--metrics-cert", "metrics certificate", "reloaded", server.certificate_fault),
+    ]
 
 
 def of_plan(fault: str | None) -> list[Condition]:
     """Return the condition of plan files that are not in use as they are now."""
-    found = _of_flag("--plan", "plan", "read", fault or "")
-    return [found] if found else []
+    return _of_flag("--plan", "plan", "read", fault)
+
+
+def _of_flag(flag: str, subject: str, state: str, reason: str | None) -> list[Condition]:
+    fields = (("flag", flag), ("reason", reason))
+    return [Condition(f"{subject} not {state}", f"{subject} {state}", fields)] if reason else []
 
 
 def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[Condition]:
@@ -106,56 +120,25 @@ def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[C
     return found
 
 
-def _of_flag(flag: str, subject: str, state: str, reason: str) -> Condition | None:
-    fields = (("flag", flag), ("reason", reason))
-    return Condition(f"{subject} not {state}", f"{subject} {state}", fields) if reason else None
-
-
 def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     """Return the conditions of labels that the Node has not as planned."""
     plan, outcome = result.plan, result.outcome
     if plan is None:
         return []
-    return [
-        *of_problems(plan.problems),
-        *map(_refused, refusals),
-        *(_left_alone(foreign) for foreign in (outcome or plan).left_alone),
-        *_foreign(plan.foreign),
-    ]
-
-
-def _problem(source: str, subject: str, reason: str) -> Condition:
-    fields = (("subject", subject), ("reason", reason))
-    return Condition(f"{source} problem", f"{source} problem resolved", fields)
-
-
-def _unavailable(name: str, reason: str) -> Condition:
-    return Condition(
-        "events unavailable, polling instead",
-        "events available again",
-        (("monitor", name), ("reason", reason)),
-    )
-
-
-def _refused(refusal: Refusal) -> Condition:
-    fields = (("key", refusal.key), ("status", refusal.status), ("reason", refusal.text))
-    return Condition("label refused", "label no longer refused", fields)
-
-
-def _foreign(keys: Iterable[ForeignField]) -> list[Condition]:
-    """Return a condition for each manager of labels that the agent does not publish."""
+    found = of_problems(plan.problems)
+    for one in refusals:
+        refused = (("key", one.key), ("status", one.status), ("reason", one.text))
+        found.append(Condition("label refused", "label no longer refused", refused))
+    for left in (outcome or plan).left_alone:
+        owned = (("key", left.key), ("owner", managers_text(left.managers)), ("value", left.value))
+        found.append(
+            Condition("label left to its owner", "label no longer left to its owner", owned)
+        )
     by_owner: dict[str, list[ForeignField]] = {}
-    for one in keys:
-        by_owner.setdefault(managers_text(one.managers), []).append(one)
-    return [_not_published(owner, held) for owner, held in by_owner.items()]
-
-
-def _not_published(owner: str, held: Sequence[ForeignField]) -> Condition:
-    fields = (("owner", owner), ("count", len(held)), ("first", f"{held[0].key}={held[0].value}"))
-    return Condition("labels not published", "labels not published are gone", fields)
-
-
-def _left_alone(foreign: ForeignField) -> Condition:
-    owner = managers_text(foreign.managers)
-    fields = (("key", foreign.key), ("owner", owner), ("value", foreign.value))
-    return Condition("label left to its owner", "label no longer left to its owner", fields)
+    for foreign in plan.foreign:
+        by_owner.setdefault(managers_text(foreign.managers), []).append(foreign)
+    for owner, held in by_owner.items():
+        first = f"{held[0].key}={held[0].value}"
+        fields = (("owner", owner), ("count", len(held)), ("first", first))
+        found.append(Condition("labels not published", "labels not published are gone", fields))
+    return found

@@ -12,16 +12,13 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import time
+from collections.abc import Callable, Hashable, Iterable
 
 from agent.kube.negotiation import Refusal
+from agent.kube.reconcile import Result
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
-
-    from agent.kube.negotiation import Outcome
-    from agent.kube.reconcile import Result
-
+ALIVE_TIMEOUT = 60.0  # seconds without a heartbeat
 NOTHING_APPLIED = "no observation applied yet"
 NODE_GONE = frozenset({"not-found", "recreated"})  # failures after which no Node has the state
 NOT_CHECKED = "the admission policy was not checked yet (--require-policy)"
@@ -29,20 +26,48 @@ NOT_IN_FORCE = "the admission policy is not in force (--require-policy)"
 NOT_SENT = "not sent, since other keys of its prefix were refused"
 
 
-class Status(Protocol):
-    """Health, readiness and verdict (agent/telemetry/status.py)."""
+class Status:
+    """Health, readiness and verdict, for /healthz, /readyz and /verdict.
+
+    The loop writes and the server's threads read; each write is one assignment.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, alive_timeout: float = ALIVE_TIMEOUT
+    ) -> None:
+        self._clock = clock
+        self._alive_timeout = alive_timeout
+        self._beat_at = clock()
+        self._unready = NOTHING_APPLIED  # "": ready
+        self.verdict = "404 Not Found", b'{"verdict": "pending"}\n'  # status line, JSON
 
     def heartbeat(self) -> None:
-        """Record an iteration of the loop."""
+        """Record an iteration of the loop; due every `alive_timeout` seconds."""
+        self._beat_at = self._clock()
 
     def mark_ready(self) -> None:
         """Record that the Node says what was observed."""
+        self._unready = ""
 
     def mark_unready(self, reason: str) -> None:
-        """Record that it does not; `reason` is shown on the page."""
+        """Record that it does not, for a reason of one or more lines."""
+        self._unready = reason
 
     def set_verdict(self, status: str, body: bytes) -> None:
-        """Replace the page /verdict."""
+        """Replace the page /verdict (agent/telemetry/verdict.py)."""
+        self.verdict = status, body
+
+    def health(self) -> tuple[bool, str]:
+        """Return True while the loop iterates, and a line for people."""
+        age = self._clock() - self._beat_at
+        if age <= self._alive_timeout:
+            return True, "ok\n"
+        return False, f"no heartbeat of the loop for {age:.0f} s\n"
+
+    def readiness(self) -> tuple[bool, str]:
+        """Return True if the Node says what was observed, and lines for people."""
+        unready = self._unready
+        return not unready, f"{unready or 'ok'}\n"
 
 
 class Refusals:
@@ -62,21 +87,16 @@ class Refusals:
 
     def reconciled(self, result: Result) -> None:
         """Take over the result of a request for which there was a plan."""
-        plan, outcome = result.plan, result.outcome
-        postponed = plan.postponed if plan else ()
-        new = {refusal.key: refusal for refusal in outcome.refused} if outcome else {}
-        before = self._present if result.failure else _of(self._present, postponed)
-        self._present = {**_not_accepted(before, outcome), **new}
-
-
-def _of(before: Mapping[str, Refusal], postponed: Iterable[str]) -> dict[str, Refusal]:
-    """Return the refusals of postponed keys; one may be refused with its family only."""
-    return {key: before.get(key, Refusal(key, None, NOT_SENT)) for key in postponed}
-
-
-def _not_accepted(before: Mapping[str, Refusal], outcome: Outcome | None) -> dict[str, Refusal]:
-    accepted = {*outcome.applied, *outcome.removed} if outcome else set()
-    return {key: refusal for key, refusal in before.items() if key not in accepted}
+        plan, outcome, before = result.plan, result.outcome, self._present
+        if not result.failure:
+            # A postponed key may be refused with its family only.
+            postponed = plan.postponed if plan else ()
+            before = {key: before.get(key, Refusal(key, None, NOT_SENT)) for key in postponed}
+        if outcome:
+            accepted = {*outcome.applied, *outcome.removed}
+            before = {key: refusal for key, refusal in before.items() if key not in accepted}
+            before |= {refusal.key: refusal for refusal in outcome.refused}
+        self._present = before
 
 
 class Readiness:

@@ -6,38 +6,32 @@ It receives every event and decides nothing: the loop works the same without it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent import __version__
+from agent.kube.annotation import Annotation
+from agent.kube.answers import Failure
+from agent.kube.managed_fields import Keys
+from agent.kube.policy import PolicyState
+from agent.kube.reconcile import Result
+from agent.model import Observation, Problem
 from agent.telemetry import conditions
-from agent.telemetry.change_reasons import reason_of
-from agent.telemetry.conditions import Condition, ConditionLog
-from agent.telemetry.held_labels import HeldLabels
-from agent.telemetry.label_changes import DryRun, Removals, applied
-from agent.telemetry.readiness import Readiness, Refusals
-from agent.telemetry.start import Start
+from agent.telemetry.changes import Change, DryRun, HeldLabels, Removals, Start, applied, reason_of
+from agent.telemetry.conditions import Condition, ConditionLog, MetricsServer
+from agent.telemetry.log import Log
+from agent.telemetry.metrics import Metrics
+from agent.telemetry.readiness import Readiness, Refusals, Status
 from agent.text import utc
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
+if TYPE_CHECKING:  # agent.daemon comes later in the flow of data
     from agent.daemon.observer import Cycle
     from agent.daemon.plan_file import PlanFile
-    from agent.kube.annotation import Annotation
-    from agent.kube.answers import Failure
-    from agent.kube.managed_fields import Keys
-    from agent.kube.negotiation import Taken
-    from agent.kube.plan import Plan
-    from agent.kube.policy import PolicyState
-    from agent.kube.reconcile import Result
-    from agent.model import Observation, Problem
-    from agent.telemetry.conditions import MetricsServer
-    from agent.telemetry.label_changes import Change
-    from agent.telemetry.log import Log
-    from agent.telemetry.metrics import Metrics
-    from agent.telemetry.readiness import Status
+
+# The parts that have conditions, in the order of their lines.
+PARTS = ("server", "plan", "policy", "observation", "request")
 
 
 @dataclass(slots=True)
@@ -63,12 +57,8 @@ class Reporter:
     _removals: Removals = field(default_factory=Removals)
     _refusals: Refusals = field(default_factory=Refusals)
     _server: MetricsServer | None = None
-    _of_server: list[Condition] = field(default_factory=list)
-    _of_plan: list[Condition] = field(default_factory=list)
-    _of_policy: list[Condition] = field(default_factory=list)
+    _present: dict[str, list[Condition]] = field(default_factory=lambda: {one: [] for one in PARTS})
     _planned: tuple[object, ...] = ()  # what the plan says of this node
-    _observed: list[Condition] = field(default_factory=list)
-    _applied: list[Condition] = field(default_factory=list)  # of the last request
     _dry_run: DryRun = field(default_factory=DryRun)
     _failing: bool = False
 
@@ -97,9 +87,8 @@ class Reporter:
     def _watch_server(self) -> None:
         """Log the conditions of the metrics server, which change in its own threads."""
         present = conditions.of_server(self._server)
-        if present != self._of_server:
-            self._of_server = present
-            self._log_conditions()
+        if present != self._present["server"]:
+            self._log_conditions("server", present)
 
     def pause(self) -> float:
         """Return the seconds until the next log line is due."""
@@ -118,23 +107,24 @@ class Reporter:
         `took` has the seconds of background queries, `unavailable` the reason of each event monitor
         that could not be opened, `dropped` the LLDP frames dropped since the start, by reason.
         """
-        self._count(cycle, took)
+        seen, rendered, expired = cycle.observation, cycle.rendered, cycle.expired
+        durations = {name: max(read, took.get(name, 0.0)) for name, read in cycle.took.items()}
+        self.metrics.observed(seen, durations)
+        too_long = len(rendered.problems)
+        self.metrics.rendered(rendered.labels, rendered.held, len(expired), too_long)
         self._readiness.observed(cycle.state)
-        if cycle.observation.is_asked("lldp"):
+        if seen.is_asked("lldp"):
             self.metrics.update(frames_dropped=dict(dropped))
-        self._held.observed(cycle.rendered, cycle.expired, self.clock())
-        rendered = cycle.rendered
-        problems = [*cycle.observation.problems, *rendered.problems, *rendered.notes]
-        self._observed = conditions.of_problems(problems) + conditions.of_monitors(unavailable)
-        self._log_conditions()
+        self._held.observed(rendered, expired, self.clock())
+        problems = conditions.of_problems([*seen.problems, *rendered.problems, *rendered.notes])
+        self._log_conditions("observation", problems + conditions.of_monitors(unavailable))
         self._cycle = cycle
         self._verify()
 
     def plan_read(self, plan: PlanFile) -> None:
         """Report plan files that are in use since now, or the reason why they are not."""
-        self._of_plan = conditions.of_plan(plan.problem)
         self.metrics.update(plan_problem=int(plan.problem is not None))
-        self._log_conditions()
+        self._log_conditions("plan", conditions.of_plan(plan.problem))
         expected = plan.expected()
         if expected and not plan.problem and expected.stated != self._planned:
             self._planned = expected.stated
@@ -147,10 +137,10 @@ class Reporter:
         if state.in_force is not None:
             self.metrics.update(policy_in_force=state.in_force)
         in_force = self.metrics.snapshot.policy_in_force
-        self._of_policy = conditions.of_policy(self.node, state, in_force=in_force)
         self._readiness.policy_checked(in_force=in_force)
         self.metrics.update(ready=self._readiness.is_ready)
-        self._log_conditions()
+        present = conditions.of_policy(self.node, state, in_force=in_force)
+        self._log_conditions("policy", present)
 
     def frames_repeated(self, netdevs: Iterable[str]) -> None:
         """Report LLDP frames of known neighbors, which cause no observation."""
@@ -172,21 +162,22 @@ class Reporter:
             return
         self.metrics.update(keys_foreign=len(result.plan.foreign))
         if cycle:
-            self._log_changes(self._changes(result, result.plan), cycle)
+            changes = self._dry_run.changes(result.plan) if self.dry_run else applied(result)
+            self._log_changes(changes, cycle)
         if cycle and not result.failure:
             self._applied_observation = cycle.observation
         for taken in result.outcome.taken if result.outcome else ():
-            self._log_taken(taken)
+            fields = {"key": taken.key, "owner": taken.manager, "value": taken.value}
+            self.log.warning("taken over from its owner", **fields)
         self._refusals.reconciled(result)
-        self._applied = conditions.of_result(result, self._refusals.present)
-        left_alone = (result.outcome or result.plan).left_alone
-        refused = len(self._refusals.present)
-        self.metrics.update(keys_refused=refused, keys_left_alone=len(left_alone))
-        self._log_conditions()
+        refused, left_alone = self._refusals.present, (result.outcome or result.plan).left_alone
+        self.metrics.update(keys_refused=len(refused), keys_left_alone=len(left_alone))
+        self._log_conditions("request", conditions.of_result(result, refused))
 
     def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
         """Report the first read of the Node; `problem` is that of its annotation."""
-        self._applied = conditions.of_problems([problem] if problem else [])
+        # Logged with those of the next observation.
+        self._present["request"] = conditions.of_problems([problem] if problem else [])
         observed_at = annotation.reported.time if annotation else None
         self.log.debug("node read", node=self.node, last_observed=observed_at)
         self._recovered()
@@ -227,42 +218,18 @@ class Reporter:
             self.log.info("node reachable again", node=self.node)
         self._failing = False
 
-    def _count(self, cycle: Cycle, took: Mapping[str, float]) -> None:
-        rendered, reads = cycle.rendered, cycle.took
-        durations = {source: max(reads[source], took.get(source, 0.0)) for source in reads}
-        self.metrics.observed(cycle.observation, durations)
-        self.metrics.rendered(
-            rendered.labels, rendered.held, len(cycle.expired), len(rendered.problems)
-        )
-
-    def _changes(self, result: Result, plan: Plan) -> list[Change]:
-        return self._dry_run.changes(plan) if self.dry_run else applied(result)
-
     def _log_changes(self, changes: Iterable[Change], cycle: Cycle) -> None:
         for change in changes:
             self._start.end()
-            self._log_change(change, cycle)
+            if change.key in cycle.expired:
+                reason: str | None = self._held.expiry(change.key)
+            else:
+                before = self._applied_observation
+                reason = reason_of(change.key, cycle.observation, self.keys, before)
+            message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
+            fields = {"key": change.key, "from": change.before, "to": change.after}
+            self.log.info(message, **fields, reason=self._removals.explain(change, reason))
 
-    def _log_change(self, change: Change, cycle: Cycle) -> None:
-        message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
-        fields = {
-            "key": change.key,
-            "from": change.before,
-            "to": change.after,
-            "reason": self._removals.explain(change, self._reason(change.key, cycle)),
-        }
-        self.log.info(message, **fields)
-
-    def _log_taken(self, taken: Taken) -> None:
-        fields = {"key": taken.key, "owner": taken.manager, "value": taken.value}
-        self.log.warning("taken over from its owner", **fields)
-
-    def _reason(self, key: str, cycle: Cycle) -> str | None:
-        if key in cycle.expired:
-            return self._held.expiry(key)
-        return reason_of(key, cycle.observation, self.keys, self._applied_observation)
-
-    def _log_conditions(self) -> None:
-        of_parts = (self._of_server, self._of_plan, self._of_policy)
-        present = (*of_parts, self._observed, self._applied)
-        self._conditions.update(chain.from_iterable(present))
+    def _log_conditions(self, part: str, present: list[Condition]) -> None:
+        self._present[part] = present
+        self._conditions.update(chain.from_iterable(self._present.values()))

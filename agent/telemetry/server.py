@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import socket
 import socketserver
 import threading
@@ -34,13 +35,12 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from agent.errors import Unavailable
 from agent.limits import start_thread
 from agent.pace import BackOff
+from agent.telemetry.certificates import Certificates
 from agent.telemetry.pages import CERTIFIED, Pages
+from agent.telemetry.readiness import Status
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-
-    from agent.telemetry.certificates import Certificates
-    from agent.telemetry.status import Status
 
 MAX_CONNECTIONS = 16
 MAX_REQUEST_BYTES = 8192  # request line and headers
@@ -50,6 +50,7 @@ ACCEPT_PAUSE = 1.0  # seconds without new connections while descriptors or memor
 BIND_INTERVAL, MAX_BIND_INTERVAL = 1.0, 60.0  # seconds between attempts to bind, doubling
 POLL_INTERVAL = 3600.0  # seconds of socketserver's select; connections and stop() wake it up
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 
 
 class Server:
@@ -74,9 +75,16 @@ class Server:
         self._certificates = certificates
         self._stop = threading.Event()
         self._http: _HttpServer | None = None
-        self._bind_or_wait()
+        try:
+            self._bind()
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # else the thread tries again
+                raise Unavailable(self.fault) from error
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
-        self._start()
+        try:
+            start_thread(self._thread)
+        except RuntimeError as error:
+            raise Unavailable(f"metrics server: {error}") from error
 
     @property
     def certificate_fault(self) -> str:
@@ -90,101 +98,34 @@ class Server:
             self._http.stop()
         self._thread.join()
 
-    def _start(self) -> None:
-        try:
-            start_thread(self._thread)
-        except RuntimeError as error:
-            raise Unavailable(f"metrics server: {error}") from error
-
-    def _bind_or_wait(self) -> None:
-        """Bind, or leave that to the thread if the address does not exist yet."""
-        try:
-            self._bind()
-        except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise Unavailable(self.fault) from error
-
     def _bind(self) -> None:
         try:
             http = _HttpServer(self.address, self._pages, self._request_timeout, self._certificates)
         except OSError as error:
-            self.fault = _fault(self.address, error)
+            host, port = self.address
+            reason = os.strerror(error.errno or 0)  # the error's own text repeats the address
+            self.fault = f"cannot serve metrics on {host or '*'} port {port}: {reason}"
             raise
         self.address, self.fault = (str(http.server_name), http.server_port), ""
         self._http = http
 
     def _serve(self) -> None:
-        self._bind_later()
+        """Bind, if that was not possible yet, and serve until the server is closed."""
+        back_off = BackOff(BIND_INTERVAL, MAX_BIND_INTERVAL)
+        while self._http is None and not self._stop.wait(back_off.failed()):
+            with suppress(OSError):
+                self._bind()
         if self._http and self._stop.is_set():
             self._http.server_close()
         elif self._http:
             self._http.serve_forever(POLL_INTERVAL)
 
-    def _bind_later(self) -> None:
-        """Try to bind until that succeeds or the server is closed."""
-        back_off = BackOff(BIND_INTERVAL, MAX_BIND_INTERVAL)
-        while self._http is None and not self._stop.wait(back_off.failed()):
-            with suppress(OSError):
-                self._bind()
-
-
-def _fault(address: tuple[str, int], error: OSError) -> str:
-    host, port = address
-    reason = os.strerror(error.errno or 0)  # the error's own text has the address once more
-    return f"cannot serve metrics on {host or '*'} port {port}: {reason}"
-
-
-class _TooLargeError(Exception):
-    """The request is longer than MAX_REQUEST_BYTES."""
-
-
-class _Stream(io.RawIOBase):
-    """A connection as a file, with one deadline for everything and a limit of what is read."""
-
-    def __init__(self, sock: socket.socket, timeout: float) -> None:
-        self._sock, self._deadline, self._received = sock, time.monotonic() + timeout, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self.set_timeout()
-        count = self._sock.recv_into(buffer)
-        self._received += count
-        if self._received > MAX_REQUEST_BYTES:
-            raise _TooLargeError
-        return count
-
-    def write(self, data: Any) -> int:
-        self.set_timeout()
-        self._sock.sendall(data)
-        return len(data)
-
-    def drain(self) -> None:
-        """Read the rest of a request after its response.
-
-        The kernel resets a connection that is closed with unread data, and the client may lose the
-        response.
-        """
-        self._sock.shutdown(socket.SHUT_WR)
-        data = b"?"
-        while data:
-            self.set_timeout()
-            data = self._sock.recv(MAX_REQUEST_BYTES)
-
-    def set_timeout(self) -> None:
-        """Give the next call on the socket the remaining time; raise TimeoutError if none is."""
-        remaining = self._deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError
-        self._sock.settimeout(remaining)
-
 
 class _Handler(WSGIRequestHandler):
-    """One connection, in a thread of its own."""
+    """One connection, in a thread of its own.
+
+    http.server sees bytes in memory: the request as received, and the response before it is sent.
+    """
 
     # A malformed request line gets a response with a status line, not the bare body of HTTP/0.9.
     default_request_version = "HTTP/1.0"
@@ -194,18 +135,42 @@ class _Handler(WSGIRequestHandler):
 
     def setup(self) -> None:
         self.connection = self.request
-        self._stream = _Stream(self.connection, self.server.request_timeout)
-        self.rfile, self.wfile = io.BufferedReader(self._stream), self._stream  # type: ignore[assignment]  # a raw stream writes whole
+        self._response = io.BytesIO()
+        self.rfile, self.wfile = io.BytesIO(), self._response
+        self._deadline = time.monotonic() + self.server.request_timeout
 
     def handle(self) -> None:
         if self.server.is_tls:
-            self._stream.set_timeout()
-            self.connection.do_handshake()
-        try:
-            super().handle()
-        except _TooLargeError:
+            self._in_time().do_handshake()
+        head, end = b"", None
+        while not end and len(head) <= MAX_REQUEST_BYTES:
+            received = self._in_time().recv(MAX_REQUEST_BYTES)
+            if not received:
+                break
+            head += received
+            end = _END_OF_HEAD.search(head)
+        if len(head) > MAX_REQUEST_BYTES and not (end and end.end() <= MAX_REQUEST_BYTES):
             self.send_error(431)
-        self._stream.drain()
+        else:
+            self.rfile = io.BytesIO(head)
+            super().handle()
+        self._in_time().sendall(self._response.getbuffer())
+        # The kernel resets a connection that is closed with unread data, and the client may lose
+        # the response.
+        self.connection.shutdown(socket.SHUT_WR)
+        while self._in_time().recv(MAX_REQUEST_BYTES):
+            pass
+
+    def _in_time(self) -> Any:
+        """Return the socket, whose next call gets the remaining time; TimeoutError if none is."""
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError
+        self.connection.settimeout(remaining)
+        return self.connection
+
+    def finish(self) -> None:
+        """Leave the connection to the server, which closes it."""
 
     def get_environ(self) -> dict[str, Any]:
         """Return the request's environment; the handshake has verified a client's certificate."""

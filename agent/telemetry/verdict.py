@@ -10,15 +10,13 @@ docs/verify.md has the body. It is rendered by the loop, so that a request takes
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agent.reasons import Verdict
 from agent.telemetry.conditions import Condition, ConditionLog
-
-if TYPE_CHECKING:
-    from agent.telemetry.log import Log
-    from agent.telemetry.metrics import Metrics
-    from agent.telemetry.readiness import Status
+from agent.telemetry.log import Log
+from agent.telemetry.metrics import Metrics
+from agent.telemetry.readiness import Status
 
 STATUS = {
     Verdict.NO_PLAN: "404 Not Found",
@@ -70,17 +68,12 @@ class VerdictReporter:
         self._state.set_verdict(STATUS[now.verdict], json.dumps(document).encode() + b"\n")
         findings = tuple((line.code, line.interface or "") for line in now.findings)
         self._metrics.update(findings=findings, plan_rows=now.rows, verified_at=now.compared_at)
-        self._faults.update([self._fault(now.fault)] if now.fault else [])
-        self._log_changes(now)
-
-    def _log_changes(self, now: Current) -> None:
+        fields = (("node", self._node), ("reason", now.fault))
+        fault = Condition("cables not verified", "cables verified again", fields)
+        self._faults.update([fault] if now.fault else [])
         for one in now.came:
             self._log.warning("finding", one.id, **one._asdict())
         for one in now.gone:
             self._log.info(
                 "finding gone", one.id, code=one.code, interface=one.interface, id=one.id
             )
-
-    def _fault(self, reason: str) -> Condition:
-        fields = (("node", self._node), ("reason", reason))
-        return Condition("cables not verified", "cables verified again", fields)

@@ -33,6 +33,7 @@ from agent.nvml.poller import NvmlPoller
 from agent.sysfs.worker import DeviceReaders, InlineWorker
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics, registry
+from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
 from agent.telemetry.verdict import VerdictReporter
 from tests.simulation import fabric
@@ -201,21 +202,19 @@ class Scraped(Metrics):
         generate_latest(registry(self))
 
 
-class Served:
+class Served(Status):
     """The state of the HTTP server: readiness, and the page /verdict, which `judge` gets."""
 
     def __init__(self, judge: Callable[[str, bytes], None] = lambda _status, _body: None) -> None:
-        self.is_ready = False
-        self.set_verdict = judge
+        super().__init__()
+        self._judge = judge
 
-    def heartbeat(self) -> None:
-        """Ignore a heartbeat."""
+    @property
+    def is_ready(self) -> bool:
+        return self.readiness()[0]
 
-    def mark_ready(self) -> None:
-        self.is_ready = True
-
-    def mark_unready(self, _reason: str) -> None:
-        self.is_ready = False
+    def set_verdict(self, status: str, body: bytes) -> None:
+        self._judge(status, body)
 
 
 class _Listener:

@@ -33,8 +33,8 @@ from agent.nvml.poller import POLL_INTERVAL, NvmlPoller
 from agent.snapshot.tree import MemoryStore, Tree
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
+from agent.telemetry.readiness import Status
 from agent.telemetry.reporter import Reporter
-from agent.telemetry.status import Status
 from agent.telemetry.verdict import VerdictReporter
 from tests.support import nodes
 from tests.support.kernel_tree import NET

@@ -15,8 +15,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from agent.telemetry.certificates import Certificates, Files
+from agent.telemetry.readiness import Status
 from agent.telemetry.server import Server
-from agent.telemetry.status import Status
 from tests.support import prometheus
 from tests.support.prometheus import MONITORING
 from tests.support.real_parts import require

@@ -26,8 +26,8 @@ from agent.telemetry.address import parse_address
 from agent.telemetry.certificates import Certificates, Files
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
+from agent.telemetry.readiness import Status
 from agent.telemetry.server import MAX_CONNECTIONS, Server
-from agent.telemetry.status import Status
 from agent.telemetry.verdict import Current, VerdictReporter
 from tests.support import switch
 from tests.support.real_parts import require

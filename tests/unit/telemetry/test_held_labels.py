@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.labels.render import Rendered
 from agent.reasons import HoldReason
-from agent.telemetry.held_labels import LINE_DELAY, HeldLabels
+from agent.telemetry.changes import LINE_DELAY, HeldLabels
 from agent.telemetry.log import Log
 
 DEVICE = "p/neighbors.current.ibp0.device"

@@ -1,0 +1,292 @@
+"""The log lines about labels: what changed and why, what is held, and a start that changes nothing.
+
+A changed label shows its old and new value; its reason names the port state or the missing neighbor
+behind it, compared with the observation that was applied before. agent/labels/values.py decides the
+values themselves.
+
+A hold that ends within LINE_DELAY has no line: after each start all neighbor labels are held until
+the first frames arrive, and a link may go down for a moment.
+
+Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.kube.managed_fields import FORMER, LABEL, Field, Keys
+from agent.kube.plan import Plan
+from agent.kube.reconcile import Result
+from agent.labels.render import Rendered
+from agent.model import Failed, Observation, natural
+from agent.output.document import links_of
+from agent.reasons import HoldReason
+from agent.sources.roles import IN_USE
+from agent.telemetry.log import Log
+from agent.text import listed
+
+if TYPE_CHECKING:  # agent.daemon.observer comes later in the flow of data
+    from agent.daemon.observer import Cycle
+
+# From the present observation and the one applied before; None: none since the start.
+Explain = Callable[[Observation, Observation | None], str | None]
+
+MAX_REMOVALS = 1024  # with a remembered reason
+MAX_NAMED = 3  # ports in a reason
+LINE_DELAY = 60.0  # seconds that a label is held before the log has it
+GONE = "gone from the bus"
+
+
+class Change(NamedTuple):
+    """A label's value before and after; None: the Node has no such label."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+    @property
+    def verb(self) -> str:
+        """`added`, `changed` or `removed`."""
+        if self.after is None:
+            return "removed"
+        return "added" if self.before is None else "changed"
+
+
+def planned(plan: Plan) -> list[Change]:
+    """Return the changes of a plan, by key."""
+    changes = [Change(key, None, value) for key, value in plan.added.items()]
+    changes += [Change(key, before, after) for key, (before, after) in plan.changed.items()]
+    changes += [Change(key, value, None) for key, value in plan.removed.items()]
+    return sorted(changes, key=lambda change: change.key)
+
+
+def applied(result: Result) -> list[Change]:
+    """Return the changes that the API server accepted."""
+    if result.plan is None or result.outcome is None:
+        return []
+    before = {change.key: change.before for change in planned(result.plan)}
+    accepted = {**dict.fromkeys(result.outcome.removed), **result.outcome.applied}
+    return _effective(Change(key, before.get(key), accepted[key]) for key in sorted(accepted))
+
+
+class DryRun:
+    """The changes that a dry run reports: each plan has all of them, since the Node stays as is."""
+
+    def __init__(self) -> None:
+        self._planned: dict[str, Change] = {}  # of the last plan, by key
+
+    def changes(self, plan: Plan) -> list[Change]:
+        """Return the change of each label from the last plan's value to this one's.
+
+        A label that a plan does not change has the value that is on the Node.
+        """
+        last, now = self._planned, {change.key: change for change in planned(plan)}
+        self._planned, steps = now, []
+        for key in sorted(last.keys() | now.keys()):
+            on_node = (now.get(key) or last[key]).before
+            unchanged = Change(key, on_node, on_node)
+            before, after = last.get(key, unchanged).after, now.get(key, unchanged).after
+            steps.append(Change(key, before, after))
+        return _effective(steps)
+
+
+def _effective(changes: Iterable[Change]) -> list[Change]:
+    return [change for change in changes if change.before != change.after]
+
+
+class Removals:
+    """The reasons of removed labels: one that is added again has that of its removal."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}  # by key
+
+    def explain(self, change: Change, reason: str | None) -> str | None:
+        """Return the reason of a change; `reason` is the one by the present observation."""
+        removed = self._reasons.pop(change.key, None)
+        if change.after is None and reason and len(self._reasons) < MAX_REMOVALS:
+            self._reasons[change.key] = reason
+        if change.before is None and reason is None and removed:
+            return f"removed before: {removed}"
+        return reason
+
+
+def reason_of(
+    key: str, seen: Observation, keys: Keys, before: Observation | None = None
+) -> str | None:
+    """Return the reason for a label's new value or removal; None if the value itself explains it.
+
+    HeldLabels has the reason for the expiry of a hold.
+    """
+    if key == keys.accelerator:
+        return seen.accelerator.text or seen.accelerator.reason
+    if keys.family(Field(LABEL, key)) == FORMER:
+        return "its prefix is a former one"
+    interface = keys.interface(key)
+    if interface:
+        return _of_link(interface, seen)
+    explain = _NODE_WIDE.get(key.rpartition("/")[2], _of_absence)
+    return explain(seen, before)
+
+
+def _of_link(interface: str, seen: Observation) -> str | None:
+    """Return the reason for a neighbor label of one port."""
+    for link in links_of(seen):
+        if link.interface == interface:
+            return link.missing
+    if interface in seen.unbound:
+        return "the RDMA device is gone, its PCI function is present"
+    lost = [one for one in seen.lost or () if one.interface == interface]
+    return f"{lost[0]} is {GONE}" if lost else f"{interface} is no longer a backend port"
+
+
+def _of_absence(seen: Observation, _before: Observation | None) -> str | None:
+    """Return the reason why no node-wide label has a value."""
+    if isinstance(seen.rdma, Failed):
+        return seen.rdma.reason
+    return None if _states(seen) else "no backend port"
+
+
+def _of_speed(seen: Observation, before: Observation | None) -> str | None:
+    """Return the ports that count otherwise than before; at the start, those that do not count."""
+    if absent := _of_absence(seen, before):
+        return absent
+    reasons, states = [], _states(seen)
+    if before:
+        now, then, last = _counts(seen), _counts(before), _states(before)
+        changed = {name for name in now.keys() | then.keys() if now.get(name) != then.get(name)}
+        for name in sorted(changed, key=natural):
+            state, counted = states.get(name), now.get(name)
+            if state is None:
+                reasons.append(f"{name} is no longer a backend port")
+            elif state == last.get(name) and counted is not None:
+                reasons.append(f"{name} has {counted:g} Gb/s")
+            else:
+                reasons.append(f"{name} is {state}")
+    idle = [f"{name} is {state}" for name, state in states.items() if state != IN_USE]
+    return listed(reasons or idle, MAX_NAMED) or None
+
+
+def _states(seen: Observation) -> dict[str, str]:
+    """Return the state of each interface that counts, or did, in words."""
+    states = {one.interface: "not read any more" for one in seen.held_counts if one.has_ended}
+    states |= {one.interface: GONE for one in seen.lost or ()}
+    return states | {role.interface: role.port.state or "unknown" for role in seen.backend}
+
+
+def _counts(seen: Observation) -> dict[str, float | None]:
+    """Return the part of the speed label of each interface."""
+    held: dict[str, float | None] = {one.interface: one.gbps for one in seen.held_counts}
+    return held | {role.interface: role.counted_gbps for role in seen.backend}
+
+
+def _of_neighbors(seen: Observation, before: Observation | None) -> str | None:
+    """Return the ports with another neighbor than before; at the start, those without one."""
+    if before is None:
+        missing = [f"{link.interface}: {link.missing}" for link in links_of(seen) if link.missing]
+        return listed(missing, MAX_NAMED) or None
+    now = _neighbors(seen)
+    changed = {name for name, _ in now.items() ^ _neighbors(before).items()}
+    ports = sorted(changed, key=natural)
+    changes = [f"{name}: {now.get(name, 'no longer a backend port')}" for name in ports]
+    return listed(changes, MAX_NAMED) or None
+
+
+def _neighbors(seen: Observation) -> dict[str, str]:
+    """Return device and port of each port's neighbor, or the reason why it is missing."""
+    found = {}
+    for link in links_of(seen):
+        if link.neighbors:
+            found[link.interface] = f"{link.neighbors[0].device} {link.neighbors[0].port_id}"
+        else:  # labels do not say yet what is held: its end is a change
+            found[link.interface] = f"{link.missing}, held" if link.hold else str(link.missing)
+    return found
+
+
+# By the name of the label below its prefix.
+_NODE_WIDE: Mapping[str, Explain] = {
+    "flavor": _of_absence,
+    "speed.current": _of_speed,
+    "leaves.current": _of_neighbors,
+    "ports.current": _of_neighbors,
+    "leafgroup.current": _of_neighbors,
+}
+
+
+class HeldLabels:
+    """Logs the holds of one Node's labels. `hold` is the value of --hold in seconds."""
+
+    def __init__(self, log: Log, hold: float) -> None:
+        self._log, self._hold = log, hold
+        self._since: dict[str, float] = {}
+        self._reasons: dict[str, HoldReason] = {}  # of the labels held now or just expired
+        self._logged: dict[str, HoldReason] = {}
+
+    def observed(self, rendered: Rendered, expired: Mapping[str, str], now: float) -> None:
+        """Log the holds of an observation: their beginning, a changed reason, end and expiry.
+
+        `expired` are the labels whose hold just expired, with their last values.
+        """
+        ended = {key: self._reasons[key] for key in expired if key in self._reasons}
+        self._reasons = ended | dict(rendered.held)
+        self._since = {key: self._since.get(key, now) for key in rendered.held}
+        hold = f"{self._hold:g}s"
+        for key, value in expired.items():
+            reason = _text(self._reasons.get(key))
+            self._log.warning("label expired", key=key, value=value, hold=hold, reason=reason)
+        for key in sorted(self._logged.keys() - rendered.held.keys()):
+            del self._logged[key]
+            if key in rendered.labels:  # one that is gone has a line of its own
+                self._log.info("label no longer held", key=key)
+        for key, since in self._since.items():
+            held = rendered.held[key]
+            if now >= since + LINE_DELAY and self._logged.get(key) != held:
+                self._logged[key] = held
+                value = rendered.labels[key]
+                self._log.info("label held", key=key, value=value, reason=_text(held))
+
+    def expiry(self, key: str) -> str:
+        """Return the reason for the removal of a label whose hold just expired."""
+        reason = self._reasons.get(key)
+        unobserved = f"not observed for {self._hold:g} s"
+        return f"{unobserved}: {reason.text}" if reason else unobserved
+
+
+def _text(reason: HoldReason | None) -> str | None:
+    return f"{reason}: {reason.text}" if reason else None
+
+
+class Start:
+    """The line of a start that changes nothing: the Node already says what is observed.
+
+        labels verified speed=3200G ports="8 of 8" neighbors=16
+
+    It is written once no label is held any more, so it is not about what nobody has seen yet; after
+    LINE_DELAY with the number of those that still are. A start that changes labels, or whose keys
+    are refused, has lines about these instead. `speed` is a label key.
+    """
+
+    def __init__(self, log: Log, speed: str) -> None:
+        self._log, self._speed = log, speed
+        self._is_over = False  # the line was written, or will never be
+        self._since: float | None = None  # the Node has the labels of the first observation
+
+    def end(self) -> None:
+        """Write no line: a label changed, or a key was refused."""
+        self._is_over = True
+
+    def verified(self, cycle: Cycle, now: float) -> None:
+        """Write the line if it is due; the Node has the labels of this observation."""
+        self._since = now if self._since is None else self._since
+        held, seen = len(cycle.rendered.held), cycle.observation
+        if self._is_over or (held and now < self._since + LINE_DELAY):
+            return
+        self._is_over = True
+        counting = sum(bool(role.counted_gbps) for role in seen.backend)
+        self._log.info(
+            "labels verified",
+            speed=cycle.rendered.labels.get(self._speed),
+            ports=f"{counting} of {len(seen.backend)}",
+            neighbors=sum(len(link.neighbors) for link in links_of(seen)),
+            held=held or None,
+        )
