@@ -21,8 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from agent.kube.answers import Answer, Kube, failure_of
-from agent.node_events.correlator import Correlator
-from agent.node_events.document import name_for, request
+from agent.node_events.correlator import Correlator, name_for
 from agent.node_events.notices import Losses, cables, refusals
 from agent.pace import BackOff, TokenBucket
 from agent.telemetry.conditions import Condition, ConditionLog
@@ -99,7 +98,7 @@ class Recorder:
         event.name = event.name or name_for(self.node, int(self.random() * 2**53))
         self._sending = event, event.count
         self._bucket.take(now)
-        self.task.start(partial(self.kube, request(event, self.node)))
+        self.task.start(partial(self.kube, event.request(self.node)))
 
     def collect(self, now: float) -> bool:
         """Take the answer to a request; no observation depends on it."""

@@ -9,21 +9,24 @@ Rules:
 - A new agent begins new Events, since it knows neither name nor count of those before.
 - At most MAX_EVENTS of a reason are kept, the last ones; one that goes unwritten is dropped.
 
+An Event (core/v1) is in namespace `default`. `kubectl describe node` finds those whose
+involvedObject has kind and name of the Node, no namespace, and as uid either the Node's own or its
+name (kubectl, pkg/describe/describe.go). The name is what kubelet writes, and all that older
+versions of kubectl look for.
+
 Times `now` are seconds of a monotonic clock, `wall` seconds since the epoch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
-from agent.node_events.notices import Reason
-from agent.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from agent.node_events.notices import Notice
+from agent.kube import MANAGER
+from agent.kube.answers import Request
+from agent.node_events.notices import Notice, Reason
+from agent.text import utc, visible
 
 MAX_SINGLE = 3  # texts
 WINDOW = 600.0  # seconds
@@ -32,6 +35,7 @@ MAX_EVENTS = 16
 MAX_SUBJECTS = 64  # of a combined Event
 MAX_MESSAGE = 1024  # characters, as the admission policy has it
 MAX_PART = 300  # characters of one text in a combined message
+MAX_NODE_NAME = 236  # characters of an Event's name; with a period and 16 digits 253
 SUBJECTS = {
     Reason.CABLE_CHANGED: "port",
     Reason.PORT_LOST: "port",
@@ -66,6 +70,35 @@ class Event:
         self.count += count
         self.last, self.changed_at = wall, now
 
+    def request(self, node: str) -> Request:
+        """Return the request that creates the Event, or brings it up to date."""
+        changing: dict[str, Any] = {
+            "message": self.message,
+            "count": self.count,
+            "lastTimestamp": utc(int(self.last)),
+        }
+        if self.exists:
+            return {"operation": "patch-event", "event": self.name, "body": changing}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": self.name, "namespace": "default"},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
+            "type": "Warning",
+            "reason": self.reason.value,
+            "source": {"component": MANAGER, "host": node},
+            "reportingComponent": MANAGER,
+            "reportingInstance": node,
+            "firstTimestamp": utc(int(self.first)),
+            **changing,
+        }
+        return {"operation": "create-event", "body": body}
+
+
+def name_for(node: str, number: int) -> str:
+    """Return the name of a new Event, by a random number of 64 bits."""
+    return f"{node[:MAX_NODE_NAME].rstrip('.-')}.{number:016x}"
+
 
 class Correlator:
     """The Events of one agent."""
@@ -83,12 +116,16 @@ class Correlator:
 
     def pending(self) -> list[Event]:
         """Return the Events to be written: those that do not exist first, then the oldest."""
-        found = [one for series in self._series.values() for one in series.pending()]
-        return sorted(found, key=lambda one: (one.exists, one.waits_since))
+        events = [one for series in self._series.values() for one in series.events.values()]
+        pending = [one for one in events if one.is_pending]
+        return sorted(pending, key=lambda one: (one.exists, one.waits_since))
 
     def forget(self, event: Event) -> None:
         """Forget an Event; another one begins with the next notice."""
-        self._series[event.reason].forget(event)
+        series = self._series[event.reason]
+        series.events = {key: one for key, one in series.events.items() if one is not event}
+        if series.combined is event:
+            series.combined = None
 
 
 @dataclass(slots=True)
@@ -96,99 +133,76 @@ class _Series:
     """The Events of one reason."""
 
     reason: Reason
+    events: dict[object, Event] = field(default_factory=dict)  # by text, the last changed last
+    combined: Event | None = None
     _recent: dict[str, tuple[str, float]] = field(default_factory=dict)  # subject, time; by text
-    _events: dict[object, Event] = field(default_factory=dict)  # by text, the last changed last
-    _combined: Event | None = None
     _texts: dict[str, str] = field(default_factory=dict)  # by subject, of the combined one
 
     def add(self, notices: Sequence[Notice], now: float, wall: float) -> int:
         """Take notices; return the number of unwritten Events that are dropped for them."""
-        self._expire(now)
+        self._recent = {
+            text: (subject, at) for text, (subject, at) in self._recent.items() if now < at + WINDOW
+        }
+        self.events = {
+            key: one
+            for key, one in self.events.items()
+            if one.is_pending or now < one.changed_at + KEPT_TIME
+        }
         for one in notices:
             self._recent.pop(one.text, None)
             self._recent[one.text] = one.subject, now
         if len(self._recent) > MAX_SINGLE:
             self._combine(notices, now, wall)
         else:
-            self._combined = None
+            self.combined = None
             for one in notices:
                 message = visible(one.text, MAX_MESSAGE)
                 self._count(one.text, Event(self.reason, message, wall, wall), 1, now)
-        return self._shrink()
-
-    def pending(self) -> list[Event]:
-        return [one for one in self._events.values() if one.is_pending]
-
-    def forget(self, event: Event) -> None:
-        self._events = {key: one for key, one in self._events.items() if one is not event}
-        if self._combined is event:
-            self._combined = None
-
-    def _expire(self, now: float) -> None:
-        self._recent = {
-            text: (subject, at) for text, (subject, at) in self._recent.items() if now < at + WINDOW
-        }
-        self._events = {
-            key: one
-            for key, one in self._events.items()
-            if one.is_pending or now < one.changed_at + KEPT_TIME
-        }
+        surplus = list(self.events.items())[:-MAX_EVENTS]
+        for key, _ in surplus:
+            del self.events[key]
+        return sum(one.is_pending for _, one in surplus)
 
     def _count(self, key: object, new: Event, count: int, now: float) -> Event:
         """Count notices for the Event of this key, which is `new` if there is none."""
-        event = self._events.pop(key, new)
+        event = self.events.pop(key, new)
         event.add(count, now, new.last)
-        self._events[key] = event
+        self.events[key] = event
         return event
 
     def _combine(self, notices: Sequence[Notice], now: float, wall: float) -> None:
         """Count the notices for the combined Event; Events that it begins with are not created."""
         count, first = len(notices), wall
-        if self._combined is None:
+        if self.combined is None:
             self._texts = {subject: text for text, (subject, _) in self._recent.items()}
-            unborn = [one for key, one in self._events.items() if self._is_unborn(key, one)]
-            self._events = {key: one for key, one in self._events.items() if one not in unborn}
-            count += sum(one.count for one in unborn)
-            first = min([wall, *(one.first for one in unborn)])
+            unborn = {
+                key: one for key, one in self.events.items() if key in self._recent and not one.name
+            }
+            self.events = {key: one for key, one in self.events.items() if key not in unborn}
+            count += sum(one.count for one in unborn.values())
+            first = min([wall, *(one.first for one in unborn.values())])
         for one in notices:
             self._texts.pop(one.subject, None)
             self._texts[one.subject] = one.text
         new = Event(self.reason, "", first, wall)
-        self._combined = self._count(self._combined or new, new, count, now)
-        self._trim()
-        self._combined.message = _combined_message(self.reason, self._texts)
-
-    def _is_unborn(self, key: object, event: Event) -> bool:
-        return key in self._recent and not event.name
-
-    def _trim(self) -> None:
-        """Keep no more than decides."""
-        for text in list(self._recent)[: -MAX_SINGLE - 1]:
+        self.combined = self._count(self.combined or new, new, count, now)
+        for text in list(self._recent)[: -MAX_SINGLE - 1]:  # no more than decides
             del self._recent[text]
         for subject in list(self._texts)[:-MAX_SUBJECTS]:
             del self._texts[subject]
-
-    def _shrink(self) -> int:
-        """Forget the oldest Events beyond MAX_EVENTS; return how many of them are not written."""
-        surplus = list(self._events.items())[:-MAX_EVENTS]
-        for key, _ in surplus:
-            del self._events[key]
-        return sum(one.is_pending for _, one in surplus)
+        self.combined.message = _combined_message(self.reason, self._texts)
 
 
 def _combined_message(reason: Reason, texts: dict[str, str]) -> str:
     """Return the texts that fit, and the number of the others."""
     head = f"{len(texts)} {SUBJECTS[reason]}{'s' if len(texts) > 1 else ''}: "
     room = MAX_MESSAGE - len(head) - len(f"; and {MAX_SUBJECTS} more")
-    fitting = list(_fitting((visible(text, MAX_PART) for text in texts.values()), room))
-    more = len(texts) - len(fitting)
-    return head + "; ".join([*fitting, *([f"and {more} more"] if more else [])])
-
-
-def _fitting(texts: Iterable[str], room: int) -> Iterator[str]:
-    """Yield the first texts that fit into so many characters, each with its separator."""
-    for text in texts:
-        room -= len(text) + len("; ")
+    fitting: list[str] = []
+    for text in texts.values():
+        part = visible(text, MAX_PART)
+        room -= len(part) + len("; ")
         if room < 0:
-            return
-        yield text
+            fitting.append(f"and {len(texts) - len(fitting)} more")
+            break
+        fitting.append(part)
+    return head + "; ".join(fitting)

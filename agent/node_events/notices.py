@@ -14,18 +14,14 @@ Rules:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.kube.negotiation import Refusal
 from agent.labels.leaf_group import device_of
-from agent.model import natural
+from agent.model import LastNeighbor, Observation, natural
 from agent.text import listed, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from agent.kube.negotiation import Refusal
-    from agent.model import LastNeighbor, LostPort, Observation
 
 MAX_NAME = 64  # characters of a neighbor's name, or of its port's
 MAX_NAMED = 3  # keys
@@ -52,35 +48,35 @@ class Losses:
     """Finds the ports that are lost since the observation before."""
 
     def __init__(self) -> None:
-        self._known: frozenset[tuple[str, ...]] = frozenset()
+        self._known: frozenset[tuple[str, str, str | None]] = frozenset()
 
     def observed(self, observation: Observation) -> list[Notice]:
         """Return the ports that this observation is the first to miss."""
-        lost = observation.lost or ()
-        before, self._known = self._known, frozenset(map(_identity, lost))
+        lost = {(one.interface, one.pci, one.port_guid): one for one in observation.lost or ()}
+        before, self._known = self._known, frozenset(lost)
         now = int(observation.time)
-        return [_loss(one) for one in lost if one.since == now and _identity(one) not in before]
-
-
-def _identity(lost: LostPort) -> tuple[str, ...]:
-    return lost.interface, lost.pci, lost.port_guid or ""
-
-
-def _loss(lost: LostPort) -> Notice:
-    text = f"{lost.interface} was at PCI address {lost.pci}, is gone from the bus"
-    return Notice(Reason.PORT_LOST, lost.interface, text)
+        return [
+            Notice(
+                Reason.PORT_LOST,
+                one.interface,
+                f"{one.interface} was at PCI address {one.pci}, is gone from the bus",
+            )
+            for identity, one in lost.items()
+            if one.since == now and identity not in before
+        ]
 
 
 def cables(observation: Observation) -> list[Notice]:
     """Return the ports whose neighbor is another one than in the observation before."""
     last = observation.last_neighbors
-    was: Mapping[str, LastNeighbor] = last.was if last else {}
-    return [_cable(name, was[name], last.of[name]) for name in sorted(was, key=natural) if last]
-
-
-def _cable(interface: str, was: LastNeighbor, now: LastNeighbor) -> Notice:
-    text = f"{interface} was connected to {_end(was)}, is connected to {_end(now)}"
-    return Notice(Reason.CABLE_CHANGED, interface, text)
+    if last is None:
+        return []
+    found = []
+    for name in sorted(last.was, key=natural):
+        was, now = _end(last.was[name]), _end(last.of[name])
+        text = f"{name} was connected to {was}, is connected to {now}"
+        found.append(Notice(Reason.CABLE_CHANGED, name, text))
+    return found
 
 
 def _end(neighbor: LastNeighbor) -> str:
@@ -93,9 +89,11 @@ def refusals(refused: Iterable[Refusal]) -> list[Notice]:
     keys = defaultdict(list)
     for one in refused:
         keys[f"status {one.status}: {one.text}"].append(one.key)
-    return [_refusal(sorted(found), answer) for answer, found in keys.items()]
-
-
-def _refusal(keys: list[str], answer: str) -> Notice:
-    text = f"{listed(keys, MAX_NAMED)} refused: {visible(answer, MAX_TEXT)}"
-    return Notice(Reason.LABELS_REFUSED, keys[0], text)
+    return [
+        Notice(
+            Reason.LABELS_REFUSED,
+            min(found),
+            f"{listed(sorted(found), MAX_NAMED)} refused: {visible(answer, MAX_TEXT)}",
+        )
+        for answer, found in keys.items()
+    ]

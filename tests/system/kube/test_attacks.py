@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.node_events.correlator import Event
-from agent.node_events.document import name_for, request
+from agent.node_events.correlator import Event, name_for
 from agent.node_events.notices import Reason
 from tests.support.kube.agents import Agent, P, a_node, denied
 from tests.support.kube.attacks import AS_BWAGENT, ATTACKS, EVENTS, TRACELESS, Scene, scene
@@ -143,11 +142,11 @@ def test_the_agents_events(mighty: Scene) -> None:
     """The policy permits what the agent writes, whatever the names in it are."""
     node, now = mighty.agent.node, 1_800_000_000.0
     event = Event(Reason.PORT_LOST, "東京 " * 341, now, now, 1, name=name_for(node, 1))
-    created = mighty.ask("POST", EVENTS + AS_BWAGENT, request(event, node)["body"])
+    created = mighty.ask("POST", EVENTS + AS_BWAGENT, event.request(node)["body"])
     assert created.status == 201, created.message
     event.exists, event.count = True, 2
     path = f"{EVENTS}/{event.name}"
-    assert mighty.ask("PATCH", path + AS_BWAGENT, request(event, node)["body"]).status == 200
+    assert mighty.ask("PATCH", path + AS_BWAGENT, event.request(node)["body"]).status == 200
     assert mighty.cluster.request("GET", path).body["count"] == 2
     assert mighty.cluster.request("DELETE", path).status == 200
 

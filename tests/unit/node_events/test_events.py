@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from agent.node_events.correlator import Event
-from agent.node_events.document import name_for, request
+from agent.node_events.correlator import Event, name_for
 from agent.node_events.notices import Reason
 
 # RFC 1123 subdomain, as Kubernetes has it.
@@ -24,10 +23,10 @@ def test_names(node: str, number: int) -> None:
 def test_a_repetition_changes_little() -> None:
     """Count, time and message; a creation has these, too."""
     event = Event(Reason.PORT_LOST, "text", 0.0, 61.0, 2, name="n1.1")
-    created = request(event, "n1")
+    created = event.request("n1")
     assert (created["operation"], created["body"]["count"]) == ("create-event", 2)
     event.exists, event.count = True, 3
-    changed = request(event, "n1")
+    changed = event.request("n1")
     assert (changed["operation"], changed["event"]) == ("patch-event", "n1.1")
     found = {"message": "text", "count": 3, "lastTimestamp": "1970-01-01T00:01:01Z"}
     assert changed["body"] == found
