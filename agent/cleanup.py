@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from agent.errors import Rejected, Unavailable
 from agent.exits import print_line, print_lines, report
 from agent.kube import cleanup, diff
+from agent.kube.answers import Kube
 from agent.kube.cleanup import Removal, Step, Sweep, Task
 from agent.kube.managed_fields import keys_of
 from agent.kube.plan import Plan
 from agent.labels.table import Naming
 from agent.text import listed
-
-if TYPE_CHECKING:
-    from agent.kube.answers import Kube
 
 MAX_NODES = 20  # named in one line
 NOTHING = "nothing to remove"

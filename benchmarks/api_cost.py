@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from agent.kube.answers import Failure
-from agent.kube.negotiation import apply, get_node
+from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import Desired, plan
 from benchmarks.server_meter import Meter
 from tests.support.kube.agents import install
@@ -103,7 +103,7 @@ class Bench:
             nonlocal node
             assert not isinstance(node, Failure), node  # noqa: S101 - what it costs to be refused is another matter
             labels = with_speed(self.member, f"{number + 1}G" if changes else "3200G")
-            outcome = apply(kube, plan(node, Desired(labels, self._told(number)), KEYS))
+            outcome = negotiate(plan(node, Desired(labels, self._told(number)), KEYS), kube)
             assert outcome.node, outcome  # noqa: S101
             node = outcome.node
 

@@ -32,7 +32,7 @@ from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.api import connect
 from agent.kube.managed_fields import keys_of
-from agent.kube.negotiation import apply, get_node
+from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import Desired, body, plan
 from agent.labels.table import Naming
 from benchmarks.relay import account
@@ -138,7 +138,7 @@ def ways(config: str, pod: str, home: Path) -> dict[str, Callable[[], int]]:
     node: list[Mapping[str, Any]] = [known]
 
     def ours() -> int:
-        outcome = apply(kube, plan(node[0], desired(), KEYS))
+        outcome = negotiate(plan(node[0], desired(), KEYS), kube)
         node[0] = outcome.node or node[0]
         return outcome.requests
 

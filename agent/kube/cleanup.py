@@ -36,7 +36,7 @@ from agent.kube.managed_fields import (
     prefix_of,
     state_of,
 )
-from agent.kube.negotiation import apply, exchange, get_node, list_nodes
+from agent.kube.negotiation import exchange, get_node, list_nodes, negotiate
 from agent.kube.ownership import cleanup_command, kubectl_removal, managers_text, owned
 from agent.kube.plan import Plan, forgetting, removal
 from agent.limits import thread_fault
@@ -46,7 +46,7 @@ MAX_KEYS = 5  # named in one line
 MAX_PATCH = 4000  # labels; the API server takes 10,000 operations
 MAX_READS = 4  # of a Node that others change all the time
 MAX_FAILURES = 8  # in a row
-# The kinds of failure that another Node need not have; see agent/kube/errors.py.
+# The kinds of failure that another Node need not have; see agent/kube/answers.py.
 OF_ONE_NODE = frozenset({"conflict", "not-found", "recreated", "refused"})
 CHANGED = "its labels or their managers have changed since they were shown; repeat the command"
 CONTENDED = "others change it all the time; repeat the command"
@@ -66,7 +66,7 @@ class Step(NamedTuple):
 
     line: str
     fault: str | None = None  # a line that begins with the Node
-    kind: str | None = None  # of a failed request; see agent/kube/errors.py
+    kind: str | None = None  # of a failed request; see agent/kube/answers.py
 
 
 class Remains(NamedTuple):
@@ -140,7 +140,7 @@ def of_removal(one: Removal) -> list[str]:
 
 def remove_owned(kube: Kube, plan: Plan) -> Step:
     """Carry out a plan of `removals`."""
-    outcome = apply(kube, plan, is_current=False)
+    outcome = negotiate(plan, kube, is_current=False)
     node, fault = f"Node {plan.node}: ", outcome.fault
     kind = outcome.failure.kind if outcome.failure else None
     return Step(done(outcome)[0], fault and node + fault.removeprefix(node), kind)

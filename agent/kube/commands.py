@@ -39,7 +39,7 @@ from agent.kube.managed_fields import (
     owned_labels,
     state_of,
 )
-from agent.kube.negotiation import apply, get_node
+from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 from agent.kube.policy import INSTALL, check_policy
 from agent.labels.counts import PortCounts
@@ -160,7 +160,7 @@ def publish(on: Target, todo: Plan) -> tuple[list[str], str | None]:
     """Apply a plan if it is due; return the lines of what was done, and of a failure."""
     if not todo.is_due:
         return diff.planned(todo), None
-    outcome = apply(on.kube, todo, is_current=False)
+    outcome = negotiate(todo, on.kube, is_current=False)
     return diff.done(outcome), outcome.fault
 
 

@@ -104,13 +104,8 @@ class Outcome:
         return None
 
 
-def apply(kube: Kube, plan: Plan, *, is_current: bool = True) -> Outcome:
-    """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it."""
-    return negotiate(plan, kube, is_current=is_current)
-
-
-def negotiate(plan: Plan, send: Kube, *, is_current: bool = True) -> Outcome:
-    """Apply a plan by at least one request.
+def negotiate(plan: Plan, kube: Kube, *, is_current: bool = True) -> Outcome:
+    """Apply a plan to its Node, due or not; `is_current` if the Node was just read for it.
 
     All families of keys go in one request. A denial that names keys refuses these, and the rest is
     sent again. One that names none is narrowed down: each family is applied by itself, up to the
@@ -121,7 +116,7 @@ def negotiate(plan: Plan, send: Kube, *, is_current: bool = True) -> Outcome:
     Example: a policy denies "labels of *.coreweave.cloud". P, IB and the annotation are refused one
     after the other, the accelerator's key is applied.
     """
-    session = _Session(plan, send, is_current=is_current)
+    session = _Session(plan, kube, is_current=is_current)
     groups: list[Families] = [FAMILIES]
     namings = 0
     while groups:
@@ -152,8 +147,8 @@ def negotiate(plan: Plan, send: Kube, *, is_current: bool = True) -> Outcome:
 class _Session:
     """The fields of manager `bwagent` on the Node and the wanted ones, during a negotiation."""
 
-    def __init__(self, plan: Plan, send: Kube, *, is_current: bool) -> None:
-        self._send = send
+    def __init__(self, plan: Plan, kube: Kube, *, is_current: bool) -> None:
+        self._kube = kube
         self._is_current = is_current  # the Node was just read
         self._is_accepted = False  # a request was
         self._reads = self._requests = 0
@@ -218,7 +213,7 @@ class _Session:
 
     def _count(self, request: Request) -> Answer:
         self._requests += 1
-        return self._send(request)
+        return self._kube(request)
 
     def _request(self, families: Families, *, force: bool) -> tuple[Request, dict[Field, str]]:
         """Return the request that changes these families, and the fields that it leaves."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from agent.kube.answers import SUCCESSES, Answer, Failure, Kube, Request
 from agent.kube.managed_fields import Keys, Node
-from agent.kube.negotiation import Outcome, apply, get_node
+from agent.kube.negotiation import Outcome, get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 
 REFUSALS = (400, 403, 409, 422)  # the Node may be another one than known
@@ -70,7 +70,7 @@ class Reconciler:
             return Result(found, todo, codes=tuple(codes))
         if node and (todo.outside or desired.annotation.lost):
             return self.reconcile(None, desired, always=always)
-        outcome = apply(kube, todo, is_current=node is None)
+        outcome = negotiate(todo, kube, is_current=node is None)
         failure = outcome.failure
         # A refusal that neither a GET nor an accepted PATCH followed may be due to another Node.
         decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]

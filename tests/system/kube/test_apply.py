@@ -18,7 +18,7 @@ from agent.kube.answers import Answer, Failure
 from agent.kube.api import connect
 from agent.kube.cleanup import removals
 from agent.kube.managed_fields import owned_labels
-from agent.kube.negotiation import apply, get_node, list_nodes
+from agent.kube.negotiation import get_node, list_nodes, negotiate
 from agent.kube.plan import ForeignField, plan
 from tests.support.kube import in_process
 from tests.support.kube.cluster import APPLY, MERGE
@@ -57,9 +57,8 @@ class Applier:
 
     def apply(self, labels: Mapping[str, str], **changes: Any) -> Outcome:
         """Apply to the Node as of the last request."""
-        outcome = apply(
-            self.kube, plan(self.known or self.get_node(), desired(labels, **changes), KEYS)
-        )
+        found = plan(self.known or self.get_node(), desired(labels, **changes), KEYS)
+        outcome = negotiate(found, self.kube)
         self.known = outcome.node or self.known
         return outcome
 
@@ -324,7 +323,7 @@ def test_cleanup(applier: Applier) -> None:
     applier.apply(ALL)
     applier.get_node()
     for found in removals([applier.known], KEYS):
-        assert apply(applier.kube, found).failure is None
+        assert negotiate(found, applier.kube).failure is None
     after = applier.metadata()
     assert {kind: after[kind] for kind in ("labels", "annotations")} == before
     assert "bwagent" not in {entry["manager"] for entry in after["managedFields"]}
@@ -341,5 +340,5 @@ def test_cleanup_of_all(applier: Applier) -> None:
     found = [one for one in list_nodes(admin) if not isinstance(one, Failure)]
     assert applier.node in {one.node for one in removals(found, KEYS)}
     for one in removals(found, KEYS):
-        assert apply(admin, one).failure is None
+        assert negotiate(one, admin).failure is None
     assert applier.labels() == {"site.example/rack": "1", EXPECTED: "3200G"}

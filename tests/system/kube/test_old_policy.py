@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.kube.answers import Failure
-from agent.kube.negotiation import apply, get_node
+from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import plan
 from tests.support.kube import agents, in_process
 from tests.support.kube.agents import a_node
@@ -72,7 +72,7 @@ class Upgraded:
         self.kube = in_process.connect(cluster.kubeconfig(token))
 
     def apply(self, labels: dict[str, str]) -> Outcome:
-        return apply(self.kube, plan(self.read(), desired(labels), KEYS))
+        return negotiate(plan(self.read(), desired(labels), KEYS), self.kube)
 
     def read(self) -> Any:
         found = get_node(self.kube, self.node)

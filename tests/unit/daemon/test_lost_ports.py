@@ -9,7 +9,7 @@ import pytest
 
 from agent.events.event import Event
 from agent.kube.answers import Answer
-from agent.kube.negotiation import apply
+from agent.kube.negotiation import negotiate
 from agent.kube.plan import forgetting
 from tests.support import nodes
 from tests.support.kernel_tree import BUS, CLASS, HOME, Entries, card
@@ -141,7 +141,7 @@ def clean_up(api: Api) -> None:
     """Run `cleanup --lost` beside the agent."""
     todo = forgetting(nodes.node(api.labels, observed=api.annotation), KEYS)
     assert todo.is_due
-    assert apply(api, todo).is_complete
+    assert negotiate(todo, api).is_complete
 
 
 def test_cleanup_beside_a_running_agent(world: World) -> None:

@@ -17,7 +17,6 @@ from agent.kube.negotiation import (
     Outcome,
     Refusal,
     Taken,
-    apply,
     get_node,
     list_nodes,
     negotiate,
@@ -76,7 +75,7 @@ def test_helper_without_a_reply() -> None:
 def test_request_of_an_apply() -> None:
     """An apply carries the uid, the labels and the annotation, and starts without force."""
     requests, kube = replies(GOOD)
-    assert apply(kube, a_plan({}, {FLAVOR: "roce"})).applied == {FLAVOR: "roce"}
+    assert negotiate(a_plan({}, {FLAVOR: "roce"}), kube).applied == {FLAVOR: "roce"}
     (request,) = requests
     assert (request["operation"], request["node"], request["force"]) == ("apply", "n1", False)
     assert request["body"]["metadata"]["uid"] == "u-1"
