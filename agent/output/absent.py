@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agent.model import Observation
 from agent.reasons import HoldReason
 from agent.text import missing_since
-
-if TYPE_CHECKING:
-    from agent.model import LostPort, Observation
 
 ABSENT = "absent"  # the state of such a port
 
@@ -33,11 +31,14 @@ def absent_ports(observation: Observation) -> list[AbsentPort]:
         if name not in names
     ]
     names |= {one.interface for one in unbound}
-    return [*(_of_lost(one, names) for one in observation.lost or ()), *unbound]
-
-
-def _of_lost(lost: LostPort, names: set[str]) -> AbsentPort:
-    is_taken = lost.interface in names
-    name = f"{lost.interface}@{lost.pci}" if is_taken else lost.interface
-    reason = f"gone from the bus, {missing_since(lost.since)}"
-    return AbsentPort(name, reason, 0.0, lost.pci, lost.port_guid)
+    lost = [
+        AbsentPort(
+            f"{one.interface}@{one.pci}" if one.interface in names else one.interface,
+            f"gone from the bus, {missing_since(one.since)}",
+            0.0,
+            one.pci,
+            one.port_guid,
+        )
+        for one in observation.lost or ()
+    ]
+    return [*lost, *unbound]

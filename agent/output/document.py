@@ -10,42 +10,39 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import agent
-from agent.labels.render import render
+from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
 from agent.labels.values import counts
-from agent.model import Failed, IbNeighbor, Problem, Seen, natural
+from agent.model import (
+    Absent,
+    Failed,
+    Gpu,
+    IbNeighbor,
+    Link,
+    Neighbor,
+    Observation,
+    PortRole,
+    Problem,
+    Seen,
+    natural,
+)
 from agent.output.absent import ABSENT, absent_ports
 from agent.sources.roles import dark_backend
 from agent.sources.table import SOURCES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from agent.labels.render import Rendered
-    from agent.model import (
-        Absent,
-        Gpu,
-        Link,
-        LldpNeighbor,
-        Neighbor,
-        Observation,
-        PortRole,
-        RdmaDevice,
-    )
-    from agent.output.absent import AbsentPort
-
-    Json = dict[str, Any]
+Json = dict[str, Any]
 
 SCHEMA = 1
 FIRST_MLX5 = (
     4113  # Connect-IB (MT4113), the first HCA of the mlx5 driver; older ones may run at SDR
 )
-# Facts that a neighbor sent: fields of LldpNeighbor or IbNeighbor.
+# Facts that a neighbor sent, fields of LldpNeighbor or IbNeighbor; None: its protocol lacks it.
 NEIGHBOR_FACTS = (
     "node_guid",
     "node_type",
@@ -89,23 +86,38 @@ def document(
     """
     rendered = rendered or render(observation, choices.naming)
     links = links_of(observation)
+    accelerator = observation.accelerator
+    flavors = (text for key, text in rendered.labels.items() if key.endswith("/flavor"))
+    kept = (
+        Problem("labels", key, None, f"label kept: {reason.text}")
+        for key, reason in rendered.held.items()
+    )
     problems = (
         *_hints(observation, choices),
         *notes,
-        *_unpublished(rendered),
+        *kept,
+        *rendered.notes,
+        *rendered.problems,
         *observation.problems,
     )
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
         "node": choices.node_name or (observation.node and observation.node.lower()),
-        "flavor": _flavor(rendered.labels),
+        "flavor": next(flavors, None),
         "speed_gbps": speed_gbps(observation),
         "labels": rendered.labels,
         "ports": _ports(observation),
         "neighbors": [_neighbor(link, neighbor) for link in links for neighbor in link.neighbors],
-        "missing_neighbors": [_missing(link) for link in links if link.missing],
-        "accelerator": _accelerator(observation),
+        "missing_neighbors": [
+            {"interface": link.interface, "reason": link.missing} for link in links if link.missing
+        ],
+        "accelerator": {
+            "value": accelerator.value,
+            "reason": accelerator.reason,
+            "text": accelerator.text,
+            "gpus": [_gpu(gpu) for gpu in observation.gpus],
+        },
         "problems": [problem._asdict() for problem in problems],
     }
 
@@ -128,64 +140,47 @@ def is_suspect(role: PortRole) -> bool:
     The kernel prints a speed that it does not know as SDR (drivers/infiniband/core/sysfs.c,
     rate_show).
     """
-    port = role.port
+    port, device = role.port, role.device
     if not role.backend or port.link_layer != "InfiniBand" or port.state != "ACTIVE":
         return False
-    return _is_modern(role.device) and (port.rate_text or "").endswith(" SDR)")
-
-
-def _is_modern(device: RdmaDevice) -> bool:
-    """Return True for an HCA of the mlx5 driver, by its number or its driver."""
     number = _HCA_NUMBER.match(device.hca_type or "")
     has_mlx5_number = number is not None and int(number[1]) >= FIRST_MLX5
-    return has_mlx5_number or device.driver == "mlx5_core"
+    is_modern = has_mlx5_number or device.driver == "mlx5_core"
+    return is_modern and (port.rate_text or "").endswith(" SDR)")
 
 
 def _seen(outcome: Seen[tuple[Link, ...]] | Absent | Failed) -> tuple[Link, ...]:
     return outcome.value if isinstance(outcome, Seen) else ()
 
 
-def _flavor(labels: Mapping[str, str]) -> str | None:
-    return next((text for key, text in labels.items() if key.endswith("/flavor")), None)
-
-
-def _unpublished(rendered: Rendered) -> Iterable[Problem]:
-    """Report the labels that were held, replaced, and those that Kubernetes would refuse."""
-    for key, reason in rendered.held.items():
-        yield Problem("labels", key, None, f"label kept: {reason.text}")
-    yield from rendered.notes
-    yield from rendered.problems
-
-
 def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
     """Report what is odd without being an error."""
-    yield from _unmatched(observation, choices)
-    yield from _several_boards(observation.ports)
+    devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
+    # a flag that matches no device: a typo, or the flag of another machine
+    for flag, globs in (
+        ("--exclude-device", choices.excluded_devices),
+        ("--backend-device", choices.backend_devices),
+    ):
+        for glob in globs:
+            if not any(fnmatchcase(device.name, glob) for device in devices):
+                yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
+    yield from _several_boards(observation.backend)
     if hint := dark_backend(observation.ports):
         yield Problem("rdma", "backend", None, hint)
-    yield from map(_suspect_rate, filter(is_suspect, observation.ports))
+    for role in filter(is_suspect, observation.ports):
+        text = (
+            f"ACTIVE at {role.port.rate_text}, but this HCA is faster: "
+            "the kernel may not know the speed, or the cable is bad"
+        )
+        yield Problem("rdma", role.interface, None, text)
     for source in SOURCES:
         yield from source.hints(observation)
 
 
-def _unmatched(observation: Observation, choices: Choices) -> Iterable[Problem]:
-    """Report device flags that match no device: a typo, or the flags of another machine."""
-    devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
-    names = [device.name for device in devices]
-    yield from _without_match("--exclude-device", choices.excluded_devices, names)
-    yield from _without_match("--backend-device", choices.backend_devices, names)
-
-
-def _without_match(flag: str, globs: Iterable[str], names: Sequence[str]) -> Iterable[Problem]:
-    for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in names):
-            yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
-
-
-def _several_boards(roles: Sequence[PortRole]) -> Iterable[Problem]:
+def _several_boards(backend: Sequence[PortRole]) -> Iterable[Problem]:
     """Report InfiniBand HCAs of several board IDs: some may be the storage network's."""
-    backend = [role for role in roles if role.backend]
-    boards = _boards(backend)
+    board_of = {role.device.name: role.device.board_id or "?" for role in backend}
+    boards = Counter(board_of.values())
     is_infiniband = any(role.port.link_layer == "InfiniBand" for role in backend)
     if is_infiniband and len(boards) > 1:
         kinds = ", ".join(f"{count} x {board}" for board, count in boards.most_common())
@@ -193,31 +188,14 @@ def _several_boards(roles: Sequence[PortRole]) -> Iterable[Problem]:
         yield Problem("rdma", "backend", None, text)
 
 
-def _boards(roles: Iterable[PortRole]) -> Counter[str]:
-    """Count the devices of each board ID."""
-    board_of = {role.device.name: role.device.board_id or "?" for role in roles}
-    return Counter(board_of.values())
-
-
-def _suspect_rate(role: PortRole) -> Problem:
-    text = (
-        f"ACTIVE at {role.port.rate_text}, but this HCA is faster: "
-        "the kernel may not know the speed, or the cable is bad"
-    )
-    return Problem("rdma", role.interface, None, text)
-
-
 def _ports(observation: Observation) -> list[Json]:
     """Return the rows of all ports; labeled ones without a device have their place by name."""
     rows = [_port(role) for role in observation.ports]
-    absent = [_absent(one) for one in absent_ports(observation)]
+    absent = [
+        dict.fromkeys(PORT_FACTS) | {"state": ABSENT, "role": "backend", **one._asdict()}
+        for one in absent_ports(observation)
+    ]
     return sorted(rows + absent, key=lambda row: natural(row["interface"])) if absent else rows
-
-
-def _absent(port: AbsentPort) -> Json:
-    """Return the row of a labeled port without a device: what is not known of it is None."""
-    known = {"state": ABSENT, "role": "backend", **port._asdict()}
-    return dict.fromkeys(PORT_FACTS) | known
 
 
 def _port(role: PortRole) -> Json:
@@ -259,27 +237,8 @@ def _neighbor(link: Link, neighbor: Neighbor) -> Json:
         "port_name": neighbor.port_name,
         "selected": neighbor is link.neighbors[0],
         "ambiguous": len(link.neighbors) > 1,
-        **_facts(neighbor.facts),
+        **{name: getattr(neighbor.facts, name, None) for name in NEIGHBOR_FACTS},
         "age_s": neighbor.age,
-    }
-
-
-def _facts(facts: LldpNeighbor | IbNeighbor) -> Json:
-    """Return the facts that the neighbor sent; None for those that its protocol lacks."""
-    return {name: getattr(facts, name, None) for name in NEIGHBOR_FACTS}
-
-
-def _missing(link: Link) -> Json:
-    return {"interface": link.interface, "reason": link.missing}
-
-
-def _accelerator(observation: Observation) -> Json:
-    found = observation.accelerator
-    return {
-        "value": found.value,
-        "reason": found.reason,
-        "text": found.text,
-        "gpus": [_gpu(gpu) for gpu in observation.gpus],
     }
 
 
@@ -290,10 +249,8 @@ def _gpu(gpu: Gpu) -> Json:
         "clique_id": gpu.clique_id,
         "state": gpu.state,
         "status": gpu.status,
-        "health": None if gpu.health_mask is None else _health(gpu),
+        # the decoded bits of the fabric health mask, and their summary
+        "health": None
+        if gpu.health_mask is None
+        else {**dict(gpu.health), "summary": gpu.health_summary},
     }
-
-
-def _health(gpu: Gpu) -> Json:
-    """Return the decoded bits of the fabric health mask, and their summary."""
-    return {**dict(gpu.health), "summary": gpu.health_summary}

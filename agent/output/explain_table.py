@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agent.output.ports import WIDTH
+from agent.output.layout import joined, section, wrap
 from agent.text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    Json = dict[str, Any]
+Json = dict[str, Any]
 
 MAX_TEXT = 1000  # characters of one text of the document
 MARGIN = 10  # columns of the names
@@ -20,24 +17,31 @@ MARGIN = 10  # columns of the names
 
 def render(document: Json) -> str:
     """Return the label, its state, its evidence and the Node's view as text."""
-    sections = (
-        [f"{document['key']}{_equals(document)}"],
-        [*_summary(document)],
-        _section("Read from", _read_from(document["evidence"])),
-        _section("Problems", document["problems"]),
-        _section("On the Node", _on_node(document)),
+    value, key = document["value"], document["key"]
+    is_equal = ": no label" if value is None else f"={visible(value, MAX_TEXT)}"
+    return joined(
+        [
+            [f"{key}{is_equal}"],
+            [*_summary(document)],
+            _section("Read from", _read_from(document["evidence"])),
+            _section("Problems", document["problems"]),
+            _section("On the Node", _on_node(document)),
+        ]
     )
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _equals(document: Json) -> str:
-    value = document["value"]
-    return ": no label" if value is None else f"={visible(value, MAX_TEXT)}"
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    return section(title, lines, most=MAX_TEXT, break_words=False)
 
 
 def _summary(document: Json) -> Iterator[str]:
     """Yield the state, the time, and the texts of the row of the label table."""
-    yield from _named("state", _state(document))
+    state, hold = document["state"], document["hold"]
+    if state == "absent":
+        state = f"absent: {document['reason']}"
+    elif hold:
+        state = f"{state}, {hold['reason']}: {hold['text']}"
+    yield from _named("state", state)
     if times := sorted({one["seen"] for one in document["evidence"] if one["seen"]}):
         yield from _named("seen", times[0] if len(times) == 1 else f"{times[0]} to {times[-1]}")
     if document["raw"] not in (None, document["value"]):
@@ -46,11 +50,9 @@ def _summary(document: Json) -> Iterator[str]:
     yield from _named("absent if", document["absent_when"])
 
 
-def _state(document: Json) -> str:
-    hold, state = document["hold"], document["state"]
-    if state == "absent":
-        return f"absent: {document['reason']}"
-    return f"{state}, {hold['reason']}: {hold['text']}" if hold else str(state)
+def _named(name: str, text: str) -> list[str]:
+    """Return a text behind its name, wrapped in a column of its own."""
+    return wrap(visible(text, MAX_TEXT), name.ljust(MARGIN), " " * MARGIN)
 
 
 def _read_from(evidence: Iterable[Json]) -> Iterator[str]:
@@ -86,7 +88,10 @@ def _on_node(document: Json) -> Iterator[str]:
     if facts.get("fault"):
         yield f"not read: {facts['fault']}"
         return
-    yield "no such label" if facts["value"] is None else _held_by(facts)
+    if facts["value"] is None:
+        yield "no such label"
+    else:
+        yield f"{facts['value']}, held by {', '.join(facts['managers']) or 'no field manager'}"
     if any(facts.get(name) for name in ("observed", "boot_id", "agent")):
         yield _observed(facts, document["boot_id"])
     if len(facts["interfaces"]) == 1 or document["state"] != "seen":
@@ -104,42 +109,10 @@ def _observed(facts: Json, boot_id: str | None) -> str:
     return f"last full observation {time}, {boot}, bwagent {version}{later}"
 
 
-def _held_by(facts: Json) -> str:
-    managers = ", ".join(facts["managers"]) or "no field manager"
-    return f"{facts['value']}, held by {managers}"
-
-
 def _row(row: Json) -> str:
     """Return the facts of an interface in the annotation."""
     neighbor = row.get("neighbor") or {}
     parts = {name: value for name, value in row.items() if name not in ("neighbor", "interface")}
     parts |= {f"neighbor {name}": value for name, value in neighbor.items()}
-    texts = ", ".join(
-        f"{name} {'unknown' if value is None else value}" for name, value in parts.items()
-    )
-    return f"annotation, {row['interface']}: {texts}"
-
-
-def _named(name: str, text: str) -> list[str]:
-    """Return a text behind its name, wrapped in a column of its own."""
-    shown = visible(text, MAX_TEXT)
-    return _wrapped(shown, name.ljust(MARGIN), " " * MARGIN, break_words=True)
-
-
-def _section(title: str, lines: Iterable[str]) -> list[str]:
-    body = []
-    for line in lines:
-        indent = " " * (2 + len(line) - len(line.lstrip()))
-        body += _wrapped(visible(line.strip(), MAX_TEXT), indent, f"{indent}  ")
-    return [title, *body] if body else []
-
-
-def _wrapped(text: str, first: str, others: str, *, break_words: bool = False) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=others,
-        break_on_hyphens=False,
-        break_long_words=break_words,
-    )
+    texts = [f"{name} {'unknown' if value is None else value}" for name, value in parts.items()]
+    return f"annotation, {row['interface']}: {', '.join(texts)}"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from agent.errors import Unavailable
 from agent.labels.encode import prefix_fault
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Json = dict[str, Any]
+Json = dict[str, Any]
 
 
 def show(document: Json, output: str) -> None:
@@ -33,13 +31,9 @@ def show_explained(document: Json, output: str) -> None:
 def _table(document: Json) -> str:
     from agent.output.table import render
 
-    return render(document, color=_wants_color())
-
-
-def _wants_color() -> bool:
-    """Return True if standard output is a terminal with colors (https://no-color.org)."""
+    # https://no-color.org
     dumb = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not dumb
+    return render(document, color=sys.stdout.isatty() and not dumb)
 
 
 def _labels(document: Json) -> str:
@@ -57,19 +51,12 @@ def _yaml(document: Json) -> str:
     """
     import yaml
 
-    node = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": _node_name(document), "labels": document["labels"]},
-    }
-    return str(yaml.safe_dump(node, sort_keys=False))
-
-
-def _node_name(document: Json) -> str:
     name: str | None = document["node"]
     if not name or prefix_fault(name):
         raise Unavailable(f"{name!r} is not a Node name: set --node-name")
-    return name
+    metadata = {"name": name, "labels": document["labels"]}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+    return str(yaml.safe_dump(node, sort_keys=False))
 
 
 FORMATS: Mapping[str, Callable[[Json], str]] = {

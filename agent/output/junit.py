@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from agent.output.paragraphs import MAX_TEXT
+from agent.output.layout import MAX_TEXT
 from agent.text import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FAILURE, ERROR, SKIPPED = "failure", "error", "skipped"
 COUNTS = {"failures": FAILURE, "errors": ERROR, "skipped": SKIPPED}

@@ -8,20 +8,19 @@ stranger's (a neighbor's name, a snapshot's reason), so all of it is made printa
 
 from __future__ import annotations
 
-import textwrap
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agent.labels import encode
 from agent.output.absent import ABSENT
-from agent.output.ports import WIDTH, gbps, is_backend, is_standby, port_lines
+from agent.output.layout import WIDTH, columns, joined, section
 from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
 from agent.text import listed, visible
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    Document = dict[str, Any]
-    Row = dict[str, Any]  # an entry of `ports`, `neighbors`, `missing_neighbors` or `problems`
+Document = dict[str, Any]
+Row = dict[str, Any]  # an entry of `ports`, `neighbors`, `missing_neighbors` or `problems`
 
 MAX_NAMES = 12  # interfaces listed in one line
 MAX_TEXT = 1000  # characters of one text of the document
@@ -44,20 +43,40 @@ NO_LINK = "no link: cable, transceiver, the port over there, or the interface is
 MISSING = {str(reason): reason.text for reason in NeighborReason}
 
 
+LINKS = {"InfiniBand": "IB", "Ethernet": "Eth"}
+COLORS = {"good": 32, "bad": 31, "dim": 2}  # SGR parameters (ECMA-48, 8.3.117)
+# Of a port, which has its selected neighbor or None as "neighbor"
+COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("INTERFACE", lambda port: str(port["interface"])),
+    ("ROLE", lambda port: str(port["role"])),
+    ("LINK", lambda port: LINKS.get(port["link_layer"], port["link_layer"] or "?")),
+    ("STATE", lambda port: "standby" if _is_standby(port) else port["state"] or "?"),
+    ("RATE", lambda port: _gbps(_rate(port))),
+    ("NEIGHBOR", lambda port: _neighbor(port, "device")),
+    ("PORT", lambda port: _neighbor(port, "port_name") or _neighbor(port, "port_id")),
+)
+FAR_END = (5, 6)  # shrink first: the name of an interface is the name in a label key
+
+
 def render(document: Document, *, color: bool) -> str:
     """Return the table and the sections below it as text."""
     document = _printable(document)
-    sections = (
-        [_headline(document)],
-        port_lines(_with_neighbors(document), color=color),
-        _section("NVLink", _accelerator(document["accelerator"])),
-        _labels(document["labels"]),
-        _section("Backend ports that do not count", _not_counting(document)),
-        _section("Neighbors", _missing_and_ambiguous(document)),
-        _section("Ignored", _ignored(document["ports"])),
-        _section("Problems", _problems(document["problems"])),
+    return joined(
+        [
+            [_headline(document)],
+            _port_lines(document, color=color),
+            _section("NVLink", _accelerator(document["accelerator"])),
+            _labels(document["labels"]),
+            _section("Backend ports that do not count", _not_counting(document)),
+            _section("Neighbors", _missing_and_ambiguous(document)),
+            _section("Ignored", _ignored(document["ports"])),
+            _section("Problems", _problems(document["problems"])),
+        ]
     )
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    return section(title, lines, most=sys.maxsize, break_words=False)  # the texts are printable
 
 
 def _printable(value: Any) -> Any:
@@ -73,35 +92,67 @@ def _printable(value: Any) -> Any:
 
 def _headline(document: Document) -> str:
     node = document["node"] or "This node"
-    if document["speed_gbps"] is None:
-        return f"{node}: {_failure(document['problems'])}"
+    if document["speed_gbps"] is None:  # no port has a role
+        texts = [str(one["text"]) for one in document["problems"] if one["subject"] == "rdma"]
+        if any(text.startswith(HoldReason.FRONT_END_UNKNOWN) for text in texts):
+            return f"{node}: the front end is not known"
+        return f"{node}: the RDMA devices could not be read"
     flavor = document["flavor"] or "no backend network"
-    return f"{node}: {flavor}, {gbps(document['speed_gbps'])}, {_active(document['ports'])}"
+    backend = [port for port in document["ports"] if _is_backend(port)]
+    active = sum(port["state"] == "ACTIVE" and not _is_standby(port) for port in backend)
+    ports = f"{active} of {len(backend)} backend ports ACTIVE"
+    return f"{node}: {flavor}, {_gbps(document['speed_gbps'])}, {ports}"
 
 
-def _failure(problems: Iterable[Row]) -> str:
-    """Return the reason why no port has a role."""
-    texts = (str(problem["text"]) for problem in problems if problem["subject"] == "rdma")
-    if any(text.startswith(HoldReason.FRONT_END_UNKNOWN) for text in texts):
-        return "the front end is not known"
-    return "the RDMA devices could not be read"
-
-
-def _active(ports: Iterable[Row]) -> str:
-    """Return the number of backend ports that are ACTIVE, out of all."""
-    backend = [port for port in ports if is_backend(port)]
-    active = sum(port["state"] == "ACTIVE" and not is_standby(port) for port in backend)
-    return f"{active} of {len(backend)} backend ports ACTIVE"
-
-
-def _with_neighbors(document: Document) -> list[Row]:
-    """Return the ports, each with its selected neighbor."""
+def _port_lines(document: Document, *, color: bool) -> list[str]:
+    """Return the line of titles and a line for each port; none without ports."""
     selected = {row["interface"]: row for row in document["neighbors"] if row["selected"]}
-    return [{**port, "neighbor": _neighbor(port, selected)} for port in document["ports"]]
+    ports = [
+        {**port, "neighbor": selected.get(port["interface"]) if _is_backend(port) else None}
+        for port in document["ports"]
+    ]
+    if not ports:
+        return []
+    cells = [[cell(port) for _, cell in COLUMNS] for port in ports]
+    titles, *lines = columns([[title for title, _ in COLUMNS], *cells], "~", FAR_END)
+    if color:
+        lines = [_painted(line, port) for line, port in zip(lines, ports, strict=True)]
+    return [titles, *lines]
 
 
-def _neighbor(port: Row, selected: dict[str, Row]) -> Row | None:
-    return selected.get(port["interface"]) if is_backend(port) else None
+def _painted(line: str, port: Row) -> str:
+    """Return the line in the color of the port's role and rate."""
+    color = "dim"
+    if _is_backend(port):
+        color = "good" if port["counted_gbps"] else "bad"
+    return f"\x1b[{COLORS[color]}m{line}\x1b[0m"
+
+
+def _is_backend(port: Row) -> bool:
+    return bool(port["role"] == "backend")
+
+
+def _is_standby(port: Row) -> bool:
+    """Return True for a leg of an ACTIVE bond that carries no traffic itself."""
+    is_active_leg = port["leg"] and _is_backend(port) and port["state"] == "ACTIVE"
+    return bool(is_active_leg) and port["counted_gbps"] == 0
+
+
+def _gbps(rate: float | None) -> str:
+    """Return a rate in Gb/s as `400G`; `-` for None."""
+    return "-" if rate is None else encode.gbps(rate)
+
+
+def _rate(port: Row) -> float | None:
+    """Return the rate of an ACTIVE port; other ports have one in sysfs, too, but do not use it."""
+    rate: float | None = port["counted_gbps"] or port["rate_gbps"]
+    return rate if port["state"] == "ACTIVE" and not _is_standby(port) else None
+
+
+def _neighbor(port: Row, field: str) -> str:
+    if port["neighbor"]:
+        return port["neighbor"][field] or ""
+    return "-" if field == "device" and _is_backend(port) else ""
 
 
 def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
@@ -111,29 +162,23 @@ def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:
     """
     gpus = len(accelerator["gpus"])
     if gpus:
-        yield f"{gpus} GPU{'s' * (gpus != 1)}: {_domain(accelerator)}"
+        reason = accelerator["reason"]
+        domain = accelerator["value"] or f"no domain ({reason})"
+        if reason == AcceleratorReason.UNSUPPORTED:  # the other reasons are among the problems
+            domain = f"{domain}: {accelerator['text']}"
+        yield f"{gpus} GPU{'s' * (gpus != 1)}: {domain}"
     elif accelerator["text"] != SWITCHED_OFF and accelerator["reason"] == AcceleratorReason.FAILED:
         yield AcceleratorReason.FAILED.text
 
 
-def _domain(accelerator: dict[str, Any]) -> str:
-    reason = accelerator["reason"]
-    domain: str = accelerator["value"] or f"no domain ({reason})"
-    if reason == AcceleratorReason.UNSUPPORTED:  # the other reasons are among the problems
-        return f"{domain}: {accelerator['text']}"
-    return domain
-
-
 def _labels(labels: dict[str, str]) -> list[str]:
     """Return the section of the labels, written as kubectl takes them."""
-    lines = [line for key, value in labels.items() for line in _label(key, value)]
+    lines = []
+    for key, value in labels.items():
+        line = f"  {key}={value}"
+        # one that is too long continues behind its `=`
+        lines += [line] if len(line) <= WIDTH else [f"  {key}=", f"    {value}"]
     return ["Labels", *lines] if lines else []
-
-
-def _label(key: str, value: str) -> list[str]:
-    """Return the line of a label; one that is too long continues behind its `=`."""
-    line = f"  {key}={value}"
-    return [line] if len(line) <= WIDTH else [f"  {key}=", f"    {value}"]
 
 
 def _not_counting(document: Document) -> Iterator[str]:
@@ -141,22 +186,17 @@ def _not_counting(document: Document) -> Iterator[str]:
     missing = document["missing_neighbors"]
     lent = {row["interface"] for row in missing if row["reason"] == NeighborReason.NO_NETDEV}
     for port in document["ports"]:
-        if is_backend(port) and not port["counted_gbps"] and port["interface"] not in lent:
-            yield _without_rate(port)
-
-
-def _without_rate(port: Row) -> str:
-    """Return the name of a port, its states and what they mean."""
-    name = f"{port['interface']} ({port['pci']})" if port["pci"] else port["interface"]
-    states = filter(None, (port["state"], port["phys_state"]))
-    parts = (name, ", ".join(states) or "state unknown", _meaning(port))
-    return ": ".join(filter(None, parts))
+        if _is_backend(port) and not port["counted_gbps"] and port["interface"] not in lent:
+            name = f"{port['interface']} ({port['pci']})" if port["pci"] else port["interface"]
+            states = ", ".join(filter(None, (port["state"], port["phys_state"])))
+            yield ": ".join(filter(None, (name, states or "state unknown", _meaning(port))))
 
 
 def _meaning(port: Row) -> str:
+    """Return what the state of a port without a rate means."""
     if port["state"] == ABSENT:
         return str(port["reason"])
-    if is_standby(port):
+    if _is_standby(port):
         return "this leg of the bond is down or on standby"
     if port["state"] == "ACTIVE":
         return "its rate is unknown"
@@ -167,66 +207,38 @@ def _meaning(port: Row) -> str:
 
 def _missing_and_ambiguous(document: Document) -> Iterator[str]:
     """Yield the ports without a neighbor by reason, then the ports with several neighbors."""
-    yield from _missing(document["missing_neighbors"])
+    for reason, names in _by_reason(document["missing_neighbors"]):
+        if reason != NeighborReason.LINK_DOWN:  # such ports do not count either
+            yield f"{names}: {MISSING.get(reason, reason)}"
     for interface, rows in groupby(document["neighbors"], key=lambda row: row["interface"]):
         selected, *others = rows
         if others:
-            yield _ambiguous(interface, selected, others)
-
-
-def _missing(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield a line for each reason but a link that is down: such ports do not count either."""
-    for reason, group in _grouped(rows, "reason"):
-        if reason != NeighborReason.LINK_DOWN:
-            yield f"{_listed(group)}: {MISSING.get(reason, reason)}"
-
-
-def _ambiguous(interface: str, selected: Row, others: Iterable[Row]) -> str:
-    names = [f"{row['device']} {row['port_name'] or row['port_id']}" for row in others]
-    first = selected["device"]
-    return f"{interface}: several neighbors: {first} selected, also {', '.join(names)}"
+            names = ", ".join(
+                f"{row['device']} {row['port_name'] or row['port_id']}" for row in others
+            )
+            yield f"{interface}: several neighbors: {selected['device']} selected, also {names}"
 
 
 def _ignored(ports: Iterable[Row]) -> Iterator[str]:
     ignored = [port for port in ports if port["role"] == "ignored"]
-    for reason, group in _grouped(ignored, "reason"):
-        yield f"{_listed(group)}: {reason}"
+    for reason, names in _by_reason(ignored):
+        yield f"{names}: {reason}"
 
 
-def _grouped(rows: Iterable[Row], field: str) -> list[tuple[str, list[Row]]]:
-    """Return the rows that are equal in a field, by its value in sorted order."""
-    groups: dict[str, list[Row]] = {}
+def _by_reason(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    """Return each reason, in sorted order, with the interfaces that have it."""
+    groups: dict[str, list[str]] = {}
     for row in rows:
-        groups.setdefault(str(row[field]), []).append(row)
-    return sorted(groups.items(), key=lambda item: item[0])
-
-
-def _listed(rows: Iterable[Row]) -> str:
-    return listed([row["interface"] for row in rows], MAX_NAMES)
+        groups.setdefault(str(row["reason"]), []).append(row["interface"])
+    return [(reason, listed(names, MAX_NAMES)) for reason, names in sorted(groups.items())]
 
 
 def _problems(problems: Iterable[Row]) -> Iterator[str]:
     """Yield one line for each kind of problem, with its first subject."""
     kinds: dict[str, list[str]] = {}
     for problem in problems:
-        kinds.setdefault(_kind(problem), []).append(problem["subject"])
+        text, error = problem["text"], problem["error"]
+        kind = f"{text} ({error})" if error else text
+        kinds.setdefault(kind, []).append(problem["subject"])
     for kind, subjects in kinds.items():
-        subject = f"{listed(subjects, 1)}: "
-        yield kind if kind.startswith(f"{subjects[0]} ") else f"{subject}{kind}"
-
-
-def _kind(problem: Row) -> str:
-    text, error = problem["text"], problem["error"]
-    return f"{text} ({error})" if error else text
-
-
-def _section(title: str, lines: Iterable[str]) -> list[str]:
-    wrapper = textwrap.TextWrapper(
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    body = [wrapped for line in lines for wrapped in wrapper.wrap(line)]
-    return [title, *body] if body else []
+        yield kind if kind.startswith(f"{subjects[0]} ") else f"{listed(subjects, 1)}: {kind}"

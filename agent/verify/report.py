@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import agent
 from agent.output import junit
-from agent.output.paragraphs import MAX_TEXT, joined, opening, section
-from agent.output.ports import GAP, WIDTH
+from agent.output.layout import MAX_TEXT, WIDTH, columns, joined, opening, section
 from agent.text import visible
 from agent.verify import cables
 from agent.verify.finding import (
@@ -142,10 +141,7 @@ def _lines(result: Result) -> list[str]:
     """Return a line for each cable."""
     in_ring = {name for one in result.findings if one.code == "swapped" for name in one.interfaces}
     rows = [[visible(cell, WIDTH) for cell in _cells(one, in_ring)] for one in result.cables]
-    if not rows:
-        return []
-    widths = _widths([TITLES, *rows])
-    return [GAP.join(map(_fit, row, widths)).rstrip() for row in (TITLES, *rows)]
+    return columns([TITLES, *rows]) if rows else []
 
 
 def _cells(one: Checked, in_ring: Collection[str]) -> list[str]:
@@ -153,21 +149,6 @@ def _cells(one: Checked, in_ring: Collection[str]) -> list[str]:
     actual = " ".join(filter(None, one.actual)) or "-"
     status = "swapped" if one.port.interface in in_ring else one.status
     return [one.port.interface, expected, actual, status]
-
-
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    while sum(widths) + len(GAP) * (len(widths) - 1) > WIDTH:
-        widths[widths.index(max(widths))] -= 1
-    return widths
-
-
-def _fit(text: str, width: int) -> str:
-    """Pad or cut a cell; the cut is in the middle, since the names of a site differ at the end."""
-    if len(text) <= width:
-        return text.ljust(width)
-    tail = width // 2
-    return f"{text[: width - tail - 1]}…{text[-tail:]}"
 
 
 def _csv(result: Result, _notes: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from agent.output.formats import FORMATS
-from agent.output.ports import WIDTH
+from agent.output.layout import WIDTH
 from agent.output.table import render
 from tests.support.machines import MACHINES, document_of
 

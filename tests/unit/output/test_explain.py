@@ -18,8 +18,8 @@ from agent.model import (
     Seen,
 )
 from agent.output import explain, explain_table
-from agent.output.evidence import OF_ROWS, of_row
-from agent.output.ports import WIDTH
+from agent.output.explain import OF_ROWS, of_row
+from agent.output.layout import WIDTH
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from tests.support.devices import ib

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.output.ports import WIDTH
+from agent.output.layout import WIDTH
 from agent.output.table import MAX_NAMES, render
 from agent.reasons import NeighborReason
 
