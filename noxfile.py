@@ -4,6 +4,7 @@ Sessions run in `.venv`, which `sh tests/setup.sh` makes; `versions` alone has e
 own. Packages come from pyproject.toml.
 """
 
+import os
 from pathlib import Path
 
 import nox
@@ -11,8 +12,10 @@ import nox
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHON = Path(".venv/bin/python").absolute()
 WORKERS = ("-n", "auto", "--maxprocesses", "8")
-# Real components are made once a file, in one of the workers.
-BY_FILE = (*WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
+# Real components are made once a file, in one of the workers; one more than there are cores, since
+# these tests wait for most of their time.
+MORE = str(min((os.cpu_count() or 1) + 1, 8))
+BY_FILE = ("-n", MORE, "--dist", "loadfile", "--no-loadscope-reorder")
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"

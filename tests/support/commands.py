@@ -24,7 +24,7 @@ _PROGRAMS = (
 BLOCKS = {
     "With the chart": "tests/system/kube/test_install_commands.py",
     "With kustomize": "tests/system/kube/test_install_commands.py",
-    "Does it work": "tests/system/kube/test_chart_rollout.py",  # they are those of the notes
+    "Does it work": "tests/system/kube/test_daemonset.py",
     "On a host without Kubernetes": "tests/system/host/test_documented_commands.py",
     "Upgrade": "tests/system/kube/test_install_commands.py",
     "Remove": "tests/system/kube/test_install_commands.py",
@@ -47,7 +47,7 @@ IN_A_CLUSTER = (
     "bwagent cleanup --label-prefix FORMER --ib-label-prefix FORMER --accelerator-label=",
     "bwagent cleanup --all",
 )
-# Run by test_chart_rollout.py with a Pod of the agent.
+# Run by test_daemonset.py with a Pod of the agent.
 ON_A_NODE = (
     "kubectl describe pod --namespace bwagent POD",
     "kubectl logs --namespace bwagent POD",

@@ -5,13 +5,11 @@ uninstalled by the real helm, and the Node's labels follow.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.commands import ON_A_NODE
 from tests.support.helm.chart import CHART, SITE, helm, missing, profile, rendered
 from tests.support.kube import worker as support
 from tests.support.kube.agents import P, an_agent
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from tests.support.kube.manifests import Object
     from tests.support.kube.worker import Worker
 
+pytestmark = pytest.mark.sweep
 OTHER = "other.example.com"
 OLDER = Path(support.__file__).with_name("overlay-0.1.0.yaml")
 NAMED = {"apiVersion": "v1", "metadata": {"name": "bwagent"}}  # as a patch has to be
@@ -79,7 +78,6 @@ def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path)
     assert volumes(worker) == {"token", "machine"}
     assert "FORBIDS" not in notes
     next_commands(worker, notes)
-    commands_of_the_text(worker)
 
     flags = (*profile("lldp"), "--set", f"labelPrefix={OTHER}")
     notes = helm("upgrade", *release, *flags, kubeconfig=config)
@@ -106,7 +104,6 @@ def test_from_an_overlay_to_the_end(worker: Worker, tmp_path: Path, speed: Path)
     assert worker.cluster.request("GET", "/api/v1/namespaces/bwagent").status == 200
 
 
-@pytest.mark.sweep
 def test_from_0_1_0(worker: Worker, tmp_path: Path) -> None:
     """The chart takes over the manifests of 0.1.0, whose policy lacks keys of the label table:
     the labels stay and the missing ones come; nothing of the older objects remains in the new ones,
@@ -220,15 +217,6 @@ def next_commands(worker: Worker, notes: str) -> str:
     assert "10G" in labels
     assert "rxe0" in probe
     return probe
-
-
-def commands_of_the_text(worker: Worker) -> None:
-    """The commands of docs/ about a Pod of the agent succeed as they stand there."""
-    worker.cluster.kubectl("label", "node", NODE, f"{P}/speed.expected=10G")
-    name = worker.pod()["metadata"]["name"]
-    for command in ON_A_NODE:
-        worker.cluster.kubectl(*re.sub(r"\b(AGENT|POD)\b", name, command).split()[1:])
-    worker.cluster.kubectl("label", "node", NODE, f"{P}/speed.expected-")
 
 
 @pytest.fixture
