@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.kube.managed_fields import FORMER, LABEL, Field, Keys
+from agent.kube.managed_fields import FORMER, LABEL, Field, Keys, labels_of
 from agent.kube.plan import Plan
 from agent.kube.reconcile import Result
 from agent.labels.render import Rendered
@@ -93,6 +93,29 @@ class DryRun:
 
 def _effective(changes: Iterable[Change]) -> list[Change]:
     return [change for change in changes if change.before != change.after]
+
+
+class Unknown:
+    """The changes of requests whose answers were lost, until the Node is read again."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, tuple[Change, float]] = {}  # by key, with the time of the request
+
+    def lost(self, result: Result, now: float) -> None:
+        """Keep the changes that a request may have made; the value before is that of the first."""
+        if result.plan is None or result.outcome is None:
+            return
+        known = {*result.outcome.removed, *result.outcome.applied}
+        for change in planned(result.plan):
+            if change.key not in known:
+                first, _ = self._sent.get(change.key, (change, now))
+                self._sent[change.key] = change._replace(before=first.before), now
+
+    def found(self, plan: Plan) -> list[tuple[Change, float]]:
+        """Return the changes that are on the Node as a plan has it, and forget all."""
+        now = labels_of(plan.on_node)
+        sent, self._sent = self._sent, {}
+        return [one for one in sent.values() if now.get(one[0].key) == one[0].after]
 
 
 class Removals:

@@ -19,7 +19,16 @@ from agent.kube.policy import PolicyState
 from agent.kube.reconcile import Result
 from agent.model import Observation, Problem
 from agent.telemetry import conditions
-from agent.telemetry.changes import Change, DryRun, HeldLabels, Removals, Start, applied, reason_of
+from agent.telemetry.changes import (
+    Change,
+    DryRun,
+    HeldLabels,
+    Removals,
+    Start,
+    Unknown,
+    applied,
+    reason_of,
+)
 from agent.telemetry.conditions import Condition, ConditionLog, MetricsServer
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
@@ -60,6 +69,7 @@ class Reporter:
     _present: dict[str, list[Condition]] = field(default_factory=lambda: {one: [] for one in PARTS})
     _planned: tuple[object, ...] = ()  # what the plan says of this node
     _dry_run: DryRun = field(default_factory=DryRun)
+    _unknown: Unknown = field(default_factory=Unknown)
     _failing: bool = False
 
     def __post_init__(self) -> None:
@@ -162,8 +172,14 @@ class Reporter:
             return
         self.metrics.update(keys_foreign=len(result.plan.foreign))
         if cycle:
+            now = utc(int(self.wall()))
+            for change, sent in self._unknown.found(result.plan):
+                self._log_change(change, cycle, sent=utc(int(sent)), found=now)
+            if result.failure and result.failure.maybe_done:
+                self._unknown.lost(result, self.wall())
             changes = self._dry_run.changes(result.plan) if self.dry_run else applied(result)
-            self._log_changes(changes, cycle)
+            for change in changes:
+                self._log_change(change, cycle)
         if cycle and not result.failure:
             self._applied_observation = cycle.observation
         for taken in result.outcome.taken if result.outcome else ():
@@ -218,17 +234,17 @@ class Reporter:
             self.log.info("node reachable again", node=self.node)
         self._failing = False
 
-    def _log_changes(self, changes: Iterable[Change], cycle: Cycle) -> None:
-        for change in changes:
-            self._start.end()
-            if change.key in cycle.expired:
-                reason: str | None = self._held.expiry(change.key)
-            else:
-                before = self._applied_observation
-                reason = reason_of(change.key, cycle.observation, self.keys, before)
-            message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
-            fields = {"key": change.key, "from": change.before, "to": change.after}
-            self.log.info(message, **fields, reason=self._removals.explain(change, reason))
+    def _log_change(self, change: Change, cycle: Cycle, **times: str) -> None:
+        """Log a change; one whose answer was lost has the times of its request and finding."""
+        self._start.end()
+        if change.key in cycle.expired:
+            reason: str | None = self._held.expiry(change.key)
+        else:
+            before = self._applied_observation
+            reason = reason_of(change.key, cycle.observation, self.keys, before)
+        message = f"label would be {change.verb}" if self.dry_run else f"label {change.verb}"
+        fields = {"key": change.key, "from": change.before, "to": change.after}
+        self.log.info(message, **fields, reason=self._removals.explain(change, reason), **times)
 
     def _log_conditions(self, part: str, present: list[Condition]) -> None:
         self._present[part] = present

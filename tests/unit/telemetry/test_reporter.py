@@ -89,6 +89,52 @@ def test_the_reason_of_a_change_that_is_applied_late() -> None:
     assert reason(world, SPEED) == "ibp1 is ACTIVE"
 
 
+def losing(world: World, *, made: bool) -> None:
+    """Lose the answers to writes, which are made or not."""
+
+    def trouble(request: Mapping[str, Any]) -> Answer | None:
+        if request["operation"] != "apply":
+            return None
+        if made:
+            world.api.trouble = lambda _request: None
+            world.api(request)
+            world.api.trouble = trouble
+        return Answer(error="cut", message="EOF", server="https://k", maybe_done=True)
+
+    world.api.trouble = trouble
+
+
+def test_a_change_whose_answer_was_lost_is_found() -> None:
+    """The line of the request says that its outcome is unknown; the change has a line once the Node
+    is read, with the time of the request.
+    """
+    world = World(IB).run(30)
+    lines(world)
+    losing(world, made=True)
+    set_port(world, "state", "1: DOWN", 60)
+    [failed] = [line for line in world.lines if "node request failed" in line]
+    assert 'reason="outcome unknown: connection to https://k lost: EOF"' in failed
+    [changed] = [line for line in world.lines if f"label changed key={SPEED} " in line]
+    assert 'from=800G to=400G reason="ibp1 is DOWN" sent=2' in changed
+    assert " found=2" in changed
+    assert "not made" not in "".join(world.lines)
+    lines(world)
+    world.run(7200)
+    assert not [line for line in world.lines if "label changed" in line]
+
+
+def test_a_change_that_was_lost_with_its_answer_is_made_later() -> None:
+    """Then its line is that of any change."""
+    world = World(IB).run(30)
+    losing(world, made=False)
+    set_port(world, "state", "1: DOWN", 60)
+    lines(world)
+    world.api.trouble = lambda _request: None
+    world.run(600)
+    [changed] = [line for line in world.lines if f"label changed key={SPEED} " in line]
+    assert changed.endswith('reason="ibp1 is DOWN"')
+
+
 def test_a_port_that_is_down_is_no_reason_for_the_flavor() -> None:
     """It stands at the speed, at the first apply, too."""
     world = World(IB)
