@@ -7,7 +7,7 @@ Invariants:
 - One thread owns all state and does not block. An observation reads files, and a device that
   blocks delays it by one timeout. GPUs, SMPs and the API server are queried in the background.
 - The loop sleeps until an event or the next scheduled action. A result is an event, too: the thread
-  that has one writes an eventfd (agent/events/notifier.py).
+  that has one writes an eventfd (agent/events/event.py).
 - An event, a timer or a signal makes an observation read all facts anew. A result does not: the
   observation takes the facts read before, so a slow device cannot cause reads without end.
 - A signal ends the loop between two turns and changes no label.

@@ -25,8 +25,8 @@ from agent.daemon.reaper import is_init, reap
 from agent.daemon.schedule import Schedule
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
+from agent.events.event import Notifier
 from agent.events.monitor import Monitors
-from agent.events.notifier import Notifier
 from agent.events.port_states import PortStateSweep
 from agent.helper.process import known_pids
 from agent.infiniband.switch_names import TRIES, SwitchNames

@@ -16,19 +16,14 @@ import math
 import select
 import signal
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from agent.errors import Unavailable
-from agent.events.event import Event
+from agent.events.event import Event, SignalMonitor
 from agent.events.rtnetlink import LinkMonitor
-from agent.events.signals import SignalMonitor
 from agent.events.uevents import UeventMonitor
 from agent.pace import BackOff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    Open = Callable[[set[str]], "Monitor"]
 
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 1.0, 300.0  # seconds between two attempts to reopen
 
@@ -45,6 +40,8 @@ class Monitor(Protocol):
     def close(self) -> None:
         """Release the descriptors."""
 
+
+Open = Callable[[set[str]], Monitor]  # of the netdevs that it is about
 
 MONITORS: Mapping[str, Open] = {"links": LinkMonitor, "uevents": UeventMonitor}
 
@@ -114,29 +111,20 @@ class Monitors:
         return found
 
     def _poll(self, timeout: float) -> set[Event]:
-        readers = self._readers()
+        """Wait for the open monitors, packet sockets, and the next attempt to reopen a monitor."""
+        supervised = [one for one in self._supervised.values() if one.monitor]
+        readers: dict[int, Monitor | _Supervised] = {
+            one.fileno(): one for one in (*supervised, *self._fixed)
+        }
+        poll = select.poll()
+        for fd in (*readers, *self._frames()):
+            poll.register(fd, select.POLLIN)
+        now = time.monotonic()
+        wait = max(0, min([timeout, *(one.due - now for one in self._closed().values())]))
         found: set[Event] = set()
-        for fd in self._readable(readers, timeout):
+        for fd, _ in poll.poll(math.ceil(1000 * wait)):
             found |= readers[fd].read() if fd in readers else {Event("frames", "")}
         return found
-
-    def _readers(self) -> dict[int, Monitor | _Supervised]:
-        """Return the open monitors by their descriptors."""
-        supervised = [one for one in self._supervised.values() if one.monitor]
-        return {one.fileno(): one for one in (*supervised, *self._fixed)}
-
-    def _readable(self, monitors: Iterable[int], timeout: float) -> list[int]:
-        """Wait for the descriptors of monitors and packet sockets; return the readable ones."""
-        poll = select.poll()
-        for fd in (*monitors, *self._frames()):
-            poll.register(fd, select.POLLIN)
-        milliseconds = math.ceil(1000 * max(0, self._limited(timeout)))
-        return [fd for fd, _ in poll.poll(milliseconds)]
-
-    def _limited(self, timeout: float) -> float:
-        """Shorten the timeout to the next attempt to reopen a monitor."""
-        now = time.monotonic()
-        return min([timeout, *(one.due - now for one in self._closed().values())])
 
 
 class _Supervised:

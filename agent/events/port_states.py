@@ -15,28 +15,28 @@ Invariants:
   for each blocked device, and one.
 - Only the sweeper opens, reads and closes files, but for the device at which a replaced one is
   blocked: that thread closes the device's files and ends, and the sweeper opens them anew.
-- Nothing wakes to supervise the sweeper: it sets a timer before a sweep and clears it afterwards.
+- Nothing wakes to supervise the sweeper: it sets a timer of the kernel before a sweep and clears it
+  afterwards.
 - The event is that a port changed; its state is read by the sources. The first read of a port
   counts as a change, since the sources may have read it before.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import math
 import os
 import select
+import struct
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from agent.events.event import Event
-from agent.events.notifier import Notifier
-from agent.events.timer import Timer
+from agent.events.event import Event, Notifier
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    Read = Callable[[int, int, int], bytes]  # os.pread
+Read = Callable[[int, int, int], bytes]  # os.pread
 
 FILES = ("state", "rate")  # the labels depend on both; for each read the driver queries the HCA
 MAX_LENGTH = 128  # octets; "2.5 Gb/sec (1X SDR)" and "4: ACTIVE" are typical
@@ -45,6 +45,7 @@ READ_TIMEOUT = 2.0  # seconds; a device whose files take longer is left to the t
 REMOVED = frozenset(
     {errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR}
 )  # no driver (any more)
+_ITIMERSPEC = struct.Struct("@4l")  # interval and value, each of seconds and nanoseconds
 
 
 class PortStateSweep:
@@ -57,7 +58,7 @@ class PortStateSweep:
         self, interval: float = SWEEP_INTERVAL, *, sys: str = "/sys", read: Read = os.pread
     ) -> None:
         self._interval, self._sys, self._pread = interval, sys, read
-        self._notifier, self._timer = Notifier(), Timer()
+        self._notifier, self._timer = Notifier(), _Timer()
         self._epoll = select.epoll()
         for part in (self._notifier, self._timer):
             self._epoll.register(part.fileno(), select.EPOLLIN)
@@ -69,17 +70,17 @@ class PortStateSweep:
 
     def watch(self, ports: Iterable[tuple[str, int]]) -> None:
         """Sweep these ports (device, number) from now on, and no others."""
-        wanted = _by_device(ports)
+        wanted: dict[str, set[int]] = {}
+        for device, number in ports:
+            wanted.setdefault(device, set()).add(number)
         with self._lock:
-            if wanted != self._wanted and self._wake():
-                self._wanted = wanted
-
-    def _wake(self) -> bool:
-        """Wake the sweeper, or start one; False if no thread can be started."""
-        if not self._sweeper:
-            return self._start({})
-        self._sweeper.wake()
-        return True
+            if wanted == self._wanted:
+                return
+            if self._sweeper:
+                self._sweeper.wake()
+            elif not self._start({}):
+                return  # try again later
+            self._wanted = wanted
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -104,13 +105,12 @@ class PortStateSweep:
             self._timer.close()
 
     def _start(self, devices: dict[str, _Device]) -> bool:
-        """Start a sweeper; False if no thread can be started, so try again later."""
+        """Start a sweeper; False if no thread can be started."""
         sweeper = _Sweeper(devices)
         thread = threading.Thread(target=self._run, args=(sweeper,), name="sweep", daemon=True)
         try:
             thread.start()
         except RuntimeError:
-            sweeper.close()
             return False
         self._sweeper = sweeper
         return True
@@ -118,64 +118,43 @@ class PortStateSweep:
     def _run(self, me: _Sweeper) -> None:
         """Sweep periodically until `me` is replaced: the body of a thread."""
         while self._sweep(me):
-            me.sleep(self._interval if me.devices else None)
+            me.sleep(self._interval if me.devices else -1)
         for device in me.devices.values():
             device.close()
-        me.close()
 
     def _sweep(self, me: _Sweeper) -> bool:
         """Read all files once; False if `me` was replaced."""
-        if not self._begin_sweep(me):
-            return False
+        with self._lock:
+            if self._sweeper is not me:
+                return False
+            for device in list(me.devices.values()):
+                if device.ports != self._wanted.get(device.name):
+                    me.devices.pop(device.name).close()
+            for name in self._wanted.keys() - me.devices.keys() - self._blocked:
+                folder = f"{self._sys}/class/infiniband/{name}/ports"
+                me.devices[name] = _Device(name, folder, self._wanted[name])
+            self._timer.set(READ_TIMEOUT if me.devices else 0)
         for device in me.devices.values():
             me.reading = device, time.monotonic()
             changed = device.changed(self._pread)
-            if not self._end_device(me, device, changed):
-                return False
-        return self._end_sweep(me)
-
-    def _begin_sweep(self, me: _Sweeper) -> bool:
-        """Open and close files as watched, and set the timer; False if `me` was replaced."""
+            with self._lock:
+                me.reading = None
+                if self._sweeper is not me:  # replaced while it read this device
+                    self._blocked.discard(device.name)
+                    if self._sweeper:
+                        self._sweeper.wake()
+                    return False
+                self._report(changed)
         with self._lock:
-            if self._sweeper is not me:
-                return False
-            self._close_unwanted(me.devices)
-            self._open_wanted(me.devices)
-            self._timer.set(READ_TIMEOUT if me.devices else 0)
-            return True
-
-    def _close_unwanted(self, devices: dict[str, _Device]) -> None:
-        for device in list(devices.values()):
-            if device.ports != self._wanted.get(device.name):
-                devices.pop(device.name).close()
-
-    def _open_wanted(self, devices: dict[str, _Device]) -> None:
-        for name in self._wanted.keys() - devices.keys() - self._blocked:
-            folder = f"{self._sys}/class/infiniband/{name}/ports"
-            devices[name] = _Device(name, folder, self._wanted[name])
-
-    def _end_device(self, me: _Sweeper, device: _Device, changed: set[str]) -> bool:
-        """Report the changed ports of a device; False if `me` was replaced while it read them."""
-        with self._lock:
-            me.reading = None
-            if self._sweeper is not me:
-                self._blocked.discard(device.name)
-                if self._sweeper:
-                    self._sweeper.wake()
-                return False
-            self._report(changed)
-            return True
-
-    def _end_sweep(self, me: _Sweeper) -> bool:
-        """Clear the timer; False if `me` was replaced."""
-        with self._lock:
-            if self._sweeper is not me:
-                return False
-            self._timer.set(0)
-            return True
+            if self._sweeper is me:
+                self._timer.set(0)
+            return self._sweeper is me
 
     def _replace_blocked(self) -> None:
-        """Start another sweeper if the present one has been at one device for READ_TIMEOUT."""
+        """Start another sweeper if the present one has been at one device for READ_TIMEOUT.
+
+        It sweeps all other devices. The old one keeps the device at which it is blocked.
+        """
         with self._lock:
             old = self._sweeper
             if not old:
@@ -185,16 +164,13 @@ class PortStateSweep:
             if device is None or left > 0:  # the sweep takes long, and no device of it blocks
                 self._timer.set(left)
                 return
-            self._replace(old, device)
-
-    def _replace(self, old: _Sweeper, device: _Device) -> None:
-        """Start another sweeper for all devices but the one at which the old is blocked."""
-        if not self._start(old.others(device)):
-            self._timer.set(READ_TIMEOUT)
-            return
-        old.devices = {device.name: device}
-        self._blocked.add(device.name)
-        self._report(device.names())
+            others = {name: one for name, one in old.devices.items() if one is not device}
+            if not self._start(others):
+                self._timer.set(READ_TIMEOUT)
+                return
+            old.devices = {device.name: device}
+            self._blocked.add(device.name)
+            self._report(device.names)
 
     def _report(self, ports: set[str]) -> None:
         self._changed |= ports
@@ -202,40 +178,25 @@ class PortStateSweep:
             self._notifier.notify()
 
 
-def _by_device(ports: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
-    for device, number in ports:
-        found.setdefault(device, set()).add(number)
-    return found
-
-
 class _Sweeper:
-    """The state of one sweeping thread, and its interruptible sleep on an eventfd.
+    """The state of one sweeping thread, and its interruptible sleep.
 
-    A timed poll costs half the CPU of a Condition's timed wait.
+    A timed wait for a bare lock costs half the CPU of a Condition's.
     """
 
     def __init__(self, devices: dict[str, _Device]) -> None:
         self.devices = devices
         self.reading: tuple[_Device, float] | None = None  # and since when
-        self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poll = select.poll()
-        self._poll.register(self._alarm, select.POLLIN)
+        self._alarm = threading.Lock()
+        self._alarm.acquire()
 
-    def others(self, device: _Device) -> dict[str, _Device]:
-        """Return the devices but this one."""
-        return {name: one for name, one in self.devices.items() if one is not device}
-
-    def sleep(self, seconds: float | None) -> None:
-        """Sleep until `wake` is called, or `seconds` have passed."""
-        if self._poll.poll(None if seconds is None else 1000 * seconds):
-            os.eventfd_read(self._alarm)
+    def sleep(self, seconds: float) -> None:
+        """Sleep until `wake` is called, or `seconds` have passed; -1 is no limit."""
+        self._alarm.acquire(timeout=seconds)
 
     def wake(self) -> None:
-        os.eventfd_write(self._alarm, 1)
-
-    def close(self) -> None:
-        os.close(self._alarm)
+        with suppress(RuntimeError):  # it was called before, and the sleep has yet to begin
+            self._alarm.release()
 
 
 class _Device:
@@ -249,8 +210,9 @@ class _Device:
             for file in FILES
         ]
 
+    @property
     def names(self) -> set[str]:
-        """Return the names of the ports, as events have them: "mlx5_0/1"."""
+        """The names of the ports, as events have them: "mlx5_0/1"."""
         return {port for port, _ in self._files}
 
     def changed(self, read: Read) -> set[str]:
@@ -272,28 +234,52 @@ class _File:
 
     def changed(self, read: Read) -> bool:
         """Read the file; return True if the outcome differs from the last, also the first time."""
-        last, self._last = self._last, self._outcome(read)
-        return last != self._last
-
-    def _outcome(self, read: Read) -> bytes | int:
+        outcome: bytes | int
         try:
-            self._open()
-            return read(self._fd, MAX_LENGTH, 0)
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            outcome = read(self._fd, MAX_LENGTH, 0)
         except OSError as error:
-            return self._failed(error.errno or errno.EIO)
-
-    def _open(self) -> None:
-        if self._fd < 0:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def _failed(self, number: int) -> int:
-        """Return the errno to compare: one for all that mean a removed device."""
-        if number not in REMOVED:
-            return number
-        self.close()
-        return errno.ENODEV
+            outcome = error.errno or errno.EIO
+            if outcome in REMOVED:
+                self.close()
+                outcome = errno.ENODEV  # one for all that mean a removed device
+        last, self._last = self._last, outcome
+        return last != outcome
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+class _Timer:
+    """A kernel timer with a descriptor (man 2 timerfd_create); Python has it from 3.13 on.
+
+    Setting and clearing it wakes nobody.
+    """
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        flags = os.O_NONBLOCK | os.O_CLOEXEC  # TFD_NONBLOCK, TFD_CLOEXEC
+        self._fd: int = self._libc.timerfd_create(time.CLOCK_MONOTONIC, flags)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def set(self, seconds: float) -> None:
+        """Expire once in `seconds`, in place of a time set before; 0 disarms the timer."""
+        fraction, whole = math.modf(seconds)
+        value = _ITIMERSPEC.pack(0, 0, int(whole), int(fraction * 1e9))
+        self._libc.timerfd_settime(self._fd, 0, value, None)
+
+    def expired(self) -> bool:
+        """Return True once after the time set has passed."""
+        with suppress(BlockingIOError):
+            return bool(os.read(self._fd, 8))
+        return False
+
+    def close(self) -> None:
+        os.close(self._fd)

@@ -15,13 +15,11 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.events.event import Event
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_MESSAGES = 256  # read at once, before the other monitors are polled again
 RECEIVE_BUFFER = 1 << 20  # octets; the kernel doubles it, and charges 2.3 KiB for a link message
@@ -48,7 +46,8 @@ class LinkMonitor:
 
     def __init__(self, names: set[str], receive_buffer: int = RECEIVE_BUFFER) -> None:
         self._names = names
-        self._sock = _route_socket()
+        kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+        self._sock = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
         set_receive_buffer(self._sock, receive_buffer)
         self._sock.bind((0, _RTMGRP_LINK))
         # The message of a rename carries the new name only; the index leads to the old one.
@@ -88,15 +87,12 @@ def parse(data: bytes) -> Iterator[LinkMessage]:
         length, kind, *_ = _NLMSGHDR.unpack_from(data, at)
         body = data[at + _NLMSGHDR.size : at + length]
         if kind in (_RTM_NEWLINK, _RTM_DELLINK) and len(body) >= _IFINFOMSG.size:
-            yield _message(kind, body)
+            family, _, ifindex, *_ = _IFINFOMSG.unpack_from(body)
+            # A bridge sends RTM_DELLINK with family AF_BRIDGE when a port leaves it; that netdev
+            # lives on.
+            gone = kind == _RTM_DELLINK and family == socket.AF_UNSPEC
+            yield LinkMessage(ifindex, _name(body), gone)
         at += max(_aligned(length), _NLMSGHDR.size)
-
-
-def _message(kind: int, body: bytes) -> LinkMessage:
-    family, _, ifindex, *_ = _IFINFOMSG.unpack_from(body)
-    # A bridge sends RTM_DELLINK with family AF_BRIDGE when a port leaves it; that netdev lives on.
-    gone = kind == _RTM_DELLINK and family == socket.AF_UNSPEC
-    return LinkMessage(ifindex, _name(body), gone)
 
 
 def _name(body: bytes) -> str:
@@ -111,11 +107,6 @@ def _name(body: bytes) -> str:
 
 def _aligned(length: int) -> int:
     return (length + 3) & ~3  # NLMSG_ALIGN and RTA_ALIGN
-
-
-def _route_socket() -> socket.socket:
-    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    return socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
 
 
 def _ifindex(name: str) -> int:

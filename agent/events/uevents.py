@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.events.rtnetlink import MAX_MESSAGES, RECEIVE_BUFFER, set_receive_buffer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class UeventMonitor:
@@ -28,10 +26,17 @@ class UeventMonitor:
 
     def __init__(self, names: set[str], receive_buffer: int = RECEIVE_BUFFER) -> None:
         self._names = names
-        self._monitor: Any = _kernel_monitor()
+        try:
+            import pyudev  # type: ignore[import-untyped]
+
+            self._monitor: Any = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
+        except ImportError as error:  # pyudev raises it for a missing libudev, too
+            raise Unavailable(f"uevents: {error}") from error
         for subsystem in ("infiniband", "net"):
             self._monitor.filter_by(subsystem)
-        _enlarge_buffer(self._monitor.fileno(), receive_buffer)
+        # pyudev's own function needs CAP_NET_ADMIN.
+        with socket.socket(fileno=os.dup(self._monitor.fileno())) as sock:
+            set_receive_buffer(sock, receive_buffer)
         self._monitor.start()
 
     def fileno(self) -> int:
@@ -52,36 +57,16 @@ class UeventMonitor:
         self._monitor = None  # libudev closes the socket with the last reference
 
     def _decoded(self, device: Any) -> set[Event]:
-        """Return the events of one uevent; "resync" if a name in it is not UTF-8."""
+        """Return the events of one uevent; a rename ("move") names the old device as well.
+
+        "resync" if a name in it is not UTF-8.
+        """
         try:
-            return self._events(device)
+            names = {device.sys_name}
+            if device.action == "move":
+                names.add(device.properties.get("DEVPATH_OLD", "").rpartition("/")[2])
+            if device.subsystem == "infiniband":
+                return {Event("device", name) for name in names if name}
+            return {Event("link", name) for name in names & self._names}
         except UnicodeDecodeError:  # by pyudev: any bytes but a few are a netdev name
             return {Event("resync", "uevents")}
-
-    def _events(self, device: Any) -> set[Event]:
-        """Return the events of one uevent; a rename ("move") names the old device as well."""
-        names = _names(device)
-        if device.subsystem == "infiniband":
-            return {Event("device", name) for name in names if name}
-        return {Event("link", name) for name in names & self._names}
-
-
-def _names(device: Any) -> set[str]:
-    if device.action != "move":
-        return {device.sys_name}
-    return {device.sys_name, device.properties.get("DEVPATH_OLD", "").rpartition("/")[2]}
-
-
-def _enlarge_buffer(fd: int, size: int) -> None:
-    """Set the size of a socket's receive buffer; pyudev's own function needs CAP_NET_ADMIN."""
-    with socket.socket(fileno=os.dup(fd)) as sock:
-        set_receive_buffer(sock, size)
-
-
-def _kernel_monitor() -> Any:
-    try:
-        import pyudev  # type: ignore[import-untyped]
-
-        return pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
-    except ImportError as error:  # pyudev raises it for a missing libudev, too
-        raise Unavailable(f"uevents: {error}") from error

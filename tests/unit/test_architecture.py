@@ -24,12 +24,10 @@ MODULES = {
 IO = {
     "live_host",
     "daemon.reaper",
+    "events.event",
     "events.monitor",
-    "events.notifier",
     "events.port_states",
     "events.rtnetlink",
-    "events.signals",
-    "events.timer",
     "events.uevents",
     "helper.forkserver",
     "helper.main",
@@ -50,9 +48,8 @@ IO = {
 # Coverage leaves them out: their tests run over the real thing, partly in other processes. These
 # are measured, since their tests run them in their own process.
 MEASURED_IO = {
-    "events.notifier",
+    "events.event",
     "events.port_states",
-    "events.timer",
     "kube.api",
     "lldp.driver_flags",
     "lldp.inbox",

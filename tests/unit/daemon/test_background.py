@@ -7,8 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from agent.daemon.background import BackgroundTask
-from agent.events.event import Event
-from agent.events.notifier import Notifier
+from agent.events.event import Event, Notifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
