@@ -26,26 +26,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent.ids import GUID, HASH
+from agent.kube.annotation import Annotation, Interfaces, LabeledInterface
 from agent.kube.interfaces import neighbors_of
+from agent.kube.managed_fields import Keys
 from agent.labels import encode
 from agent.labels.leaf_group import device_of, group_of
 from agent.labels.values import failed_devices, links
-from agent.model import Failed, LastNeighbor, LastNeighbors
+from agent.model import Failed, LastNeighbor, LastNeighbors, Observation, PortRole
 from agent.reasons import HoldReason
 from agent.sources.roles import is_of_device
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from agent.kube.annotation import Annotation, Interfaces, LabeledInterface
-    from agent.kube.managed_fields import Keys
-    from agent.model import Observation, PortRole
-
-    Neighbors = Mapping[str, LastNeighbor]  # by interface
+Neighbors = Mapping[str, LastNeighbor]  # by interface
 
 SETTLE_TIME = 65.0  # seconds; a switch sends an LLDP frame every 30 s (IEEE Std 802.1AB)
 
@@ -81,7 +76,7 @@ class NeighborMemory:
     ) -> Observation:
         """Return the observation with the last neighbors, given the Node's annotation."""
         seen, remembered = neighbors_of(observation), _remembered(observation, annotation)
-        before = _updated(remembered, self._doubted)
+        before = {name: self._doubted.get(name, last) for name, last in remembered.items()}
         compared = [_is_same(seen[name], before[name]) for name in seen.keys() & before.keys()]
         is_elsewhere = bool(compared) and not any(compared)
         absent = _absent(observation)
@@ -186,11 +181,6 @@ def _is_replaced(last: LastNeighbor, now: LastNeighbor | None) -> bool:
     return not _is_same(last, now) or (None not in ports and last.port_id != now.port_id)
 
 
-def _updated(remembered: Neighbors, doubted: Neighbors) -> Neighbors:
-    """Return what is remembered of these interfaces, as it was before the doubts."""
-    return {name: doubted.get(name, last) for name, last in remembered.items()}
-
-
 def _absent(observation: Observation) -> set[str]:
     """Return the interfaces that have no neighbor for certain."""
     found = (link for link in links(observation) if not link.neighbors and not link.hold)
@@ -214,7 +204,9 @@ def _remembered(observation: Observation, annotation: Annotation | None) -> dict
     """Return what the annotation remembers of the interfaces that are there, or may be."""
     if annotation is None:
         return {}
-    functions = _by_function(annotation)
+    functions: dict[str, list[LabeledInterface]] = defaultdict(list)
+    for row in (*annotation.interfaces, *annotation.lost):  # lost ones are second to present ones
+        functions[row.pci].append(row)
     backend = {role.interface: role for role in observation.backend}
     found = {
         name: _of_fabric(_row_of(role, functions.get(role.device.pci or "", ())), role)
@@ -233,14 +225,6 @@ def _of_fabric(row: LabeledInterface | None, role: PortRole) -> LabeledInterface
         return row
     is_infiniband = GUID.fullmatch(row.neighbor.id or "") is not None
     return row if is_infiniband == (layer == "InfiniBand") else None
-
-
-def _by_function(annotation: Annotation) -> Mapping[str, list[LabeledInterface]]:
-    """Return the rows of each PCI function, those of lost interfaces last."""
-    functions: dict[str, list[LabeledInterface]] = defaultdict(list)
-    for row in (*annotation.interfaces, *annotation.lost):
-        functions[row.pci].append(row)
-    return functions
 
 
 def _row_of(role: PortRole, rows: Sequence[LabeledInterface]) -> LabeledInterface | None:

@@ -22,34 +22,21 @@ Rules:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from agent.kube.annotation import MAX_LOST, Annotation
+from agent.kube.annotation import MAX_LOST, Annotation, LabeledInterface
 from agent.labels.values import failed_devices
-from agent.model import Failed, LostPort, Problem, natural
+from agent.model import Failed, LostPort, Observation, PortRole, Problem, natural
 from agent.sources.pci import SOURCE, Place, place
 from agent.sources.roles import is_of_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from agent.host import Host
-    from agent.model import Observation, PortRole
-
 
 NO_GUID = "0" * 16
-
-
-class _Known(NamedTuple):
-    """A port of the annotation."""
-
-    interface: str
-    pci: str
-    port_guid: str | None
-    since: int | None = None  # unknown, or not lost
-    is_lost: bool = False  # already
 
 
 class Losses:
@@ -64,61 +51,45 @@ class Losses:
     ) -> Observation:
         """Return the observation with the lost ports, given the Node's annotation."""
         annotation = annotation or Annotation(None, None)
-        if isinstance(observation.rdma, Failed):
-            lost = _before(annotation)
-        else:
-            lost = self._lost(host, observation, annotation)
-            self._ignored = _ignored(observation.ports)
-        problems = [Problem(SOURCE, one.interface, None, _text(one)) for one in lost]
+        rows: Sequence[LabeledInterface] = annotation.lost
+        if not isinstance(observation.rdma, Failed):
+            rows = self._lost(host, observation, annotation)
+            functions = {role.device.pci for role in observation.ports if role.device.pci}
+            self._ignored = frozenset(functions - {one.device.pci for one in observation.backend})
+        lost = tuple(LostPort(one.interface, one.pci, one.port_guid, one.since) for one in rows)
+        problems = [
+            Problem(SOURCE, one.interface, None, f"{one} is gone from the bus") for one in lost
+        ]
         return replace(observation, lost=lost, problems=(*observation.problems, *problems))
 
     def _lost(
         self, host: Host, observation: Observation, annotation: Annotation
-    ) -> tuple[LostPort, ...]:
-        known = _known(annotation)
-        found = _Found(known, observation.ports)
-        gone = [
-            one for one in known if found.lacks(one) and _is_lost(one, host, observation, found)
-        ]
-        gone = _without_replaced(gone, self._new(found, annotation))[:MAX_LOST]
-        now = int(observation.time)
-        lost = [LostPort(*one[:3], one.since if one.is_lost else now) for one in gone]
-        return tuple(sorted(lost, key=lambda one: (natural(one.interface), one.pci)))
-
-    def _new(self, found: _Found, annotation: Annotation) -> list[str]:
-        """Return the backend ports that were not there before."""
-        if self._ignored is None and not annotation.interfaces:
-            return []
+    ) -> list[LabeledInterface]:
+        """Return the rows of the ports that are lost now, or were already."""
+        present, before = annotation.interfaces, annotation.lost
+        found = _Found((*present, *before), observation.ports)
+        now, unread = int(observation.time), failed_devices(observation)
+        gone = []
+        for row in present:
+            is_read = not any(is_of_device(row.interface, device) for device in unread)
+            if is_read and found.place_of(row, host) is Place.GONE:
+                gone.append(row._replace(since=now))
+        gone += [row for row in before if found.place_of(row, host) in (Place.GONE, Place.BUS)]
+        # A backend port that was not there before replaces one of the same name, else the first.
         ignored = self._ignored or frozenset()
-        return [role.interface for role in found.new if role.device.pci not in ignored]
-
-
-def _text(lost: LostPort) -> str:
-    return f"{lost} is gone from the bus"
-
-
-def _before(annotation: Annotation) -> tuple[LostPort, ...]:
-    """Return the lost ports of the annotation."""
-    rows = annotation.lost
-    return tuple(LostPort(row.interface, row.pci, row.port_guid, row.since) for row in rows)
-
-
-def _known(annotation: Annotation) -> list[_Known]:
-    """Return the ports of the annotation, those that are lost last."""
-    present = [_Known(row.interface, row.pci, row.port_guid) for row in annotation.interfaces]
-    return [*present, *(_Known(*one, is_lost=True) for one in _before(annotation))]
-
-
-def _ignored(ports: Iterable[PortRole]) -> frozenset[str]:
-    """Return the PCI functions of devices that have ports, but none of the backend."""
-    backend = {role.device.pci for role in ports if role.backend}
-    return frozenset(role.device.pci for role in ports if role.device.pci) - backend
+        is_known = self._ignored is not None or bool(present)
+        for role in found.new if is_known else ():
+            if role.device.pci not in ignored:
+                same = [row for row in gone if row.interface == role.interface]
+                for row in (same or gone)[:1]:
+                    gone.remove(row)
+        return sorted(gone[:MAX_LOST], key=lambda row: (natural(row.interface), row.pci))
 
 
 class _Found:
     """The ports of an observation, matched with the known ones."""
 
-    def __init__(self, known: Sequence[_Known], ports: Sequence[PortRole]) -> None:
+    def __init__(self, known: Sequence[LabeledInterface], ports: Sequence[PortRole]) -> None:
         here = _unique((role.port.port_guid, role.device.pci) for role in ports)
         before = _unique((one.port_guid, one.pci) for one in known)
         self._guids = here.keys() & before.keys()
@@ -129,13 +100,17 @@ class _Found:
         addresses = {one.pci for one in known if one.port_guid not in self._guids}
         self.new = [role for role in others if role.backend and role.device.pci not in addresses]
 
-    def lacks(self, one: _Known) -> bool:
-        """Return True if no port has the GUID or, unless it is another known one's, the address."""
-        return one.port_guid not in self._guids and one.pci not in self._functions
+    def place_of(self, row: LabeledInterface, host: Host) -> Place | None:
+        """Return where the function of a known port is; None if that has a port, or is left out.
 
-    def is_taken(self, pci: str) -> bool:
-        """Return True if the function at this address is another one, which was elsewhere."""
-        return pci in self._moved
+        A port has the GUID or, unless it is another known one's, the address. The function at this
+        address may be another one, which was elsewhere.
+        """
+        if row.port_guid in self._guids or row.pci in self._functions:
+            return None
+        if not _is_wanted(row.interface, host):
+            return None
+        return Place.GONE if row.pci in self._moved else place(host, row.pci)
 
 
 def _unique(pairs: Iterable[tuple[str | None, str | None]]) -> dict[str, str | None]:
@@ -147,21 +122,6 @@ def _unique(pairs: Iterable[tuple[str | None, str | None]]) -> dict[str, str | N
     return {guid: pcis.pop() for guid, pcis in functions.items() if len(pcis) == 1}
 
 
-def _is_lost(one: _Known, host: Host, observation: Observation, found: _Found) -> bool:
-    """Return True if a port that was not found is lost, or stays so."""
-    if not _is_wanted(one.interface, host):
-        return False
-    if not one.is_lost and _may_be_unread(one.interface, observation):
-        return False
-    where = Place.GONE if found.is_taken(one.pci) else place(host, one.pci)
-    return where is Place.GONE or (one.is_lost and where is Place.BUS)
-
-
-def _may_be_unread(interface: str, observation: Observation) -> bool:
-    """Return True for an interface of a device that cannot be read."""
-    return any(is_of_device(interface, device) for device in failed_devices(observation))
-
-
 def _is_wanted(interface: str, host: Host) -> bool:
     """Return True unless the flags leave the device out.
 
@@ -169,20 +129,8 @@ def _is_wanted(interface: str, host: Host) -> bool:
     """
     parts = interface.split("-")
     names = ["-".join(parts[:length]) for length in range(1, len(parts) + 1)]
-    if _matches(names, host.excluded):
-        return False
-    return not host.backend or _matches(names, host.backend)
 
+    def is_named(globs: Iterable[str]) -> bool:
+        return any(fnmatchcase(name, glob) for name in names for glob in globs)
 
-def _matches(names: Iterable[str], globs: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, glob) for name in names for glob in globs)
-
-
-def _without_replaced(gone: Sequence[_Known], new: Iterable[str]) -> list[_Known]:
-    """Return the ports that no new one replaces: one of the same name, else the first."""
-    left = list(gone)
-    for name in new:
-        same = [one for one in left if one.interface == name]
-        for one in (same or left)[:1]:
-            left.remove(one)
-    return left
+    return not is_named(host.excluded) and (not host.backend or is_named(host.backend))

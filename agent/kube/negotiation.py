@@ -193,7 +193,7 @@ class _Session:
         force, answers = False, Counter[int | None]()
         while True:
             request, fields = self._request(families, force=force)
-            answer = self._count(request)
+            answer = self._send(request)
             if answer.accepted:
                 self._managed, self._node = fields, answer.node
                 self._is_current = self._is_accepted = True
@@ -211,7 +211,7 @@ class _Session:
             if answers[answer.status] >= (MAX_CONFLICTS if answer.conflicts else limit):
                 return answer
 
-    def _count(self, request: Request) -> Answer:
+    def _send(self, request: Request) -> Answer:
         self._requests += 1
         return self._kube(request)
 
@@ -244,7 +244,7 @@ class _Session:
     def _read(self) -> Answer | None:
         """Read the Node, and plan for it as it is now; return the answer if that fails."""
         name = self._plan.node
-        answer = self._count({"operation": "get", "node": name})
+        answer = self._send({"operation": "get", "node": name})
         if answer.node is None or not answer.accepted:
             # The failure of the GET, whatever its status, refuses no key.
             return replace(answer, error=failure_of(answer, name).kind)
