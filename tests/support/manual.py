@@ -14,6 +14,7 @@ import click
 
 from agent.cli import cli
 from agent.options import PREFIX, ForAllCommands
+from agent.shell.commands import capture_of_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,8 +52,17 @@ class Page(NamedTuple):
 
 def pages() -> dict[str, str]:
     """Return the text of every page by the name of its file."""
-    root = click.Context(cli, info_name="bwagent", **cli.context_settings)
-    return {f"{page.name}.1": _text(page) for page in _pages(root)}
+    found = [*_pages(_root("bwagent")), Page(_of_plugin())]
+    return {f"{page.name}.1": _text(page) for page in found}
+
+
+def _root(name: str) -> click.Context:
+    return click.Context(cli, info_name=name, **cli.context_settings)
+
+
+def _of_plugin() -> click.Context:
+    """Return the only command that is another one if kubectl starts the program."""
+    return click.Context(capture_of_node, _root("kubectl bwagent"), "capture")
 
 
 def _pages(context: click.Context) -> Iterator[Page]:
@@ -169,7 +179,7 @@ def _environment(page: Page) -> Iterator[str]:
         if isinstance(one, click.Option) and not one.hidden and one.name != "help"
     ]
     if shown:
-        yield from _variables(page.name.upper().replace("-", "_"), shown)
+        yield from _variables(page.context.auto_envvar_prefix or "", shown)
 
 
 def _variables(prefix: str, shown: list[click.Option]) -> Iterator[str]:
@@ -197,7 +207,13 @@ def _examples(epilog: str) -> list[str]:
 
 
 def _references(page: Page) -> str:
-    """Name the page of the group and those of the commands."""
+    """Name the page of the group, those of the commands, and the other page of `capture`."""
     parent = page.context.parent
     near = [*([parent] if parent else []), *_inner(page.context)]
-    return ",\n".join(rf"\fB{_escaped(Page(one).name)}\fR(1)" for one in near)
+    names = [Page(one).name for one in near]
+    plugin = Page(_of_plugin()).name
+    if page.name == plugin:
+        names = ["bwagent", "bwagent-capture"]
+    elif page.name == "bwagent-capture":
+        names.append(plugin)
+    return ",\n".join(rf"\fB{_escaped(name)}\fR(1)" for name in names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -31,12 +32,23 @@ def dense(text: str) -> str:
     return "".join(text.split())
 
 
+def help_of(name: str) -> str:
+    """Return what the page's command prints."""
+    program, *words = name.removesuffix(".1").split("-")
+    if program != "kubectl":
+        return bwagent(*words, "--help").stdout.decode()
+    code = "import sys; from agent.cli import main; sys.argv[0] = 'kubectl-bwagent'; main()"
+    command = [sys.executable, "-c", code, *words[1:], "--help"]
+    return subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_what_help_prints(name: str) -> None:
     """Each flag with its text, the description, and the examples."""
     require(None if shutil.which("groff") else "groff is missing")
-    words = name.removesuffix(".1").split("-")[1:]
-    printed = bwagent(*words, "--help").stdout.decode()
+    printed = help_of(name)
     about, _, rest = printed.partition("\n\n")[2].partition("\nOptions:\n")
     options, _, after = rest.partition("\n\n")
     records = re.split(r"\n(?=  -)", options.removesuffix("\n"))
