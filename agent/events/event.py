@@ -18,6 +18,7 @@ class Event(NamedTuple):
     kind      subject          meaning
     "link"    netdev           a link message or uevent named this netdev
     "device"  RDMA device      a uevent named this device
+    "device"  PCI address      a driver was bound to this function
     "port"    "DEVICE/NUMBER"  the state or rate of this port changed
     "frames"  ""               LLDP frames are waiting in the packet sockets
     "signal"  "SIGHUP", ...    this process received the signal

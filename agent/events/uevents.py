@@ -1,4 +1,6 @@
-"""Uevents of RDMA devices and netdevs (lib/kobject_uevent.c), read through pyudev.
+"""Uevents of RDMA devices, netdevs and drivers (lib/kobject_uevent.c), read through pyudev.
+
+A driver that binds a PCI function causes "bind": the driver of a GPU or HCA was loaded.
 
 Uevents come from the kernel's own multicast group rather than udevd's. Those of udevd follow only
 after its rules have run; in a container that does not see /run/udev they never come, and no error
@@ -19,7 +21,7 @@ from agent.events.rtnetlink import MAX_MESSAGES, RECEIVE_BUFFER, set_receive_buf
 
 
 class UeventMonitor:
-    """Reads uevents of all RDMA devices, and of the netdevs in `names`.
+    """Reads uevents of all RDMA devices, of bound PCI functions, and of the netdevs in `names`.
 
     Raises Unavailable where pyudev or libudev is missing, OSError where no socket can be opened.
     """
@@ -32,7 +34,7 @@ class UeventMonitor:
             self._monitor: Any = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
         except ImportError as error:  # pyudev raises it for a missing libudev, too
             raise Unavailable(f"uevents: {error}") from error
-        for subsystem in ("infiniband", "net"):
+        for subsystem in ("infiniband", "net", "pci"):
             self._monitor.filter_by(subsystem)
         # pyudev's own function needs CAP_NET_ADMIN.
         with socket.socket(fileno=os.dup(self._monitor.fileno())) as sock:
@@ -65,6 +67,8 @@ class UeventMonitor:
             names = {device.sys_name}
             if device.action == "move":
                 names.add(device.properties.get("DEVPATH_OLD", "").rpartition("/")[2])
+            if device.subsystem == "pci":
+                return {Event("device", name) for name in names if device.action == "bind"}
             if device.subsystem == "infiniband":
                 return {Event("device", name) for name in names if name}
             return {Event("link", name) for name in names & self._names}

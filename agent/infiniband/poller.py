@@ -17,6 +17,7 @@ from agent.errors import Malformed, Unavailable
 from agent.infiniband.devices import Address, Answer, by_port, unanswered
 from agent.infiniband.switch_names import Answered, Retry, SwitchNames
 from agent.pace import doubled
+from agent.reasons import NeighborReason
 
 if TYPE_CHECKING:  # packages that import this one
     from agent.daemon.background import BackgroundTask
@@ -27,6 +28,7 @@ MIN_QUERY_INTERVAL = 5.0  # seconds between two queries of a port, however many 
 REFRESH_INTERVAL = 3600.0  # seconds until an answered port is queried again: switches get renamed
 RETRY_INTERVAL = 10.0  # seconds, doubled with each try
 MAX_RETRY_INTERVAL = 4 * 3600.0  # seconds, for a far end that does not answer
+MAX_MISSING_INTERVAL = 600.0  # seconds, where libibumad or a umad device is missing
 MAX_FAILURE_INTERVAL = 300.0  # seconds, for a helper process that fails: the switch may be fine
 
 
@@ -50,7 +52,11 @@ class _Port:
         """Cache an answer and set the time of the next query."""
         self.answer, self.failure, self.answered = answer, failure, now
         if self.answer.get("error"):
-            longest = MAX_FAILURE_INTERVAL if self.failure else MAX_RETRY_INTERVAL
+            longest = MAX_RETRY_INTERVAL
+            if self.failure:
+                longest = MAX_FAILURE_INTERVAL
+            elif self.answer["error"] == NeighborReason.NO_UMAD:
+                longest = MAX_MISSING_INTERVAL
             self.due = now + doubled(RETRY_INTERVAL, longest, self.tries)
             self.tries += 1
         else:

@@ -60,8 +60,9 @@ RETURNS = {  # enum nvmlReturn_t
     999: "unknown",
 }
 NO_FABRIC = frozenset({"not-supported", "symbol-missing"})
-# of the calls before the GPUs are counted: no library, another library, no driver, no GPU
-NO_GPUS = frozenset({"library-missing", "symbol-missing", "driver-not-loaded", "gpu-not-found"})
+# Of the calls before the GPUs are counted: no library, another library, no driver; no GPU.
+NOT_INSTALLED = frozenset({"library-missing", "symbol-missing", "driver-not-loaded"})
+NO_GPUS = NOT_INSTALLED | {"gpu-not-found"}
 
 _YES_NO = ("not-supported", "true", "false")
 _CONFIGURATIONS = (

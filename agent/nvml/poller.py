@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from agent.errors import Pending, Unavailable
+from agent.errors import Malformed, Pending, Unavailable
 from agent.model import Observation, Verdict
+from agent.nvml import decode
+from agent.pace import doubled
 from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:  # not part of this layer
@@ -27,6 +29,8 @@ LIBRARY = "nvml_library"  # the option --nvml-library
 POLL_INTERVAL = 60.0  # seconds between two queries
 REGISTERING_INTERVAL = 10.0  # seconds, while a GPU registers
 MAX_REGISTERING = 600.0  # seconds of registration after which POLL_INTERVAL applies again
+MAX_MISSING_INTERVAL = 600.0  # seconds, while library or driver is missing
+MIN_QUERY_INTERVAL = 10.0  # seconds between two queries then, however many events happen
 
 Fields = dict[str, Any]
 Answer = dict[str, Any]
@@ -65,12 +69,14 @@ class Pace(NamedTuple):
     due: float = float("-inf")
     interval: float = POLL_INTERVAL
     registering_since: float | None = None
+    missing: int = 0  # answers in a row without library or driver
 
-    def after(self, found: Verdict, now: float) -> Pace:
+    def after(self, found: Verdict, now: float, *, is_missing: bool = False) -> Pace:
         """Return the pace after a query at `now`.
 
         REGISTERING_INTERVAL applies while a GPU registers, up to MAX_REGISTERING: registration may
-        never end. A failed query leaves the start of the registration as it is.
+        never end. A failed query leaves the start of the registration as it is. Where library or
+        driver is missing, the interval doubles up to MAX_MISSING_INTERVAL.
         """
         is_registering = found.reason is AcceleratorReason.IN_PROGRESS
         since = None
@@ -80,7 +86,9 @@ class Pace(NamedTuple):
             since = now
         is_short = is_registering and since is not None and now - since < MAX_REGISTERING
         wait = min(REGISTERING_INTERVAL, self.interval) if is_short else self.interval
-        return Pace(now + wait, self.interval, since)
+        if is_missing:
+            wait = doubled(wait, max(wait, MAX_MISSING_INTERVAL), self.missing)
+        return Pace(now + wait, self.interval, since, self.missing + 1 if is_missing else 0)
 
 
 class NvmlPoller:
@@ -104,6 +112,7 @@ class NvmlPoller:
         self._verdict = Verdict(None, AcceleratorReason.FAILED)
         self._wanted = False  # the last observation asked for it
         self._answered: float | None = None  # arrival of an answer that is not observed yet
+        self._queried = self._triggered = -math.inf  # times of the last query and event
 
     def __call__(self) -> Answer:
         self._wanted = True
@@ -119,16 +128,20 @@ class NvmlPoller:
         self.judged(observation.accelerator)
 
     def trigger(self, now: float) -> None:
-        """Keep the pace: no event concerns GPUs."""
+        """Look for a missing library or driver; no other event concerns GPUs."""
+        self._triggered = now
 
     def judged(self, found: Verdict) -> None:
         """Set the next poll's time by the verdict over the last answer."""
         self._verdict = found
         if self._answered is not None:
-            self._pace, self._answered = self._pace.after(found, self._answered), None
+            is_missing = _is_missing(self._answer)
+            self._pace = self._pace.after(found, self._answered, is_missing=is_missing)
+            self._answered = None
 
     def start_due(self, now: float) -> None:
         if self.next_due() <= now:
+            self._queried = now
             self.task.start(self._ask)
 
     def collect(self, now: float) -> bool:
@@ -142,8 +155,20 @@ class NvmlPoller:
         return not same
 
     def next_due(self) -> float:
-        idle = self._wanted and not self.task.busy and self._answered is None
-        return self._pace.due if idle else math.inf
+        if not self._wanted or self.task.busy or self._answered is not None:
+            return math.inf
+        if self._pace.missing and self._triggered > self._queried:
+            return min(self._pace.due, max(self._triggered, self._queried + MIN_QUERY_INTERVAL))
+        return self._pace.due
+
+
+def _is_missing(answer: Answer | Exception) -> bool:
+    """Return True if the query ended without library or driver."""
+    try:
+        refused, _ = decode.answer(answer)
+    except Malformed:
+        return False
+    return refused is not None and refused.error in decode.NOT_INSTALLED
 
 
 def _equal(one: Answer | Exception, other: Answer | Exception) -> bool:

@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -165,6 +166,20 @@ def test_a_carrier_loss_is_an_event(far: Namespace, node: Namespace) -> None:
         settle(node, monitors)
         bring_up(far, "wire0", node, "eth0")
         assert awaited(node, monitors, ETH0) == {ETH0}
+
+
+@pytest.mark.parametrize(("action", "is_event"), [("bind", True), ("change", False)])
+def test_a_driver_that_binds_a_pci_function_is_an_event(
+    node: Namespace, action: str, is_event: bool
+) -> None:
+    """A GPU's or HCA's driver was loaded (a synthetic uevent, kobject_synth_uevent)."""
+    functions = sorted(Path("/sys/bus/pci/devices").glob("*/uevent"))
+    require(None if functions and os.access(functions[0], os.W_OK) else "needs a PCI function")
+    bound = Event("device", functions[0].parent.name)
+    with monitoring(node, "eth0", uevents=UeventMonitor) as monitors:
+        functions[0].write_text(action)
+        found = awaited(node, monitors, bound) if is_event else node.call(monitors.wait, QUIET)
+        assert found == ({bound} if is_event else set())
 
 
 def test_other_netdevs_are_no_events(node: Namespace) -> None:

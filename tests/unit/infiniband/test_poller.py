@@ -10,6 +10,7 @@ from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
 from agent.infiniband.poller import (
     MAX_FAILURE_INTERVAL,
+    MAX_MISSING_INTERVAL,
     MIN_QUERY_INTERVAL,
     REFRESH_INTERVAL,
     RETRY_INTERVAL,
@@ -69,6 +70,24 @@ def test_a_port_is_queried_when_it_is_new_and_after_a_trigger() -> None:
     assert len(fabric.queried) == 2
     assert fabric.poll(MIN_QUERY_INTERVAL + 0.2)
     assert fabric.queried[-1] == (("a", 1), ("b", 1))
+
+
+def test_a_missing_library_is_looked_for_every_ten_minutes() -> None:
+    """Nobody says that it was installed; a trigger (uevent, SIGHUP) looks for it at once."""
+    fabric = Fabric()
+    fabric.error, now, waits = "no-umad", 0.0, []
+    for _ in range(9):
+        fabric.observe(("a", 1))
+        assert fabric.poll(now)
+        waits.append(fabric.smps.next_due() - now)
+        now = fabric.smps.next_due()
+    assert waits[:3] == [RETRY_INTERVAL, 2 * RETRY_INTERVAL, 4 * RETRY_INTERVAL]
+    assert waits[-2:] == [MAX_MISSING_INTERVAL] * 2 == [600.0] * 2
+    fabric.smps.trigger(now - 300.0)
+    assert fabric.smps.next_due() == now - 300.0
+    fabric.error = None
+    assert fabric.poll(now - 300.0)
+    assert fabric.smps.next_due() == now - 300.0 + REFRESH_INTERVAL
 
 
 def test_a_switch_is_queried_again_after_an_hour() -> None:

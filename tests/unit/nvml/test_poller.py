@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from agent.daemon.background import BackgroundTask
 from agent.errors import Pending, Unavailable
 from agent.model import Verdict
-from agent.nvml.poller import NvmlPoller
+from agent.nvml.poller import MIN_QUERY_INTERVAL, NvmlPoller
 from agent.reasons import AcceleratorReason
 
 if TYPE_CHECKING:
@@ -56,3 +57,71 @@ def test_every_observation_has_the_error_of_a_query_that_hangs() -> None:
         gpus.collect(2000.0)
     with pytest.raises(Unavailable, match="within 30 s"):
         gpus()
+
+
+def refused(code: int) -> dict[str, Any]:
+    """The answer of a query whose first call failed with this nvmlReturn_t."""
+    error = {"call": "dlopen", "code": code, "text": "libnvidia-ml.so.1: not found"}
+    return {"library": None, "driver": None, "error": error, "count": 0, "gpus": []}
+
+
+class Driver:
+    """A library that gives these answers, and the poller over it."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.answer = answer
+        self.asked = 0
+        self.gpus = NvmlPoller(self._ask, 60.0, BackgroundTask(inline))
+
+    def _ask(self) -> dict[str, Any]:
+        self.asked += 1
+        return self.answer
+
+    def poll(self, now: float) -> float:
+        """Observe, poll if it is due, observe the result; return the seconds until the next."""
+        for _ in range(2):
+            self.gpus.begin_cycle()
+            with suppress(Pending, Unavailable):
+                self.gpus()
+            self.gpus.judged(Verdict(None, AcceleratorReason.FAILED))
+            self.gpus.start_due(now)
+            self.gpus.collect(now)
+        return self.gpus.next_due() - now
+
+
+@pytest.mark.parametrize("code", [9, 12, 13])
+def test_a_missing_library_or_driver_is_asked_for_every_ten_minutes(code: int) -> None:
+    """After a minute, two, four and eight; one that answers at its interval again."""
+    driver, now, waits = Driver(refused(code)), 0.0, []
+    for _ in range(7):
+        waits.append(driver.poll(now))
+        now += waits[-1]
+    assert waits == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
+    driver.answer = {"gpus": ["one"]}
+    assert driver.poll(now) == 60.0
+    driver.answer = refused(code)
+    assert driver.poll(now + 60.0) == 60.0
+
+
+def test_a_driver_that_loads_is_asked_at_once() -> None:
+    """A uevent or SIGHUP ends the wait, but many of them make one query in ten seconds."""
+    driver = Driver(refused(9))
+    for now in (0.0, 60.0, 180.0):
+        driver.poll(now)
+    assert driver.poll(200.0) == 220.0
+    driver.gpus.trigger(200.0)
+    assert driver.gpus.next_due() == 200.0
+    driver.poll(200.0)
+    assert driver.asked == 4
+    driver.gpus.trigger(200.5)
+    assert driver.gpus.next_due() == 200.0 + MIN_QUERY_INTERVAL
+    driver.answer = {"gpus": ["one"]}
+    assert driver.poll(210.0) == 60.0
+
+
+def test_an_event_says_nothing_of_gpus_that_answer() -> None:
+    """Their query keeps its pace."""
+    driver = Driver({"gpus": ["one"]})
+    driver.poll(0.0)
+    driver.gpus.trigger(20.0)
+    assert driver.gpus.next_due() == 60.0
