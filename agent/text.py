@@ -35,6 +35,19 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def with_octets(text: str) -> str:
+    r"""Return `text` with the UTF-8 octets of its unprintable characters as `\xNN`.
+
+    For names of the wire, which have the same form in labels and documents.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else "".join(f"\\x{octet:02x}" for octet in one.encode())
+        for one in text
+    )
+
+
 def listed(texts: Sequence[str], most: int = MAX_LISTED, separator: str = ", ") -> str:
     """Return the first `most` texts, and the number of the others: `ibp0, ibp1 and 6 more`."""
     shown = separator.join(texts[:most])

@@ -17,6 +17,8 @@ The first ASIC (U1) is left out, so that an ordinary switch has its host name an
 
 from __future__ import annotations
 
+from agent.text import with_octets
+
 _MANAGED = "MF0;"
 _FIRST_ASIC = "U1"
 # Mellanox: "Quantum", "SwitchIB", "SwitchX -", "Infiniscale-IV", "MT47396 Infiniscale-III" and so
@@ -30,14 +32,7 @@ def text(field: bytes) -> str:
     Undecodable bytes, and the bytes of unprintable characters, become `\xNN`; white space at both
     ends is stripped.
     """
-    decoded = field.partition(b"\0")[0].decode("utf-8", "backslashreplace").strip()
-    return "".join(map(_escaped, decoded))
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable():
-        return character
-    return "".join(f"\\x{byte:02x}" for byte in character.encode())
+    return with_octets(field.partition(b"\0")[0].decode("utf-8", "backslashreplace").strip())
 
 
 def switch_name(description: str) -> str | None:

@@ -40,7 +40,9 @@ def anonymized(frame: Frame, names: Names) -> Frame | None:
     end = next(at for at in (14, 18, 22) if frame.data[at - 2 : at] == ethertype)
     addresses = names.mac(neighbor.destination_mac) + names.mac(neighbor.source_mac)
     tags = frame.data[12:end]  # and the ethertype
-    data = addresses + tags + b"".join(_tlv(*one) for one in _tlvs(neighbor, names))
+    data = addresses + tags
+    for kind, value in _tlvs(neighbor, names):
+        data += (kind << 9 | len(value)).to_bytes(2, "big") + value
     return Frame(names.text(frame.netdev), frame.time, data.ljust(MIN_FRAME, b"\0"))
 
 
@@ -60,10 +62,6 @@ def _tlvs(neighbor: LldpNeighbor, names: Names) -> Iterator[tuple[int, bytes]]:
     if neighbor.capabilities is not None:
         yield _CAPABILITIES, 2 * neighbor.capabilities.to_bytes(2, "big")
     yield _END, b""
-
-
-def _tlv(kind: int, value: bytes) -> bytes:
-    return (kind << 9 | len(value)).to_bytes(2, "big") + value
 
 
 def _identifier(

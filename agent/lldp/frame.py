@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 from agent.errors import Malformed
 from agent.model import LldpNeighbor
+from agent.text import with_octets
 
 ETHERTYPE = 0x88CC  # clause 7; ETH_P_LLDP, include/uapi/linux/if_ether.h
 _UNTAGGED = ETHERTYPE.to_bytes(2, "big")
@@ -252,13 +253,7 @@ def _address(octets: bytes) -> str:
 
 
 def _text(octets: bytes) -> str:
-    text = octets.rstrip(b"\0").decode("utf-8", "backslashreplace")
-    if not text.isprintable():
-        for letter in set(text):
-            if not letter.isprintable():
-                escaped = "".join(f"\\x{octet:02x}" for octet in letter.encode())
-                text = text.replace(letter, escaped)
-    return text
+    return with_octets(octets.rstrip(b"\0").decode("utf-8", "backslashreplace"))
 
 
 def _identifier_text(octets: bytes) -> str:

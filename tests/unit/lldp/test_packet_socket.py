@@ -1,4 +1,4 @@
-"""Sockets that are opened in another thread: opening one holds up nothing else."""
+"""Sockets that are opened in another thread, that thread, and the filter of a socket."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from agent.errors import Unavailable
 from agent.host import Host
 from agent.lldp.inbox import FrameInbox
 from agent.lldp.neighbors import NeighborTable
-from agent.lldp.packet_socket import Listener, RtnlWorker
+from agent.lldp.packet_socket import Listener, RtnlWorker, lldp_program
 from agent.lldp.reception import LldpNeighbors
 from agent.model import Netdev, PortRole, RdmaDevice, RdmaPort, Seen
 from agent.snapshot.tree import MemoryStore, Tree
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from agent.model import Link
 
 TIMEOUT = 60.0  # seconds
+JUMP_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ, include/uapi/linux/bpf_common.h
 FRAME = ethernet(identity(b"\x04" + MAC, b"\x05swp1") + END)
 
 
@@ -229,3 +231,65 @@ def test_without_a_thread_no_socket_is_opened(kernel: Kernel) -> None:
     [(netdev, error)] = listener.watch(["eth0"]).items()
     assert (netdev, error) == ("eth0", f"EAGAIN: {os.strerror(errno.EAGAIN)}")
     assert listener.watch(["eth0"]) == {}
+
+
+def block(gate: threading.Event) -> None:
+    gate.wait(TIMEOUT)
+
+
+def test_calls_run_in_order_in_one_thread_and_notify() -> None:
+    """The thread is another than the caller's, and each call is followed by a notification."""
+    done: SimpleQueue[tuple[str, int]] = SimpleQueue()
+
+    def call(name: str) -> Callable[[], None]:
+        return lambda: done.put((name, threading.get_ident()))
+
+    worker = RtnlWorker(lambda: done.put(("notified", threading.get_ident())))
+    for name in ("first", "second"):
+        worker.submit(call(name))
+    found = [done.get(timeout=TIMEOUT) for _ in range(4)]
+    assert [name for name, _ in found] == ["first", "notified", "second", "notified"]
+    assert len({thread for _, thread in found} - {threading.get_ident()}) == 1
+
+
+def test_no_thread_is_started_before_the_first_call_nor_two_after_it() -> None:
+    """However many calls wait behind one that blocks, one thread is stuck; the caller goes on."""
+    before, gate, done = threading.active_count(), threading.Event(), threading.Event()
+    worker = RtnlWorker()
+    assert threading.active_count() == before
+    worker.submit(lambda: block(gate))
+    for _ in range(100):
+        worker.submit(lambda: None)
+    worker.submit(done.set)
+    assert threading.active_count() == before + 1
+    assert not done.is_set()
+    gate.set()
+    assert done.wait(TIMEOUT)
+
+
+def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is not queued, and the error is raised."""
+    done = threading.Event()
+    worker = RtnlWorker()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", _refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            worker.submit(done.set)
+    worker.submit(done.set)
+    assert done.wait(TIMEOUT)
+
+
+def _refuse(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_the_filter_jumps_forward_only() -> None:
+    """The kernel would refuse it otherwise; and both ends are reached."""
+    program = lldp_program()
+    jumps = [
+        (at, true, false)
+        for at, (code, true, false, _) in enumerate(program)
+        if code == JUMP_IF_EQUAL
+    ]
+    targets = {at + 1 + jump for at, true, false in jumps for jump in (true, false)}
+    assert {len(program) - 1, len(program) - 2} < targets <= set(range(len(program)))
