@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tests.simulation.names import ACC, ANNOTATION, TABLE, P, keys, lost, twins, value, values
 from tests.simulation.names import told as told_by
@@ -24,13 +24,23 @@ from tests.simulation.request_rate import DENIED, RESYNC, Attempt, RequestRate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from agent.kube.answers import Answer
     from tests.simulation.apiserver import ApiServer, Key, Write
     from tests.simulation.names import Value, Values
     from tests.simulation.oracle import Oracle
 
 MOST_TOLD = 2000  # lines of the timeline
 STILL = 1300.0  # seconds after the last change, in which all that may end by itself has ended
+
+
+class Response(Protocol):
+    """What the agent made of a response."""
+
+    @property
+    def status(self) -> int | None: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def message(self) -> str: ...
 
 
 class _Question(NamedTuple):
@@ -94,7 +104,7 @@ class Judge:
         self._attempt = Attempt(now)
         return self._attempt
 
-    def answered(self, now: float, request: Mapping[str, Any], told: Answer) -> None:
+    def answered(self, now: float, request: Mapping[str, Any], told: Response) -> None:
         """Record a response that the agent received."""
         self.counts[f"{request['operation']} {told.error or told.status}"] += 1
         if self._attempt is None:
