@@ -203,7 +203,10 @@ class Loop:
         if desired:
             self._applying = self._cycle
         self._schedule.apply_started(now)
-        self._request.start(partial(reconciler.reconcile, node, desired, always=step.resync))
+        if step.look and desired:
+            self._request.start(partial(reconciler.look, desired))
+        else:
+            self._request.start(partial(reconciler.reconcile, node, desired, always=step.resync))
 
     def _desired(self, now: float) -> Desired | None:
         """Return what to apply, that of the last cycle; None until the Node was read."""

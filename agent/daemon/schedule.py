@@ -15,8 +15,9 @@ An observation costs milliseconds. A request is felt by an API server that has t
                        Retry-After
     SIGHUP             an observation, a GET, and an apply if the Node differs; it ends the wait
                        after a failure, Retry-After included
-    a day later        a GET, since the answer to an apply does not show a second agent whose labels
-                       it removed (agent/kube/ownership.py)
+    no request         a GET from the API server's cache about every five minutes, jittered: a Node
+                       that was created again, expected labels that were set, and a second agent
+                       show in it
     key refused        a retry without the key, or its family; the key is tried again after a
                        minute, since the policy that allows it may be on its way, and refused once
                        more, after an hour
@@ -49,7 +50,7 @@ OBSERVE_INTERVAL = 300.0  # between two observations without a trigger
 DEGRADED_INTERVAL = 30.0  # the same, while something observed before cannot be read
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
 MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first refusal, and later
-REREAD_INTERVAL = 86400.0  # between two GETs of a Node that is known
+LOOK_INTERVAL = 300.0  # from a request to a look at the Node, jittered by 20 %: docs/scale.md
 OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
 
 
@@ -71,6 +72,7 @@ class Step(NamedTuple):
     apply: bool = False  # an API request: a GET until the Node was read, an apply from then on
     resync: bool = False  # the apply is the periodic one: send it even if nothing changed
     reread: bool = False  # read the Node before, though it is known
+    look: bool = False  # nothing is to be applied: see whether the Node is as known
 
 
 class Schedule:
@@ -90,6 +92,7 @@ class Schedule:
         self._resync_at = math.inf
         self._is_node_read = self._is_applying = False
         self._reread_at, self._reread_started = math.inf, -math.inf
+        self._look_at = math.inf
         self._back_off = BackOff(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL, random)
         self._desired: Hashable = None
         self._applied: Hashable = None  # None: the Node's state is unknown
@@ -153,7 +156,7 @@ class Schedule:
         self._back_off.succeeded()
         self._apply_at = now
         self._resync_at = now + self._random() * self._until_resync(age)
-        self._reread_at = min(self._reread_at, now + self._reread_interval())
+        self._look_at = now + self._look_interval()
         self._triggered, self._observe_at = True, now
 
     def _until_resync(self, age: float) -> float:
@@ -169,7 +172,7 @@ class Schedule:
         self._is_applying, self._started_at = True, now
         self._apply_at = now + self._settings.min_interval
         if now >= self._reread_at:
-            self._reread_at, self._reread_started = now + self._reread_interval(), now
+            self._reread_at, self._reread_started = math.inf, now
 
     def apply_succeeded(
         self, now: float, state: Hashable, refused: Iterable[str] = (), *, requests: int = 1
@@ -183,6 +186,7 @@ class Schedule:
         self._back_off.succeeded()
         self._applied = state
         self._refused = self._refusals(now, refused)
+        self._look_at = now + self._look_interval()
         if requests:
             self._postpone_resync(now, after_outage=after_outage)
         else:
@@ -202,8 +206,8 @@ class Schedule:
         share = self._random() if after_outage else 0.9 + 0.2 * self._random()
         return self._settings.resync * share
 
-    def _reread_interval(self) -> float:
-        return REREAD_INTERVAL * (0.9 + 0.2 * self._random())
+    def _look_interval(self) -> float:
+        return LOOK_INTERVAL * (0.8 + 0.4 * self._random())
 
     def apply_failed(self, now: float, retry_after: float | None = None) -> float:
         """Schedule a retry, and return the seconds until then; the Node's state is unknown.
@@ -240,7 +244,10 @@ class Schedule:
         """Return the actions that are due at `now`, and the time until the next that is not."""
         refresh_at = min(self._observe_at, self._expires_at, self._recheck_at)
         observe_at = min(refresh_at, self._results_at)
-        apply_at = self._next_apply()
+        due_at = self._next_apply()
+        is_known = self._is_node_read and not self._is_applying
+        look_at = max(self._look_at, self._apply_at) if is_known else math.inf
+        apply_at = min(due_at, look_at)
         return Step(
             wait=_until_next(now, observe_at, apply_at),
             observe=now >= observe_at,
@@ -248,6 +255,7 @@ class Schedule:
             apply=now >= apply_at,
             resync=now >= apply_at and now >= self._resync_at,
             reread=now >= apply_at and now >= self._reread_at,
+            look=look_at <= now < due_at,
         )
 
     def _next_apply(self) -> float:

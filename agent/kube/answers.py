@@ -46,6 +46,7 @@ Request = TypedDict(
         # Of apply: the object for server-side apply; of patch: a JSON patch; of create-event: the
         # Event; of check-policy and patch-event: a merge patch.
         "body": Any,
+        "cached": bool,  # of get: from the API server's cache, which may be behind
         "force": bool,  # of apply: take fields over from other managers
         "continue": str,  # of list, survey: metadata.continue of the page before, or empty
         "selectors": Sequence[tuple[str, str]],  # of survey: query parameters

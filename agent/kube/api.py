@@ -420,6 +420,7 @@ def encode(request: Request, page: int = FIRST_PAGE) -> HttpRequest:
     else:
         path = f"{NODES}/{quote(request['node'], safe='')}"
     if operation == "get":
+        path += "?resourceVersion=0" if request.get("cached") else ""
         return HttpRequest("GET", path, headers)
     method, kind, query = "PATCH", MERGE_PATCH, f"fieldManager={MANAGER}"
     if operation == "create-event":

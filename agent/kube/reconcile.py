@@ -2,7 +2,8 @@
 
 Invariants:
 - The Node is as in the last accepted response. It is read at the start, on SIGHUP, after a refusal
-  and after a failure only, so a healthy agent makes one request an hour, which finds drift as well.
+  and after a failure. A healthy agent makes one PATCH an hour, and looks at the Node every five
+  minutes: in the API server's cache, which may be behind, so nothing is applied by a look alone.
 - Fields of manager `bwagent` outside the label table may be another agent's, and are never taken
   from an earlier response: with them on the Node, each apply is preceded by a GET.
 - The same applies to an annotation with lost interfaces, which `bwagent cleanup --lost` may have
@@ -15,11 +16,11 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agent.kube.answers import SUCCESSES, Answer, Failure, Kube, Request
+from agent.kube.answers import SUCCESSES, Answer, Failure, Kube, Request, failure_of
 from agent.kube.managed_fields import Keys, Node
-from agent.kube.negotiation import Outcome, get_node, negotiate
+from agent.kube.negotiation import Outcome, exchange, get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 
 REFUSALS = (400, 403, 409, 422)  # the Node may be another one than known
@@ -78,3 +79,15 @@ class Reconciler:
         is_known = not is_refused and (failure is None or failure.kind in ("busy", "server"))
         after = outcome.node or found if is_known else None
         return Result(after, outcome.plan, outcome, failure, tuple(codes))
+
+    def look(self, desired: Desired) -> Result:
+        """Read the Node from the API server's cache; if it is not as desired, read it and apply."""
+        answer = exchange(self.kube, {"operation": "get", "node": self.name, "cached": True})
+        if answer.node is None or not answer.accepted:
+            failure = failure_of(answer, self.name)
+            return Result(None, failure=failure, codes=(answer.status,))
+        todo = plan(answer.node, desired, self.keys)
+        if self.dry_run or not todo.is_due:
+            return Result(answer.node, todo, codes=(answer.status,))
+        result = self.reconcile(None, desired)
+        return replace(result, codes=(answer.status, *result.codes))

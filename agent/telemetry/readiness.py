@@ -4,14 +4,16 @@ Rules:
 - A result decides, not an observation: a change that waits for `--min-interval` leaves the agent
   ready, so a link that flaps does not become an update of the Pod's status.
 - A key that the API server refuses makes the agent unready until it is accepted.
-- A failed request makes it unready if the Node has another state than was observed last. An outage
-  of the API server on a node where nothing changes does not.
+- A failed request makes it unready if the Node has another state than was observed last. On a node
+  where nothing changes, an outage of the API server does so after MAX_AGE: until then the Node is
+  as it was when it was read last, three looks ago (agent/daemon/schedule.py).
 - With --require-policy it is unready before the first check of the admission policy, and while the
   last check that had a result found it not in force (agent/kube/policy.py).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterable
 
@@ -20,7 +22,9 @@ from agent.kube.reconcile import Result
 
 ALIVE_TIMEOUT = 60.0  # seconds without a heartbeat
 NOTHING_APPLIED = "no observation applied yet"
+MAX_AGE = 900.0  # seconds since the Node was read or written
 NODE_GONE = frozenset({"not-found", "recreated"})  # failures after which no Node has the state
+NOT_READ = f"the Node was not read for {MAX_AGE / 60:.0f} minutes"
 NOT_CHECKED = "the admission policy was not checked yet (--require-policy)"
 NOT_IN_FORCE = "the admission policy is not in force (--require-policy)"
 NOT_SENT = "not sent, since other keys of its prefix were refused"
@@ -110,12 +114,14 @@ class Readiness:
         self._observed: Hashable = None  # the state of the last observation
         self._sent: Hashable = None  # the state that the last request carries
         self._applied: Hashable = None  # the state that the Node has; None: unknown
+        self._read_at = math.inf  # when the Node was read or written last
+        self._is_old = False  # this was more than MAX_AGE ago
         self._publish()
 
     @property
     def is_ready(self) -> bool:
         """True if there is no reason against it."""
-        return not (self._request or self._policy)
+        return not (self._request or self._policy or self._is_old)
 
     @property
     def is_current(self) -> bool:
@@ -140,6 +146,18 @@ class Readiness:
         self._request = "\n".join([first, *keys]) if keys else ""
         self._publish()
 
+    def read(self, now: float) -> None:
+        """Record that the Node was read or written."""
+        self._read_at = now
+        self.check(now)
+
+    def check(self, now: float) -> None:
+        """Look at the time since then."""
+        is_old = now - self._read_at > MAX_AGE
+        if is_old != self._is_old:
+            self._is_old = is_old
+            self._publish()
+
     def failed(self, reason: str) -> None:
         """Record a failed request."""
         if not self.is_current:
@@ -156,4 +174,5 @@ class Readiness:
         if self.is_ready:
             self._status.mark_ready()
         else:
-            self._status.mark_unready("\n".join(filter(None, (self._request, self._policy))))
+            old = NOT_READ if self._is_old else ""
+            self._status.mark_unready("\n".join(filter(None, (self._request, old, self._policy))))

@@ -92,6 +92,8 @@ class Reporter:
         """Report an iteration of the loop, and write the log lines that are due."""
         self.state.heartbeat()
         self._watch_server()
+        self._readiness.check(self.clock())
+        self.metrics.update(ready=self._readiness.is_ready)
         self.log.release_due()
 
     def _watch_server(self) -> None:
@@ -168,6 +170,8 @@ class Reporter:
         for code in result.codes:
             self.metrics.request(code)
         self._readiness.sent(result, cycle.state if cycle else None)
+        if result.codes and not result.failure:
+            self._readiness.read(self.clock())
         if result.plan is None:
             return
         self.metrics.update(keys_foreign=len(result.plan.foreign))

@@ -65,7 +65,8 @@ class Api:
     now: Callable[[], float] = lambda: 0.0
 
     def __call__(self, request: Mapping[str, Any]) -> Answer:
-        self.requests.append((self.now(), request["operation"]))
+        operation = "look" if request.get("cached") else request["operation"]
+        self.requests.append((self.now(), operation))
         if answer := self.trouble(request):
             return answer
         if request["operation"] == "apply":

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.daemon.schedule import OBSERVE_INTERVAL
+from agent.daemon.schedule import LOOK_INTERVAL, OBSERVE_INTERVAL
 from agent.errors import Unavailable
 from agent.events.event import Event
 from agent.kube.answers import Answer
@@ -409,6 +409,16 @@ def test_a_permanent_refusal_is_not_asked_for_more_often() -> None:
     assert kinds.count("get") <= kinds.count("apply") <= 12 * HOUR / 150
 
 
+def test_a_node_that_was_created_again_gets_its_labels() -> None:
+    """Within the interval of a look at the Node, and so does one whose labels were removed."""
+    world = with_leaves(IB).run(60)
+    before = dict(world.api.labels)
+    world.api.labels, world.api.annotation = {}, None
+    world.run(1.2 * LOOK_INTERVAL + 1)
+    assert world.api.labels == before
+    assert [kind for _, kind in world.api.requests[-3:]] == ["look", "get", "apply"]
+
+
 def test_a_forbidden_apply_is_preceded_by_a_get() -> None:
     """RBAC's refusal is retried with a back-off that ends at five minutes, with a GET each."""
     world = with_leaves(IB).run(60)
@@ -466,7 +476,8 @@ def test_a_refused_family_is_retried_after_a_minute_and_an_hour() -> None:
     world.run(60)
     second = len(world.api.requests)
     world.run(0.9 * HOUR)
-    assert first < second == len(world.api.requests)
+    assert first < second
+    assert {operation for _, operation in world.api.requests[second:]} == {"look"}
     world.api.trouble = lambda _request: None
     world.run(0.2 * HOUR)
     assert "ib.coreweave.cloud/speed.current" in world.api.labels

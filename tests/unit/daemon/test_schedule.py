@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from agent.daemon.schedule import (
     DEGRADED_INTERVAL,
+    LOOK_INTERVAL,
     MAX_REFUSAL_INTERVAL,
     MAX_RETRY_INTERVAL,
     MIN_OBSERVE_INTERVAL,
@@ -47,6 +49,7 @@ class World:
     looks: list[float] = field(default_factory=list)
     requests: list[tuple[float, str]] = field(default_factory=list)
     rereads: list[float] = field(default_factory=list)  # those that read the Node again
+    glances: list[float] = field(default_factory=list)  # looks at the Node
     outage: tuple[float, float] = (math.inf, math.inf)
     retry_after: float | None = None
     refuse: frozenset[str] = frozenset()
@@ -54,7 +57,7 @@ class World:
     def __post_init__(self) -> None:
         chance = random.Random(self.seed).random  # noqa: S311 - a simulation
         self.pacer = Schedule(self.settings, self.now, chance)
-        self.pending: tuple[float, str, frozenset[str]] | None = None
+        self.pending: tuple[float, str, frozenset[str], bool] | None = None
         self.seen: str | None = None
         self.pacer.node_read(self.now, 0.0)
 
@@ -77,10 +80,14 @@ class World:
             elif step.apply:
                 assert self.seen is not None
                 self.pacer.apply_started(self.now)
-                self.requests.append((self.now, self.seen))
+                if step.look:
+                    self.glances.append(self.now)
+                else:
+                    self.requests.append((self.now, self.seen))
                 self.rereads += [self.now] if step.reread else []
                 # What is backed off is not asked for, and so not refused.
-                self.pending = self.now + LATENCY, self.seen, self.pacer.backed_off(self.now)
+                backed_off = self.pacer.backed_off(self.now)
+                self.pending = self.now + LATENCY, self.seen, backed_off, step.look
             elif (
                 wake := min(self.now + step.wait, self.pending[0] if self.pending else math.inf)
             ) <= until:
@@ -92,13 +99,16 @@ class World:
 
     def answer(self) -> None:
         if self.pending and self.pending[0] <= self.now:
-            _, said, backed_off = self.pending
+            at, said, backed_off, is_look = self.pending
             self.pending = None
             if self.outage[0] <= self.now < self.outage[1]:
                 self.pacer.apply_failed(self.now, self.retry_after)
+                if is_look:
+                    self.requests.append((at - LATENCY, said))
             else:
                 self.node = said
-                self.pacer.apply_succeeded(self.now, said, self.refuse - backed_off)
+                refused = self.refuse - backed_off
+                self.pacer.apply_succeeded(self.now, said, refused, requests=not is_look)
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -299,7 +309,8 @@ def test_a_key_that_is_accepted_is_not_tried_again() -> None:
     assert pacer.step(MIN_REFUSAL_INTERVAL).apply
     pacer.apply_started(MIN_REFUSAL_INTERVAL)
     pacer.apply_succeeded(MIN_REFUSAL_INTERVAL, "a")
-    assert not pacer.step(1700.0).apply
+    step = pacer.step(1700.0)
+    assert step.look or not step.apply
 
 
 def test_observations_are_more_frequent_while_degraded() -> None:
@@ -489,11 +500,36 @@ def test_a_repair_tries_refused_keys_again() -> None:
     assert world.rereads == [1030.0]
 
 
-def test_the_node_is_read_once_a_day() -> None:
-    """A week of an agent whose node is stable has seven reads or so."""
+def test_the_node_is_looked_at_every_five_minutes() -> None:
+    """About so: 20 % more or less, so that agents do not meet."""
     world = World()
-    world.run_until(1000.0 + 7 * DAY)
-    assert 6 <= len(world.rereads) <= 8
+    world.run_until(1000.0 + DAY)
+    assert 250 <= len(world.glances) <= 330
+    pauses = [after - before for before, after in itertools.pairwise(world.glances)]
+    assert min(pauses) >= 0.8 * LOOK_INTERVAL
+    assert max(pauses) <= 2 * 1.2 * LOOK_INTERVAL + 1.0  # a request is a look, too
+    assert len(world.rereads) == 0
+
+
+def test_agents_that_return_at_once_part() -> None:
+    """10,000 agents whose API server comes back: no second has more than three times the mean, as
+    those who wait for Retry-After and for their next look are spread.
+    """
+    chance = random.Random(1).random  # noqa: S311 - a simulation
+    agents, starts, looks = 10_000, Counter[int](), Counter[int]()
+    for _ in range(agents):
+        pacer = Schedule(SETTINGS, 0.0, chance)
+        pacer.node_read(0.0, 0.0)
+        for now in range(9):  # failures in a row, up to the longest wait
+            wait = pacer.apply_failed(float(now), 60.0)
+        starts[int(wait)] += 1
+        pacer.apply_succeeded(0.0, "a", requests=0)
+        pacer.observed(0.0)
+        pacer.set_desired("a")
+        assert not pacer.step(0.8 * LOOK_INTERVAL - 1.0).look
+        looks[next(at for at in range(240, 361, 5) if pacer.step(float(at)).apply)] += 1
+    assert max(starts.values()) <= 3 * agents / 150
+    assert max(looks.values()) <= 3 * agents / 24  # in five seconds of the two minutes
 
 
 def test_lost_time_is_followed_by_an_observation_and_soon_a_request() -> None:

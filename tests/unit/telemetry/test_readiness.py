@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.daemon.schedule import LOOK_INTERVAL
 from agent.events.event import Event
 from agent.kube.answers import Answer
+from agent.telemetry.readiness import MAX_AGE, NOT_READ
 from tests.support import nodes
 from tests.support.gpus import GPU
 from tests.support.gpus import answer as gpus
@@ -242,3 +244,18 @@ def test_a_dry_run() -> None:
     world = World(IB, dry_run=True).run(30)
     assert world.state.readiness() == READY
     assert world.metrics.snapshot.applied_at is None
+
+
+def test_a_node_that_cannot_be_read_for_long_makes_the_agent_unready() -> None:
+    """Nothing changes here, and nobody knows what the Node says; the next look ends it."""
+    world = World(IB).run(60)
+    world.api.trouble = lambda _request: Answer(error="unreachable", message="refused")
+    world.run(MAX_AGE - 1.2 * LOOK_INTERVAL - 60)
+    assert world.state.readiness() == READY
+    world.run(1.2 * LOOK_INTERVAL + 120)
+    ready, text = world.state.readiness()
+    assert (ready, NOT_READ in text) == (False, True)
+    assert world.metrics.snapshot.ready is False
+    world.api.trouble = lambda _request: None
+    world.run(301)
+    assert world.state.readiness() == READY
