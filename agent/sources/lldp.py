@@ -12,21 +12,15 @@ other netdevs: a network namespace has lo at least. A copied tree without class/
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from agent.errors import Unavailable
-from agent.lldp.reception import not_listened
-from agent.model import Absent, Link, Neighbor, Reading, Seen
+from agent.host import Host
+from agent.lldp.neighbors import Sender
+from agent.lldp.reception import Reception, not_listened
+from agent.model import Absent, Link, Neighbor, PortRole, RdmaDevice, Reading, Seen
 from agent.reasons import NeighborReason
 from agent.sysfs.reader import Reader
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from agent.host import Host
-    from agent.lldp.neighbors import Sender
-    from agent.lldp.reception import Reception
-    from agent.model import LldpNeighbor, Netdev, PortRole, RdmaDevice
 
 SOURCE = "lldp"
 NET = "sys/class/net"
@@ -35,64 +29,41 @@ INTERFACE_NAME, INTERFACE_ALIAS = 5, 1  # Port ID subtypes, IEEE Std 802.1AB-201
 
 def read(host: Host, ports: tuple[PortRole, ...]) -> Reading[tuple[Link, ...]]:
     """Receive LLDP frames and return a Link for each Ethernet backend port."""
-    backend = list(filter(_is_ethernet_backend, ports))
+    backend = [role for role in ports if role.backend and role.port.link_layer == "Ethernet"]
     if not backend:
         return Reading(Absent("no Ethernet backend port"))
-    netdevs = [netdev for role in backend if (netdev := _netdev(role))]
-    reception = _reception(host, netdevs)
+    netdevs = [netdev for role in backend if (netdev := role.leg or role.port.netdev)]
+    if host.lldp_neighbors is None:
+        reception = not_listened(netdevs)
+    else:
+        reception = host.lldp_neighbors(netdevs, host.clock)
     links = tuple(_link(host, role, reception) for role in backend)
     return Reading(Seen(links), reception.problems)
 
 
-def _is_ethernet_backend(role: PortRole) -> bool:
-    return role.backend and role.port.link_layer == "Ethernet"
-
-
-def _netdev(role: PortRole) -> Netdev | None:
-    """Return the netdev of a port; None if it has none in this tree."""
-    return role.leg or role.port.netdev
-
-
-def _reception(host: Host, netdevs: Collection[Netdev]) -> Reception:
-    if host.lldp_neighbors is None:
-        return not_listened(netdevs)
-    return host.lldp_neighbors(netdevs, host.clock)
-
-
 def _link(host: Host, role: PortRole, reception: Reception) -> Link:
     """Return the neighbors of a port, or the reason for which it has none."""
-    netdev = _netdev(role)
-    if netdev is None:
-        return _without_neighbor(role.interface, None, _reason_without_netdev(host, role.device))
-    if senders := reception.neighbors.get(netdev.name):
-        return Link(role.interface, netdev.name, _neighbors(senders, host.clock()))
-    reason = _reason(host, netdev.name, reception.missing[netdev.name])
-    return _without_neighbor(role.interface, netdev.name, reason)
+    netdev = role.leg or role.port.netdev
+    name = netdev.name if netdev else None
+    if name is None:
+        reason = _reason_without_netdev(host, role.device)
+    elif senders := reception.neighbors.get(name):
+        return Link(role.interface, name, _neighbors(senders, host.clock()))
+    else:
+        reason = reception.missing[name]
+        if reason is NeighborReason.SILENT and _consumes_lldp(host.private_flags(name)):
+            reason = NeighborReason.BLOCKED_BY_FIRMWARE
+    return Link(role.interface, name, missing=reason, hold=reason.holds)
 
 
 def _reason_without_netdev(host: Host, device: RdmaDevice) -> NeighborReason:
+    """Return NO_NETDEV for a netdev that is lent to a pod."""
     is_bare = bool(device.pci and device.driver) and not device.netdevs
-    is_lent = is_bare and _has_netdevs(host)
-    return NeighborReason.NO_NETDEV if is_lent else NeighborReason.NETDEV_NOT_RECORDED
-
-
-def _has_netdevs(host: Host) -> bool:
-    """Return True if /sys/class/net lists any netdev."""
     try:
-        return bool(Reader(host.root, SOURCE).names(NET))
+        is_lent = is_bare and bool(Reader(host.root, SOURCE).names(NET))
     except Unavailable:
-        return False
-
-
-def _reason(host: Host, netdev: str, reason: NeighborReason) -> NeighborReason:
-    """Return a more precise reason for a netdev without frames, if its driver has it."""
-    if reason is NeighborReason.SILENT and _consumes_lldp(host.private_flags(netdev)):
-        return NeighborReason.BLOCKED_BY_FIRMWARE
-    return reason
-
-
-def _without_neighbor(interface: str, netdev: str | None, reason: NeighborReason) -> Link:
-    return Link(interface, netdev, missing=reason, hold=reason.holds)
+        is_lent = False
+    return NeighborReason.NO_NETDEV if is_lent else NeighborReason.NETDEV_NOT_RECORDED
 
 
 def _consumes_lldp(flags: dict[str, bool]) -> bool:
@@ -101,31 +72,30 @@ def _consumes_lldp(flags: dict[str, bool]) -> bool:
 
 
 def _neighbors(senders: Collection[Sender], now: float) -> tuple[Neighbor, ...]:
-    """Return the neighbors; a present one supersedes those of before the link came up."""
+    """Return the neighbors; a present one supersedes those of before the link came up.
+
+    It supersedes as well one that has expired, and is kept for its grace only.
+    """
     present = [one for one in senders if one.confirmed and now <= one.expires_at]
-    link_ups = max((one.link_ups for one in present), default=None)
-    return tuple(_neighbor(one, now, superseded=_is_former(one, now, link_ups)) for one in senders)
-
-
-def _is_former(sender: Sender, now: float, link_ups: int | None) -> bool:
-    """Return True if a sender is kept for its grace only; None: no other is present."""
-    return link_ups is not None and (sender.link_ups < link_ups or now > sender.expires_at)
+    link_ups = max((one.link_ups for one in present), default=0)
+    return tuple(
+        _neighbor(
+            one,
+            now,
+            superseded=bool(present) and (one.link_ups < link_ups or now > one.expires_at),
+        )
+        for one in senders
+    )
 
 
 def _neighbor(sender: Sender, now: float, *, superseded: bool) -> Neighbor:
     facts = sender.effective
+    is_named = facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}
     return Neighbor(
         device=facts.system_name or facts.chassis_id,
         port_id=facts.port_id,
-        port_name=_port_name(facts),
+        port_name=facts.port_id if is_named else facts.port_description,
         facts=facts,
         age=round(max(now - sender.received_at, 0.0), 1),
         superseded=superseded,
     )
-
-
-def _port_name(facts: LldpNeighbor) -> str | None:
-    """Return the Port ID if it is a name, else the Port Description."""
-    if facts.port_id_subtype in {INTERFACE_NAME, INTERFACE_ALIAS}:
-        return facts.port_id
-    return facts.port_description
