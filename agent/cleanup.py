@@ -12,7 +12,7 @@ from agent.exits import print_line, print_lines, report
 from agent.kube import cleanup, diff
 from agent.kube.answers import Kube
 from agent.kube.cleanup import Removal, Step, Sweep, Task
-from agent.kube.managed_fields import keys_of
+from agent.kube.managed_fields import Keys
 from agent.kube.plan import Plan
 from agent.labels.table import Naming
 from agent.text import listed
@@ -30,24 +30,24 @@ def clean_up(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> None
 
     Raises Rejected if anything remains.
     """
-    plans = cleanup.removals(cleanup.nodes(kube, node), keys_of(naming))
+    plans = cleanup.removals(cleanup.nodes(kube, node), Keys(naming))
     shown = _print_plans(plans, naming)
     again = set[str]()
     if not yes and (due := [plan for plan in shown if plan.is_due]):
         _confirm("this", due)
-        plans = cleanup.removals(cleanup.nodes(kube, node), keys_of(naming))
+        plans = cleanup.removals(cleanup.nodes(kube, node), Keys(naming))
         now = [plan for plan in plans if plan.is_due or plan.left_alone]
         again = {*cleanup.labeled_between(shown, now)}  # while the question waited
         shown = now
     faults, failed = _carry_out(kube, [plan for plan in shown if plan.is_due], cleanup.remove_owned)
     cleaned = [one for one in shown if one.node not in failed]
     try:
-        found = cleanup.remains(cleaned, cleanup.nodes(kube, node) if cleaned else ())
+        left, labeled = cleanup.remains(cleaned, cleanup.nodes(kube, node) if cleaned else ())
     except Unavailable as error:
-        found = cleanup.Remains((f"what remains could not be read: {error}",))
-    running = sorted({*again, *found.labeled_again})
+        left, labeled = [f"what remains could not be read: {error}"], []
+    running = sorted({*again, *labeled})
     lines = [AGAIN.format(listed(running, MAX_NODES))] if running else []
-    _fail([*faults, *found.keys, *lines])
+    _fail([*faults, *left, *lines])
 
 
 def _print_plans(plans: Sequence[Plan], naming: Naming) -> list[Plan]:
@@ -80,7 +80,7 @@ def clean_up_foreign(
 
     Raises Rejected if any of the named ones remains.
     """
-    found = cleanup.foreign_removals(cleanup.nodes(kube, node), keys_of(naming), manager)
+    found = cleanup.foreign_removals(cleanup.nodes(kube, node), Keys(naming), manager)
     for one in found:
         print_lines(cleanup.of_removal(one))
     if not found:
@@ -97,7 +97,7 @@ def forget_lost(kube: Kube, node: str | None, naming: Naming, *, yes: bool) -> N
 
     Raises Rejected if any remains.
     """
-    plans = cleanup.losses(cleanup.nodes(kube, node), keys_of(naming))
+    plans = cleanup.losses(cleanup.nodes(kube, node), Keys(naming))
     due = [plan for plan in plans if plan.is_due]
     for plan in due:
         print_lines(diff.planned(plan))

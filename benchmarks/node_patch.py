@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from agent.kube.annotation import Annotation
 from agent.kube.answers import Failure
 from agent.kube.api import connect
-from agent.kube.managed_fields import keys_of
+from agent.kube.managed_fields import Keys
 from agent.kube.negotiation import get_node, negotiate
 from agent.kube.plan import Desired, body, plan
 from agent.labels.table import Naming
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 ROUNDS = 15
 INTERFACES = 8
 IMAGES = 50  # what a kubelet reports at most (nodeStatusMaxImages)
-KEYS = keys_of(Naming())
+KEYS = Keys(Naming())
 PREFIX = "backend.coreweave.cloud"
 speeds = itertools.cycle(["3200G", "2800G"])
 

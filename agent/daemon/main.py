@@ -31,7 +31,7 @@ from agent.events.port_states import PortStateSweep
 from agent.helper.process import known_pids
 from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.api import connect
-from agent.kube.managed_fields import keys_of
+from agent.kube.managed_fields import Keys
 from agent.kube.reconcile import Reconciler
 from agent.labels.holds import NEIGHBOR_GRACE
 from agent.live_host import live_host, with_fork_servers
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from agent.events.monitor import Monitor
     from agent.host import Host
     from agent.kube.answers import Kube
-    from agent.kube.managed_fields import Keys
     from agent.labels.table import Naming
     from agent.telemetry.certificates import Certificates
 
@@ -99,7 +98,7 @@ class Configuration:
     @property
     def keys(self) -> Keys:
         """The label and annotation keys that the agent may write, and those that it may remove."""
-        return keys_of(self.naming, self.former_label_prefixes)
+        return Keys(self.naming, self.former_label_prefixes)
 
 
 def run(configuration: Configuration) -> None:

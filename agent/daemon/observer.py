@@ -19,7 +19,7 @@ from agent.kube.interfaces import annotate, published_counts
 from agent.kube.last_neighbors import SETTLE_TIME, NeighborMemory, is_held_without_limit
 from agent.kube.last_switches import last_switches
 from agent.kube.lost import Losses
-from agent.kube.managed_fields import keys_of, state_of
+from agent.kube.managed_fields import Keys, state_of
 from agent.labels.counts import PortCounts
 from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
 from agent.labels.render import render
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from agent.host import Host
     from agent.kube.annotation import Annotation, Identity
-    from agent.kube.managed_fields import Keys
     from agent.kube.reconcile import Result
     from agent.labels.render import Rendered
     from agent.labels.table import Naming
@@ -87,7 +86,7 @@ class Observer:
 
     def __post_init__(self) -> None:
         self._vpds = VpdMemory(self.hold)
-        self._keys = keys_of(self.naming)
+        self._keys = Keys(self.naming)
         self._holds = Holds(self.hold, {}, self.host.clock())
         self._counts = PortCounts(self.hold)
 

@@ -16,7 +16,7 @@ from agent.errors import BwagentError, Unavailable
 from agent.fleet.collect import Collected, name_of
 from agent.kube.annotation import fitted, render
 from agent.kube.interfaces import annotate
-from agent.kube.managed_fields import keys_of
+from agent.kube.managed_fields import Keys
 from agent.labels.render import render as render_labels
 from agent.model import Failed, natural
 from agent.snapshot.replay import replay
@@ -80,7 +80,7 @@ def _node(path: str, naming: Naming, globs: Globs) -> tuple[Json, float]:
     observation = observe(replay(path, *globs))
     if isinstance(observation.rdma, Failed):
         raise Unavailable(f"{path}: nothing observed: {observation.rdma.reason}")
-    keys, labels = keys_of(naming), render_labels(observation, naming).labels
+    keys, labels = Keys(naming), render_labels(observation, naming).labels
     annotation = render(fitted(annotate(observation, labels, keys)))
     metadata = {
         "name": (observation.node or _stem(path)).lower(),

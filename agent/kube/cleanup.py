@@ -57,8 +57,8 @@ class Removal(NamedTuple):
 
     node: str
     uid: str
-    labels: Mapping[str, str]
-    managers: Mapping[str, tuple[str, ...]]  # of each label
+    labels: Mapping[Field, str]
+    managers: Mapping[Field, tuple[str, ...]]  # of each label
 
 
 class Step(NamedTuple):
@@ -67,13 +67,6 @@ class Step(NamedTuple):
     line: str
     fault: str | None = None  # a line that begins with the Node
     kind: str | None = None  # of a failed request; see agent/kube/answers.py
-
-
-class Remains(NamedTuple):
-    """The state of the Nodes after a cleanup."""
-
-    keys: tuple[str, ...] = ()  # a line for each Node with keys that could not be removed
-    labeled_again: tuple[str, ...] = ()  # Nodes on which an agent still runs
 
 
 def nodes(kube: Kube, name: str | None) -> Iterator[Node]:
@@ -118,12 +111,13 @@ def foreign_removals(found: Iterable[Node], keys: Keys, manager: str | None) -> 
     """
     removals = []
     for state in map(state_of, found):
-        managers = {field: state.others.get(field, ()) for field in owned(state, keys).foreign}
-        fields = sorted(one for one in managers if manager is None or managers[one] == (manager,))
+        fields = sorted(owned(state, keys).foreign)
+        if manager is not None:
+            fields = [field for field in fields if state.others.get(field) == (manager,)]
         if fields:
-            labels = {field.key: state.fields[field] for field in fields}
-            owners = {field.key: managers[field] for field in fields}
-            removals.append(Removal(state.name, state.uid, labels, owners))
+            labels = {field: state.fields[field] for field in fields}
+            managers = {field: state.others.get(field, ()) for field in fields}
+            removals.append(Removal(state.name, state.uid, labels, managers))
     return removals
 
 
@@ -132,8 +126,8 @@ def of_removal(one: Removal) -> list[str]:
     return [
         f"Node {one.node}: {len(one.labels)} of other managers",
         *(
-            f"- {key}={value}, held by {managers_text(one.managers[key])}"
-            for key, value in one.labels.items()
+            f"- {field.key}={value}, held by {managers_text(one.managers[field])}"
+            for field, value in one.labels.items()
         ),
     ]
 
@@ -151,43 +145,41 @@ def remove_foreign(kube: Kube, one: Removal) -> Step:
 
     If one of a request's labels has changed, or has other managers, all of them stay.
     """
-    keys = sorted(one.labels)
-    count = f"{len(keys)} label{'s' * (len(keys) != 1)}"
-    for start in range(0, len(keys), MAX_PATCH):
-        labels = {key: one.labels[key] for key in keys[start : start + MAX_PATCH]}
-        if failure := _patch(kube, one, labels):
+    fields = [*one.labels]
+    count = f"{len(fields)} label{'s' * (len(fields) != 1)}"
+    for start in range(0, len(fields), MAX_PATCH):
+        if failure := _patch(kube, one, fields[start : start + MAX_PATCH]):
             removed = f"Node {one.node}: {start} of {count} removed"
             return Step(removed, failure.text, failure.kind)
     return Step(f"Node {one.node}: {count} removed")
 
 
-def _patch(kube: Kube, one: Removal, labels: Mapping[str, str]) -> Failure | None:
+def _patch(kube: Kube, shown: Removal, fields: Sequence[Field]) -> Failure | None:
     """Remove these labels; a refused request is repeated if the Node has changed meanwhile."""
-    fields = {Field(LABEL, key): value for key, value in labels.items()}
     fault, version = None, None
     for _ in range(MAX_READS):
-        node = get_node(kube, one.node)
+        node = get_node(kube, shown.node)
         if isinstance(node, Failure):
             return node
         state = state_of(node)
-        is_as_shown = (
-            state.uid == one.uid
-            and fields.items() <= state.fields.items()
-            and not fields.keys() & state.managed
-            and all(state.others.get(field, ()) == one.managers[field.key] for field in fields)
+        is_as_shown = state.uid == shown.uid and all(
+            state.fields.get(field) == shown.labels[field]
+            and state.others.get(field, ()) == shown.managers[field]
+            and field not in state.managed
+            for field in fields
         )
         if not is_as_shown:
-            return Failure("conflict", f"Node {one.node}: {CHANGED}")
+            return Failure("conflict", f"Node {shown.node}: {CHANGED}")
         if state.version == version:
             return fault
-        patch = removal_patch(state, labels)
+        patch = removal_patch(state, [field.key for field in fields])
         answer = exchange(kube, {"operation": "patch", "node": state.name, "body": patch})
         if answer.accepted:
             return None
         fault, version = failure_of(answer, state.name), state.version
         if fault.kind != "refused":
             return fault
-    return Failure("conflict", f"Node {one.node}: {CONTENDED}")
+    return Failure("conflict", f"Node {shown.node}: {CONTENDED}")
 
 
 def removal_patch(state: State, keys: Iterable[str]) -> list[dict[str, Any]]:
@@ -287,16 +279,16 @@ def labeled_between(before: Iterable[Plan], after: Iterable[Plan]) -> list[str]:
     return [plan.node for plan in after if plan.managed.items() - known.get(plan.uid, set())]
 
 
-def remains(plans: Sequence[Plan], after: Iterable[Node]) -> Remains:
+def remains(plans: Sequence[Plan], after: Iterable[Node]) -> tuple[list[str], list[str]]:
     """Compare the Nodes with the plans that were carried out for them.
 
-    A Node that has owned fields again was labeled by an agent since.
+    Returns a line for each Node with keys that could not be removed, and the Nodes that have owned
+    fields again: an agent has labeled them since.
     """
     planned = {plan.uid: plan for plan in plans}
     states = [(planned[state.uid], state) for state in map(state_of, after) if state.uid in planned]
-    lines = (_remaining(plan, state) for plan, state in states)
-    again = [state.name for plan, state in states if owned(state, plan.keys).mine]
-    return Remains(tuple(filter(None, lines)), tuple(again))
+    lines = [line for plan, state in states if (line := _remaining(plan, state))]
+    return lines, [state.name for plan, state in states if owned(state, plan.keys).mine]
 
 
 def _remaining(plan: Plan, state: State) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from agent.kube.managed_fields import (
     Field,
     Keys,
     Node,
-    keys_of,
     labels_of,
     owned_labels,
     state_of,
@@ -137,12 +136,12 @@ def _time(seconds: int | None) -> str | None:
     return None if seconds is None else utc(seconds)
 
 
-def target(kube: Kube, name: str, naming: Naming, former: Iterable[str] = ()) -> Target:
+def target(kube: Kube, name: str, naming: Naming, former: Collection[str] = ()) -> Target:
     """Get the Node; raises Unavailable with the reason if that fails."""
     node = get_node(kube, name)
     if isinstance(node, Failure):
         raise Unavailable(node.text)
-    return Target(kube, node, keys_of(naming, former))
+    return Target(kube, node, Keys(naming, former))
 
 
 def planned(on: Target, observation: Observation, rendered: Rendered) -> tuple[Plan, list[str]]:

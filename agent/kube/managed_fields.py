@@ -16,7 +16,7 @@ a field's name.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,16 +69,49 @@ def labels_of(fields: Fields) -> dict[str, str]:
     return {field.key: value for field, value in sorted(fields.items()) if field.kind == LABEL}
 
 
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(re.escape(name).replace(r"\{if\}", "(?P<interface>.+)"))
+
+
+# (family, pattern of a label key without its prefix)
+_ROWS = tuple(
+    (row.key.partition("/")[0], _pattern(row.key.partition("/")[2]))
+    for row in LABELS
+    if "/" in row.key
+)
+
+
+def prefix_of(field: Field) -> str | None:
+    """Return the prefix of a field of the table's shape, under any naming; None for another one."""
+    prefix, _, name = field.key.rpartition("/")
+    if field.kind == ANNOTATION:
+        is_of_table = name == OBSERVED
+    else:
+        is_of_table = any(pattern.fullmatch(name) for _, pattern in _ROWS)
+    return prefix if prefix and is_of_table else None
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The label and annotation keys that the agent may write under one naming."""
 
-    annotation: str
-    speed: str  # the key of the speed label below P
-    leaf_group: str  # that of the leaf group
-    accelerator: str  # "": none
-    patterns: tuple[tuple[str, re.Pattern[str]], ...]  # (family, pattern of a label key)
-    former: frozenset[str] = frozenset()  # prefixes that the operator has given up
+    naming: Naming
+    former: Collection[str] = ()  # prefixes that the operator has given up
+
+    @property
+    def prefix(self) -> str:
+        """The prefix P."""
+        return self.naming.prefix
+
+    @property
+    def accelerator(self) -> str:
+        """The accelerator's key; "" is none."""
+        return self.naming.accelerator
+
+    @property
+    def annotation(self) -> str:
+        """The key of the annotation."""
+        return f"{self.prefix}/{OBSERVED}"
 
     @property
     def annotation_field(self) -> Field:
@@ -86,9 +119,14 @@ class Keys:
         return Field(ANNOTATION, self.annotation)
 
     @property
-    def prefix(self) -> str:
-        """The prefix P."""
-        return self.annotation.partition("/")[0]
+    def speed(self) -> str:
+        """The key of the speed label below P."""
+        return f"{self.prefix}/speed.current"
+
+    @property
+    def leaf_group(self) -> str:
+        """The key of the leaf group."""
+        return f"{self.prefix}/leafgroup.current"
 
     def family(self, field: Field) -> str | None:
         """Return `P`, `IB`, `ACC`, `observed` or `former`; None for any other key."""
@@ -105,53 +143,19 @@ class Keys:
         """Return the fields of these families."""
         return {field for field in fields if self.family(field) in families}
 
-    def in_table(self, fields: Iterable[Field]) -> set[Field]:
-        """Return the fields that are in the label table."""
-        return self.of_families(fields, TABLE)
-
     def interface(self, key: str) -> str | None:
         """Return the interface named in a label key, such as `ibp0`; None if there is none."""
         _, found = self._match(key)
         return found.groupdict().get("interface") if found else None
 
     def _match(self, key: str) -> tuple[str, re.Match[str]] | tuple[None, None]:
-        """Return the first family with a pattern for a label key, and the match."""
-        for family, pattern in self.patterns:
-            if found := pattern.fullmatch(key):
+        """Return the first family with a row for a label key, and the match; "" is no prefix."""
+        prefix, _, name = key.partition("/")
+        families = {P: self.naming.prefix, IB: self.naming.ib_prefix}
+        for family, pattern in _ROWS if prefix else ():
+            if families[family] == prefix and (found := pattern.fullmatch(name)):
                 return family, found
         return None, None
-
-
-def keys_of(naming: Naming, former: Iterable[str] = ()) -> Keys:
-    """Return the keys of the label table under this naming, and those of former prefixes."""
-    prefixes = {P: naming.prefix, IB: naming.ib_prefix}
-    patterns = []
-    for row in LABELS:
-        family, _, name = row.key.partition("/")
-        if prefix := prefixes.get(family):
-            patterns.append((family, _pattern(f"{prefix}/{name}")))
-    names = (OBSERVED, "speed.current", "leafgroup.current")
-    annotation, speed, leaf_group = (f"{naming.prefix}/{name}" for name in names)
-    return Keys(
-        annotation, speed, leaf_group, naming.accelerator, tuple(patterns), frozenset(former)
-    )
-
-
-def _pattern(template: str) -> re.Pattern[str]:
-    return re.compile(re.escape(template).replace(r"\{if\}", "(?P<interface>.+)"))
-
-
-_NAMES = tuple(_pattern(row.key.partition("/")[2]) for row in LABELS if "/" in row.key)
-
-
-def prefix_of(field: Field) -> str | None:
-    """Return the prefix of a field of the table's shape, under any naming; None for another one."""
-    prefix, _, name = field.key.rpartition("/")
-    if field.kind == ANNOTATION:
-        is_of_table = name == OBSERVED
-    else:
-        is_of_table = any(pattern.fullmatch(name) for pattern in _NAMES)
-    return prefix if prefix and is_of_table else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,4 +232,4 @@ def _entry(entry: Json) -> _Entry:
 def owned_labels(node: Node, keys: Keys) -> dict[str, str]:
     """Return the labels of the table that belong to manager `bwagent` on this Node."""
     managed = state_of(node).managed_values()
-    return labels_of(select(managed, keys.in_table(managed)))
+    return labels_of(select(managed, keys.of_families(managed, TABLE)))

@@ -22,7 +22,7 @@ from agent.host import Host
 from agent.infiniband.poller import SmpPoller
 from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.answers import Answer, read
-from agent.kube.managed_fields import keys_of
+from agent.kube.managed_fields import Keys
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
@@ -77,7 +77,7 @@ def assemble(world: World, life: int) -> Loop:
     world.clock = clock = AwakeClock(lambda: world.time + world.suspended)
     table, keys, helpers = (
         NeighborTable(variant.grace, variant.confirm),
-        keys_of(Naming()),
+        Keys(Naming()),
         _Helpers(world),
     )
     ears = FrameInbox(_Listener(world), table, clock)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.kube import MANAGER
 from agent.kube.annotation import Annotation, LabeledInterface, render
-from agent.kube.managed_fields import keys_of
+from agent.kube.managed_fields import Keys
 from agent.kube.plan import Desired
 from agent.labels.table import Naming
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOW = 1_800_000_000
 BOOT = "5f0492e8-40be-49e6-8717-defbd7b4b902"
-KEYS = keys_of(Naming())
+KEYS = Keys(Naming())
 PREFIX, IB_PREFIX, ACCELERATOR_KEY = Naming()
 FLAVOR, SPEED = f"{PREFIX}/flavor", f"{PREFIX}/speed.current"
 LEAF = f"{PREFIX}/neighbors.current.ibp0.device"

@@ -22,7 +22,7 @@ from agent.host import Host
 from agent.infiniband.poller import SmpPoller
 from agent.infiniband.switch_names import TRIES, SwitchNames
 from agent.kube.answers import Answer
-from agent.kube.managed_fields import ANNOTATION, LABEL, Field, keys_of, state_of
+from agent.kube.managed_fields import ANNOTATION, LABEL, Field, Keys, state_of
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
 from agent.lldp.frame import Frame
@@ -161,7 +161,7 @@ class World:
         **times: float,
     ) -> Loop:
         clock = AwakeClock(lambda: self.time)
-        table, keys, settings = NeighborTable(30.0, 2), keys_of(Naming()), Settings(**times)
+        table, keys, settings = NeighborTable(30.0, 2), Keys(Naming()), Settings(**times)
         ears, names = FrameInbox(self.listener, table, clock), SwitchNames(settings.hold, TRIES)
         gpus, smps = (
             NvmlPoller(self._ask_nvml, POLL_INTERVAL, BackgroundTask(self._now, self._notify)),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 
 from agent.daemon.schedule import Schedule, Settings
 from agent.kube.annotation import Annotation, annotation_of
-from agent.kube.managed_fields import keys_of, state_of
+from agent.kube.managed_fields import Keys, state_of
 from agent.kube.plan import Desired
 from agent.kube.reconcile import Reconciler
 from agent.labels.table import Naming
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tests.support.kube.population import Member
     from tests.support.kube.wire import Wire
 
-KEYS = keys_of(Naming())
+KEYS = Keys(Naming())
 STACK = 256 * 1024  # bytes; there is a thread for each request under way
 MOST_ASIDE = 6000  # threads
 EPOCH = 1_800_000_000.0  # the wall clock at the start of the simulation

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.kube.cleanup import CHANGED, foreign_removals, nodes, remove_foreign
-from agent.kube.managed_fields import keys_of
+from agent.kube.managed_fields import Keys
 from agent.labels.table import Naming
 from tests.support.bare_node import a_node_without_rdma
 from tests.support.kernel_tree import NET, hca
@@ -217,7 +217,7 @@ def test_a_foreign_label_that_changes_meanwhile(cluster: Cluster) -> None:
     cluster.kubectl("label", "node", "cmd-changes", f"{STALE}=a")
     for changes in ([f"{STALE}=b"], [f"{STALE}-"]):
         with closing(in_process.connect(cluster.kubeconfig())) as kube:
-            found = foreign_removals(nodes(kube, "cmd-changes"), keys_of(Naming()), None)
+            found = foreign_removals(nodes(kube, "cmd-changes"), Keys(Naming()), None)
             cluster.kubectl("label", "--overwrite", "node", "cmd-changes", *changes)
             step = remove_foreign(kube, found[0])
         assert step.fault == f"Node cmd-changes: {CHANGED}"
@@ -281,7 +281,7 @@ def test_a_change_just_before_the_removal(cluster: Cluster, *, taken: bool) -> N
                 changes.pop()()
             return kube(request)
 
-        [found] = foreign_removals(nodes(kube, node), keys_of(Naming()), None)
+        [found] = foreign_removals(nodes(kube, node), Keys(Naming()), None)
         step = remove_foreign(late, found)
     assert not changes
     assert step.fault == (f"Node {node}: {CHANGED}" if taken else None)

@@ -236,7 +236,7 @@ OTHERS = {
 def foreign(manager: str | None) -> dict[str, tuple[str, ...]]:
     """Return the keys that are to be removed, with their managers."""
     found = foreign_removals([node({FLAVOR: "roce"}, OTHERS)], KEYS, manager)
-    return {key: managers for one in found for key, managers in one.managers.items()}
+    return {field.key: held for one in found for field, held in one.managers.items()}
 
 
 def test_foreign_labels() -> None:

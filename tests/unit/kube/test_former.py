@@ -14,7 +14,7 @@ from agent.kube.managed_fields import (
     FORMER,
     LABEL,
     Field,
-    keys_of,
+    Keys,
     owned_labels,
     prefix_of,
     state_of,
@@ -26,7 +26,7 @@ from tests.support.nodes import ANNOTATED, FLAVOR, KEYS, NOW, PREFIX, desired, n
 
 OLD = "old.example"
 OURS = {FLAVOR: "roce", f"{OLD}/flavor": "roce", f"{OLD}/speed.current": "1G"}
-LISTED = keys_of(Naming(), [OLD, "x.example"])
+LISTED = Keys(Naming(), [OLD, "x.example"])
 
 
 def a_node(age: float | None = None, prefix: str = OLD, **labels: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_family() -> None:
     assert KEYS.family(Field(LABEL, f"{OLD}/flavor")) is None
     assert LISTED.family(Field(LABEL, f"{OLD}x/flavor")) is None
     assert owned_labels(a_node(), LISTED) == {FLAVOR: "roce"}
-    assert keys_of(Naming(), [PREFIX]).family(Field(LABEL, FLAVOR)) == "P"
+    assert Keys(Naming(), [PREFIX]).family(Field(LABEL, FLAVOR)) == "P"
 
 
 def test_nothing_outside_the_table() -> None:

@@ -11,8 +11,8 @@ from agent.kube.managed_fields import (
     ANNOTATION,
     LABEL,
     Field,
+    Keys,
     differing,
-    keys_of,
     owned_labels,
     state_of,
     without,
@@ -57,7 +57,7 @@ THEIRS = (
 @pytest.mark.parametrize("row", LABELS, ids=lambda row: row.key)
 def test_keys_of_the_table(row: Any) -> None:
     """Every row of the label table has its family, under any prefixes."""
-    keys = keys_of(Naming("p.example", "ib.example", "acc.example/domain"))
+    keys = Keys(Naming("p.example", "ib.example", "acc.example/domain"))
     family, _, name = row.key.replace("{if}", "mlx5_0-3").partition("/")
     key = {"P": "p.example/", "IB": "ib.example/", "ACC": "acc.example/domain"}[family] + name
     assert keys.family(Field(LABEL, key)) == family
@@ -82,7 +82,7 @@ def test_keys_of_the_site(key: str) -> None:
 
 def test_an_empty_family() -> None:
     """A family without a prefix has no keys."""
-    keys = keys_of(Naming(ib_prefix="", accelerator=""))
+    keys = Keys(Naming(ib_prefix="", accelerator=""))
     assert keys.family(Field(LABEL, "/speed.current")) is None
     assert keys.family(Field(LABEL, IB_SPEED)) is None
     assert keys.family(Field(LABEL, "")) is None

@@ -9,7 +9,7 @@ from click import BadParameter
 
 from agent.kube.annotation import Annotation
 from agent.kube.interfaces import annotate
-from agent.kube.managed_fields import keys_of
+from agent.kube.managed_fields import Keys
 from agent.labels.render import render
 from agent.labels.table import Naming
 from agent.model import Absent, Failed, Seen
@@ -94,7 +94,7 @@ def test_the_front_end_of_a_node_whose_driver_is_unloaded_is_no_backend() -> Non
 def test_it_stays_in_the_annotation() -> None:
     """Also when no label names it."""
     seen = observe(host(Kernel(WITHOUT)), labeled=LABELED)
-    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", rows(*LABELED.items())))
+    told = annotate(seen, (), Keys(Naming()), Annotation(1, "b", rows(*LABELED.items())))
     assert told.addresses == LABELED
 
 
@@ -106,7 +106,7 @@ def test_a_class_that_fails_forgets_no_interface() -> None:
         unbound=(),
         ports=(),
     )
-    told = annotate(seen, (), keys_of(Naming()), Annotation(1, "b", rows(*LABELED.items())))
+    told = annotate(seen, (), Keys(Naming()), Annotation(1, "b", rows(*LABELED.items())))
     assert told.addresses == LABELED
 
 
