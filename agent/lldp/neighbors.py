@@ -123,8 +123,11 @@ class NeighborTable:
             facts = lldp.decode(frame.data)
             if facts.chassis_id in own:
                 return
-        if not facts.ttl:
-            _shut_down(netdev, sender, frame, facts)
+        if not facts.ttl:  # a shutdown frame; its repetitions do not postpone the expiry
+            if sender and not sender.shut_down and _msap(facts) == _msap(sender.latest):
+                sender.shut_down, sender.received_at = True, frame.time
+            elif not netdev.senders and netdev.shutdown_at is None:
+                netdev.shutdown_at = frame.time
             return
         sender = sender or _add(netdev, frame, facts)
         sender.update(frame, facts, self._confirm)
@@ -175,7 +178,10 @@ class NeighborTable:
         elif self._is_past(netdev.shutdown_at, now):
             netdev.missing = NeighborReason.SHUTDOWN
         for source, sender in list(netdev.senders.items()):
-            if self._is_over(sender, now):
+            # The grace counts from the expiry. Without one a shutdown frame takes effect at once,
+            # and a TTL after its last second.
+            at_once = sender.shut_down and not self._grace
+            if at_once or now - sender.expires_at > self._grace:
                 del netdev.senders[source]
                 ended = NeighborReason.SHUTDOWN if sender.shut_down else NeighborReason.EXPIRED
                 netdev.missing = ended
@@ -211,16 +217,6 @@ class NeighborTable:
         """Return True if the grace after an event is over."""
         return event is not None and now - event >= self._grace
 
-    def _is_over(self, sender: Sender, now: float) -> bool:
-        """Return True if a sender is not to be kept any longer.
-
-        The grace counts from its expiry. A shutdown frame without a grace takes effect at once, a
-        TTL after its last second.
-        """
-        if sender.shut_down and not self._grace:
-            return True
-        return now - sender.expires_at > self._grace
-
 
 def identity(neighbor: LldpNeighbor) -> tuple[object, ...]:
     """Return the parts of an LLDPDU that become labels, which no single frame may change."""
@@ -245,14 +241,6 @@ def _add(netdev: _Netdev, frame: Frame, facts: LldpNeighbor) -> Sender:
     netdev.senders[frame.data[6:12]] = sender
     netdev.shutdown_at = None
     return sender
-
-
-def _shut_down(netdev: _Netdev, sender: Sender | None, frame: Frame, facts: LldpNeighbor) -> None:
-    """Take in a shutdown frame; its repetitions do not postpone the expiry."""
-    if sender and not sender.shut_down and _msap(facts) == _msap(sender.latest):
-        sender.shut_down, sender.received_at = True, frame.time
-    elif not netdev.senders and netdev.shutdown_at is None:
-        netdev.shutdown_at = frame.time
 
 
 def _msap(neighbor: LldpNeighbor) -> tuple[str, str]:
