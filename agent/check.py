@@ -5,14 +5,12 @@ The checks of a data source are in the folder of its protocol; agent/shell/docto
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from agent.model import Observation
+from agent.model import Observation
 
 AS_ROOT = "sudo bwagent doctor"
 NOT_PERMITTED = frozenset({"EACCES", "EPERM"})

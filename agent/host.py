@@ -6,18 +6,15 @@ snapshot (agent/snapshot/replay.py) fill the same fields, so a source reads all 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import Unavailable
+from agent.infiniband.switch_names import SwitchNames
+from agent.lldp.reception import LldpQuery
+from agent.sysfs.reader import Root
 from agent.sysfs.worker import DeviceReaders
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from agent.infiniband.switch_names import SwitchNames
-    from agent.lldp.reception import LldpQuery
-    from agent.sysfs.reader import Root
 
 
 def _no_gpus() -> dict[str, Any]:

@@ -7,10 +7,7 @@ Python raises BlockingIOError for a process and RuntimeError for a thread.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import threading
+import threading
 
 PROCESS_LIMIT = "the limit of processes is reached (pids.max of the cgroup, or ulimit -u)"
 

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.helper.forkserver import ForkServer
 from agent.helper.process import call
 from agent.host import Host
 from agent.infiniband.devices import DeviceQueries
+from agent.lldp.reception import LldpQuery
 from agent.sources.table import SOURCES
 from agent.sysfs.reader import LiveRoot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from agent.lldp.reception import LldpNeighbors
-    from agent.sources.table import Queries
-
-    Options = Mapping[str, Any]
-    Fields = dict[str, Any]  # of a Host
 
 # seconds for a helper that queries all ports at once, two requests with two tries of 500 ms each
 SMP_TIMEOUT = 10.0
@@ -32,12 +25,12 @@ def live_host(
     sysfs_root: str,
     excluded: tuple[str, ...],
     backend: tuple[str, ...],
-    lldp_neighbors: LldpNeighbors | None,
-    options: Options,
+    lldp_neighbors: LldpQuery | None,
+    options: Mapping[str, Any],
 ) -> Host:
-    """Return the Host of this node; `options` are the sources' command line options by name."""
+    """Return the Host of this node; `options` are the command line options by name."""
     system = os.uname()
-    return Host(
+    host = Host(
         root=LiveRoot(sysfs_root),
         clock=time.time,
         name=system.nodename,
@@ -47,22 +40,19 @@ def live_host(
         lldp_neighbors=lldp_neighbors,
         private_flags=_private_flags,
         ask_smp=DeviceQueries(_query_ports),
-        **_fields(lambda queries: queries.by_helper(call, options)),
     )
-
-
-def with_fork_servers(host: Host, options: Options) -> Host:
-    """Return the host for a daemon: fork servers instead of a helper process for each query."""
-    return replace(host, **_fields(lambda queries: queries.by_fork_server(ForkServer, options)))
-
-
-def _fields(make: Callable[[Queries], Fields]) -> Fields:
-    """Return the fields of a Host for the queries of all sources."""
-    fields: Fields = {}
     for source in SOURCES:
         if source.queries:
-            fields |= make(source.queries)
-    return fields
+            host = replace(host, **source.queries.by_helper(call, options))
+    return host
+
+
+def with_fork_servers(host: Host, options: Mapping[str, Any]) -> Host:
+    """Return the host for a daemon: fork servers instead of a helper process for each query."""
+    for source in SOURCES:
+        if source.queries:
+            host = replace(host, **source.queries.by_fork_server(ForkServer, options))
+    return host
 
 
 def _query_ports(ports: Sequence[tuple[str, int]]) -> dict[str, Any]:

@@ -14,17 +14,13 @@ a millisecond to every start.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from agent.reasons import AcceleratorReason
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from agent.reasons import HoldReason
+from agent.reasons import AcceleratorReason, HoldReason
 
 T = TypeVar("T")
 

@@ -6,10 +6,7 @@ The words of a verdict stand here, too.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Self
+from typing import Self
 
 SWITCHED_OFF = "switched off by --source"  # the outcome of a source that is left out
 

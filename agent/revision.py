@@ -76,9 +76,9 @@ def _of_checkout(root: Path) -> Revision | None:
 
 def _git(root: Path, *arguments: str) -> str:
     """Return what git prints; nothing if git is missing, fails or does not return."""
-    # A hook of git runs with GIT_DIR set, to a repository that need not be this one.
     import subprocess  # a build has the file, and needs no git
 
+    # A hook of git runs with GIT_DIR set, to a repository that need not be this one.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
         return subprocess.run(  # noqa: S603 - constant arguments

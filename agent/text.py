@@ -7,10 +7,8 @@ keep the unaltered text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 MAX_LISTED = 8  # names in one sentence
 
@@ -25,14 +23,10 @@ def visible(text: str, max_length: int) -> str:
     """
     if not text.isprintable():
         head = text[: max_length + 1]  # escaping makes it no shorter
-        text = "".join(map(_escaped, head))
+        text = "".join(
+            one if one.isprintable() else one.encode("unicode_escape").decode() for one in head
+        )
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode()
 
 
 def with_octets(text: str) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from agent.errors import Malformed, Unavailable
 from agent.folder import draft_of
 from agent.snapshot.archive import entries
 from agent.snapshot.written import WRITER, write_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SELECTOR = "app.kubernetes.io/name=bwagent"  # of the manifests and the chart
 
@@ -30,9 +28,16 @@ class Pods:
         """Return the name of the running Pod on a Node; raises Unavailable without one."""
         fields = f"spec.nodeName={node},status.phase=Running"
         select = ("--selector", SELECTOR, "--field-selector", fields)
-        done = self._run(["get", "pods", *select, "-o", "json"])
+        command = self._command(["get", "pods", *select, "-o", "json"])
+        try:
+            done = subprocess.run(  # noqa: S603 - the kubectl of the user's PATH
+                command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
+        except OSError as error:
+            raise Unavailable(f"kubectl: {error.strerror}") from error
         if done.returncode:
-            raise Unavailable(f"Node {node}: kubectl get pods: {_one_line(done.stderr)}")
+            text = " ".join(done.stderr.decode(errors="replace").split())
+            raise Unavailable(f"Node {node}: kubectl get pods: {text}")
         try:
             items = json.loads(done.stdout)["items"]
             names = sorted(str(item["metadata"]["name"]) for item in items)
@@ -51,17 +56,8 @@ class Pods:
         Its messages go to this command's standard error.
         """
         command = self._command(["exec", pod, "--", "bwagent", "capture", "-", *words])
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, check=False)  # noqa: S603 - as below
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, check=False)  # noqa: S603 - as above
         return done.returncode
-
-    def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        command = self._command(words)
-        try:
-            return subprocess.run(  # noqa: S603 - the kubectl of the user's PATH
-                command, stdin=subprocess.DEVNULL, capture_output=True, check=False
-            )
-        except OSError as error:
-            raise Unavailable(f"kubectl: {error.strerror}") from error
 
     def _command(self, words: Sequence[str]) -> list[str]:
         flags = ["--namespace", self.namespace]
@@ -88,7 +84,3 @@ def save(pods: Pods, node: str, target: str, words: Sequence[str]) -> int:
     if not target.endswith(".tar"):
         write_folder(found, target)
     return sum(entry is not None for entry in found.values())
-
-
-def _one_line(text: bytes) -> str:
-    return " ".join(text.decode(errors="replace").split())

@@ -99,7 +99,7 @@ ALLOWED: dict[str, set[str]] = {
         *("exits", "host", "infiniband", "inputs", "kube", "labels", "options"),
         *("output", "snapshot", "sources", "verify"),
     },
-    "host": {"lldp", "sysfs"},
+    "host": {"infiniband", "lldp", "sysfs"},
     "live_host": {"helper", "host", "infiniband", "lldp", "sources", "sysfs"},
     "sources": {"host", "infiniband", "lldp", "nvml", "sysfs"},
     "labels": {"sources"},
