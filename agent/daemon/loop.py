@@ -204,7 +204,7 @@ class Loop:
             self._applying = self._cycle
         self._schedule.apply_started(now)
         if step.look and desired:
-            self._request.start(partial(reconciler.look, desired))
+            self._request.start(partial(reconciler.look, node, desired))
         else:
             self._request.start(partial(reconciler.reconcile, node, desired, always=step.resync))
 

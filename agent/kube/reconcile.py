@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent.kube.answers import SUCCESSES, Answer, Failure, Kube, Request, failure_of
-from agent.kube.managed_fields import Keys, Node
+from agent.kube.managed_fields import Keys, Node, state_of
 from agent.kube.negotiation import Outcome, exchange, get_node, negotiate
 from agent.kube.plan import Desired, Plan, plan
 
@@ -35,6 +35,7 @@ class Result:
     outcome: Outcome | None = None
     failure: Failure | None = None
     codes: tuple[int | None, ...] = ()  # the HTTP status of each request; None: no response
+    rewritten: tuple[str, ...] = ()  # keys whose values another writer of manager bwagent changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,28 @@ class Reconciler:
         after = outcome.node or found if is_known else None
         return Result(after, outcome.plan, outcome, failure, tuple(codes))
 
-    def look(self, desired: Desired) -> Result:
-        """Read the Node from the API server's cache; if it is not as desired, read it and apply."""
+    def look(self, known: Node | None, desired: Desired) -> Result:
+        """Read the Node from the API server's cache; if it is not as desired, read it and apply.
+
+        `known` is the Node of the last result: no other process writes as manager `bwagent`, unless
+        a second agent runs there.
+        """
         answer = exchange(self.kube, {"operation": "get", "node": self.name, "cached": True})
         if answer.node is None or not answer.accepted:
             failure = failure_of(answer, self.name)
             return Result(None, failure=failure, codes=(answer.status,))
         todo = plan(answer.node, desired, self.keys)
+        rewritten = _rewritten(known, answer.node) if known else ()
         if self.dry_run or not todo.is_due:
-            return Result(answer.node, todo, codes=(answer.status,))
+            return Result(answer.node, todo, codes=(answer.status,), rewritten=rewritten)
         result = self.reconcile(None, desired)
-        return replace(result, codes=(answer.status, *result.codes))
+        return replace(result, codes=(answer.status, *result.codes), rewritten=rewritten)
+
+
+def _rewritten(before: Node, after: Node) -> tuple[str, ...]:
+    """Return the keys of manager `bwagent` that have other values than before on the same Node."""
+    old, new = state_of(before), state_of(after)
+    if old.uid != new.uid:
+        return ()
+    both = old.managed & new.managed
+    return tuple(sorted(one.key for one in both if old.fields.get(one) != new.fields.get(one)))

@@ -120,6 +120,36 @@ def of_policy(node: str, state: PolicyState, *, in_force: bool | None) -> list[C
     return found
 
 
+class SecondAgent:
+    """A second agent that writes the same keys of the Node: found twice within WINDOW seconds.
+
+    Once may be `bwagent probe` or `cleanup --lost`, which write as the same manager.
+    """
+
+    WINDOW = 3600.0
+
+    def __init__(self) -> None:
+        self.keys: tuple[str, ...] = ()  # that both write
+        self._found: list[tuple[float, tuple[str, ...]]] = []
+
+    def looked(self, rewritten: tuple[str, ...], now: float) -> None:
+        """Take the keys that a look at the Node has found rewritten."""
+        found = [*self._found, (now, rewritten)] if rewritten else self._found
+        self._found = [one for one in found if now - one[0] < self.WINDOW]
+        if len(self._found) < 2:
+            self.keys = ()
+        elif not self.keys:  # one line, whichever of them follow
+            self.keys = tuple(sorted({key for _, keys in self._found for key in keys}))
+
+    def conditions(self) -> list[Condition]:
+        """Return the condition, if there is a second agent."""
+        if not self.keys:
+            return []
+        fields = (("count", len(self.keys)), ("first", self.keys[0]))
+        end = "no second agent writes these labels any more"
+        return [Condition("a second agent writes these labels", end, fields)]
+
+
 def of_result(result: Result, refusals: Iterable[Refusal]) -> list[Condition]:
     """Return the conditions of labels that the Node has not as planned."""
     plan, outcome = result.plan, result.outcome

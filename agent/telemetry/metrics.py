@@ -86,6 +86,7 @@ class Snapshot:
     keys_too_long: int = 0
     keys_refused: int = 0
     keys_left_alone: int = 0
+    keys_contended: int = 0
     keys_foreign: int | None = None  # None before the Node was read
     # By HTTP status. A counter that begins at 0 shows its first increase.
     requests: Mapping[str, int] = field(default_factory=lambda: {"200": 0})
@@ -374,6 +375,9 @@ COUNTED: tuple[Metric[Snapshot], ...] = (
     Metric("bwagent_keys_left_alone", GAUGE,
            "Label keys that are left to another manager of the Node.",
            (), lambda now: single(now.keys_left_alone)),
+    Metric("bwagent_keys_contended", GAUGE,
+           "Label keys that a second agent on the Node writes, too.",
+           (), lambda now: single(now.keys_contended)),
     Metric("bwagent_keys_foreign", GAUGE,
            "Keys of the label table that others hold and the agent does not publish.",
            (), lambda now: single(now.keys_foreign)),

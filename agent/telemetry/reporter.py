@@ -29,7 +29,7 @@ from agent.telemetry.changes import (
     applied,
     reason_of,
 )
-from agent.telemetry.conditions import Condition, ConditionLog, MetricsServer
+from agent.telemetry.conditions import Condition, ConditionLog, MetricsServer, SecondAgent
 from agent.telemetry.log import Log
 from agent.telemetry.metrics import Metrics
 from agent.telemetry.readiness import Readiness, Refusals, Status
@@ -65,6 +65,7 @@ class Reporter:
     _applied_observation: Observation | None = None
     _removals: Removals = field(default_factory=Removals)
     _refusals: Refusals = field(default_factory=Refusals)
+    _second: SecondAgent = field(default_factory=SecondAgent)
     _server: MetricsServer | None = None
     _present: dict[str, list[Condition]] = field(default_factory=lambda: {one: [] for one in PARTS})
     _planned: tuple[object, ...] = ()  # what the plan says of this node
@@ -192,7 +193,10 @@ class Reporter:
         self._refusals.reconciled(result)
         refused, left_alone = self._refusals.present, (result.outcome or result.plan).left_alone
         self.metrics.update(keys_refused=len(refused), keys_left_alone=len(left_alone))
-        self._log_conditions("request", conditions.of_result(result, refused))
+        self._second.looked(result.rewritten, self.clock())
+        self.metrics.update(keys_contended=len(self._second.keys))
+        present = conditions.of_result(result, refused) + self._second.conditions()
+        self._log_conditions("request", present)
 
     def node_read(self, annotation: Annotation | None, problem: Problem | None) -> None:
         """Report the first read of the Node; `problem` is that of its annotation."""

@@ -412,3 +412,26 @@ def test_the_metrics_server() -> None:
     server.fault = ""
     world.run(25)
     assert lines(world, "metrics") == [f"info metrics address available {address}"]
+
+
+def test_two_agents_with_one_prefix_are_one_line() -> None:
+    """The other one writes another speed again and again; once is no second agent."""
+    world = World(IB).run(60)
+    lines(world)
+
+    def interfere() -> None:
+        world.api.labels = world.api.labels | {SPEED: "1G"}
+
+    interfere()
+    world.run(400)
+    assert world.api.labels[SPEED] == "800G"
+    assert "a second agent" not in "".join(world.lines)
+    for _ in range(9):
+        interfere()
+        world.run(400)
+    [line] = [line for line in world.lines if "a second agent writes these labels" in line]
+    assert line.endswith(f"count=1 first={SPEED}")
+    assert world.metrics.snapshot.keys_contended == 1
+    world.run(2 * 3600)
+    [line] = [line for line in world.lines if "no second agent writes" in line]
+    assert world.metrics.snapshot.keys_contended == 0
