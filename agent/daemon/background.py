@@ -1,30 +1,33 @@
-"""Work in a background thread, one piece at a time, whose result the loop takes later.
+"""Work in background threads whose results the loop takes later, and what starts it when it is due.
 
 A request to an unreachable API server takes 25 s and a GPU query up to 30 s, while a link that
-goes down is to be observed at once. The work itself is a child process with a deadline
+goes down is to be observed at once. The work is a request or a child process with a deadline
 (agent/helper/process.py), so the thread only waits for it.
 
 Invariants:
 - The loop never waits for the work. Threads are daemon threads, never joined: Python does not wait
   for them at exit.
 - Only the result is shared with the loop.
-- The next piece starts after the result of the last one was taken.
+- A task has one piece of work at a time; the next one starts after its result was taken.
+- An observation may come at any time and never waits: a poller returns its last answer, or raises
+  Unavailable. Nothing is queried that the last observation did not ask for.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from agent.host import Host
 from agent.limits import start_thread
+from agent.model import Observation
+from agent.sources.table import SOURCES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Spawn = Callable[[Callable[[], None]], None]
-    Notify = Callable[[], None]
-
+Spawn = Callable[[Callable[[], None]], None]
+Notify = Callable[[], None]
 T = TypeVar("T")
 
 
@@ -62,7 +65,10 @@ class BackgroundTask(Generic[T]):
 
     def _run(self, work: Callable[[], T]) -> None:
         started = time.monotonic()
-        result = _outcome(work)
+        try:
+            result: T | Exception = work()
+        except Exception as error:  # noqa: BLE001 - the loop handles it, from the result
+            result = error
         self.took = time.monotonic() - started
         self._finish(result)
 
@@ -71,8 +77,57 @@ class BackgroundTask(Generic[T]):
         self._notify()
 
 
-def _outcome(work: Callable[[], T]) -> T | Exception:
-    try:
-        return work()
-    except Exception as error:  # noqa: BLE001 - the loop handles it, from the result
-        return error
+class Poller(Protocol):
+    """A source that is queried in a background task; an observation reads the cached result.
+
+    It stands in the folder of its protocol (poller.py). The loop calls `begin_cycle` before an
+    observation and `observed` after it, `start_due` and `collect` once a turn. Times are seconds of
+    the loop's clock.
+    """
+
+    source: ClassVar[str]  # name of the source (agent/sources/table.py)
+    task: BackgroundTask[Any]  # the poll under way
+
+    def begin_cycle(self) -> None:
+        """Forget which queries the previous observation needed."""
+
+    def observed(self, observation: Observation) -> None:
+        """Choose the next poll's time by what was observed."""
+
+    def trigger(self, now: float) -> None:
+        """Poll early: an event happened."""
+
+    def start_due(self, now: float) -> None:
+        """Start a poll if one is due."""
+
+    def collect(self, now: float) -> bool:
+        """Take a finished poll's result; True if an observation should read it."""
+
+    def next_due(self) -> float:
+        """Time at which `start_due` has something to start; infinity if none is needed."""
+
+
+class Independent:
+    """The steps of a poller that no observation asks for and no event of the kernel concerns."""
+
+    def begin_cycle(self) -> None:
+        """Keep what is due."""
+
+    def observed(self, observation: Observation) -> None:
+        """Keep the time of the next request."""
+
+    def trigger(self, now: float) -> None:
+        """Keep the pace."""
+
+
+def pollers(
+    host: Host, options: Mapping[str, Any], background: Callable[[], BackgroundTask[Any]]
+) -> tuple[Host, tuple[Poller, ...]]:
+    """Return the host with I/O that reads the pollers' caches, and the pollers.
+
+    `host` queries and may block; `options` are the command line options by name; `background` makes
+    the task in which one poller queries.
+    """
+    made = [source.poller(host, options, background()) for source in SOURCES if source.poller]
+    fields = {name: query for _, polled in made for name, query in polled.items()}
+    return replace(host, **fields), tuple(poller for poller, _ in made)

@@ -7,9 +7,12 @@ cannot be compared, the reported findings stay, and the verdict is not "pass".
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from agent.daemon.observer import Cycle
 from agent.errors import Unavailable
+from agent.host import Host
 from agent.kube.annotation import (
     MAX_FINDINGS,
     Remembered,
@@ -18,50 +21,40 @@ from agent.kube.annotation import (
     interface_of,
 )
 from agent.kube.facts import is_word
-from agent.model import Failed
+from agent.labels.table import Naming
+from agent.model import Failed, Observation
 from agent.reasons import Verdict
-from agent.sources.pci import functions_on_bus, read_paths
+from agent.sources.pci import PciePath, functions_on_bus, read_paths
 from agent.telemetry.verdict import Current, Line
 from agent.text import utc
-from agent.verify.expected import Expected, from_labels, merged
+from agent.verify.expected import Expected, FarPort, from_labels, merged
 from agent.verify.finding import CODES, NO_END, Finding, finding_document
-from agent.verify.findings import Options, verify
+from agent.verify.findings import Options, Result, verify
 from agent.verify.seen import seen_node
 from agent.verify.verdict import Changes, ReportedFindings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from agent.daemon.observer import Cycle
+if TYPE_CHECKING:  # imports this module, when there is an expected half
     from agent.daemon.verification import Halves
-    from agent.host import Host
-    from agent.kube.annotation import Annotation
-    from agent.labels.table import Naming
-    from agent.model import Observation
-    from agent.sources.pci import PciePath
-    from agent.verify.expected import FarPort
-    from agent.verify.findings import Result
-    from agent.verify.seen import SeenNode
 
 BUS_INTERVAL = 60.0  # seconds between two reads of the PCI bus
 NOT_READ = "the files of --plan were not read yet"
 
 
-class Subject(NamedTuple):
-    """The node that is compared."""
-
-    host: Host
-    node: str
-    naming: Naming
-
-
 class Comparison:
     """Compares each observation with the expected half."""
 
-    def __init__(self, subject: Subject, delay: float, remembered: Remembered | None) -> None:
-        self._subject, self._delay = subject, delay
-        self._bus = _Bus(subject.host)
-        self._findings = ReportedFindings(delay, _findings_of(remembered))
+    def __init__(
+        self,
+        host: Host,
+        node: str,
+        naming: Naming,
+        delay: float,  # seconds
+        remembered: Remembered | None,  # the verdict of an agent before
+    ) -> None:
+        self._node, self._naming, self._delay = node, naming, delay
+        self._bus = _Bus(host)
+        known = [one for one in remembered.findings if one.code in CODES] if remembered else None
+        self._findings = ReportedFindings(delay, None if known is None else [*map(_bare, known)])
         self._halves: Halves | None = None  # those merged in `_expected`
         self._expected = Expected()
         self._result: Result | None = None  # the last one, of `_inputs`
@@ -103,74 +96,63 @@ class Comparison:
         """Return what is to be remembered of the verdict; None without one."""
         if not self._findings.has_verdict or boot_id is None or not is_word(boot_id):
             return None
-        rows = tuple(map(_row, self._findings.findings))
+        rows = tuple(
+            RememberedFinding(one.code, interface_of(one.interface), one.id)
+            for one in self._findings.findings
+        )
         return first(Remembered(boot_id, self._compared_at, rows), MAX_FINDINGS)
 
     def _compared(self, halves: Halves, cycle: Cycle, now: float, *, refresh: bool) -> Result:
-        """Merge the parts of the expected half if one has changed, and compare."""
+        """Merge the parts of the expected half and compare, each only if something has changed."""
         if not halves.is_complete:
             raise Unavailable(NOT_READ)
         if halves != self._halves:
-            self._halves, self._expected = None, Expected()
-            self._expected = self._merged(halves)
+            self._halves, self._expected = None, Expected()  # if they contradict each other
+            of_node = from_labels(halves.labels, self._naming, f"Node {self._node}")
+            self._expected = merged([halves.plan, of_node] if halves.plan else [of_node])
             self._halves = halves
         observation = cycle.observation
         if isinstance(observation.rdma, Failed):
             raise Unavailable(f"nothing observed: {observation.rdma.reason}")
         if refresh:
             self._bus.read(observation, now)
-        options = Options(addresses=_addresses(cycle.annotation), on_bus=self._bus.functions)
-        seen = seen_node(observation, self._subject.node)
-        return self._verified(seen, options)
-
-    def _verified(self, seen: SeenNode, options: Options) -> Result:
-        """Compare, unless nothing has changed since the last comparison."""
+        # The last PCI address of each interface, of lost ones, too.
+        lost = {one.interface: one.pci for one in cycle.annotation.lost}
+        addresses = lost | cycle.annotation.addresses
+        options = Options(addresses=addresses, on_bus=self._bus.functions)
+        seen = seen_node(observation, self._node)
         inputs = self._halves, seen, options, self._bus.paths
         if self._result is None or inputs != self._inputs:
             self._result = verify(self._expected, seen, options, self._bus.paths)
             self._inputs = inputs
         return self._result
 
-    def _merged(self, halves: Halves) -> Expected:
-        """Return the expected half; raises Malformed if it contradicts itself."""
-        source = f"Node {self._subject.node}"
-        of_node = from_labels(halves.labels, self._subject.naming, source)
-        return merged([halves.plan, of_node] if halves.plan else [of_node])
-
     def _current(self, changes: Changes, now: float) -> Current:
         verdict = self._findings.verdict(now, failed=self._fault is not None)
+        fault = (str(self._fault) or repr(self._fault)) if self._fault else None
+        at, result = self._compared_at, self._result
+        facts: dict[str, Any]
+        if verdict == Verdict.PENDING:
+            reason = fault or "compared for the first time"
+            facts = {"reason": f"{reason}; the first verdict takes {self._delay:g} s"}
+        else:
+            facts = {
+                "time": None if at is None else utc(at),
+                "planned": result.planned if result else None,
+                "as_planned": result.as_planned if result else None,
+                "findings": [finding_document(one) for one in self._findings.findings],
+                **({"reason": fault} if fault else {}),
+            }
         return Current(
             verdict,
-            self._waiting() if verdict == Verdict.PENDING else self._facts(),
+            facts,
             self.lines,
             _lines(changes.came),
             _lines(changes.gone),
             len(self._expected.rows),
-            self._compared_at,
-            self._log_fault(),
+            at,
+            fault if fault != NOT_READ else None,  # the files of a plan have a line of their own
         )
-
-    def _waiting(self) -> dict[str, Any]:
-        reason = self._reason() if self._fault else "compared for the first time"
-        return {"reason": f"{reason}; the first verdict takes {self._delay:g} s"}
-
-    def _facts(self) -> dict[str, Any]:
-        at, result = self._compared_at, self._result
-        return {
-            "time": None if at is None else utc(at),
-            "planned": result.planned if result else None,
-            "as_planned": result.as_planned if result else None,
-            "findings": [finding_document(one) for one in self._findings.findings],
-            **({"reason": self._reason()} if self._fault else {}),
-        }
-
-    def _reason(self) -> str:
-        return str(self._fault) or repr(self._fault)
-
-    def _log_fault(self) -> str | None:
-        """Return the fault as the log has it; a file that is not read yet has its own line."""
-        is_new = self._fault and str(self._fault) != NOT_READ
-        return self._reason() if is_new else None
 
 
 class _Bus:
@@ -190,21 +172,8 @@ class _Bus:
             self.paths = read_paths(self._host, observation.ports, self._readers)
 
 
-def _addresses(annotation: Annotation) -> dict[str, str]:
-    """Return the last PCI address of each interface, of lost ones, too."""
-    return {one.interface: one.pci for one in annotation.lost} | annotation.addresses
-
-
-def _findings_of(remembered: Remembered | None) -> list[Finding] | None:
-    """Return the findings of a verdict from before, without their facts; None without one."""
-    return [_bare(one) for one in remembered.findings if one.code in CODES] if remembered else None
-
-
-def _row(one: Finding) -> RememberedFinding:
-    return RememberedFinding(one.code, interface_of(one.interface), one.id)
-
-
 def _bare(one: RememberedFinding) -> Finding:
+    """Return a remembered finding without its facts."""
     severity, meaning = CODES[one.code]
     text = f"{one.interface}: {meaning}" if one.interface else meaning
     interfaces = (one.interface,) if one.interface else ()

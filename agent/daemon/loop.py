@@ -16,38 +16,54 @@ Invariants:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from agent.daemon.background import BackgroundTask
-from agent.daemon.watched import Watched
+from agent.daemon.background import BackgroundTask, Poller
+from agent.daemon.observer import Cycle, Observer
+from agent.daemon.policy_check import PolicyCheck
+from agent.daemon.schedule import AwakeClock, Schedule, Step
+from agent.daemon.verification import Verification
 from agent.errors import Unavailable
-from agent.kube.annotation import annotation_of, without_future
+from agent.events.event import Event
+from agent.kube.annotation import Annotation, annotation_of, without_future
 from agent.kube.answers import Failure
-from agent.kube.managed_fields import owned_labels, state_of
+from agent.kube.managed_fields import Node, owned_labels, state_of
 from agent.kube.plan import Desired
+from agent.kube.reconcile import Reconciler, Result
+from agent.lldp.inbox import FrameInbox
+from agent.model import Observation
+from agent.telemetry.reporter import Reporter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from agent.daemon.clock import AwakeClock
-    from agent.daemon.observer import Cycle, Observer
+if TYPE_CHECKING:  # loaded with --plan and --events
     from agent.daemon.plan_file import PlanFile
-    from agent.daemon.policy_check import PolicyCheck
-    from agent.daemon.pollers import Poller
     from agent.daemon.recorder import Recorder
-    from agent.daemon.schedule import Schedule, Step
-    from agent.daemon.verification import Verification
-    from agent.daemon.watched import Event, Monitors, PortStates
-    from agent.kube.annotation import Annotation
-    from agent.kube.managed_fields import Node
-    from agent.kube.reconcile import Reconciler, Result
-    from agent.lldp.inbox import FrameInbox
-    from agent.telemetry.reporter import Reporter
 
 HEARTBEAT_INTERVAL = 20.0  # seconds; the longest wait, so that /healthz sees the loop turn
 SETTLE_TIMEOUT = 5.0  # seconds that the first apply waits for the results of the pollers
+
+
+class Monitors(Protocol):
+    """The sources of events (agent/events/monitor.py)."""
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """The monitors that could not be opened, with the error of the last attempt."""
+
+    def wait(self, timeout: float) -> Iterable[Event]:
+        """Return the events so far, or wait up to `timeout` seconds for the first."""
+
+    def watch(self, netdevs: Iterable[str]) -> None:
+        """Report these netdevs from now on, and no others."""
+
+
+class PortStates(Protocol):
+    """The sweep of port states (agent/events/port_states.py)."""
+
+    def watch(self, ports: Iterable[tuple[str, int]]) -> None:
+        """Sweep these ports (RDMA device, number) from now on, and no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,7 @@ class Components:
     reporter: Reporter
     verification: Verification
     background: Callable[[], BackgroundTask[Result]] = BackgroundTask
-    reap: Callable[[], object] = lambda: None  # reaps orphans (agent/daemon/reaper.py)
+    reap: Callable[[], object] = lambda: None  # reaps orphans (agent/helper/process.py)
     plan: PlanFile | None = None  # of `run --plan`; no label depends on it
     recorder: Recorder | None = None  # of `run --events`; nor on this
     policy: PolicyCheck | None = None  # None in a dry run
@@ -90,7 +106,7 @@ class Loop:
         self._cycle: Cycle | None = None
         self._applying: Cycle | None = None  # the cycle that the request under way applies
         self._node: Result | None = None  # the last result that has the Node
-        self._watched = Watched(components.monitors, components.port_states)
+        self._watched: frozenset[str] = frozenset()  # netdevs
 
     def run(self) -> None:
         """Turn until a signal stops the loop; Unavailable if no Node can ever be reached."""
@@ -175,8 +191,29 @@ class Loop:
         )
         if self._node_read_at is not None:
             self._schedule.set_desired(cycle.state)
-        self._watched.observed(cycle.observation)
+        self._watch(cycle.observation)
         self._report(cycle)
+
+    def _watch(self, observation: Observation) -> None:
+        """Watch the netdevs of the backend ports from now on, and sweep those of InfiniBand.
+
+        Rule: while one of these ports has no netdev, or a PCI function has no RDMA device, the
+        netdevs watched before stay, since one that has gone may return under its name.
+        Example: eth0 moves to a pod's namespace, so mlx5_0 has no netdev. eth0 stays watched, and
+        its return is an event.
+        """
+        roles = observation.backend
+        # A port's own netdev, and all legs of its bond.
+        netdevs = [one for role in roles for one in (role.port.netdev, role.leg, *role.port.legs)]
+        names = frozenset(netdev.name for netdev in netdevs if netdev)
+        is_complete = not observation.unbound and all(role.port.netdev for role in roles)
+        self._watched = names if is_complete else names | self._watched
+        self._monitors.watch(self._watched)
+        self._parts.port_states.watch(
+            (role.device.name, role.port.number)
+            for role in roles
+            if role.port.link_layer == "InfiniBand"
+        )
 
     def _run_cycle(self, *, refresh: bool) -> Cycle:
         """Run an observation cycle between the pollers' `begin_cycle` and `observed`; compare."""

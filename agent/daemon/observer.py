@@ -11,33 +11,27 @@ A source that is disabled by --source is absent: its labels are removed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from agent.kube.annotation import annotation_of, lost_in, without_lost
+from agent.host import Host
+from agent.kube.annotation import Annotation, Identity, annotation_of, lost_in, without_lost
 from agent.kube.interfaces import annotate, published_counts
 from agent.kube.last_neighbors import SETTLE_TIME, NeighborMemory, is_held_without_limit
 from agent.kube.last_switches import last_switches
 from agent.kube.lost import Losses
 from agent.kube.managed_fields import Keys, state_of
+from agent.kube.reconcile import Result
 from agent.labels.counts import PortCounts
 from agent.labels.holds import Holds, LinkDownGrace, lent_interfaces
-from agent.labels.render import render
-from agent.model import Absent, Failed, Seen
+from agent.labels.render import Rendered, render
+from agent.labels.table import Naming
+from agent.lldp.neighbors import NeighborTable
+from agent.model import Absent, Failed, Observation, Seen
 from agent.sources.observe import observe
 from agent.sources.table import SOURCES
 from agent.sources.vpd import VpdMemory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from agent.host import Host
-    from agent.kube.annotation import Annotation, Identity
-    from agent.kube.reconcile import Result
-    from agent.labels.render import Rendered
-    from agent.labels.table import Naming
-    from agent.lldp.neighbors import NeighborTable
-    from agent.model import Observation
 
 DISABLED = Absent("switched off by --source")
 RDMA_ONLY_LABELS = frozenset({"flavor", "speed.current"})
@@ -108,8 +102,14 @@ class Observer:
         observation = self._observation(took, refresh=refresh)
         rendered, expired = self._render(observation, self.host.clock())
         self._annotation = annotate(observation, rendered.labels, self._keys, self._annotation)
-        self._netdevs = _netdevs(observation)
-        ends, degraded = self.expires_at(), self._is_degraded(observation, rendered)
+        # Those whose neighbors were observed.
+        links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
+        self._netdevs = tuple(link.netdev for link in links if link.netdev)
+        # The label of a netdev that is lent to a pod is held as well; that is no degradation.
+        is_lent = self._lent(observation)
+        is_held = any(not is_lent(key) for key in rendered.held)
+        degraded = is_held or isinstance(observation.rdma, Failed)
+        ends = self.expires_at()
         return Cycle(observation, rendered, self._annotation, expired, took, ends, degraded)
 
     def _observation(self, took: dict[str, float], *, refresh: bool) -> Observation:
@@ -155,30 +155,20 @@ class Observer:
 
     def _render(self, observation: Observation, now: float) -> tuple[Rendered, Mapping[str, str]]:
         """Render the labels, and return the labels whose hold has expired with them."""
-        is_endless = self._endless(observation)
+        is_lent, keys = self._lent(observation), self._keys
+
+        def is_endless(key: str) -> bool:
+            return is_lent(key) or is_held_without_limit(key, observation, keys)
+
         rendered = render(observation, self.naming, self._holds.previous(now, is_endless))
         if self._keys.speed in rendered.incomplete:
             self._counts.publish_incomplete()
         return rendered, self._holds.update(rendered, now, is_endless)
 
-    def _endless(self, observation: Observation) -> Callable[[str], bool]:
-        """Return a predicate: True for the key of a label that is held without limit."""
-        is_lent, keys = self._lent(observation), self._keys
-        return lambda key: is_lent(key) or is_held_without_limit(key, observation, keys)
-
     def _lent(self, observation: Observation) -> Callable[[str], bool]:
         """Return a predicate: True for the key of an interface that is lent to a pod."""
         away = lent_interfaces(observation)
         return lambda key: self._keys.interface(key) in away
-
-    def _is_degraded(self, observation: Observation, rendered: Rendered) -> bool:
-        """Return True if RDMA devices cannot be read, or a label is held.
-
-        The label of a netdev that is lent to a pod is held as well; that is no degradation.
-        """
-        is_lent = self._lent(observation)
-        is_held = any(not is_lent(key) for key in rendered.held)
-        return is_held or isinstance(observation.rdma, Failed)
 
     def _is_disabled(self, key: str) -> bool:
         """Return True for a label of the RDMA source if --source disables that.
@@ -189,12 +179,6 @@ class Observer:
         if not self.sources or "rdma" in self.sources:
             return False
         return key.rpartition("/")[2] in RDMA_ONLY_LABELS
-
-
-def _netdevs(observation: Observation) -> tuple[str, ...]:
-    """Return the netdevs whose neighbors were observed."""
-    links = observation.lldp.value if isinstance(observation.lldp, Seen) else ()
-    return tuple(link.netdev for link in links if link.netdev)
 
 
 def _without_disabled(observation: Observation) -> Observation:

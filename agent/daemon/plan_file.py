@@ -14,25 +14,22 @@ Invariants:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from agent.daemon.background import BackgroundTask, Independent
 from agent.errors import Unavailable
 from agent.helper.process import call
+from agent.labels.table import Naming
 from agent.labels.values import links
+from agent.model import Observation
+from agent.verify.expected import Expected, FarPort
 from agent.verify.expected_json import load
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from agent.daemon.background import BackgroundTask
-    from agent.labels.table import Naming
-    from agent.model import Observation
-    from agent.verify.expected import Expected, FarPort
-
-    Answer = dict[str, Any]
-    Signature = tuple[tuple[int, ...], ...]
+Answer = dict[str, Any]
+Signature = tuple[tuple[int, ...], ...]
 
 VERB = "plan"
 # Seconds.
@@ -64,19 +61,18 @@ def signature(files: Iterable[str]) -> Signature:
 
     Raises Unavailable for a file that is not there.
     """
-    return tuple(map(_signature, files))
+    found = []
+    for path in files:
+        try:
+            now = Path(path).stat()
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror or error}") from error
+        found.append((now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns))
+    return tuple(found)
 
 
-def _signature(path: str) -> tuple[int, ...]:
-    try:
-        found = Path(path).stat()
-    except OSError as error:
-        raise Unavailable(f"{path}: {error.strerror or error}") from error
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-class PlanFile:
-    """The plan files of one agent; a poller as those of agent/daemon/pollers.py.
+class PlanFile(Independent):
+    """The plan files of one agent; the loop drives it as the pollers of sources.
 
     `ask` sends a payload to the helper's verb `plan`; `look` returns the signature of the files.
     Both may block.
@@ -117,9 +113,6 @@ class PlanFile:
         """Reason why the present files are not in use; None if they are, or before a look."""
         return f"{self.files}: the file system does not answer" if self._is_stalled else self._fault
 
-    def begin_cycle(self) -> None:
-        """Keep the far ends of the last observation."""
-
     def observed(self, observation: Observation) -> None:
         """Take the far ends that this node sees: one may be a port that is another node's."""
         neighbors = [one for link in links(observation) for one in link.neighbors]
@@ -130,9 +123,6 @@ class PlanFile:
     def also_planned(self, ends: Iterable[FarPort]) -> None:
         """Take the far ends of all rows, labels' too: a plan may have one of them twice."""
         self._planned = frozenset(ends)
-
-    def trigger(self, now: float) -> None:
-        """Keep the pace: no event concerns the files."""
 
     def start_due(self, now: float) -> None:
         if self.next_due() > now:
@@ -147,8 +137,15 @@ class PlanFile:
         """Take the result of a look; True if the rows or the problem are others."""
         before = self._expected, self.problem
         result = self.task.take()
-        if result is not None:
-            self._take(result, now)
+        if isinstance(result, Exception):
+            self._signature, self._fault = None, f"{self.files}: {result or repr(result)}"
+            self._due = now + RETRY_INTERVAL
+        elif result is not None:
+            self._signature = result.signature
+            if result.expected or result.fault:
+                self._expected, self._fault = result.expected or self._expected, result.fault
+                rows = result.expected.far_ports if result.expected else ()
+                self._asked = self._asking.union(rows)
         self._is_stalled = self.task.busy and now >= self._started + STALLED
         return (self._expected, self.problem) != before
 
@@ -176,17 +173,6 @@ class PlanFile:
         if "error" in answer:
             return Look(found, fault=answer["error"])
         return Look(found, load(answer["expected"]))
-
-    def _take(self, result: Look | Exception, now: float) -> None:
-        if isinstance(result, Exception):
-            self._signature, self._fault = None, f"{self.files}: {result or repr(result)}"
-            self._due = now + RETRY_INTERVAL
-            return
-        self._signature = result.signature
-        if result.expected or result.fault:
-            self._expected, self._fault = result.expected or self._expected, result.fault
-            rows = result.expected.far_ports if result.expected else ()
-            self._asked = self._asking.union(rows)
 
 
 def plan_file(

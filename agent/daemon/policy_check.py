@@ -10,20 +10,16 @@ Invariant: no label depends on it. Its requests run beside those for the Node.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from agent.daemon.background import BackgroundTask, Independent
+from agent.kube.answers import Kube
 from agent.kube.policy import PolicyState, check_policy
 from agent.pace import BackOff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from agent.daemon.background import BackgroundTask
-    from agent.kube.answers import Kube
-    from agent.model import Observation
-    from agent.telemetry.reporter import Reporter
+from agent.telemetry.reporter import Reporter
 
 # Seconds.
 START_DELAY = 2.0  # labels go first
@@ -32,8 +28,8 @@ MIN_BACK_OFF, MAX_BACK_OFF = 30.0, 3600.0
 
 
 @dataclass(slots=True)
-class PolicyCheck:
-    """Checks the policy; the loop drives it as the pollers of agent/daemon/pollers.py.
+class PolicyCheck(Independent):
+    """Checks the policy; the loop drives it as the pollers of sources.
 
     `random` returns a number from 0 to 1.
     """
@@ -59,15 +55,6 @@ class PolicyCheck:
         if self._back_off.failures:
             self._due = now
 
-    def begin_cycle(self) -> None:
-        """Do nothing: no observation asks for the policy."""
-
-    def observed(self, observation: Observation) -> None:
-        """Keep the time of the next check."""
-
-    def trigger(self, now: float) -> None:
-        """Keep the pace: an event of the kernel changes no policy."""
-
     def start_due(self, now: float) -> None:
         """Send the request if it is due."""
         if self.next_due() <= now:
@@ -77,24 +64,20 @@ class PolicyCheck:
     def collect(self, now: float) -> bool:
         """Take the result; no observation depends on it."""
         result = self.task.take()
-        if result is not None:
-            self._checked(_state(result), now)
-        return False
-
-    def next_due(self) -> float:
-        """Return the time of the next check; infinity while one is under way."""
-        return math.inf if self.task.busy else self._due
-
-    def _checked(self, state: PolicyState, now: float) -> None:
+        if result is None:
+            return False
+        if isinstance(result, Exception):
+            state = PolicyState(None, str(result) or repr(result))
+        else:
+            state = result
         if state.in_force:
             self._back_off.succeeded()
             self._due = now + INTERVAL * (0.9 + 0.2 * self.random())
         else:
             self._due = now + self._back_off.failed(state.retry_after)
         self.reporter.policy_checked(state)
+        return False
 
-
-def _state(result: PolicyState | Exception) -> PolicyState:
-    if isinstance(result, Exception):
-        return PolicyState(None, str(result) or repr(result))
-    return result
+    def next_due(self) -> float:
+        """Return the time of the next check; infinity while one is under way."""
+        return math.inf if self.task.busy else self._due

@@ -16,26 +16,21 @@ Invariants:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from agent.daemon.background import BackgroundTask, Independent
 from agent.kube.answers import Answer, Kube, failure_of
-from agent.node_events.correlator import Correlator, name_for
-from agent.node_events.notices import Losses, cables, refusals
+from agent.kube.reconcile import Result
+from agent.model import Observation
+from agent.node_events.correlator import Correlator, Event, name_for
+from agent.node_events.notices import Losses, Notice, cables, refusals
 from agent.pace import BackOff, TokenBucket
 from agent.telemetry.conditions import Condition, ConditionLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from agent.daemon.background import BackgroundTask
-    from agent.kube.reconcile import Result
-    from agent.model import Observation
-    from agent.node_events.correlator import Event
-    from agent.node_events.notices import Notice
-    from agent.telemetry.log import Log
-    from agent.telemetry.metrics import Metrics
+from agent.telemetry.log import Log
+from agent.telemetry.metrics import Metrics
 
 MAX_BURST, TOKEN_INTERVAL = 25, 300.0  # requests, seconds: as client-go's spam filter
 # Seconds.
@@ -46,8 +41,8 @@ CONTENTS = (400, 413, 422)  # refusals of the Event itself
 
 
 @dataclass(slots=True)
-class Recorder:
-    """Records Events about one Node; the loop drives it as the pollers of agent/daemon/pollers.py.
+class Recorder(Independent):
+    """Records Events about one Node; the loop drives it as the pollers of sources.
 
     `kube` sends a request and may block; `clock` is monotonic, `wall` in seconds since the epoch;
     `random` returns a number from 0 to 1.
@@ -76,9 +71,6 @@ class Recorder:
         self._back_off = BackOff(MIN_BACK_OFF, MAX_BACK_OFF, self.random)
         self.metrics.events(written=0, failed=0, dropped=0)
 
-    def begin_cycle(self) -> None:
-        """Keep the Events: an observation adds to them."""
-
     def observed(self, observation: Observation) -> None:
         """Take the cables that changed, and the ports that were lost."""
         self._add([*cables(observation), *self._losses.observed(observation)])
@@ -86,9 +78,6 @@ class Recorder:
     def reconciled(self, result: Result) -> None:
         """Take the keys that the API server refused."""
         self._add(refusals(result.outcome.refused if result.outcome else ()))
-
-    def trigger(self, now: float) -> None:
-        """Keep the pace: what an event of the kernel means is in the next observation."""
 
     def start_due(self, now: float) -> None:
         """Send the next Event if it is due."""
@@ -128,7 +117,9 @@ class Recorder:
         """Take the answer to an Event with this count."""
         if answer.succeeded:
             event.exists, event.written = True, count
-            self._succeeded()
+            self._back_off.succeeded()
+            self.metrics.events(written=1)
+            self._conditions.update([])
         elif answer.status == GONE and event.exists:
             event.exists, event.name = False, ""  # the API server has removed it: create another
         elif answer.status == THERE and not event.exists:
@@ -138,17 +129,9 @@ class Recorder:
             self.metrics.events(dropped=1)
             self._report(answer)
         else:
-            self._failed(answer, now)
-
-    def _succeeded(self) -> None:
-        self._back_off.succeeded()
-        self.metrics.events(written=1)
-        self._conditions.update([])
-
-    def _failed(self, answer: Answer, now: float) -> None:
-        """Wait for longer than after the failure before, and for as long as the server demands."""
-        self._resumes_at = now + self._back_off.failed(self._report(answer))
-        self.metrics.events(failed=1)
+            # Longer than after the failure before, and for as long as the server demands.
+            self._resumes_at = now + self._back_off.failed(self._report(answer))
+            self.metrics.events(failed=1)
 
     def _report(self, answer: Answer) -> float | None:
         """Log a failure; return the seconds that the server demands to wait, if it does."""

@@ -27,20 +27,19 @@ Invariants:
 - No change is forgotten: the state desired while an apply is under way is compared with the state
   that this apply carries.
 
-Pure: times are seconds of a clock that never jumps (agent/daemon/clock.py), `random` returns a
-float in [0, 1).
+Pure: times are seconds of a clock that never jumps (AwakeClock), `random` returns a float in
+[0, 1).
 """
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.pace import BackOff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
 
 # Seconds.
 RECHECK_DELAY = 0.1  # from an observation that a trigger caused to its recheck
@@ -51,6 +50,7 @@ DEGRADED_INTERVAL = 30.0  # the same, while something observed before cannot be 
 MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL = 2.0, 300.0  # after a failed apply
 MIN_REFUSAL_INTERVAL, MAX_REFUSAL_INTERVAL = 60.0, 3600.0  # after a key's first refusal, and later
 LOOK_INTERVAL = 300.0  # from a request to a look at the Node, jittered by 20 %: docs/scale.md
+MAX_LATENESS = 30.0  # by which a wait may exceed its timeout on a busy machine
 OVERDUE_RESYNC_INTERVAL = 60.0  # in which an annotation older than `resync` is refreshed
 
 
@@ -288,3 +288,33 @@ class Schedule:
 def _until_next(now: float, *times: float) -> float:
     """Return the seconds until the next of these times that is not past; infinity without one."""
     return min((at - now for at in times if at > now), default=math.inf)
+
+
+class AwakeClock:
+    """A clock without the time in which the agent could not run; call it for the seconds awake.
+
+    Invariant: nothing expires while the agent could not have renewed it. The wall clock jumps when
+    NTP steps it, and a monotonic clock runs on while a machine is suspended or a container is
+    frozen: each neighbor's TTL and each hold would expire at the moment of waking up, though the
+    switch has sent frames all the time. So the part of a wait that exceeds its timeout, by more
+    than a busy machine explains, is left out.
+
+    `clock` is CLOCK_BOOTTIME, which counts suspension, so that it can be detected.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+    ) -> None:
+        self._clock = clock
+        self._left_out = 0.0
+
+    def __call__(self) -> float:
+        return self._clock() - self._left_out
+
+    def waited(self, since: float, timeout: float) -> bool:
+        """Leave out what a wait of `timeout` seconds, begun at `since`, lost; True if it did."""
+        lost = self() - since - timeout
+        if lost <= MAX_LATENESS:
+            return False
+        self._left_out += lost
+        return True

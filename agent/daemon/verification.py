@@ -12,23 +12,20 @@ Invariants:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.kube.managed_fields import labels_of, state_of
+from agent.daemon.observer import Cycle
+from agent.host import Host
+from agent.kube.annotation import Annotation, Remembered
+from agent.kube.managed_fields import Node, labels_of, state_of
+from agent.labels.table import Naming
 from agent.reasons import Verdict
-from agent.telemetry.verdict import NO_PLAN, NOT_READ
+from agent.telemetry.verdict import NO_PLAN, NOT_READ, VerdictReporter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
+if TYPE_CHECKING:  # all of agent.verify comes with these
     from agent.daemon.comparison import Comparison
-    from agent.daemon.observer import Cycle
-    from agent.host import Host
-    from agent.kube.annotation import Annotation, Remembered
-    from agent.kube.managed_fields import Node
-    from agent.labels.table import Naming
-    from agent.telemetry.verdict import VerdictReporter
     from agent.verify.expected import Expected, FarPort
 
 EXPECTED = "expected"  # in the name of every label of the expected half
@@ -72,8 +69,14 @@ class Verification:
         self._remembered = annotation.verdict if annotation else None
 
     def answered(self, node: Node) -> bool:
-        """Take over the labels of an answer; True if others are expected than before."""
-        before, self._labels = self._labels, self._expected_labels(node)
+        """Take over the expected labels of an answer; True if they are others than before."""
+        prefixes = tuple(f"{one}/" for one in (self.naming.prefix, self.naming.ib_prefix) if one)
+        before, labels = self._labels, labels_of(state_of(node).fields)
+        self._labels = {
+            key: value
+            for key, value in labels.items()
+            if key.startswith(prefixes) and EXPECTED in key
+        }
         return before != self._labels
 
     def observed(self, cycle: Cycle, now: float, *, refresh: bool) -> Cycle:
@@ -89,7 +92,8 @@ class Verification:
         """Compare, report, and return what is to be remembered."""
         if self._labels is None:
             return None
-        boot_id, halves = cycle.observation.boot_id, self._halves(self._labels)
+        boot_id, plan = cycle.observation.boot_id, self.plan() if self.plan else None
+        halves = Halves(self._labels, plan, is_complete=self.plan is None or plan is not None)
         if not halves.are_empty:
             comparison = self._comparison = self._comparison or self._start(boot_id)
             current = comparison.compare(halves, cycle, now, refresh=refresh)
@@ -97,34 +101,17 @@ class Verification:
             if not comparison.is_empty:
                 self.reporter.current(current)
                 return comparison.remembered(boot_id)
-        self._end()
-        return None
-
-    def _halves(self, labels: Mapping[str, str]) -> Halves:
-        plan = self.plan() if self.plan else None
-        return Halves(labels, plan, is_complete=self.plan is None or plan is not None)
-
-    def _start(self, boot_id: str | None) -> Comparison:
-        """Start to compare, from the remembered verdict if it is of this boot."""
-        from agent.daemon.comparison import Comparison, Subject
-
-        before, self._remembered = self._remembered, None
-        is_valid = before is not None and before.boot_id == boot_id
-        subject = Subject(self.host, self.node, self.naming)
-        return Comparison(subject, self.delay, before if is_valid else None)
-
-    def _end(self) -> None:
-        """Forget the verdict: nothing is expected any more."""
+        # Nothing is expected any more.
         gone = self._comparison.lines if self._comparison else ()
         self._comparison = self._remembered = None
         self.reporter.none(Verdict.NO_PLAN, NO_PLAN, gone)
+        return None
 
-    def _expected_labels(self, node: Node) -> dict[str, str]:
-        """Return the labels of the expected half, under P and IB."""
-        prefixes = tuple(f"{one}/" for one in (self.naming.prefix, self.naming.ib_prefix) if one)
-        labels = labels_of(state_of(node).fields)
-        return {
-            key: value
-            for key, value in labels.items()
-            if key.startswith(prefixes) and EXPECTED in key
-        }
+    def _start(self, boot_id: str | None) -> Comparison:
+        """Start to compare, from the remembered verdict if it is of this boot."""
+        from agent.daemon.comparison import Comparison
+
+        before, self._remembered = self._remembered, None
+        is_valid = before is not None and before.boot_id == boot_id
+        remembered = before if is_valid else None
+        return Comparison(self.host, self.node, self.naming, self.delay, remembered)

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,11 +94,33 @@ _killed: set[psutil.Process] = set()  # and not seen to end
 def known_pids() -> frozenset[int]:
     """Return the process IDs of the helpers that have not been waited for.
 
-    An agent that is PID 1 has to reap orphans, and must not reap these. A helper is in the set
-    before any caller can see its end.
+    A helper is in the set before any caller can see its end.
     """
     with _lock:
         return frozenset(_pids)
+
+
+def reap(helpers: Callable[[], Container[int]] = known_pids) -> list[int]:
+    """Wait for the terminated orphans of this process and return their PIDs; never blocks.
+
+    For an agent that is PID 1 of a container: what a helper or a credential plugin leaves behind
+    becomes its child when its parent ends (kernel/exit.c, find_new_reaper), and stays a zombie
+    until it is waited for. `helpers` returns the PIDs of the children whose exit status somebody
+    else waits for; they are left alone. Call it when SIGCHLD was received.
+    """
+    # The main thread's children, which orphans become (man 5 proc_pid_task); there is no such file
+    # where the kernel has no CONFIG_PROC_CHILDREN.
+    children: list[int] = []
+    with suppress(OSError):
+        path = Path(f"/proc/self/task/{os.getpid()}/children")
+        children = [int(pid) for pid in path.read_text(encoding="ascii").split()]
+    known = helpers()  # afterwards: a child that is started in between is not among the children
+    reaped = []
+    for pid in children:
+        with suppress(ChildProcessError):
+            if pid not in known and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG):
+                reaped.append(pid)
+    return reaped
 
 
 def start(popen: Popen, command_line: list[str], **options: Any) -> Process:

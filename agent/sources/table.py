@@ -28,8 +28,7 @@ from agent.nvml import snapshot as nvml_snapshot
 from agent.sources import ib, lldp, nvml, rdma
 
 if TYPE_CHECKING:  # these import the table
-    from agent.daemon.background import BackgroundTask
-    from agent.daemon.pollers import Poller
+    from agent.daemon.background import BackgroundTask, Poller
     from agent.helper.forkserver import ForkServer
     from agent.snapshot.files import SnapshotFiles
     from agent.snapshot.names import Names

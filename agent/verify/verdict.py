@@ -11,7 +11,7 @@ Invariants:
   after the first; it reports what that comparison finds.
 - Remarks (severity INFO) are no part of a verdict.
 
-Pure: times are seconds of a clock that never jumps (agent/daemon/clock.py).
+Pure: times are seconds of a clock that never jumps (agent/daemon/schedule.py).
 """
 
 from __future__ import annotations

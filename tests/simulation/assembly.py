@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import generate_latest
 
 from agent.daemon.background import BackgroundTask
-from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
-from agent.daemon.schedule import Schedule, Settings
+from agent.daemon.schedule import AwakeClock, Schedule, Settings
 from agent.daemon.verification import Verification
 from agent.host import Host
 from agent.infiniband.poller import SmpPoller

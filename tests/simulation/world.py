@@ -15,7 +15,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from agent.daemon.clock import AwakeClock
+from agent.daemon.schedule import AwakeClock
 from agent.events.event import Event
 from agent.telemetry.metrics import Metrics
 from tests.simulation import fabric

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.daemon.background import BackgroundTask
-from agent.daemon.clock import AwakeClock
 from agent.daemon.loop import Components, Loop
 from agent.daemon.observer import Observer
 from agent.daemon.policy_check import PolicyCheck
 from agent.daemon.recorder import Recorder
-from agent.daemon.schedule import Schedule, Settings
+from agent.daemon.schedule import AwakeClock, Schedule, Settings
 from agent.daemon.verification import Verification
 from agent.errors import Unavailable
 from agent.events.event import Event

@@ -23,7 +23,6 @@ MODULES = {
 # The modules that use sockets, devices, drivers, processes or HTTP.
 IO = {
     "live_host",
-    "daemon.reaper",
     "events.event",
     "events.monitor",
     "events.port_states",

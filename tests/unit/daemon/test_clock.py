@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.daemon.clock import MAX_LATENESS, AwakeClock
+from agent.daemon.schedule import MAX_LATENESS, AwakeClock
 
 
 def test_a_suspension_is_left_out() -> None:

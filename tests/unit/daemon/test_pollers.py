@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.daemon.background import BackgroundTask
-from agent.daemon.pollers import pollers
+from agent.daemon.background import BackgroundTask, pollers
 from agent.errors import Unavailable
 from agent.host import Host
 from agent.snapshot.tree import MemoryStore, Tree
