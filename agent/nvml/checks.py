@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from agent.check import AS_ROOT, NOT_PERMITTED, Step, absent, missing, there
+from agent.check import AS_ROOT, NOT_PERMITTED, Check, Step, Surroundings, absent, missing, there
 from agent.model import Absent, Seen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agent.check import Check, Surroundings
 
 BUS = "sys/bus/pci/devices"
 MODULE = "sys/module/nvidia"

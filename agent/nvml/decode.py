@@ -13,14 +13,13 @@ Invariants:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agent import ids
 from agent.errors import Malformed
 from agent.model import Gpu
 
-if TYPE_CHECKING:
-    Facts = dict[str, Any]
+Facts = dict[str, Any]
 
 STATES = ("not-supported", "not-started", "in-progress", "completed")  # NVML_GPU_FABRIC_STATE_*
 # NVML_GPU_FABRIC_HEALTH_SUMMARY_*
@@ -122,24 +121,19 @@ def refusal(data: Any) -> Refusal | None:
 
 
 def gpu(data: Any) -> Gpu:
-    """Decode one GPU; raises Malformed if any part of it is."""
+    """Decode one GPU; raises Malformed if any part of it is.
+
+    Names are None without an answer.
+    """
     found = _object(data, "a GPU")
-    registration = _registration(found)
-    return Gpu(index=_number(found.get("index"), "index"), **_names(found), **registration)
-
-
-def _names(data: Facts) -> Facts:
-    """Return the fields of Gpu that name it, None for those without an answer."""
-    uuid, pci = data.get("uuid"), data.get("pci")
-    return {
-        "uuid": None if uuid is None else _text(uuid, "uuid"),
-        "pci": None if pci is None else pci_address(pci),
-    }
-
-
-def _registration(data: Facts) -> Facts:
-    refused = refusal(data.get("error"))
-    return _refused(refused) if refused else _fabric(data.get("fabric"))
+    uuid, pci, refused = found.get("uuid"), found.get("pci"), refusal(found.get("error"))
+    facts = _fabric(found.get("fabric")) if refused is None else _refused(refused)
+    return Gpu(
+        index=_number(found.get("index"), "index"),
+        uuid=None if uuid is None else _text(uuid, "uuid"),
+        pci=None if pci is None else pci_address(pci),
+        **facts,
+    )
 
 
 def _refused(refused: Refusal) -> Facts:
@@ -153,55 +147,33 @@ def _refused(refused: Refusal) -> Facts:
 
 
 def _fabric(data: Any) -> Facts:
-    """Return the fields of Gpu that come from a fabric structure."""
+    """Return the fields of Gpu that come from a fabric structure.
+
+    Raises Malformed if its fields are not those of its version; version 1 has no field for it.
+    """
     if not isinstance(data, dict):
         raise Malformed("a GPU has neither fabric nor error")
-    version, state = _version(data), _state(data)
-    facts: Facts = {"version": version, "state": state}
-    return facts | _health(data, version) | _identity(data, state)
-
-
-def _state(data: Facts) -> str:
+    version, claimed = 1 + ("health_mask" in data) + ("health_summary" in data), 1
+    if "version" in data:
+        claimed = _VERSIONS.get(_number(data["version"], "version"), 0)
+    if version != claimed:
+        number = data.get("version", 1)
+        raise Malformed(f"the fabric structure has not the fields of version {number:#x}")
     state = _number(data.get("state"), "fabric state")
     if state >= len(STATES):
         raise Malformed(f"fabric state {state} is none of {', '.join(STATES)}")
-    return STATES[state]
-
-
-def _version(data: Facts) -> int:
-    """Return 1, 2 or 3; raises Malformed if the fields are not those of that version."""
-    version = 1 + ("health_mask" in data) + ("health_summary" in data)
-    if version != _claimed_version(data):
-        claimed = data.get("version", 1)
-        raise Malformed(f"the fabric structure has not the fields of version {claimed:#x}")
-    return version
-
-
-def _claimed_version(data: Facts) -> int:
-    """Return the version by its field, which version 1 does not have; 0 for an unknown one."""
-    if "version" not in data:
-        return 1
-    return _VERSIONS.get(_number(data["version"], "version"), 0)
-
-
-def _health(data: Facts, version: int) -> Facts:
-    found: Facts = {}
+    facts: Facts = {"version": version, "state": STATES[state]}
     if version > 1:
-        found["health_mask"] = _number(data.get("health_mask"), "health mask")
-        found["health"] = health(found["health_mask"])
+        mask = _number(data.get("health_mask"), "health mask")
+        facts |= {"health_mask": mask, "health": health(mask)}
     if version > 2:
         summary = _number(data.get("health_summary"), "health summary")
-        found["health_summary"] = _name(SUMMARIES, summary)
-    return found
-
-
-def _identity(data: Facts, state: str) -> Facts:
-    """Return the fields of Gpu that mean something once the registration is completed."""
+        facts["health_summary"] = _name(SUMMARIES, summary)
     status, clique = _number(data.get("status"), "status"), _number(data.get("clique_id"), "clique")
     cluster = cluster_uuid(data.get("cluster_uuid"))
-    if state != "completed":
-        return {}
-    return {"status": _returned(status), "clique_id": clique, "cluster_uuid": cluster}
+    if STATES[state] == "completed":  # they mean nothing before that
+        facts |= {"status": _returned(status), "clique_id": clique, "cluster_uuid": cluster}
+    return facts
 
 
 def health(mask: int) -> tuple[tuple[str, str], ...]:

@@ -22,15 +22,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # nvidia-ml-py has no annotations
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Answer = dict[str, Any]
+Answer = dict[str, Any]
 
 SONAME = "libnvidia-ml.so.1"
 # The second of them on a host, the third in a container that has the host's /proc.
@@ -83,20 +81,18 @@ def query(path: str | None = None) -> Answer:
     """
     answer: Answer = {"library": None, "driver": None, "error": None, "count": 0, "gpus": []}
     try:
-        _fill(answer, path)
+        answer["library"] = load(path)
+        _call("nvmlInitWithFlags", pynvml.nvmlInitWithFlags, 0)
+        with suppress(CallFailed):
+            version = _call("nvmlSystemGetDriverVersion", pynvml.nvmlSystemGetDriverVersion)
+            answer["driver"] = str(version)
+        answer["count"] = _call("nvmlDeviceGetCount_v2", pynvml.nvmlDeviceGetCount)
+        answer["gpus"] = [_gpu(index) for index in range(min(answer["count"], MAX_GPUS))]
+        with suppress(CallFailed):  # a failed shutdown loses nothing: the process ends here anyway
+            _call("nvmlShutdown", pynvml.nvmlShutdown)
     except CallFailed as failed:
         answer["error"] = failed.as_json()
     return answer
-
-
-def _fill(answer: Answer, path: str | None) -> None:
-    answer["library"] = load(path)
-    _call("nvmlInitWithFlags", pynvml.nvmlInitWithFlags, 0)
-    answer["driver"] = _driver()
-    answer["count"] = _call("nvmlDeviceGetCount_v2", pynvml.nvmlDeviceGetCount)
-    answer["gpus"] = [_gpu(index) for index in range(min(answer["count"], MAX_GPUS))]
-    with suppress(CallFailed):  # a failed shutdown loses nothing: the process ends here anyway
-        _call("nvmlShutdown", pynvml.nvmlShutdown)
 
 
 def load(path: str | None = None) -> str:
@@ -144,28 +140,17 @@ def _error_text(code: int) -> str:
         return f"error {code}"
 
 
-def _driver() -> str | None:
-    try:
-        return str(_call("nvmlSystemGetDriverVersion", pynvml.nvmlSystemGetDriverVersion))
-    except CallFailed:
-        return None
-
-
 def _gpu(index: int) -> Answer:
     gpu: Answer = {"index": index, "uuid": None, "pci": None, "error": None, "fabric": None}
+    handle = pynvml.nvmlDeviceGetHandleByIndex
     try:
-        _fill_gpu(gpu)
+        device = _call("nvmlDeviceGetHandleByIndex_v2", handle, index)
+        gpu["pci"] = _call("nvmlDeviceGetPciInfo_v3", _bus_id, device)
+        gpu["uuid"] = _call("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, device)
+        gpu["fabric"] = _fabric(device)
     except CallFailed as failed:
         gpu["error"] = failed.as_json()
     return gpu
-
-
-def _fill_gpu(gpu: Answer) -> None:
-    handle = pynvml.nvmlDeviceGetHandleByIndex
-    device = _call("nvmlDeviceGetHandleByIndex_v2", handle, gpu["index"])
-    gpu["pci"] = _call("nvmlDeviceGetPciInfo_v3", _bus_id, device)
-    gpu["uuid"] = _call("nvmlDeviceGetUUID", pynvml.nvmlDeviceGetUUID, device)
-    gpu["fabric"] = _fabric(device)
 
 
 def _bus_id(device: Any) -> str:
@@ -177,24 +162,19 @@ def _fabric(device: Any) -> Answer:
 
     nvmlDeviceGetGpuFabricInfoV came with driver 550.
     """
+    function = pynvml.nvmlDeviceGetGpuFabricInfoV
     for structure in _VERSIONED:
+        info = structure()
         try:
-            return _versioned(device, structure())
+            _call("nvmlDeviceGetGpuFabricInfoV", function, device, ctypes.byref(info))
         except CallFailed as failed:
             if failed.code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
                 break
             if failed.code not in _UNKNOWN_VERSION:
                 raise
-    return _unversioned(device, pynvml.c_nvmlGpuFabricInfo_t())
-
-
-def _versioned(device: Any, info: Any) -> Answer:
-    function = pynvml.nvmlDeviceGetGpuFabricInfoV
-    _call("nvmlDeviceGetGpuFabricInfoV", function, device, ctypes.byref(info))
-    return _facts(info)
-
-
-def _unversioned(device: Any, info: Any) -> Answer:
+        else:
+            return _facts(info)
+    info = pynvml.c_nvmlGpuFabricInfo_t()
     function = pynvml.nvmlDeviceGetGpuFabricInfo
     _call("nvmlDeviceGetGpuFabricInfo", function, device, ctypes.byref(info))
     return _facts(info)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from agent.metric import GAUGE, OTHER, Metric, single
-from agent.model import Failed
+from agent.metric import GAUGE, OTHER, Metric, Sample, single
+from agent.model import Failed, Observation
 from agent.nvml import domain
 from agent.nvml.decode import STATES
 from agent.reasons import AcceleratorReason
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agent.metric import Sample
-    from agent.model import Observation
 
 
 def accelerator_info(seen: Observation) -> Iterable[Sample]:

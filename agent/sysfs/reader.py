@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from agent.errors import Malformed, Unavailable
 from agent.model import Problem, natural
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -143,7 +141,8 @@ class Reader:
         if data is None:
             return None
         whole = data if len(data) < TABLE else data[: data.rfind(b"\n") + 1]
-        return self.parsed(path, "\n".join(_printable_lines(whole)), parse)
+        lines = [_printable(line) for line in whole.rstrip(b"\n").split(b"\n")]
+        return self.parsed(path, "\n".join(line for line in lines if line is not None), parse)
 
     def parsed(self, path: str, text: str | None, parse: Callable[[str], T]) -> T | None:
         """Parse a text that was read from `path`; report Malformed."""
@@ -233,13 +232,8 @@ class _DecisiveReader(Reader):
         self.undecided.append(f"/{path} is malformed")
 
 
-def _printable_lines(data: bytes) -> list[str]:
-    """Return the lines that are printable UTF-8."""
-    lines = data.rstrip(b"\n").split(b"\n")
-    return [text for line in lines if (text := _printable(line)) is not None]
-
-
 def _printable(line: bytes) -> str | None:
+    """Return a line that is printable UTF-8; None for any other."""
     text = line.decode("utf-8", "surrogateescape")  # surrogates do not print
     return text if text.replace("\t", "").isprintable() else None
 

@@ -21,19 +21,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from agent.limits import start_thread
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    Task = Callable[[], None]
-
 T = TypeVar("T")
+Task = Callable[[], None]
 
 STAGGER = 0.005  # seconds that a read has before the next device's begins
 DEVICE_TIMEOUT = 5.0  # seconds until a device whose read has not ended counts as blocked
@@ -82,16 +79,9 @@ class InlineWorker(DeviceWorker):
 
 def _run(tasks: SimpleQueue[Task | None]) -> None:
     """Run tasks until None: the body of a worker's thread, which holds no reference to it."""
-    while _run_next(tasks):
-        pass
-
-
-def _run_next(tasks: SimpleQueue[Task | None]) -> bool:
-    task = tasks.get()
-    if task is None:
-        return False
-    task()
-    return True
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # a thread that waits keeps no job alive
 
 
 @dataclass(slots=True, eq=False)
