@@ -276,8 +276,10 @@ def on_a_terminal(*arguments: str, **environment: str) -> bytes:
     ours, theirs = pty.openpty()
     with ThreadPoolExecutor(1) as reader:
         written = reader.submit(_read_all, ours)
-        bwagent(*arguments, stdout=theirs, env=environment)
-        os.close(theirs)
+        try:
+            bwagent(*arguments, stdout=theirs, env=environment)
+        finally:
+            os.close(theirs)  # or the reader would wait forever
     os.close(ours)
     return written.result()
 
