@@ -133,10 +133,32 @@ def test_files_that_are_named_exist(repository: Path) -> None:
     documents = [repository / name for name in ("CONTRIBUTING.md", "README.md", "SECURITY.md")]
     for path in [*documents, *sorted((repository / "docs").glob("*.md"))]:
         names = re.findall(
-            r"`((?:agent|tests|docs|benchmarks|release)/[\w./-]+)`", path.read_text()
+            r"`((?:agent|tests|docs|benchmarks|manifests|release|sysfs_fixtures)/[\w./-]+)`",
+            path.read_text(),
         )
         for name in names:
-            assert (repository / name).exists() or name == "agent/sources/x.py", (path, name)
+            # The module of a new source, and the overlay of a site, are the reader's.
+            its_own = name == "agent/sources/x.py" or name.startswith("manifests/overlays/site")
+            assert its_own or (repository / name).exists(), (path, name)
+
+
+def test_modules_of_the_architecture_exist(repository: Path) -> None:
+    """docs/architecture.md names folders and modules of agent/ without the folder, too: `kube/api`,
+    `fleet/{group,read}`.
+    """
+    text = (repository / "docs/architecture.md").read_text()
+    spans = re.findall(r"`([a-z_]+/[\w/.]*(?:{[\w,]+})?)`", text)
+    named = [name for one in spans for name in _expanded(one)]
+    assert len(named) > 40
+    for name in named:
+        here = (repository / "agent" / name, repository / "agent" / f"{name}.py", repository / name)
+        assert any(path.exists() for path in here), name
+
+
+def _expanded(name: str) -> list[str]:
+    """Return a/b and a/c for a/{b,c}."""
+    folder, _, names = name.removesuffix("}").partition("{")
+    return [f"{folder}{one}" for one in names.split(",")]
 
 
 def test_links_between_documents_lead_somewhere(repository: Path) -> None:
