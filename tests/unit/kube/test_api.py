@@ -1,0 +1,339 @@
+"""The session with the API server over real TCP connections to peers that misbehave."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+import threading
+import time
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.kube import api as api_module
+from agent.kube.access import Access, Misconfigured, by_service_account, credentials
+from agent.kube.answers import MAX_BODY, Answer, Failure, Request, failure_of
+from agent.kube.api import MAX_STUCK, Api, is_exempt
+from agent.kube.negotiation import get_node
+from tests.support.nodes import FLAVOR, node
+from tests.support.odd_server import certificate, reply, says, serving
+from tests.support.real_parts import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+NODE = json.dumps(node({FLAVOR: "roce"})).encode()
+GET: Request = {"operation": "get", "node": "n1"}
+APPLY: Request = {"operation": "apply", "node": "n1", "body": {"kind": "Node"}}
+KEPT = reply(200, NODE).replace(b"Connection: close\r\n", b"")
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@contextmanager
+def session(server: str, timeouts: tuple[float, float] = (2.0, 4.0)) -> Iterator[Api]:
+    access = Access(server, "Bearer t")
+    with closing(Api(lambda again: access, timeouts)) as kube:  # noqa: ARG005
+        yield kube
+
+
+def dripping(data: bytes, pause: float = 0.02) -> Callable[[socket.socket], None]:
+    """Send a byte from time to time, so that no single read is late."""
+
+    def respond(connection: socket.socket) -> None:
+        with suppress(OSError):
+            for byte in data:
+                connection.sendall(bytes([byte]))
+                time.sleep(pause)
+
+    return respond
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 2000,
+        reply(200, b" " * 2000),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 500,
+    ],
+    ids=["head", "body", "chunks"],
+)
+def test_a_peer_that_drips(data: bytes) -> None:
+    """The deadline holds for the whole answer; the outcome of a write is unknown."""
+    start = time.monotonic()
+    with (
+        serving(dripping(data)) as server,
+        session(f"http://127.0.0.1:{server.port}", (5.0, 0.6)) as kube,
+    ):
+        answer = kube(APPLY)
+    assert (answer.error, answer.maybe_done) == ("timeout", True)
+    assert time.monotonic() - start < 3
+    text = failure_of(answer, "n1").text
+    assert "outcome unknown" in text
+    assert "not made" not in text
+
+
+class Kept:
+    """A server of kept connections that closes each after so many answers, or says nothing."""
+
+    def __init__(self, answers: int, *, silently: bool = False) -> None:
+        self.connections = self.requests = 0
+        self._answers, self._silently = answers, silently
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no further connection."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            for _ in range(self._answers):
+                if not connection.recv(65536):
+                    return
+                self.requests += 1
+                connection.sendall(KEPT)
+            if self._silently:
+                connection.recv(65536)  # a half-open connection: the peer is gone without a word
+                time.sleep(5)
+            else:
+                connection.recv(65536)  # closed after the request arrived, before any byte
+                self.requests += 1
+
+
+def test_a_server_that_closes_each_connection() -> None:
+    """A request on a kept connection that is closed before a byte of the answer is sent again."""
+    with closing(Kept(1)) as server, session(server.url) as kube:
+        assert all(kube(GET).accepted for _ in range(3))
+        assert kube(APPLY).accepted
+        assert server.connections == 4
+
+
+def test_a_request_that_must_not_be_sent_twice() -> None:
+    """A JSON patch on such a connection is not sent again, and its outcome is unknown."""
+    with closing(Kept(1)) as server, session(server.url) as kube:
+        assert kube(GET).accepted
+        answer = kube({"operation": "patch", "node": "n1", "body": []})
+    assert (answer.error, answer.maybe_done, server.connections) == ("cut", True, 1)
+
+
+def test_a_half_open_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that is gone without a word is a timeout; an idle connection is not used again."""
+    with closing(Kept(1, silently=True)) as server, session(server.url, (0.3, 4.0)) as kube:
+        assert kube(GET).accepted
+        assert kube(APPLY).error == "timeout"
+        assert kube(GET).accepted
+        monkeypatch.setattr(api_module, "MAX_IDLE", 0.0)
+        assert kube(GET).accepted
+
+
+def test_http_1_0_and_a_redirect() -> None:
+    """HTTP/1.0 is understood; no redirect is followed."""
+    old = reply(200, NODE).replace(b"HTTP/1.1", b"HTTP/1.0")
+    with serving(says(old)) as server, session(f"http://127.0.0.1:{server.port}") as kube:
+        assert kube(GET).accepted
+    elsewhere = reply(307, b"", "Location: http://127.0.0.1:1/")
+    with serving(says(elsewhere)) as server, session(f"http://127.0.0.1:{server.port}") as kube:
+        answer = kube(APPLY)
+        assert (answer.status, answer.error, len(server.requests)) == (307, "garbage", 1)
+
+
+def test_an_answer_of_100_mb() -> None:
+    """Little more than the limit is read."""
+    sent = list[int]()
+
+    def respond(connection: socket.socket) -> None:
+        connection.sendall(reply(200, b"", length=100 << 20))
+        with suppress(OSError):
+            for _ in range(100):
+                connection.sendall(b" " * (1 << 20))
+                sent.append(1)
+
+    with serving(respond) as server, session(f"http://127.0.0.1:{server.port}") as kube:
+        answer = kube(GET)
+    assert (answer.error, answer.maybe_done) == ("garbage", False)
+    assert "longer than" in answer.message
+    assert len(sent) < (MAX_BODY >> 20) + 16
+
+
+def test_a_proxy_that_asks_for_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
+    """407 is a failure of the proxy; the credentials of its address are sent, and not shown."""
+    with serving(says(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://joe:secret@127.0.0.1:{proxy.port}")
+        with session("https://api.example:6443") as kube:
+            answer = kube(APPLY)
+    assert b"proxy-authorization: Basic am9lOnNlY3JldA==" in proxy.requests[0]
+    assert (answer.error, answer.maybe_done) == ("proxy", False)
+    assert "407" in answer.message
+    assert "secret" not in failure_of(answer, "n1").text
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "no_proxy", "exempt"),
+    [
+        ("10.96.0.1", 443, "10.0.0.0/8,.svc", True),
+        ("11.96.0.1", 443, "10.0.0.0/8,.svc", False),
+        ("fd00::1", 443, "fd00::/8", True),
+        ("api.svc", 443, ".svc", True),
+        ("api.example", 443, "example", True),
+        ("api.example", 443, "*.example", True),
+        ("myexample", 443, "example", False),
+        ("api.example", 443, "api.example:6443", False),
+        ("api.example", 6443, "api.example:6443", True),
+        ("api.example", 443, "*", True),
+        ("api.example", 443, "", False),
+    ],
+)
+def test_no_proxy(host: str, port: int, no_proxy: str, *, exempt: bool) -> None:
+    """By name, domain, address, network and port."""
+    assert is_exempt(host, port, no_proxy) is exempt
+
+
+def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver has no deadline: a stuck thread is replaced once, and no more pile up."""
+    released, asked = threading.Event(), list[str]()
+
+    def resolve(host: str, *_: object, **__: object) -> list[object]:
+        asked.append(host)
+        released.wait(20)
+        raise socket.gaierror(socket.EAI_AGAIN, "try again")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with session("https://api.example", (2.0, 0.3)) as kube:
+        answers = [kube(APPLY) for _ in range(5)]
+        assert [one.error for one in answers] == ["unreachable"] * 5
+        assert not any(one.maybe_done for one in answers)
+        assert len(asked) == MAX_STUCK
+        released.set()
+        time.sleep(0.3)
+        assert "try again" in kube(APPLY).message
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
+    """Two self-signed certificates with their keys."""
+    require(
+        None if shutil.which("openssl") else "a certificate needs openssl: apt-get install openssl"
+    )
+    return [certificate(tmp_path_factory.mktemp("tls")) for _ in range(2)]
+
+
+def account(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+    (folder / "token").write_text("t\n")
+    return folder
+
+
+def test_a_certificate_that_is_rotated(
+    tls: list[tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server with another certificate is refused until the Pod has the new CA, which is read for
+    each request.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*tls[0])
+
+    def respond(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as stream:
+            stream.recv(65536)
+            stream.sendall(reply(200, NODE))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stop = _serve(listener, respond)
+        folder = account(tmp_path, listener.getsockname()[1], monkeypatch)
+        shutil.copy(tls[0][0], folder / "ca.crt")
+        with closing(Api(credentials(None, None, str(folder)), (2.0, 4.0))) as kube:
+            assert kube(GET).accepted
+            context.load_cert_chain(*tls[1])
+            answer = kube(APPLY)
+            assert (answer.error, answer.maybe_done) == ("tls", False)
+            shutil.copy(tls[1][0], folder / "ca.crt")
+            assert kube(GET).accepted
+        stop()
+
+
+def _serve(listener: socket.socket, respond: Callable[[socket.socket], None]) -> Callable[[], None]:
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with suppress(OSError), connection:
+                respond(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+    return stop
+
+
+def test_a_token_that_is_rotated_or_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read for each request; an empty one is no access, and no header without a token."""
+    folder = account(tmp_path, 1, monkeypatch)
+    (folder / "ca.crt").write_text("a CA")
+    access = credentials(None, None, str(folder))
+    assert access(again=False).authorization == "Bearer t"
+    (folder / "token").write_text("u\n")
+    assert access(again=False) == Access("https://127.0.0.1:1", "Bearer u", "a CA")
+    for text in ("", "\n"):
+        (folder / "token").write_text(text)
+        with pytest.raises(Misconfigured, match="is empty"):
+            by_service_account(str(folder))
+    with closing(Api(access)) as kube:
+        found = get_node(kube, "n1")
+    assert isinstance(found, Failure)
+    assert found.kind == "configuration"
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    (folder / "token").write_text("t")
+    assert access(again=False).server == "https://[fd00::1]:1"
+
+
+def test_credentials_are_asked_for_again_after_a_401() -> None:
+    """And after a failure that others might mend, not otherwise."""
+    asked = list[bool]()
+
+    def access(*, again: bool) -> Access:
+        asked.append(again)
+        return Access(f"http://127.0.0.1:{server.port}", "Bearer t")
+
+    answers = [reply(401, b'{"message": "no"}'), reply(200, NODE)]
+    with serving(says(*answers)) as server, closing(Api(access)) as kube:
+        assert [kube(GET).status for _ in range(3)] == [401, 200, 200]
+    assert asked == [False, True, False]
+
+
+def test_a_thread_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request was not made."""
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(api_module, "start_thread", start)
+    with session("http://127.0.0.1:1") as kube:
+        assert kube(APPLY) == Answer(
+            error="helper", message="can't start new thread", server="http://127.0.0.1:1"
+        )
