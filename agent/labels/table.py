@@ -7,15 +7,12 @@ equal to it by a test.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from agent.labels import values
 from agent.labels.leaf_group import leaf_group
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from agent.model import Observation
+from agent.model import Observation
 
 
 class Naming(NamedTuple):

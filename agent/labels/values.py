@@ -13,22 +13,18 @@ So absence removes and failure holds, for each interface on its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from agent.labels import encode
-from agent.model import Failed, LldpNeighbor, Seen, natural
+from agent.model import Failed, Link, LldpNeighbor, Neighbor, Observation, RdmaDevice, Seen, natural
 from agent.reasons import HoldReason, NeighborReason
 from agent.sources.roles import is_of_device, is_unread
 from agent.sources.table import NEIGHBOR_SOURCES
 from agent.text import visible
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from agent.model import Link, Neighbor, Observation, RdmaDevice
-
-    Values = Iterable["Value"]  # of one row
-    Text = tuple[str, str | None]  # the text of a neighbor's label, and the note of its Value
+Values = Iterable["Value"]  # of one row
+Text = tuple[str, str | None]  # the text of a neighbor's label, and the note of its Value
 
 MAX_QUOTE = 64  # characters of a neighbor's text in a note
 

@@ -14,17 +14,12 @@ Times are seconds of a clock that does not jump; nothing here reads a clock or a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from agent.model import Problem
+from agent.model import Problem, RdmaDevice
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agent.model import RdmaDevice
-
-    Function = tuple[str | None, str | None]  # PCI address, board_id
+Function = tuple[str | None, str | None]  # PCI address, board_id
 
 SOURCE = "rdma"
 UNREAD = "its VPD cannot be read"
