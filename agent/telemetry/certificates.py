@@ -19,14 +19,11 @@ import os
 import ssl
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.errors import Malformed, Unavailable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    State = tuple[tuple[int, int, int] | None, ...]
+State = tuple[tuple[int, int, int] | None, ...]
 
 MAX_BYTES = 1 << 20  # of a file
 MISMATCH = "KEY_VALUES_MISMATCH"  # SSLError.reason
@@ -63,14 +60,11 @@ class Certificates:
         state = _state(self._files)
         if state != self._state or self.fault:
             self._state = state
-            self._read()
+            try:
+                self._context, self.fault = _context(self._files), ""
+            except (Malformed, OSError) as error:
+                self.fault = str(error)
         return self._context
-
-    def _read(self) -> None:
-        try:
-            self._context, self.fault = _context(self._files), ""
-        except (Malformed, OSError) as error:
-            self.fault = str(error)
 
 
 def _state(files: Files) -> State:
@@ -78,15 +72,14 @@ def _state(files: Files) -> State:
 
     The time is that of the inode: a copy may keep the time of the contents, chmod leaves it.
     """
-    return tuple(_version(path) if path else None for path in files)
-
-
-def _version(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_ctime_ns
+    versions: list[tuple[int, int, int] | None] = []
+    for path in files:
+        try:
+            found = Path(path).stat() if path else None
+        except OSError:
+            found = None
+        versions.append((found.st_dev, found.st_ino, found.st_ctime_ns) if found else None)
+    return tuple(versions)
 
 
 def _context(files: Files) -> ssl.SSLContext:
@@ -94,8 +87,13 @@ def _context(files: Files) -> ssl.SSLContext:
     _require(files.cert, "BEGIN CERTIFICATE", "certificate")
     _require(files.key, "PRIVATE KEY", "private key")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+
+    def refuse() -> str:
+        """Answer OpenSSL, which asks for a password, in place of the terminal."""
+        raise Malformed(f"{files.key} is encrypted")
+
     try:
-        context.load_cert_chain(files.cert, files.key, _refuse_encrypted(files.key))
+        context.load_cert_chain(files.cert, files.key, refuse)
     except ssl.SSLError as error:
         raise Malformed(_misfit(files, error)) from error
     if files.client_ca:
@@ -104,34 +102,22 @@ def _context(files: Files) -> ssl.SSLContext:
 
 
 def _require(path: str, mark: str, what: str) -> None:
-    """Raise Malformed if a PEM file cannot be read or lacks what it is for."""
+    """Raise Malformed for a PEM file that cannot be read or lacks what it is for.
+
+    A file that blocks, or that is longer than MAX_BYTES, is none.
+    """
     try:
-        text = _read_regular(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, encoding="latin-1") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Malformed(f"{path} is not a regular file")
+            text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise Malformed(f"{path}: {error.strerror}") from error
-    if mark not in text:
-        raise Malformed(f"{path} has no {what} in PEM")
-
-
-def _read_regular(path: str) -> str:
-    """Read a file that does not block, of up to MAX_BYTES; raises Malformed for others."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, encoding="latin-1") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Malformed(f"{path} is not a regular file")
-        text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise Malformed(f"{path} is longer than {MAX_BYTES} bytes")
-    return text
-
-
-def _refuse_encrypted(key: str) -> Callable[[], str]:
-    """Return the function that OpenSSL calls for a password instead of asking the terminal."""
-
-    def refuse() -> str:
-        raise Malformed(f"{key} is encrypted")
-
-    return refuse
+    if mark not in text:
+        raise Malformed(f"{path} has no {what} in PEM")
 
 
 def _misfit(files: Files, error: ssl.SSLError) -> str:
