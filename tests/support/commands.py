@@ -37,6 +37,7 @@ IN_A_CLUSTER = (
     "kubectl describe node NODE",
     "kubectl events --for node/NODE",
     "kubectl get daemonset -n bwagent",
+    "kubectl get daemonset -A -l app.kubernetes.io/name=bwagent",
     "kubectl get validatingadmissionpolicy,validatingadmissionpolicybinding",
     "kubectl get pod -n bwagent -o wide",
     "kubectl get pod -n bwagent -o wide --field-selector spec.nodeName=NODE",
