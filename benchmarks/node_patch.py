@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from agent.kube.annotation import Annotation
+from agent.kube.annotation import Annotation, LabeledInterface
 from agent.kube.answers import Failure
 from agent.kube.api import connect
 from agent.kube.managed_fields import Keys
@@ -73,6 +73,7 @@ class Wire:
 
     def _forward(self, source: socket.socket, sink: socket.socket, name: str) -> None:
         with suppress(OSError):
+            sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as both ends have it
             while piece := source.recv(65536):
                 setattr(self, name, getattr(self, name) + len(piece))
                 sink.sendall(piece)
@@ -88,8 +89,8 @@ def desired() -> Desired:
         for n in range(INTERFACES)
         for end, text in ends.items()
     }
-    addresses = tuple((f"ibp{n}", f"0000:{n:02x}:00.0") for n in range(INTERFACES))
-    observed = Annotation(int(time.time()), "5f0492e8-40be-49e6-8717-defbd7b4b902", addresses)
+    rows = tuple(LabeledInterface(f"ibp{n}", pci=f"0000:{n:02x}:00.0") for n in range(INTERFACES))
+    observed = Annotation(int(time.time()), "5f0492e8-40be-49e6-8717-defbd7b4b902", rows)
     return Desired(
         {**labels, f"{PREFIX}/flavor": "roce", f"{PREFIX}/speed.current": next(speeds)}, observed
     )
