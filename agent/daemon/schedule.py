@@ -216,7 +216,10 @@ class Schedule:
         """
         self._is_applying = False
         self._applied = None
-        self._apply_at = max(self._apply_at, now + self._back_off.failed(retry_after))
+        wait = self._back_off.failed(retry_after)
+        # A repair during the request ends this wait, too; `_apply_at` keeps to `min_interval`.
+        repaired = self._reread_started < self._started_at <= self._reread_at < math.inf
+        self._apply_at = max(self._apply_at, now if repaired else now + wait)
         return self._apply_at - now
 
     def resync(self, now: float) -> None:

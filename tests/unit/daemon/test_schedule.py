@@ -487,6 +487,19 @@ def test_a_repair_ends_the_back_off() -> None:
     assert pacer.step(300.0).apply
 
 
+def test_a_repair_during_a_request_that_fails() -> None:
+    """The wait that follows, Retry-After included, does not begin."""
+    pacer = settled(0.0, 0.5)
+    pacer.set_desired("b")
+    pacer.apply_started(100.0)
+    pacer.repair(101.0)
+    assert pacer.apply_failed(102.0, 600.0) == 8.0
+    step = pacer.step(110.0)
+    assert (step.apply, step.reread) == (True, True)
+    pacer.apply_started(110.0)
+    assert pacer.apply_failed(111.0, 600.0) >= 600.0
+
+
 def test_a_repair_tries_refused_keys_again() -> None:
     """Keys that were refused are asked for at once."""
     world = World()
