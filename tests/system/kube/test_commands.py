@@ -382,14 +382,13 @@ def test_cleanup_of_hundreds_of_fat_nodes(cluster: Cluster) -> None:
 
 
 def test_a_node_of_more_than_a_mebibyte(cluster: Cluster, probe: tuple[str, ...]) -> None:
-    """For the agent it is a sentence; cleanup removes what it owns there."""
+    """The agent reads and labels it; cleanup removes what it owns there."""
     cluster.node("cmd-huge")
     bwagent(*probe, "cmd-huge", kubeconfig=cluster.kubeconfig())
     path, labeled = "/api/v1/nodes/cmd-huge", {"metadata": {"labels": fat_nodes.huge_labels()}}
     assert cluster.request("PATCH", path, labeled, kind=MERGE).status == 200
     done = bwagent(*probe, "cmd-huge", kubeconfig=cluster.kubeconfig())
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert "Node cmd-huge: too large: its metadata has 1," in done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     clean = bwagent("cleanup", "--all", "--yes", kubeconfig=cluster.kubeconfig())
     assert (clean.returncode, clean.stderr) == (0, "")
     assert "Node cmd-huge: 1 label changed" in clean.stdout
