@@ -127,6 +127,8 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     buffering = 1 if os.isatty(1) else -1
     sys.stdout = open(1, "w", buffering=buffering, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    # The interpreter's own references: what it closes last fails in silence.
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()
