@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -49,7 +51,14 @@ def run_and_exit(cli: click.Command, settings: object = None) -> NoReturn:
     except Terminated:
         code = report("bwagent: terminated", 143)
     signal.signal(signal.SIGTERM, _exit)  # an exception would interrupt Python's own end
-    sys.exit(code)
+    if threading.active_count() == 1:
+        sys.exit(code)
+    # A thread that is in the kernel, the resolver or OpenSSL outlives its deadline. Such a thread
+    # may crash CPython while that takes the interpreter down.
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _run(cli: click.Command, settings: object) -> int:

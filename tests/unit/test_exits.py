@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -59,3 +61,28 @@ def test_an_error_of_run_is_a_line_of_json(words: tuple[str, ...], code: int, na
 def test_an_error_is_text_otherwise() -> None:
     """One line that begins with the command."""
     assert complaint(bwagent("run", "--nosuch"), 2).startswith("bwagent run: no such option")
+
+
+STUCK = """
+import atexit, threading, click
+from agent.exits import run_and_exit
+atexit.register(print, "the interpreter is taken down")
+@click.command
+def cli():
+    {start}
+    click.echo("printed", nl=False)
+run_and_exit(cli)
+"""
+LATE = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+
+
+@pytest.mark.parametrize(
+    ("start", "printed"),
+    [("pass", "printedthe interpreter is taken down\n"), (LATE, "printed")],
+    ids=["no thread", "a thread"],
+)
+def test_the_interpreter_is_not_taken_down_around_a_thread(start: str, printed: str) -> None:
+    """A thread that is past its deadline may crash the interpreter while that ends."""
+    command = [sys.executable, "-c", STUCK.format(start=start)]
+    finished = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, printed, "")
