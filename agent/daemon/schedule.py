@@ -61,6 +61,7 @@ class Settings:
     hold: float = 600.0
     min_interval: float = 10.0
     resync: float = 3600.0
+    look: float = LOOK_INTERVAL  # has no flag
 
 
 class Step(NamedTuple):
@@ -207,7 +208,7 @@ class Schedule:
         return self._settings.resync * share
 
     def _look_interval(self) -> float:
-        return LOOK_INTERVAL * (0.8 + 0.4 * self._random())
+        return self._settings.look * (0.8 + 0.4 * self._random())
 
     def apply_failed(self, now: float, retry_after: float | None = None) -> float:
         """Schedule a retry, and return the seconds until then; the Node's state is unknown.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from importlib.util import find_spec
 from typing import NamedTuple, Protocol
 
 from agent.helper.process import call
@@ -50,12 +51,17 @@ class Credentials(Protocol):
 def credentials(
     kubeconfig: str | None, context: str | None, service_account: str = SERVICE_ACCOUNT
 ) -> Credentials:
-    """Return the credentials that the flags and the environment name."""
+    """Return the credentials that the flags and the environment name.
+
+    Raises ModuleNotFoundError where a kubeconfig needs the package `kubernetes`, and it is absent.
+    """
     known: Access | None = None
+    if not _is_pods(kubeconfig, context) and find_spec("kubernetes") is None:
+        raise ModuleNotFoundError("No module named 'kubernetes'", name="kubernetes")
 
     def found(*, again: bool) -> Access:
         nonlocal known
-        if os.environ.get("KUBERNETES_SERVICE_HOST") and not (kubeconfig or context):
+        if _is_pods(kubeconfig, context):
             return by_service_account(service_account)
         is_expired = known and known.expires and time.time() > known.expires - EXPIRY_MARGIN
         if again or is_expired or not known:
@@ -64,6 +70,11 @@ def credentials(
         return known
 
     return found
+
+
+def _is_pods(kubeconfig: str | None, context: str | None) -> bool:
+    """Return True if the Pod's service account authenticates."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST") and not (kubeconfig or context))
 
 
 def by_service_account(folder: str) -> Access:

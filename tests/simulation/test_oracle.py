@@ -187,8 +187,8 @@ MUTANTS = {
     "a request each minute": Mutant(
         Variant(Settings(resync=60.0)), (hardware.link_flap,), "without a change"
     ),
-    "no hourly request": Mutant(
-        Variant(Settings(resync=FOREVER)), (api_faults.others_write,), "at the end"
+    "neither a look nor an hourly request": Mutant(
+        Variant(Settings(resync=FOREVER, look=FOREVER)), (api_faults.others_write,), "at the end"
     ),
     "deaf to wake-ups": Mutant(Variant(wakes=_deaf), (hardware.link_flap,) * 3, "wrong, standing"),
     "a key is forgotten": Mutant(Variant(request=_forgets), (hardware.link_flap,), "speed lost"),
