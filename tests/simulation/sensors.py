@@ -164,7 +164,8 @@ def class_fails(world: World, rng: Random) -> float:
     ):  # where only a node whose HCAs are all hidden asks for routes
         for hca in world.node.hcas:
             _lay(world, seconds, Fault("proc/net", number), partial(_blur, hca))
-    roce = () if world.node.infiniband else ("proc",)
+    # Without an Ethernet device, the front end aside, no role depends on a route.
+    roce = ("proc",) if world.node.hcas and not world.node.infiniband else ()
     count = {
         **dict.fromkeys((CLASS, *roce), partial(_declass, world)),
         BUS: partial(_unplug, world),

@@ -81,6 +81,11 @@ def test_an_hca_that_leaves_the_bus_is_known_until_it_is_back() -> None:
     assert sum(report.counts["writes with a loss"] for report in reports) > CHUNK
 
 
+def test_a_seed_that_was_found() -> None:
+    """Routes cannot be read on a node without HCAs, and the agent restarts: its speed is 0G."""
+    assert run(74319427).violations == ()
+
+
 def test_a_seed_is_a_whole_story() -> None:
     """A seed repeats its scenario to the last line of the log."""
     first, second = run(3), run(3)
