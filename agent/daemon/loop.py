@@ -334,20 +334,20 @@ class Loop:
         if result.node is not None and self._parts.verification.answered(result.node):
             self._schedule.results(now)
         if result.failure:
-            self._refused(result.failure)
+            self._refused(result.failure, looked=bool(result.node and not result.outcome))
         elif self._node_read_at is None:
             self._seed(result, now)
         else:
             self._applied(result, now)
 
-    def _refused(self, failure: Failure) -> None:
+    def _refused(self, failure: Failure, *, looked: bool) -> None:
         """Try again later; Unavailable if the configuration keeps the Node from being read."""
         if failure.kind == "configuration" and self._node_read_at is None:
             raise Unavailable(failure.text)
-        self._failed(failure)
+        self._failed(failure, looked=looked)
 
-    def _failed(self, failure: Failure) -> None:
-        wait = self._schedule.apply_failed(self._clock(), failure.retry_after)
+    def _failed(self, failure: Failure, *, looked: bool = False) -> None:
+        wait = self._schedule.apply_failed(self._clock(), failure.retry_after, looked=looked)
         self._reporter.failed(failure, wait)
 
     def _seed(self, result: Result, now: float) -> None:

@@ -210,13 +210,19 @@ class Schedule:
     def _look_interval(self) -> float:
         return self._settings.look * (0.8 + 0.4 * self._random())
 
-    def apply_failed(self, now: float, retry_after: float | None = None) -> float:
-        """Schedule a retry, and return the seconds until then; the Node's state is unknown.
+    def apply_failed(
+        self, now: float, retry_after: float | None = None, *, looked: bool = False
+    ) -> float:
+        """Schedule a retry, and return the seconds until then.
 
+        The Node's state is unknown, unless a mere look failed (`looked`): that is repeated.
         `retry_after` is the server's, in seconds.
         """
         self._is_applying = False
-        self._applied = None
+        if looked:
+            self._look_at = now
+        else:
+            self._applied = None
         wait = self._back_off.failed(retry_after)
         # A repair during the request ends this wait, too; `_apply_at` keeps to `min_interval`.
         repaired = self._reread_started < self._started_at <= self._reread_at < math.inf

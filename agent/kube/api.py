@@ -25,7 +25,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -33,7 +35,7 @@ from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 from urllib.request import getproxies
 
 import urllib3
@@ -78,6 +80,8 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     (OSError, "unreachable"),
 )
 MAYBE_DONE = frozenset({"timeout", "cut", "garbage", "tls"})  # errors of a request that was sent
+# What a CA bundle has beside certificates is comments.
+CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class HttpRequest(NamedTuple):
@@ -114,6 +118,8 @@ class Api:
         waiting: Callable[[float], object] = lambda _seconds: None,
     ) -> None:
         self._credentials, self._is_rejected = credentials, False
+        self._resolving = threading.Lock()  # for 25 s at most: agent/kube/access.py
+        self._access: Access | None = None
         (self._timeout, self._deadline), self._waiting = timeouts, waiting
         self._lock = threading.Lock()
         self._session: tuple[Access, urllib3.PoolManager] | None = None
@@ -124,14 +130,13 @@ class Api:
     def __call__(self, request: Request) -> Answer:
         """Send a request; return the answer, at the latest at the deadline."""
         try:
-            with self._lock:
-                access, pool = self._open()
-                self._under_way += 1
+            access, pool = self._open()
         except Unavailable as error:
             return Answer(error="helper", message=str(error))
         except Misconfigured as error:
             return Answer(error="configuration", message=_message(error))
-        except OSError as error:  # a CA or a client certificate that is none
+        except (OSError, ValueError) as error:  # a CA or a client certificate that is none
+            self._is_rejected = True
             return Answer(error="tls", message=_message(error))
         seconds = PAGE_DEADLINE if request["operation"] in PAGES else self._deadline
         exchange = _Exchange(request.get("deadline_s") or seconds)
@@ -142,9 +147,11 @@ class Api:
                 self._under_way -= 1
                 self._used_at = time.monotonic()
         if answer.status == 401 or answer.error in ("tls", "unreachable", "configuration"):
-            with self._lock:
-                self._is_rejected = True
-        lost = exchange.is_sent and request["operation"] in WRITES and answer.error in MAYBE_DONE
+            with self._resolving:
+                # Of several requests that are rejected at once, one resolves the credentials.
+                self._is_rejected = self._is_rejected or access is self._access
+        is_lost = answer.error in MAYBE_DONE or (answer.error and exchange.is_repeated)
+        lost = exchange.is_sent and request["operation"] in WRITES and bool(is_lost)
         return replace(answer, server=access.server, maybe_done=lost)
 
     def close(self) -> None:
@@ -156,15 +163,19 @@ class Api:
 
     def _open(self) -> tuple[Access, urllib3.PoolManager]:
         """Return the credentials as they are now, and connections that fit."""
-        access, self._is_rejected = self._credentials(again=self._is_rejected), False
+        with self._resolving:
+            again, self._is_rejected = self._is_rejected, False
+            access = self._access = self._credentials(again=again)
         trust = access._replace(authorization="", expires=None)
-        if self._session is None or self._session[0] != trust:
-            if self._session:
+        with self._lock:
+            if self._session is None or self._session[0] != trust:
+                if self._session:
+                    self._session[1].clear()
+                self._session = trust, _pool(trust)
+            elif not self._under_way and time.monotonic() - self._used_at > MAX_IDLE:
                 self._session[1].clear()
-            self._session = trust, _pool(trust)
-        elif not self._under_way and time.monotonic() - self._used_at > MAX_IDLE:
-            self._session[1].clear()
-        return access, self._session[1]
+            self._under_way += 1
+            return access, self._session[1]
 
     def _send(
         self, pool: urllib3.PoolManager, access: Access, request: Request, exchange: _Exchange
@@ -233,6 +244,7 @@ class Api:
                 is_repeatable = request["operation"] in REPEATABLE and _current.exchange.was_kept
                 if not (is_first and is_closed and is_repeatable):
                     raise
+                _current.exchange.is_repeated = True
         try:
             return (
                 response.status,
@@ -244,13 +256,15 @@ class Api:
 
 
 class _Exchange:
-    """A request in a thread, up to its deadline."""
+    """A request in a thread, up to its deadline, after which nothing is sent."""
 
     def __init__(self, seconds: float) -> None:
         self.is_sent = False  # or a part of it
+        self.is_repeated = False  # on another connection; the first may have been served
         self.was_kept = False  # the connection had answered a request before
-        self.connection: _Connection | None = None
-        self.stream: Any = None  # its socket; the connection gives it away with a last response
+        self._connection: _Connection | None = None
+        self._stream: Any = None  # its socket; the connection gives it away with a last response
+        self._lock, self._is_given_up = threading.Lock(), False
         self._seconds, self._started = seconds, time.monotonic()
         self._done = threading.Event()
         self._answer: Answer | None = None
@@ -272,14 +286,26 @@ class _Exchange:
             waiting(time.monotonic() - self._started)
         return self._answer
 
+    def begin(self, connection: _Connection, *, sending: bool) -> None:
+        """Record how far it has got; raises TimeoutError if it was given up."""
+        with self._lock:
+            if self._is_given_up:
+                raise TimeoutError("given up")
+            self._connection, self._stream = connection, connection.sock
+            if sending:
+                self.was_kept, self.is_sent = connection.answers > 0, True
+
     def given_up(self, request: Request) -> Answer:
         """Shut the connection down, so that the thread ends; return the answer in its place."""
-        stream = self.stream or (self.connection and self.connection.sock)
+        with self._lock:
+            self._is_given_up = True
+            stream = self._stream or (self._connection and self._connection.sock)
         if not stream:
             text = f"not connected within {self._seconds:.0f} s"
             return Answer(error="unreachable", message=text)
         with suppress(OSError):  # it has ended
-            stream.shutdown(socket.SHUT_RDWR)
+            # That of SSLSocket would have a concurrent send go out unencrypted.
+            socket.socket.shutdown(stream, socket.SHUT_RDWR)
         what = "page" if request["operation"] in PAGES else "answer"
         return Answer(error="timeout", message=f"no whole {what} within {self._seconds:.0f} s")
 
@@ -299,15 +325,14 @@ class _Connection(HTTPConnection):
     answers = 0
 
     def connect(self) -> None:
-        _current.exchange.connection, self.answers = self, 0
+        self.answers = 0
+        _current.exchange.begin(self, sending=False)
         super().connect()
 
     def request(self, *arguments: Any, **options: Any) -> None:
-        exchange = _current.exchange
         if self.sock is None:  # plain HTTP; over TLS it is connected by now
             self.connect()
-        exchange.connection, exchange.was_kept = self, self.answers > 0
-        exchange.stream, exchange.is_sent = self.sock, True
+        _current.exchange.begin(self, sending=True)
         super().request(*arguments, **options)
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
@@ -323,7 +348,7 @@ class _TlsConnection(_Connection, HTTPSConnection):
 def _pool(access: Access) -> urllib3.PoolManager:
     """Return the connections to a server, through its proxy if it has one.
 
-    Raises OSError for certificates that are none.
+    Raises Misconfigured for a proxy, OSError or ValueError for certificates that are none.
     """
     options: dict[str, Any] = {"num_pools": 1, "maxsize": MAX_CONNECTIONS}
     if access.server.startswith("https:"):
@@ -335,15 +360,16 @@ def _pool(access: Access) -> urllib3.PoolManager:
     try:
         proxy = access.proxy or _environments_proxy(access.server)
         if proxy:
-            credentials = parse_url(proxy).auth
+            credentials = unquote(parse_url(proxy).auth or "")
             headers = make_headers(proxy_basic_auth=credentials) if credentials else None
             pool: urllib3.PoolManager = urllib3.ProxyManager(
                 proxy, proxy_headers=headers, **options
             )
         else:
             pool = urllib3.PoolManager(**options)
-    except (http.HTTPError, ValueError) as error:
-        raise Misconfigured(f"proxy: {error}") from error
+    except (http.HTTPError, ValueError):
+        # The URL, which may have a password, is in the error.
+        raise Misconfigured("the URL of the proxy is malformed") from None
     pool.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
     return pool
 
@@ -357,15 +383,21 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
 
 
 def _context(access: Access) -> Any:
-    """Return the ssl.SSLContext; raises OSError for certificates that are none."""
+    """Return the ssl.SSLContext; raises OSError or ValueError for certificates that are none."""
     context = create_urllib3_context()
+    # urllib3 sets it on Python 3.13. CAs of clusters may lack key identifiers (RFC 5280, 4.2.1.1),
+    # and Go, so kubectl and the kubelet, does without.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not access.verify:
         urllib3.disable_warnings(http.InsecureRequestWarning)
         context.check_hostname = False
     elif access.ca is None:
         context.load_default_certs()
     else:
-        context.load_verify_locations(cadata=access.ca)
+        certificates = CERTIFICATE.findall(access.ca)
+        if not certificates:
+            raise ValueError("the CA has no certificate in PEM")
+        context.load_verify_locations(cadata="\n".join(certificates))
     if access.certificate:
         # OpenSSL reads a key from a file only. This one is in memory, and closed at once.
         with os.fdopen(os.memfd_create("chain"), "w") as file:

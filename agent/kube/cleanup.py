@@ -149,7 +149,8 @@ def remove_foreign(kube: Kube, one: Removal) -> Step:
     count = f"{len(fields)} label{'s' * (len(fields) != 1)}"
     for start in range(0, len(fields), MAX_PATCH):
         if failure := _patch(kube, one, fields[start : start + MAX_PATCH]):
-            removed = f"Node {one.node}: {start} of {count} removed"
+            unknown = ", and the outcome of a request is unknown" * failure.maybe_done
+            removed = f"Node {one.node}: {start} of {count} removed{unknown}"
             return Step(removed, failure.text, failure.kind)
     return Step(f"Node {one.node}: {count} removed")
 

@@ -47,6 +47,8 @@ def done(outcome: Outcome) -> list[str]:
         summary = f"{len(plan.forgotten)} lost interfaces forgotten"
     elif count := len(outcome.applied) + len(outcome.removed):
         summary = f"{count} label{'' if count == 1 else 's'} changed"
+    elif outcome.failure and outcome.failure.maybe_done:
+        summary = "outcome unknown"
     else:
         summary = "up to date" if outcome.is_complete else "nothing applied"
     return [

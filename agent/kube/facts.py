@@ -111,12 +111,12 @@ def past(time: int | None, now: float) -> int | None:
     return None if time is None or time > now + MAX_SKEW else time
 
 
-def _text(value: str) -> str:
+def _text(value: object) -> str:
     """Return a text of 1 to MAX_TEXT characters that is valid Unicode.
 
     JSON may carry half of a surrogate pair, which no UTF-8 text has.
     """
-    if not 0 < len(value) <= MAX_TEXT:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
         raise ValueError(value)
     value.encode()
     return value

@@ -82,21 +82,28 @@ class Reconciler:
         return Result(after, outcome.plan, outcome, failure, tuple(codes))
 
     def look(self, known: Node | None, desired: Desired) -> Result:
-        """Read the Node from the API server's cache; if it is not as desired, read it and apply.
+        """Read the Node from the API server's cache; if it is not as known, read it and apply.
 
         `known` is the Node of the last result: no other process writes as manager `bwagent`, unless
-        a second agent runs there.
+        a second agent runs there. The cache may be older than the agent's own last request, so what
+        differs there is read again. An API server that is overloaded is not asked for more.
         """
         answer = exchange(self.kube, {"operation": "get", "node": self.name, "cached": True})
         if answer.node is None or not answer.accepted:
             failure = failure_of(answer, self.name)
-            return Result(None, failure=failure, codes=(answer.status,))
+            node = known if failure.kind in ("busy", "server") else None
+            return Result(node, failure=failure, codes=(answer.status,))
         todo = plan(answer.node, desired, self.keys)
-        rewritten = _rewritten(known, answer.node) if known else ()
-        if self.dry_run or not todo.is_due:
-            return Result(answer.node, todo, codes=(answer.status,), rewritten=rewritten)
-        result = self.reconcile(None, desired)
-        return replace(result, codes=(answer.status, *result.codes), rewritten=rewritten)
+        is_as_known = not (todo.is_due or (known and _rewritten(known, answer.node)))
+        if self.dry_run or is_as_known:
+            return Result(answer.node, todo, codes=(answer.status,))
+        result = self.reconcile(None, None)
+        codes = (answer.status, *result.codes)
+        if result.node is None:
+            return replace(result, codes=codes)
+        rewritten = _rewritten(known, result.node) if known else ()
+        result = self.reconcile(result.node, desired)
+        return replace(result, codes=(*codes, *result.codes), rewritten=rewritten)
 
 
 def _rewritten(before: Node, after: Node) -> tuple[str, ...]:

@@ -309,6 +309,17 @@ def test_any_text(text: str) -> None:
     assert (found is None) == (problem is not None)
 
 
+@pytest.mark.parametrize("value", [["x"], {"a": 1}, 7, True, ""])
+@pytest.mark.parametrize("fact", ["id", "name", "port_id"])
+def test_a_neighbor_that_is_no_text(fact: str, value: object) -> None:
+    """Another JSON value makes the neighbor malformed, and raises nothing."""
+    row = {"interface": "ibp0", "pci": "0000:18:00.0", "neighbor": {"id": "a", fact: value}}
+    text = json.dumps({"schema": 1, "boot_id": BOOT, "interfaces": [row]})
+    found, problem = parse(text, KEY)
+    assert problem
+    assert found is None or not any(one.neighbor for one in found.interfaces)
+
+
 def test_the_annotation_is_small() -> None:
     """An annotation of sixteen interfaces has less than two kilobytes."""
     text = render(

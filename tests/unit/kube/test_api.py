@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import socketserver
 import ssl
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import urllib3
 
 from agent.kube import api as api_module
 from agent.kube.access import Access, Misconfigured, by_service_account, credentials
@@ -177,7 +179,7 @@ def test_an_answer_of_100_mb() -> None:
 def test_a_proxy_that_asks_for_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
     """407 is a failure of the proxy; the credentials of its address are sent, and not shown."""
     with serving(says(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")) as proxy:
-        monkeypatch.setenv("HTTPS_PROXY", f"http://joe:secret@127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("HTTPS_PROXY", f"http://joe:se%63ret@127.0.0.1:{proxy.port}")
         with session("https://api.example:6443") as kube:
             answer = kube(APPLY)
     assert b"proxy-authorization: Basic am9lOnNlY3JldA==" in proxy.requests[0]
@@ -227,6 +229,102 @@ def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "try again" in kube(APPLY).message
 
 
+def test_what_was_given_up_is_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is in the resolver at its deadline would undo the one after it."""
+    resolve, released = socket.getaddrinfo, threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        if not released.is_set():
+            released.wait(20)
+        return resolve(*arguments)
+
+    with serving(says(reply(200, NODE))) as server:
+        monkeypatch.setattr(socket, "getaddrinfo", slowly)
+        with session(f"http://localhost:{server.port}", (2.0, 0.3)) as kube:
+            answer = kube(APPLY)
+            assert (answer.error, answer.maybe_done) == ("unreachable", False)
+            released.set()
+            for thread in threading.enumerate():
+                if thread.name == "request":
+                    thread.join(10)
+            assert kube(GET).accepted
+            assert [one.split()[0] for one in server.requests if one] == [b"GET"]
+
+
+def test_a_repeated_request_that_cannot_connect() -> None:
+    """The first one may have been served, so the outcome is unknown."""
+    server = Kept(1)
+    with session(server.url) as kube:
+        assert kube(GET).accepted
+        server.close()
+        answer = kube(APPLY)
+        assert (answer.error, answer.maybe_done) == ("unreachable", True)
+
+
+@pytest.mark.parametrize("url", ["http://joe:s3cr#t@127.0.0.1:1", "http://joe:s3cr/t@127.0.0.1:1"])
+def test_a_proxy_that_is_no_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The password, in whatever part of the address it seems to be, is not shown."""
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    with session("https://api.example") as kube:
+        answer = kube(GET)
+    assert answer.error
+    assert "s3cr" not in failure_of(answer, "n1").text
+
+
+@pytest.mark.parametrize("ca", ["", "no certificate", "\N{EURO SIGN}"])
+def test_a_ca_without_a_certificate(ca: str) -> None:
+    """It is an answer, and the credentials are read again for the next request."""
+    asked = list[bool]()
+
+    def access(*, again: bool) -> Access:
+        asked.append(again)
+        return Access("https://127.0.0.1:1", ca=ca)
+
+    with closing(Api(access)) as kube:
+        answers = [kube(GET) for _ in range(2)]
+    assert {one.error for one in answers} == {"tls"}
+    assert "no certificate" in answers[0].message
+    assert asked == [False, True]
+
+
+def test_credentials_are_resolved_once_for_requests_that_are_rejected_together() -> None:
+    """An answer to older credentials says nothing about those that replaced them."""
+    asked, arrived, gate = list[bool](), threading.Barrier(4), threading.Semaphore(0)
+
+    def access(*, again: bool) -> Access:
+        asked.append(again)
+        return new if again or True in asked else old
+
+    class Server(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            if b"Bearer new" in self.request.recv(65536):
+                self.request.sendall(reply(200, NODE))
+                return
+            arrived.wait(10)
+            gate.acquire(timeout=10)
+            self.request.sendall(reply(401, b'{"message": "no"}'))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        old = Access(f"http://127.0.0.1:{server.server_address[1]}", "Bearer old")
+        new = old._replace(authorization="Bearer new")
+        with closing(Api(access)) as kube:
+            threads = [threading.Thread(target=kube, args=(GET,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            arrived.wait(10)
+            gate.release()
+            while all(thread.is_alive() for thread in threads):
+                time.sleep(0.01)
+            assert kube(GET).accepted
+            gate.release(2)
+            for thread in threads:
+                thread.join(10)
+            assert kube(GET).accepted
+        server.shutdown()
+    assert asked.count(True) == 1
+
+
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
     """Two self-signed certificates with their keys."""
@@ -234,6 +332,29 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
         None if shutil.which("openssl") else "a certificate needs openssl: apt-get install openssl"
     )
     return [certificate(tmp_path_factory.mktemp("tls")) for _ in range(2)]
+
+
+def test_a_ca_without_key_identifiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is trusted as by kubectl, also where urllib3 would ask for them (Python 3.13)."""
+
+    def strict() -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(api_module, "create_urllib3_context", strict)
+    made = list[ssl.SSLContext]()
+    pool = urllib3.PoolManager
+
+    def seen(**options: Any) -> urllib3.PoolManager:
+        made.append(options["ssl_context"])
+        return pool(**options)
+
+    monkeypatch.setattr(urllib3, "PoolManager", seen)
+    with session("https://127.0.0.1:1") as kube:
+        kube(GET)
+    (context,) = made
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
 
 
 def account(folder: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -260,7 +381,10 @@ def test_a_certificate_that_is_rotated(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stop = _serve(listener, respond)
         folder = account(tmp_path, listener.getsockname()[1], monkeypatch)
-        shutil.copy(tls[0][0], folder / "ca.crt")
+        # System bundles have comments in all languages.
+        (folder / "ca.crt").write_text(
+            f"# F\N{LATIN SMALL LETTER O WITH DOUBLE ACUTE}\n{tls[0][0].read_text()}"
+        )
         with closing(Api(credentials(None, None, str(folder)), (2.0, 4.0))) as kube:
             assert kube(GET).accepted
             context.load_cert_chain(*tls[1])

@@ -52,6 +52,8 @@ def test_no_changes() -> None:
     assert planned(found) == ["Node n1: no label changes"]
     assert done(negotiate(found, Server(dict(ALL)))) == ["Node n1: up to date"]
     assert done(negotiate(found, lambda _: Answer(500))) == ["Node n1: nothing applied"]
+    lost = Answer(error="cut", maybe_done=True)
+    assert done(negotiate(found, lambda _: lost)) == ["Node n1: outcome unknown"]
 
 
 def test_a_cleanup() -> None:

@@ -78,3 +78,49 @@ def test_get_that_fails() -> None:
     assert (result.node, result.plan) == (None, None)
     assert result.failure is not None
     assert result.failure.kind == "not-found"
+
+
+OTHERS = node({FLAVOR: "infiniband"})
+
+
+def look(known: Any, *answers: Answer, dry_run: bool = False) -> tuple[list[str], Any]:
+    """Look at a Node that should have flavor `roce`; return the requests and the result."""
+    requests, kube = replies(*answers)
+    result = Reconciler(kube, "n1", KEYS, dry_run=dry_run).look(known, WANTED)
+    return [f"{one['operation']}{' cached' * ('cached' in one)}" for one in requests], result
+
+
+def test_a_look() -> None:
+    """A Node as known is one request to the API server's cache."""
+    requests, result = look(AFTER, APPLIED)
+    assert (requests, result.node, result.rewritten) == (["get cached"], AFTER, ())
+
+
+def test_a_look_at_a_node_that_another_agent_wrote() -> None:
+    """It is read from etcd before it is written; the keys with other values are named."""
+    requests, result = look(AFTER, *[Answer(200, node=OTHERS)] * 2, APPLIED)
+    assert requests == ["get cached", "get", "apply"]
+    assert (result.node, result.rewritten, result.codes) == (AFTER, (FLAVOR,), (200, 200, 200))
+
+
+def test_a_look_into_an_old_cache() -> None:
+    """A cache from before the agent's own last request is no second agent, and writes nothing."""
+    requests, result = look(AFTER, Answer(200, node=OTHERS), APPLIED)
+    assert requests == ["get cached", "get"]
+    assert (result.node, result.rewritten, result.outcome) == (AFTER, (), None)
+
+
+def test_a_dry_run_beside_an_agent() -> None:
+    """It writes nothing, so another writer is no second one."""
+    requests, result = look(AFTER, Answer(200, node=OTHERS), dry_run=True)
+    assert (requests, result.rewritten) == (["get cached"], ())
+
+
+@pytest.mark.parametrize(
+    ("status", "known"), [(429, AFTER), (500, AFTER), (404, None), (403, None)]
+)
+def test_a_look_that_fails(status: int, known: object) -> None:
+    """An API server that is overloaded is not asked for the whole Node in place of its cache."""
+    requests, result = look(AFTER, Answer(status, message="no"))
+    assert (requests, result.node) == (["get cached"], known)
+    assert result.failure is not None
