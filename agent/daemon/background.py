@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from agent.events.event import Event
 from agent.host import Host
 from agent.limits import start_thread
 from agent.model import Observation
@@ -94,8 +95,8 @@ class Poller(Protocol):
     def observed(self, observation: Observation) -> None:
         """Choose the next poll's time by what was observed."""
 
-    def trigger(self, now: float) -> None:
-        """Poll early: an event happened."""
+    def trigger(self, now: float, event: Event) -> None:
+        """Poll early if the event may concern what is polled."""
 
     def start_due(self, now: float) -> None:
         """Start a poll if one is due."""
@@ -116,7 +117,7 @@ class Independent:
     def observed(self, observation: Observation) -> None:
         """Keep the time of the next request."""
 
-    def trigger(self, now: float) -> None:
+    def trigger(self, now: float, event: Event) -> None:
         """Keep the pace."""
 
 

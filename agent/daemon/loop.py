@@ -266,7 +266,9 @@ class Loop:
         else:
             if event.kind == "signal":
                 self._signal_received(event.subject)
-            self._trigger(now)
+            for poller in self._pollers:
+                poller.trigger(now, event)
+            self._schedule.trigger(now)
 
     def _signal_received(self, name: str) -> None:
         """Report a signal; SIGHUP repairs the Node, any other one ends the loop."""
@@ -277,11 +279,6 @@ class Loop:
                 self._policy.repair(self._clock())
         else:
             self._is_stopped = True
-
-    def _trigger(self, now: float) -> None:
-        for poller in self._pollers:
-            poller.trigger(now)
-        self._schedule.trigger(now)
 
     def _receive(self, now: float) -> None:
         """Receive LLDP frames: one that differs from its neighbor's last triggers a cycle."""

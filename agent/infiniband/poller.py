@@ -110,7 +110,7 @@ class SmpPoller:
             if retry := self._names.retry(Answered(address, port.answered)):
                 port.retry(retry)
 
-    def trigger(self, now: float) -> None:
+    def trigger(self, now: float, event: tuple[str, str]) -> None:  # noqa: ARG002 - any may be a new link
         self._names.trigger()
         for port in self._ports.values():
             port.trigger(now)

@@ -246,7 +246,11 @@ def _address(octets: bytes) -> str:
         case (2, 16):
             from ipaddress import IPv6Address  # takes 2.6 ms to import, for few senders
 
-            return str(IPv6Address(address))
+            found = IPv6Address(address)
+            if found.ipv4_mapped:  # Python 3.13 changed its text, and that of a label may not
+                high, low = divmod(int(found.ipv4_mapped), 1 << 16)
+                return f"::ffff:{high:x}:{low:x}"
+            return str(found)
         case (6, 6):
             return address.hex(":")
     return _identifier_text(octets)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from agent.errors import Malformed, Pending, Unavailable
+from agent.ids import PCI
 from agent.model import Observation, Verdict
 from agent.nvml import decode
 from agent.pace import doubled
@@ -127,9 +128,15 @@ class NvmlPoller:
     def observed(self, observation: Observation) -> None:
         self.judged(observation.accelerator)
 
-    def trigger(self, now: float) -> None:
-        """Look for a missing library or driver; no other event concerns GPUs."""
-        self._triggered = now
+    def trigger(self, now: float, event: tuple[str, str]) -> None:
+        """Look for a missing library or driver once one was bound to a PCI function, or on SIGHUP.
+
+        No other event concerns GPUs, but those that were missed may.
+        """
+        kind, subject = event  # agent/events/event.py
+        is_bound = kind == "device" and PCI.fullmatch(subject)
+        if is_bound or kind in ("signal", "resync"):
+            self._triggered = now
 
     def judged(self, found: Verdict) -> None:
         """Set the next poll's time by the verdict over the last answer."""

@@ -127,7 +127,8 @@ class _Handler(WSGIRequestHandler):
     http.server sees bytes in memory: the request as received, and the response before it is sent.
     """
 
-    # A malformed request line gets a response with a status line, not the bare body of HTTP/0.9.
+    # A malformed request gets a response with a status line, not the bare body of HTTP/0.9, once
+    # its head has ended.
     default_request_version = "HTTP/1.0"
     requestline = command = ""
     request_version = "HTTP/1.0"
@@ -148,7 +149,7 @@ class _Handler(WSGIRequestHandler):
             if not received:
                 break
             head += received
-            end = _END_OF_HEAD.search(head)
+            end = _END_OF_HEAD.search(head, max(0, len(head) - len(received) - 3))
         if len(head) > MAX_REQUEST_BYTES and not (end and end.end() <= MAX_REQUEST_BYTES):
             self.send_error(431)
         else:

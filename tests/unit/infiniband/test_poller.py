@@ -8,6 +8,7 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Unavailable
+from agent.events.event import Event
 from agent.infiniband.poller import (
     MAX_FAILURE_INTERVAL,
     MAX_MISSING_INTERVAL,
@@ -19,6 +20,8 @@ from agent.infiniband.poller import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+LINK = Event("link", "ib0")
 
 
 def inline(work: Callable[[], None]) -> None:
@@ -65,7 +68,7 @@ def test_a_port_is_queried_when_it_is_new_and_after_a_trigger() -> None:
     assert fabric.queried == [(("a", 1),), (("b", 1),)]
     assert not fabric.poll(REFRESH_INTERVAL - 1)
     for now in (1.0, 1.1, 1.2):
-        fabric.smps.trigger(now)
+        fabric.smps.trigger(now, LINK)
         fabric.poll(now)
     assert len(fabric.queried) == 2
     assert fabric.poll(MIN_QUERY_INTERVAL + 0.2)
@@ -83,7 +86,7 @@ def test_a_missing_library_is_looked_for_every_ten_minutes() -> None:
         now = fabric.smps.next_due()
     assert waits[:3] == [RETRY_INTERVAL, 2 * RETRY_INTERVAL, 4 * RETRY_INTERVAL]
     assert waits[-2:] == [MAX_MISSING_INTERVAL] * 2 == [600.0] * 2
-    fabric.smps.trigger(now - 300.0)
+    fabric.smps.trigger(now - 300.0, LINK)
     assert fabric.smps.next_due() == now - 300.0
     fabric.error = None
     assert fabric.poll(now - 300.0)
@@ -143,7 +146,7 @@ def test_a_device_that_fails_leaves_the_other_answers() -> None:
     fabric.observe(("a", 1), ("b", 1))
     fabric.poll(0.0)
     fabric.error, fabric.only, fabric.failed = "no-answer", ("a", 1), [["a", 1]]
-    fabric.smps.trigger(MIN_QUERY_INTERVAL)
+    fabric.smps.trigger(MIN_QUERY_INTERVAL, LINK)
     now = MIN_QUERY_INTERVAL
     for _ in range(8):
         assert fabric.poll(now)

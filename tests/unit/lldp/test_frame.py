@@ -293,6 +293,13 @@ def test_ipv6_addresses_are_as_rfc_5952_has_them(address: bytes) -> None:
     assert found == str(IPv6Address(address))
 
 
+def test_ipv4_mapped_addresses() -> None:
+    """They have one text under every version of Python."""
+    address = bytes(10) + b"\xff\xff\x01\x02\0\0"
+    found = decode(ethernet(identity(b"\x05\x02" + address, b"\x05swp1") + END))
+    assert found.chassis_id == "::ffff:102:0"
+
+
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [

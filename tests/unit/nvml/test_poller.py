@@ -9,6 +9,7 @@ import pytest
 
 from agent.daemon.background import BackgroundTask
 from agent.errors import Pending, Unavailable
+from agent.events.event import Event
 from agent.model import Verdict
 from agent.nvml.poller import MIN_QUERY_INTERVAL, NvmlPoller
 from agent.reasons import AcceleratorReason
@@ -89,6 +90,9 @@ class Driver:
         return self.gpus.next_due() - now
 
 
+BOUND = Event("device", "0000:41:00.0")
+
+
 @pytest.mark.parametrize("code", [9, 12, 13])
 def test_a_missing_library_or_driver_is_asked_for_every_ten_minutes(code: int) -> None:
     """After a minute, two, four and eight; one that answers at its interval again."""
@@ -109,19 +113,39 @@ def test_a_driver_that_loads_is_asked_at_once() -> None:
     for now in (0.0, 60.0, 180.0):
         driver.poll(now)
     assert driver.poll(200.0) == 220.0
-    driver.gpus.trigger(200.0)
+    driver.gpus.trigger(200.0, BOUND)
     assert driver.gpus.next_due() == 200.0
     driver.poll(200.0)
     assert driver.asked == 4
-    driver.gpus.trigger(200.5)
+    driver.gpus.trigger(200.5, BOUND)
     assert driver.gpus.next_due() == 200.0 + MIN_QUERY_INTERVAL
     driver.answer = {"gpus": ["one"]}
     assert driver.poll(210.0) == 60.0
+
+
+@pytest.mark.parametrize(
+    ("event", "is_concerned"),
+    [
+        (BOUND, True),
+        (Event("signal", "SIGHUP"), True),
+        (Event("resync", "uevents"), True),
+        (Event("port", "mlx5_0/1"), False),
+        (Event("link", "eth0"), False),
+        (Event("device", "mlx5_0"), False),
+    ],
+)
+def test_a_port_that_flaps_concerns_no_gpu(event: Event, *, is_concerned: bool) -> None:
+    """A missing library is not looked for with each event of the network."""
+    driver = Driver(refused(9))
+    for now in (0.0, 60.0, 180.0):
+        driver.poll(now)
+    driver.gpus.trigger(200.0, event)
+    assert (driver.gpus.next_due() == 200.0) is is_concerned
 
 
 def test_an_event_says_nothing_of_gpus_that_answer() -> None:
     """Their query keeps its pace."""
     driver = Driver({"gpus": ["one"]})
     driver.poll(0.0)
-    driver.gpus.trigger(20.0)
+    driver.gpus.trigger(20.0, BOUND)
     assert driver.gpus.next_due() == 60.0
