@@ -135,7 +135,7 @@ def test_by_the_chart(operator: Operator) -> None:
     operator.run(f"{inline('helm rollback')}\n")
     assert "BWAGENT_RUN_HOLD" not in operator.settings()
     assert "registry.example.com/bwagent" in operator.run(f"{inline('kubectl describe d')}\n")
-    assert "bwagent" in operator.run(f"{inline('kubectl get daemonset', OPERATIONS)}\n")
+    assert "bwagent" in operator.run(f"{inline('kubectl get daemonset -n', OPERATIONS)}\n")
     operator.label("by-chart")
     operator.run(uninstall, unasked(cleanup))
     assert operator.image() is None
