@@ -51,7 +51,14 @@ async def _relay(listener: socket.socket, port: int, stop: asyncio.Event) -> Non
 
 async def _join(port: int, reader: StreamReader, writer: StreamWriter) -> None:
     far_reader, far_writer = await asyncio.open_connection(HERE, port)
-    await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+    try:
+        await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+    finally:
+        # A client keeps its connection, so it may be open when the relay ends.
+        for one in (writer, far_writer):
+            one.transport.abort()
+            with suppress(OSError):
+                await one.wait_closed()
 
 
 async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
