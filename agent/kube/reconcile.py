@@ -48,12 +48,17 @@ class Reconciler:
     dry_run: bool = False
 
     def reconcile(
-        self, node: Node | None, desired: Desired | None, *, always: bool = False
+        self,
+        node: Node | None,
+        desired: Desired | None,
+        *,
+        always: bool = False,
+        is_current: bool = False,
     ) -> Result:
         """Make the Node as desired, or only get it (None).
 
-        `node` is the Node of the last result. With `always`, a request is made though nothing
-        changed, to refresh the annotation and repair drift.
+        `node` is the Node of the last result, or was just read (`is_current`). With `always`, a
+        request is made though nothing changed, to refresh the annotation and repair drift.
         """
         codes: list[int | None] = []
 
@@ -70,9 +75,10 @@ class Reconciler:
         todo = plan(found, desired, self.keys)
         if self.dry_run or not (todo.is_due or always):
             return Result(found, todo, codes=tuple(codes))
-        if node and (todo.outside or desired.annotation.lost):
+        is_current = is_current or node is None
+        if not is_current and (todo.outside or desired.annotation.lost):
             return self.reconcile(None, desired, always=always)
-        outcome = negotiate(todo, kube, is_current=node is None)
+        outcome = negotiate(todo, kube, is_current=is_current)
         failure = outcome.failure
         # A refusal that neither a GET nor an accepted PATCH followed may be due to another Node.
         decisive = [code for code in codes if code in SUCCESSES or code in REFUSALS]
@@ -102,7 +108,7 @@ class Reconciler:
         if result.node is None:
             return replace(result, codes=codes)
         rewritten = _rewritten(known, result.node) if known else ()
-        result = self.reconcile(result.node, desired)
+        result = self.reconcile(result.node, desired, is_current=True)
         return replace(result, codes=(*codes, *result.codes), rewritten=rewritten)
 
 

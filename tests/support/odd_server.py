@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OddServer:
-    """The server's port, and the requests that it received, as bytes."""
+    """The server's port, its TLS, and the requests that it received, as bytes."""
 
     port: int
+    context: ssl.SSLContext | None = None  # a certificate that is loaded replaces the present one
     requests: list[bytes] = field(default_factory=list)
 
 
@@ -64,10 +65,8 @@ def serving(respond: Respond, certificate: tuple[Path, Path] | None = None) -> I
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = OddServer(listener.getsockname()[1])
-        thread = threading.Thread(
-            target=_serve, args=(listener, respond, context, server), daemon=True
-        )
+        server = OddServer(listener.getsockname()[1], context)
+        thread = threading.Thread(target=_serve, args=(listener, respond, server), daemon=True)
         thread.start()
         try:
             yield server
@@ -76,9 +75,8 @@ def serving(respond: Respond, certificate: tuple[Path, Path] | None = None) -> I
             thread.join(5)
 
 
-def _serve(
-    listener: socket.socket, respond: Respond, context: ssl.SSLContext | None, server: OddServer
-) -> None:
+def _serve(listener: socket.socket, respond: Respond, server: OddServer) -> None:
+    context = server.context
     while True:
         try:
             connection, _ = listener.accept()

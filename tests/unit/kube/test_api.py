@@ -370,49 +370,20 @@ def test_a_certificate_that_is_rotated(
     """A server with another certificate is refused until the Pod has the new CA, which is read for
     each request.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*tls[0])
-
-    def respond(connection: socket.socket) -> None:
-        with context.wrap_socket(connection, server_side=True) as stream:
-            stream.recv(65536)
-            stream.sendall(reply(200, NODE))
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        stop = _serve(listener, respond)
-        folder = account(tmp_path, listener.getsockname()[1], monkeypatch)
+    with serving(says(reply(200, NODE)), tls[0]) as server:
+        assert server.context
+        folder = account(tmp_path, server.port, monkeypatch)
         # System bundles have comments in all languages.
         (folder / "ca.crt").write_text(
             f"# F\N{LATIN SMALL LETTER O WITH DOUBLE ACUTE}\n{tls[0][0].read_text()}"
         )
         with closing(Api(credentials(None, None, str(folder)), (2.0, 4.0))) as kube:
             assert kube(GET).accepted
-            context.load_cert_chain(*tls[1])
+            server.context.load_cert_chain(*tls[1])
             answer = kube(APPLY)
             assert (answer.error, answer.maybe_done) == ("tls", False)
             shutil.copy(tls[1][0], folder / "ca.crt")
             assert kube(GET).accepted
-        stop()
-
-
-def _serve(listener: socket.socket, respond: Callable[[socket.socket], None]) -> Callable[[], None]:
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with suppress(OSError), connection:
-                respond(connection)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-
-    def stop() -> None:
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
-
-    return stop
 
 
 def test_a_token_that_is_rotated_or_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
