@@ -73,7 +73,7 @@ def _read(items: Items, found: Collected) -> int | None:
 def _name(item: Item) -> str:
     """Return the name of a Node; raises Malformed for anything else."""
     if not isinstance(item.value, dict):
-        raise _fault(item, "no Node, and no JSON object")
+        raise _fault(item, "no Node, and not a JSON object")
     if "kind" in item.value:
         _require(item, KINDS)
     name = name_of(item.value)

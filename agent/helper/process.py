@@ -313,7 +313,7 @@ def parse_answer(name: str, status: int, stdout: bytes, stderr: bytes) -> Answer
         answer = json.loads(stdout)
         if isinstance(answer, dict):
             return answer
-    raise Unavailable(f"{name}: its answer is no JSON object{quote}")
+    raise Unavailable(f"{name}: its answer is not a JSON object{quote}")
 
 
 def fileno(pipe: Any) -> int:

@@ -84,12 +84,12 @@ def _pcap_packets(data: bytes) -> tuple[_Packets, str | None]:
     while at < len(data):
         start = at + record.size
         if start > len(data):
-            return packets, f"breaks off at octet {at} of {len(data)}"
+            return packets, f"truncated at octet {at} of {len(data)}"
         seconds, fraction, length, original_length = record.unpack_from(data, at)
         if length > MAX_LENGTH:
             return packets, f"no record at octet {at}: its length is {length}"
         if start + length > len(data):
-            return packets, f"breaks off at octet {at} of {len(data)}"
+            return packets, f"truncated at octet {at} of {len(data)}"
         if fraction >= resolution:
             return packets, f"no record at octet {at}: its time has a fraction beyond one second"
         number += 1
@@ -107,13 +107,14 @@ def _pcap_header(data: bytes) -> tuple[int, struct.Struct, int]:
     magics = {"<": int.from_bytes(data[:4], "little"), ">": int.from_bytes(data[:4], "big")}
     order = next((order for order, magic in magics.items() if magic in RESOLUTIONS), None)
     if order is None:
-        raise Malformed(f"no pcap or pcapng file: it begins with {data[:4].hex() or 'nothing'}")
+        start = f"it begins with {data[:4].hex()}" if data else "it is empty"
+        raise Malformed(f"not a pcap or pcapng file: {start}")
     header = struct.Struct(order + _FILE_HEADER)
     if len(data) < header.size:
-        raise Malformed(f"no pcap or pcapng file: it ends in its header, at octet {len(data)}")
+        raise Malformed(f"not a pcap or pcapng file: it ends in its header, at octet {len(data)}")
     magic, major, minor, *_, link_type = header.unpack_from(data)
     if (major, minor) != VERSION:
-        raise Malformed(f"no pcap or pcapng file: version {major}.{minor} instead of 2.4")
+        raise Malformed(f"not a pcap or pcapng file: version {major}.{minor} instead of 2.4")
     _check_link_type(link_type)
     return header.size, struct.Struct(order + _RECORD_HEADER), RESOLUTIONS[magic]
 
@@ -142,9 +143,9 @@ def _pcapng_packets(data: bytes) -> tuple[_Packets, str | None]:
         struct.error,
         scapy_error.Scapy_Exception,
     ) as error:
-        raise Malformed(f"no pcap or pcapng file: {error}") from error
+        raise Malformed(f"not a pcap or pcapng file: {error}") from error
     end = file.tell()
-    return packets, None if end == len(data) else f"breaks off at octet {end} of {len(data)}"
+    return packets, None if end == len(data) else f"truncated at octet {end} of {len(data)}"
 
 
 def _scapy_packets(reader: Any) -> Iterator[tuple[float, bytes, int]]:

@@ -200,7 +200,7 @@ def pci_address(bus_id: Any) -> str:
 
 def _object(data: Any, subject: str) -> Facts:
     if not isinstance(data, dict):
-        raise Malformed(f"{subject} is no JSON object")
+        raise Malformed(f"{subject} is not a JSON object")
     return data
 
 

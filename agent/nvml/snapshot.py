@@ -69,7 +69,7 @@ def record(host: Host) -> tuple[RecordedNvml, dict[str, Any]]:
 
 
 def load(files: SnapshotFiles, _facts: Mapping[str, Any]) -> RecordedNvml:
-    """Load the record; raises Malformed if the file is no JSON object."""
+    """Load the record; raises Malformed if the file is not a JSON object."""
     return RecordedNvml(files.json(FILE))
 
 

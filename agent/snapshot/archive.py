@@ -180,11 +180,11 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, EOFError, zlib.error, ValueError) as error:
-        raise Malformed(f"no tar archive, or a truncated one: {error}") from error
+        raise Malformed(f"not a tar archive, or truncated: {error}") from error
     except OSError as error:
         if error.errno is not None:
             raise
-        raise Malformed(f"no tar archive, or a truncated one: {error}") from error
+        raise Malformed(f"not a tar archive, or truncated: {error}") from error
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def _decompressed(file: io.BufferedReader) -> Iterator[Any]:
             with zstd.open(file) as stream:
                 yield stream
         except zstd.ZstdError as error:
-            raise Malformed(f"no tar archive, or a truncated one: {error}") from error
+            raise Malformed(f"not a tar archive, or truncated: {error}") from error
     else:
         yield file
 

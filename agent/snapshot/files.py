@@ -39,7 +39,7 @@ class SnapshotFiles:
         try:
             value = json.loads(self.read(path))
         except (ValueError, RecursionError) as error:
-            raise Malformed(f"{path}: no JSON: {error}") from None
+            raise Malformed(f"{path}: not JSON: {error}") from None
         if not isinstance(value, dict):
-            raise Malformed(f"{path}: no JSON object")
+            raise Malformed(f"{path}: not a JSON object")
         return value

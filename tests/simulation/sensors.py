@@ -243,7 +243,7 @@ def nvml_fails(world: World, rng: Random) -> float:
     words = {
         "hang": "no answer within 30 s",
         "crash": "killed by SIGSEGV",
-        "nonsense": "its answer is no JSON object",
+        "nonsense": "its answer is not a JSON object",
     }
     _break(world, seconds, ("nvml",), lambda: Unavailable(f"helper nvml: {words[how]}"))
     return seconds

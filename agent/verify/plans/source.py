@@ -75,9 +75,9 @@ class Source:
             return _encodable(json.loads(self.text), self.text)
         except json.JSONDecodeError as error:
             place = Place(self.file, None, error.lineno, str(error.colno))
-            raise Malformed(f"{place}: no JSON: {error.msg}") from error
+            raise Malformed(f"{place}: not JSON: {error.msg}") from error
         except (RecursionError, ValueError) as error:  # nesting; 4,300 digits; half of a character
-            raise Malformed(f"{self.file}: no JSON: {error}") from error
+            raise Malformed(f"{self.file}: not JSON: {error}") from error
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield the lines with their numbers; raises Malformed for one that is too long."""

@@ -224,10 +224,10 @@ def test_a_helper_that_was_killed_in_its_sleep_is_replaced(
 ODD = {
     "import sys; sys.exit('gone wrong')": "ended with status 1: gone wrong$",
     "import os; os.kill(os.getpid(), 9)": "killed by SIGKILL$",
-    "while input() == '{}': print('no JSON\\n0')": "its answer is no JSON object$",
-    "while input() == '{}': print('{}\\nzero')": "its answer is no JSON object$",
-    "while input() == '{}': print('{}\\n0\\n{}\\n0')": "its answer is no JSON object$",
-    "input(); print('{}')": "its answer is no JSON object$",
+    "while input() == '{}': print('no JSON\\n0')": "its answer is not a JSON object$",
+    "while input() == '{}': print('{}\\nzero')": "its answer is not a JSON object$",
+    "while input() == '{}': print('{}\\n0\\n{}\\n0')": "its answer is not a JSON object$",
+    "input(); print('{}')": "its answer is not a JSON object$",
     "while True: print('x' * 100000, end='')": "longer than 1048576 bytes$",
     "while input() == '{}': sys.stderr.write(9**6 * 'a' + '\\nx'); print('\\n3')": "status 3: x$",
 }

@@ -359,10 +359,10 @@ def test_running_helpers_are_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("print('no JSON')", "helper v: its answer is no JSON object$"),
-        ("print('[1]')", "no JSON object"),
-        ("print('\\xff')", "no JSON object"),
-        ("", "no JSON object"),
+        ("print('no JSON')", "helper v: its answer is not a JSON object$"),
+        ("print('[1]')", "not a JSON object"),
+        ("print('\\xff')", "not a JSON object"),
+        ("", "not a JSON object"),
         (
             "import sys; print('{'); print('one\\ntwo\\033', file=sys.stderr)",
             r"no JSON object: two\\x1b$",

@@ -129,7 +129,7 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
     "nothing": ("", "no Node in it"),
     "YAML": ("apiVersion: v1\n", "line 1, column 1: neither a JSON object nor a list begins here"),
     "a truncated list": (listed([whole(1)])[:-9], "line "),
-    "a number": ("[7]", "line 1, column 2: no Node, and no JSON object"),
+    "a number": ("[7]", "line 1, column 2: no Node, and not a JSON object"),
     "a Node without a name": (
         '[{"metadata": {"name": 7}}]',
         "line 1, column 2: no Node: it has no metadata.name",

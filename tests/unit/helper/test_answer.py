@@ -19,9 +19,9 @@ def test_an_object_is_an_answer() -> None:
         (1, b"{}", b"Traceback\n  \tKeyError: 'x' \n\n", "ended with status 1: KeyError: 'x'"),
         (1, b"", b" \n", "ended with status 1"),
         (-9, b"{}", b"", "killed by SIGKILL"),
-        (0, b"[]", b"", "its answer is no JSON object"),
-        (0, b"{", b"a warning", "its answer is no JSON object: a warning"),
-        (0, b"\xff", b"", "its answer is no JSON object"),
+        (0, b"[]", b"", "its answer is not a JSON object"),
+        (0, b"{", b"a warning", "its answer is not a JSON object: a warning"),
+        (0, b"\xff", b"", "its answer is not a JSON object"),
     ],
 )
 def test_anything_else_is_an_error(status: int, stdout: bytes, stderr: bytes, text: str) -> None:

@@ -200,7 +200,7 @@ def test_malformed_facts() -> None:
     ],
 )
 def test_not_an_annotation(text: str, fault: str) -> None:
-    """Text that is no JSON object, or longer than 64 KiB, is a problem."""
+    """Text that is not a JSON object, or longer than 64 KiB, is a problem."""
     problem = Problem("node", KEY, None, f"malformed annotation, ignored: {fault}")
     assert parse(text, KEY) == (None, problem)
 

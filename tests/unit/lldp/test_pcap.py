@@ -212,7 +212,7 @@ def test_a_file_that_was_cut_short_tells_what_came_before(
 def test_the_message_names_the_octet() -> None:
     """It is the octet of the first truncated record."""
     data = pcap_file([(WHEN, LEAF), (WHEN, LEAF)])
-    assert pcap.read(NETDEV, data[:-1])[1] == "breaks off at octet 100 of 175"
+    assert pcap.read(NETDEV, data[:-1])[1] == "truncated at octet 100 of 175"
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_the_message_names_the_octet() -> None:
 )
 def test_what_is_no_capture_file_is_refused(data: bytes) -> None:
     """The error is one readable line."""
-    with pytest.raises(Malformed, match="no pcap or pcapng file"):
+    with pytest.raises(Malformed, match="not a pcap or pcapng file"):
         pcap.read(NETDEV, data)
 
 
@@ -254,7 +254,7 @@ def test_a_block_that_leads_nowhere_ends_the_file(length: int, order: str) -> No
     endless = struct.pack(f"{order}II", 6, length) * 4
     found, fault = pcap.read(NETDEV, head + endless)
     assert len(found) == 1
-    assert fault == f"breaks off at octet {len(head)} of {len(head) + 32}"
+    assert fault == f"truncated at octet {len(head)} of {len(head) + 32}"
 
 
 def test_a_record_of_four_gibibytes_ends_the_file() -> None:
@@ -303,7 +303,7 @@ def test_a_frame_that_the_snap_length_has_cut_is_left_out(kind: str) -> None:
 )
 def test_a_header_that_is_none_is_named(data: bytes, fault: str) -> None:
     """A cut header, another version, and Kuznetzov's records of 24 octets."""
-    with pytest.raises(Malformed, match=f"no pcap or pcapng file: .*{fault}"):
+    with pytest.raises(Malformed, match=f"not a pcap or pcapng file: .*{fault}"):
         pcap.read(NETDEV, data)
 
 

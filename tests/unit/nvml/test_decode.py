@@ -241,7 +241,7 @@ def test_a_clique_of_all_ones_is_a_clique() -> None:
         ({"uuid": 7}, "^uuid '7' is no printable text$"),
         ({"uuid": "x" * 4097}, "is no printable text"),
         ({"index": "0"}, "index '0' is no number"),
-        ({"error": "lost"}, "an error is no JSON object"),
+        ({"error": "lost"}, "an error is not a JSON object"),
         ({"error": LOST | {"code": "x"}}, "^error code 'x' is no number of 32 bits$"),
         ({"error": LOST | {"text": None}}, "^error text 'None' is no printable text$"),
         ({"error": {"call": None, "code": 15, "text": ""}}, "call 'None' is no printable text"),
@@ -280,8 +280,8 @@ def test_what_names_a_gpu_may_be_unknown() -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (None, "^NVML's answer is no JSON object$"),
-        ([], "no JSON object"),
+        (None, "^NVML's answer is not a JSON object$"),
+        ([], "not a JSON object"),
         ({}, "count 'None' is no number"),
         ({"count": 0}, "^NVML's answer has no list of GPUs$"),
         ({"count": 4294967295, "gpus": []}, "counts 4294967295 GPUs and answers for 0"),
@@ -296,7 +296,7 @@ def test_nonsense_as_a_whole(data: Any, complaint: str) -> None:
 
 def test_a_gpu_that_is_no_object() -> None:
     """Like an answer that is none."""
-    with pytest.raises(Malformed, match=r"^a GPU is no JSON object$"):
+    with pytest.raises(Malformed, match=r"^a GPU is not a JSON object$"):
         nvml.gpu([])
 
 

@@ -104,7 +104,7 @@ def test_kubectl_gets_the_flags(environment: dict[str, str]) -> None:
         ({"PODS": NONE}, "Node gpu-17: no running Pod app.kubernetes.io/name=bwagent in namespace"),
         ({"PODS": "no JSON"}, "Node gpu-17: kubectl printed no list of Pods"),
         ({"GET": "1"}, "Node gpu-17: kubectl get pods:"),
-        ({"CUT": "1"}, "Node gpu-17: Pod bwagent-x: no tar archive, or a truncated one"),
+        ({"CUT": "1"}, "Node gpu-17: Pod bwagent-x: not a tar archive, or truncated"),
         ({"BWAGENT_SYSFS_ROOT": "/nosuch"}, "capture in Pod bwagent-x failed with exit code 2"),
     ],
 )

@@ -213,9 +213,9 @@ def test_a_netdev_may_have_dots_in_its_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (b"nonsense", "no pcap"),
-        (b"", "no pcap"),
-        (pcap.write([Frame("eth0", 1, SPOKEN)])[:-1], "breaks off at octet 24 of 99"),
+        (b"nonsense", "not a pcap"),
+        (b"", "not a pcap"),
+        (pcap.write([Frame("eth0", 1, SPOKEN)])[:-1], "truncated at octet 24 of 99"),
         (pcap.write([]), "no frame in the file"),
         (bytes(pcap.MAX_SIZE + 1), "longer than 16777216 bytes"),
     ],
@@ -280,7 +280,7 @@ def test_what_came_before_the_break_counts() -> None:
     found = report(host(files, lldp_neighbors=LldpNeighbors(lldp_of(io).frames)))
     assert [row["port_id"] for row in found["neighbors"]] == ["swp1"]
     assert [
-        problem["subject"] for problem in found["problems"] if "breaks off" in problem["text"]
+        problem["subject"] for problem in found["problems"] if "truncated at" in problem["text"]
     ] == ["eth0"]
 
 

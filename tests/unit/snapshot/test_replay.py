@@ -57,7 +57,7 @@ def test_a_time_without_a_zone_is_utc(tmp_path: Path) -> None:
     [
         ("nope", "No such file or directory"),
         ("empty", "no snapshot"),
-        ("file", "no tar archive"),
+        ("file", "not a tar archive"),
         ("dangling", "No such file or directory"),
     ],
 )

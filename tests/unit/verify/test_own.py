@@ -71,7 +71,7 @@ def test_labels(text: str) -> None:
         ("[]", "no expected label"),
         (f"{P}/speed.expected: 1G\na: {'[' * 9999}\n", "nested too deeply"),
         (f"{P}/speed.expected: ''\n", "no expected label"),
-        (f'{{"{P}/speed.expected": ', "no JSON"),
+        (f'{{"{P}/speed.expected": ', "not JSON"),
         (f"{P}/speed.expected: 1G\n{P}/speed.expected: 2G\n", "row 2, key .*: given twice"),
         (f'{{"{P}/speed.expected": "1G", "{P}/speed.expected": "1G"}}', "key .*: given twice"),
         (f"{P}/speed.expected:\n", "row 1, key .*: the value is no text"),

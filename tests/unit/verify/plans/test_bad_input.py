@@ -120,11 +120,11 @@ def read(content: str | bytes, kind: str | None = None) -> list[Plan]:
         ),
         (
             "{",
-            "plan.csv, row 1, column 2: no JSON: Expecting property name enclosed in double quotes",
+            "plan.csv, row 1, column 2: not JSON: Expecting property name enclosed in double quotes",
         ),
         ("{}", "plan.csv: JSON of no known kind: neither cables nor links"),
-        ("[" * 100_000, "plan.csv: no JSON: "),
-        ('{"links": ["\\ud83d"]}', "plan.csv: no JSON: 'utf-8' codec can't encode character"),
+        ("[" * 100_000, "plan.csv: not JSON: "),
+        ('{"links": ["\\ud83d"]}', "plan.csv: not JSON: 'utf-8' codec can't encode character"),
         ("graph G {\n a:b -- c:d", "plan.csv, row 2: the file ends within the graph: truncated"),
         (
             'graph G {\n a:b -- c:"d',

@@ -116,7 +116,7 @@ def test_latin_1_is_read_with_a_note(tmp_path: Path) -> None:
         ((HEADER + "gpu-17,mlx5_0,leaf00,1,,\ngpu-17,mlx").encode(), "row 3: 2 cells, and the hea"),
         ((HEADER + 'gpu-17,mlx5_0,"leaf00').encode(), "row 2: no CSV"),
         (f"{P}/speed.expected: [".encode(), "no YAML"),
-        (f'{{"{P}/speed.expected": "1G"'.encode(), "no JSON"),
+        (f'{{"{P}/speed.expected": "1G"'.encode(), "not JSON"),
         (f"{P}/speed.expected: 1G\n{IB}/speed.expected: 2G\n".encode(), "under two prefixes"),
         (b"A-Node,A-Port,Z-Node,Z-Port\ngpu-17,mlx5_0,leaf,1\n", f"convert it: {CONVERT}"),
         (b'{"a": "' + b"x" * 200_000 + b'"}', "convert it"),
