@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import agent
 from agent.labels.render import Rendered, render
 from agent.labels.table import Naming
 from agent.labels.values import counts
 from agent.model import (
-    Absent,
     Failed,
-    Gpu,
     IbNeighbor,
     Link,
     Neighbor,
@@ -32,9 +30,10 @@ from agent.model import (
     Seen,
     natural,
 )
-from agent.output.absent import ABSENT, absent_ports
+from agent.reasons import HoldReason
 from agent.sources.roles import dark_backend
 from agent.sources.table import SOURCES
+from agent.text import missing_since
 
 Json = dict[str, Any]
 
@@ -42,6 +41,7 @@ SCHEMA = 1
 FIRST_MLX5 = (
     4113  # Connect-IB (MT4113), the first HCA of the mlx5 driver; older ones may run at SDR
 )
+ABSENT = "absent"  # the state of a labeled port without an RDMA device
 # Facts that a neighbor sent, fields of LldpNeighbor or IbNeighbor; None: its protocol lacks it.
 NEIGHBOR_FACTS = (
     "node_guid",
@@ -116,7 +116,20 @@ def document(
             "value": accelerator.value,
             "reason": accelerator.reason,
             "text": accelerator.text,
-            "gpus": [_gpu(gpu) for gpu in observation.gpus],
+            "gpus": [
+                {
+                    "uuid": gpu.uuid,
+                    "cluster_uuid": gpu.cluster_uuid,
+                    "clique_id": gpu.clique_id,
+                    "state": gpu.state,
+                    "status": gpu.status,
+                    # the decoded bits of the fabric health mask, and their summary
+                    "health": None
+                    if gpu.health_mask is None
+                    else {**dict(gpu.health), "summary": gpu.health_summary},
+                }
+                for gpu in observation.gpus
+            ],
         },
         "problems": [problem._asdict() for problem in problems],
     }
@@ -124,7 +137,41 @@ def document(
 
 def links_of(observation: Observation) -> tuple[Link, ...]:
     """Return the far ends of the backend ports that a neighbor source saw, Ethernet ports first."""
-    return (*_seen(observation.lldp), *_seen(observation.ib))
+    read = [one for one in (observation.lldp, observation.ib) if isinstance(one, Seen)]
+    return tuple(link for one in read for link in one.value)
+
+
+class AbsentPort(NamedTuple):
+    """A labeled port that an observation does not have."""
+
+    interface: str  # its last name; `{name}@{pci}` if another port has that now
+    reason: str
+    counted_gbps: float | None  # its part of the speed label; None: unknown
+    pci: str | None = None
+    port_guid: str | None = None
+
+
+def absent_ports(observation: Observation) -> list[AbsentPort]:
+    """Return the labeled ports without an RDMA device: off the bus, or without a driver."""
+    names = {role.interface for role in observation.ports}
+    held = {one.interface: one.gbps for one in observation.held_counts}
+    unbound = [
+        AbsentPort(name, HoldReason.DEVICE_GONE.text, held.get(name))
+        for name in observation.unbound
+        if name not in names
+    ]
+    names |= {one.interface for one in unbound}
+    lost = [
+        AbsentPort(
+            f"{one.interface}@{one.pci}" if one.interface in names else one.interface,
+            f"gone from the bus, {missing_since(one.since)}",
+            0.0,
+            one.pci,
+            one.port_guid,
+        )
+        for one in observation.lost or ()
+    ]
+    return [*lost, *unbound]
 
 
 def speed_gbps(observation: Observation) -> float | None:
@@ -149,10 +196,6 @@ def is_suspect(role: PortRole) -> bool:
     return is_modern and (port.rate_text or "").endswith(" SDR)")
 
 
-def _seen(outcome: Seen[tuple[Link, ...]] | Absent | Failed) -> tuple[Link, ...]:
-    return outcome.value if isinstance(outcome, Seen) else ()
-
-
 def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
     """Report what is odd without being an error."""
     devices = observation.rdma.value if isinstance(observation.rdma, Seen) else ()
@@ -164,7 +207,14 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
         for glob in globs:
             if not any(fnmatchcase(device.name, glob) for device in devices):
                 yield Problem("rdma", f"{flag} {glob}", None, "names no RDMA device here")
-    yield from _several_boards(observation.backend)
+    # InfiniBand HCAs of several board IDs: some may be the storage network's
+    backend = observation.backend
+    board_of = {role.device.name: role.device.board_id or "?" for role in backend}
+    boards = Counter(board_of.values())
+    if len(boards) > 1 and any(role.port.link_layer == "InfiniBand" for role in backend):
+        kinds = ", ".join(f"{count} x {board}" for board, count in boards.most_common())
+        text = f"{kinds}: exclude the storage HCAs with --exclude-device"
+        yield Problem("rdma", "backend", None, text)
     if hint := dark_backend(observation.ports):
         yield Problem("rdma", "backend", None, hint)
     for role in filter(is_suspect, observation.ports):
@@ -177,53 +227,42 @@ def _hints(observation: Observation, choices: Choices) -> Iterable[Problem]:
         yield from source.hints(observation)
 
 
-def _several_boards(backend: Sequence[PortRole]) -> Iterable[Problem]:
-    """Report InfiniBand HCAs of several board IDs: some may be the storage network's."""
-    board_of = {role.device.name: role.device.board_id or "?" for role in backend}
-    boards = Counter(board_of.values())
-    is_infiniband = any(role.port.link_layer == "InfiniBand" for role in backend)
-    if is_infiniband and len(boards) > 1:
-        kinds = ", ".join(f"{count} x {board}" for board, count in boards.most_common())
-        text = f"{kinds}: exclude the storage HCAs with --exclude-device"
-        yield Problem("rdma", "backend", None, text)
-
-
 def _ports(observation: Observation) -> list[Json]:
     """Return the rows of all ports; labeled ones without a device have their place by name."""
-    rows = [_port(role) for role in observation.ports]
+    rows: list[Json] = []
+    for role in observation.ports:
+        device, port, netdev = role.device, role.port, role.leg or role.port.netdev
+        rows.append(
+            {
+                "interface": role.interface,
+                "device": device.name,
+                "port": port.number,
+                "leg": role.leg.name if role.leg else None,
+                "pci": device.pci,
+                "netdev": netdev.name if netdev else None,
+                "link_layer": port.link_layer,
+                "state": port.state,
+                "phys_state": port.phys_state,
+                "rate_gbps": port.rate_gbps,
+                "rate_text": port.rate_text,
+                "counted_gbps": role.counted_gbps,
+                "role": "backend" if role.backend else "ignored",
+                "reason": role.reason,
+                "node_guid": device.node_guid,
+                "port_guid": port.port_guid,
+                "sys_image_guid": device.sys_image_guid,
+                "hca_type": device.hca_type,
+                "board_id": device.board_id,
+                "fw_ver": device.fw_ver,
+                "numa_node": device.numa_node,
+                "link_downed": port.link_downed,
+            }
+        )
     absent = [
         dict.fromkeys(PORT_FACTS) | {"state": ABSENT, "role": "backend", **one._asdict()}
         for one in absent_ports(observation)
     ]
     return sorted(rows + absent, key=lambda row: natural(row["interface"])) if absent else rows
-
-
-def _port(role: PortRole) -> Json:
-    device, port, netdev = role.device, role.port, role.leg or role.port.netdev
-    return {
-        "interface": role.interface,
-        "device": device.name,
-        "port": port.number,
-        "leg": role.leg.name if role.leg else None,
-        "pci": device.pci,
-        "netdev": netdev.name if netdev else None,
-        "link_layer": port.link_layer,
-        "state": port.state,
-        "phys_state": port.phys_state,
-        "rate_gbps": port.rate_gbps,
-        "rate_text": port.rate_text,
-        "counted_gbps": role.counted_gbps,
-        "role": "backend" if role.backend else "ignored",
-        "reason": role.reason,
-        "node_guid": device.node_guid,
-        "port_guid": port.port_guid,
-        "sys_image_guid": device.sys_image_guid,
-        "hca_type": device.hca_type,
-        "board_id": device.board_id,
-        "fw_ver": device.fw_ver,
-        "numa_node": device.numa_node,
-        "link_downed": port.link_downed,
-    }
 
 
 def _neighbor(link: Link, neighbor: Neighbor) -> Json:
@@ -239,18 +278,4 @@ def _neighbor(link: Link, neighbor: Neighbor) -> Json:
         "ambiguous": len(link.neighbors) > 1,
         **{name: getattr(neighbor.facts, name, None) for name in NEIGHBOR_FACTS},
         "age_s": neighbor.age,
-    }
-
-
-def _gpu(gpu: Gpu) -> Json:
-    return {
-        "uuid": gpu.uuid,
-        "cluster_uuid": gpu.cluster_uuid,
-        "clique_id": gpu.clique_id,
-        "state": gpu.state,
-        "status": gpu.status,
-        # the decoded bits of the fabric health mask, and their summary
-        "health": None
-        if gpu.health_mask is None
-        else {**dict(gpu.health), "summary": gpu.health_summary},
     }

@@ -1,4 +1,4 @@
-"""Where one label comes from: the document of `bwagent explain`, schema 1.
+"""Where one label comes from: the document of `bwagent explain`, schema 1, and its text.
 
 Its states are
 
@@ -13,8 +13,9 @@ are those of the fields' comments in agent/model.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import agent
@@ -22,19 +23,11 @@ from agent.labels.leaf_group import device_of
 from agent.labels.render import Rendered, Subject, keys_for, subject_of
 from agent.labels.table import LABELS, Label, Naming
 from agent.labels.values import link_layers, links
-from agent.model import (
-    Failed,
-    Gpu,
-    LastNeighbor,
-    Link,
-    LldpNeighbor,
-    Neighbor,
-    Observation,
-    PortRole,
-)
-from agent.output.absent import absent_ports
+from agent.model import Failed, LastNeighbor, LldpNeighbor, Observation, PortRole
+from agent.output.document import absent_ports
+from agent.output.layout import joined, section, wrap
 from agent.reasons import SWITCHED_OFF, HoldReason, NeighborReason
-from agent.text import utc
+from agent.text import utc, visible
 
 Json = dict[str, Any]
 
@@ -43,6 +36,8 @@ MAX_NEAREST = 3
 MIN_LIKENESS = 0.6  # of a key that is named as a near one, see difflib
 MAX_KEY = 317  # characters of a valid key: prefix, slash, name
 MAX_SHOWN = 64  # characters of an unknown key in its error
+MAX_TEXT = 1000  # characters of one text of the document, as text
+MARGIN = 10  # columns of the names there
 MAX_ERROR = 140  # characters of that error, unless its nearest key is longer
 NO_INFINIBAND = "flavor is not infiniband"
 NO_PORT_NAME = "no port name in the neighbor's frame"
@@ -76,8 +71,12 @@ def unknown_key(key: str, naming: Naming, interfaces: Iterable[str]) -> str:
     Of rows that the naming turns off it names the flag.
     """
     shown = key[:MAX_SHOWN]
-    if flag := _turned_off_by(key, naming):
-        return f"{shown!r} is turned off by an empty {flag}"
+    for field, flag in FAMILIES:
+        default = getattr(Naming(), field)
+        keys = (key, f"{default}/{key}", default if default.endswith(f"/{key}") else "")
+        with_default = naming._replace(**{field: default})
+        if not getattr(naming, field) and any(subject_of(one, with_default) for one in keys):
+            return f"{shown!r} is turned off by an empty {flag}"
     known = keys_for(naming, interfaces)
     full = key if "/" in key else f"{naming.prefix}/{key}"
     nearest = get_close_matches(full[:MAX_KEY], known, MAX_NEAREST, MIN_LIKENESS)
@@ -91,30 +90,25 @@ def unknown_key(key: str, naming: Naming, interfaces: Iterable[str]) -> str:
     return error
 
 
-def _turned_off_by(key: str, naming: Naming) -> str | None:
-    """Return the flag that turns off the rows of a key; None if the key would be no label's."""
-    for field, flag in FAMILIES:
-        default = getattr(Naming(), field)
-        keys = (key, f"{default}/{key}", default if default.endswith(f"/{key}") else "")
-        with_default = naming._replace(**{field: default})
-        if not getattr(naming, field) and any(subject_of(one, with_default) for one in keys):
-            return flag
-    return None
-
-
 def explained(
     subject: Subject, observation: Observation, rendered: Rendered, on_node: Json | None
 ) -> Json:
     """Return the document of a label; `on_node` are those of agent/kube/commands.py."""
     key, row, interface = subject
-    hold, value = _hold(subject, observation, rendered), rendered.labels.get(key)
-    evidence = list(of_row(row.key)(observation, interface))
+    values = [*row.values(observation)]
+    value, hold = rendered.labels.get(key), rendered.held.get(key)
+    if key in rendered.incomplete:
+        hold = next((one.hold for one in values if one.hold), None)
     state = "absent"
     if key in rendered.labels:
         unsettled = "incomplete" if key in rendered.incomplete else "seen"
         state = "held" if key in rendered.held else unsettled
+    evidence = list(of_row(row.key)(observation, interface))
+    names = {interface, *(one.interface for one in evidence)} - {None}
+    roles = [role for role in observation.ports if role.interface in names]
+    concerned = {key, *names, *(role.device.name for role in roles)}
     # the text before it is encoded, if it was read now
-    texts = (one.text for one in row.values(observation) if one.interface == interface)
+    texts = (one.text for one in values if one.interface == interface)
     return {
         "schema": SCHEMA,
         "agent": agent.__version__,
@@ -133,17 +127,13 @@ def explained(
             one._asdict() | {"seen": None if one.seen is None else utc(int(one.seen))}
             for one in evidence
         ],
-        "problems": _problems(subject, evidence, observation, rendered),
+        "problems": [
+            f"{one.subject}: {one.text}"
+            for one in (*rendered.problems, *rendered.notes, *observation.problems)
+            if concerned.intersection([one.subject, *one.subject.split("/")])
+        ],
         "on_node": on_node,
     }
-
-
-def _hold(subject: Subject, observation: Observation, rendered: Rendered) -> HoldReason | None:
-    """Return the reason why a label is held or incomplete."""
-    if subject.key not in rendered.incomplete:
-        return rendered.held.get(subject.key)
-    values = subject.row.values(observation)
-    return next((one.hold for one in values if one.hold), None)
 
 
 def _absence(row: Label, interface: str | None, observation: Observation) -> str:
@@ -171,31 +161,13 @@ def _absence(row: Label, interface: str | None, observation: Observation) -> str
 
 def _of_interface(interface: str, observation: Observation) -> str | None:
     """Return the reason why an interface has no neighbor, or is no backend port."""
-    reasons: Mapping[str, str] = {
-        **{one.interface: one.reason for one in absent_ports(observation)},
-        **{role.interface: role.reason for role in observation.ports if not role.backend},
-        **{link.interface: _missing(link.missing) for link in links(observation) if link.missing},
-    }
+    for link in links(observation):
+        if link.interface == interface and link.missing:
+            reason = NeighborReason.of(link.missing)
+            return f"{link.missing}: {reason.text}" if reason else link.missing
+    reasons = {one.interface: one.reason for one in absent_ports(observation)}
+    reasons |= {role.interface: role.reason for role in observation.ports if not role.backend}
     return reasons.get(interface)
-
-
-def _missing(word: str) -> str:
-    reason = NeighborReason.of(word)
-    return f"{word}: {reason.text}" if reason else word
-
-
-def _problems(
-    subject: Subject, evidence: Iterable[Evidence], observation: Observation, rendered: Rendered
-) -> list[str]:
-    """Return the problems of the key, and of the interfaces and devices of its evidence."""
-    names = {subject.interface, *(one.interface for one in evidence)} - {None}
-    roles = [role for role in observation.ports if role.interface in names]
-    concerned = {subject.key, *names, *(role.device.name for role in roles)}
-    return [
-        f"{one.subject}: {one.text}"
-        for one in (*rendered.problems, *rendered.notes, *observation.problems)
-        if concerned.intersection([one.subject, *one.subject.split("/")])
-    ]
 
 
 class Evidence(NamedTuple):
@@ -224,7 +196,17 @@ def speed(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     """Yield state and rate of each backend port, and what those count that cannot be read."""
     for role in seen.backend:
         yield _file(role, seen, "state", role.port.state)
-        yield from _rates(role, seen)
+        # the rate of an Ethernet port is that of its netdev, where it has one
+        netdev = role.leg or role.port.netdev
+        if role.port.link_layer == "Ethernet" and netdev and netdev.speed_mbps:
+            path, value = f"{NET}/{netdev.name}/speed", f"{netdev.speed_mbps} Mb/s"
+            yield Evidence(role.interface, "sysfs", path, "speed", value, seen.time)
+        else:
+            yield _file(role, seen, "rate", role.port.rate_text)
+        if role.leg:
+            name, state = "bonding_slave/state", role.leg.bond_state
+            path = f"{NET}/{role.leg.name}/{name}"
+            yield Evidence(role.interface, "sysfs", path, name, state, seen.time)
         yield Evidence(role.interface, SUM, SUM, "counted_gbps", _gbps(role.counted_gbps), None)
     names = {role.interface for role in seen.backend}
     for role in seen.ports if not names else ():  # why each port of a node is no backend port
@@ -243,30 +225,48 @@ def _gbps(gbps: float | None) -> str | None:
     return None if gbps is None else f"{gbps:g} Gb/s"
 
 
-def _rates(role: PortRole, seen: Observation) -> Iterable[Evidence]:
-    """Yield the rate, of an Ethernet port that of its netdev where it has one."""
-    netdev = role.leg or role.port.netdev
-    if role.port.link_layer == "Ethernet" and netdev and netdev.speed_mbps:
-        path, value = f"{NET}/{netdev.name}/speed", f"{netdev.speed_mbps} Mb/s"
-        yield Evidence(role.interface, "sysfs", path, "speed", value, seen.time)
-    else:
-        yield _file(role, seen, "rate", role.port.rate_text)
-    if role.leg:
-        path = f"{NET}/{role.leg.name}/bonding_slave/state"
-        yield Evidence(
-            role.interface, "sysfs", path, "bonding_slave/state", role.leg.bond_state, seen.time
-        )
-
-
 def neighbor(seen: Observation, interface: str | None) -> Iterable[Evidence]:
     """Yield the facts of the selected neighbor of the interface, or of all interfaces.
 
-    A port without neighbor has its state instead.
+    They are the TLVs of its frame, or the attributes in the answer to the query. A port without
+    neighbor has its state instead.
     """
     for link in links(seen):
-        if interface in (None, link.interface):
-            first = link.neighbors[:1]
-            yield from _of_neighbor(link, first[0], seen) if first else _of_state(link, seen)
+        if interface not in (None, link.interface):
+            continue
+        roles = [role for role in seen.ports if role.interface == link.interface]
+        if not link.neighbors:
+            for role in roles:
+                yield _file(role, seen, "state", role.port.state)
+                yield _file(role, seen, "phys_state", role.port.phys_state)
+            continue
+        found = link.neighbors[0]
+        facts = found.facts
+        rows: list[tuple[str, str | None]]
+        if isinstance(facts, LldpNeighbor):
+            via = "lldp"
+            subject = f"{link.netdev}: frame from {facts.source_mac} to {facts.destination_mac}"
+            rows = [
+                ("System Name TLV", facts.system_name),
+                (f"Chassis ID TLV (subtype {facts.chassis_subtype})", facts.chassis_id),
+                (f"Port ID TLV (subtype {facts.port_id_subtype})", facts.port_id),
+                ("Port Description TLV", facts.port_description),
+                ("Time To Live TLV", f"{facts.ttl} s"),
+            ]
+        else:
+            port, number = link.interface, "?"
+            if roles:
+                number = str(roles[0].port.number)
+                port = f"{roles[0].device.name} port {number}"
+            via, subject = "smp", f"{port}: directed route 0,{number}"
+            rows = [("NodeDescription.NodeString", facts.node_description)]
+            if not facts.node_description:
+                rows.append(("NodeDescription, earlier", found.last_description))
+            rows.append(("NodeInfo.NodeGUID", facts.node_guid))
+            rows.append(("NodeInfo.LocalPortNum", str(facts.port)))
+        at = seen.time - (found.age or 0.0)
+        for name, value in rows:
+            yield Evidence(link.interface, via, subject, name, value, at)
 
 
 def leaf_group(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
@@ -284,62 +284,20 @@ def _remembered(interface: str, known: LastNeighbor) -> Evidence:
     return Evidence(interface, "annotation", REMEMBERED, "neighbor", device, None)
 
 
-def _of_state(link: Link, seen: Observation) -> Iterable[Evidence]:
-    for role in seen.ports:
-        if role.interface == link.interface:
-            yield _file(role, seen, "state", role.port.state)
-            yield _file(role, seen, "phys_state", role.port.phys_state)
-
-
-def _of_neighbor(link: Link, found: Neighbor, seen: Observation) -> Iterable[Evidence]:
-    """Return the TLVs of the frame, or the attributes in the answer to the query."""
-    facts = found.facts
-    rows: list[tuple[str, str | None]]
-    if isinstance(facts, LldpNeighbor):
-        via = "lldp"
-        subject = f"{link.netdev}: frame from {facts.source_mac} to {facts.destination_mac}"
-        rows = [
-            ("System Name TLV", facts.system_name),
-            (f"Chassis ID TLV (subtype {facts.chassis_subtype})", facts.chassis_id),
-            (f"Port ID TLV (subtype {facts.port_id_subtype})", facts.port_id),
-            ("Port Description TLV", facts.port_description),
-            ("Time To Live TLV", f"{facts.ttl} s"),
-        ]
-    else:
-        role = next((role for role in seen.ports if role.interface == link.interface), None)
-        port, number = link.interface, "?"
-        if role:
-            port, number = f"{role.device.name} port {role.port.number}", str(role.port.number)
-        via, subject = "smp", f"{port}: directed route 0,{number}"
-        rows = [("NodeDescription.NodeString", facts.node_description)]
-        if not facts.node_description:
-            rows.append(("NodeDescription, earlier", found.last_description))
-        rows.append(("NodeInfo.NodeGUID", facts.node_guid))
-        rows.append(("NodeInfo.LocalPortNum", str(facts.port)))
-    at = seen.time - (found.age or 0.0)
-    return [Evidence(link.interface, via, subject, name, value, at) for name, value in rows]
-
-
 def accelerator(seen: Observation, _interface: str | None) -> Iterable[Evidence]:
     """Yield the place of each GPU in the NVLink fabric."""
-    return [one for gpu in seen.gpus for one in _of_gpu(gpu, seen.time)]
-
-
-def _of_gpu(gpu: Gpu, at: float) -> list[Evidence]:
-    subject = f"GPU {gpu.index} ({gpu.pci})" if gpu.pci else f"GPU {gpu.index}"
-    clique = None if gpu.clique_id is None else str(gpu.clique_id)
-    facts = {
-        ".state": gpu.state,
-        ".status": gpu.status,
-        ".clusterUuid": gpu.cluster_uuid,
-        ".cliqueId": clique,
-        "error": gpu.error,
-    }
-    return [
-        Evidence(None, "gpu", subject, name, value, at)
-        for name, value in facts.items()
-        if value is not None
-    ]
+    for gpu in seen.gpus:
+        subject = f"GPU {gpu.index} ({gpu.pci})" if gpu.pci else f"GPU {gpu.index}"
+        facts = {
+            ".state": gpu.state,
+            ".status": gpu.status,
+            ".clusterUuid": gpu.cluster_uuid,
+            ".cliqueId": None if gpu.clique_id is None else str(gpu.clique_id),
+            "error": gpu.error,
+        }
+        for name, value in facts.items():
+            if value is not None:
+                yield Evidence(None, "gpu", subject, name, value, seen.time)
 
 
 # By the last parts of a row's key: the evidence of an interface, or of all (None). A row of the
@@ -360,3 +318,95 @@ OF_ROWS: dict[str, Callable[[Observation, str | None], Iterable[Evidence]]] = {
 def of_row(key: str) -> Callable[[Observation, str | None], Iterable[Evidence]]:
     """Return the function of a row of the label table, by its key there."""
     return OF_ROWS[key.partition("/")[2] or key]
+
+
+def text_of(document: Json) -> str:
+    """Return a document for a person at a terminal, in 80 columns.
+
+    It has the label, its state, the texts of its row, its evidence and the Node's view.
+    """
+
+    def named(name: str, text: str) -> list[str]:
+        """Return a text behind its name, wrapped in a column of its own."""
+        return wrap(visible(text, MAX_TEXT), name.ljust(MARGIN), " " * MARGIN)
+
+    def below(title: str, lines: Iterable[str]) -> list[str]:
+        return section(title, lines, most=MAX_TEXT, break_words=False)
+
+    value, state, hold = document["value"], document["state"], document["hold"]
+    if state == "absent":
+        state = f"absent: {document['reason']}"
+    elif hold:
+        state = f"{state}, {hold['reason']}: {hold['text']}"
+    summary = named("state", state)
+    if times := sorted({one["seen"] for one in document["evidence"] if one["seen"]}):
+        summary += named("seen", times[0] if len(times) == 1 else f"{times[0]} to {times[-1]}")
+    if document["raw"] not in (None, value):
+        summary += named("raw", document["raw"])
+    summary += named("meaning", document["meaning"])
+    summary += named("absent if", document["absent_when"])
+    is_equal = ": no label" if value is None else f"={visible(value, MAX_TEXT)}"
+    return joined(
+        [
+            [f"{document['key']}{is_equal}"],
+            summary,
+            below("Read from", _read_from(document["evidence"])),
+            below("Problems", document["problems"]),
+            below("On the Node", _on_node(document)),
+        ]
+    )
+
+
+def _read_from(evidence: Iterable[Json]) -> Iterator[str]:
+    """Yield the facts of each interface; those of a frame, an answer or a GPU below its line."""
+    for interface, facts in groupby(evidence, lambda one: one["interface"]):
+        indent = "  " if interface else ""
+        if interface:
+            yield str(interface)
+        for (via, subject), group in groupby(facts, lambda one: (one["via"], one["subject"])):
+            rows = list(group)
+            has_line = via in ("lldp", "smp", "gpu")
+            if has_line:
+                yield f"{indent}{via} {subject}, {rows[0]['seen']}"
+            for row in rows:
+                name = f"  {row['fact']}" if has_line else subject
+                yield f"{indent}{name}: {'unknown' if row['value'] is None else row['value']}"
+
+
+def _on_node(document: Json) -> Iterator[str]:
+    """Yield what the Node has of the label, and what its annotation has of the interface.
+
+    The rows of all interfaces are shown only if the label was not read in full.
+    """
+    facts = document["on_node"]
+    if facts is None:
+        return
+    if facts.get("fault"):
+        yield f"not read: {facts['fault']}"
+        return
+    if facts["value"] is None:
+        yield "no such label"
+    else:
+        yield f"{facts['value']}, held by {', '.join(facts['managers']) or 'no field manager'}"
+    observed, boot_id, version = (facts.get(name) for name in ("observed", "boot_id", "agent"))
+    if observed or boot_id or version:
+        boot = "boot unknown"
+        if boot_id and document["boot_id"]:
+            boot = "this boot" if boot_id == document["boot_id"] else "another boot"
+        line = f"last full observation {observed or 'at an unknown time'}, {boot}"
+        line += f", bwagent {version or 'version unknown'}"
+        if (reported := facts.get("reported")) not in {None, observed}:
+            line += f"; an incomplete one {reported}"
+        yield line
+    if len(facts["interfaces"]) > 1 and document["state"] == "seen":
+        return
+    for row in facts["interfaces"]:
+        own = {name: value for name, value in row.items() if name not in ("neighbor", "interface")}
+        of_neighbor = {
+            f"neighbor {name}": value for name, value in (row.get("neighbor") or {}).items()
+        }
+        texts = [
+            f"{name} {'unknown' if value is None else value}"
+            for name, value in (own | of_neighbor).items()
+        ]
+        yield f"annotation, {row['interface']}: {', '.join(texts)}"

@@ -22,9 +22,9 @@ def show(document: Json, output: str) -> None:
 
 def show_explained(document: Json, output: str) -> None:
     """Print the document of one label on standard output as `table` or `json`."""
-    from agent.output.explain_table import render
+    from agent.output.explain import text_of
 
-    sys.stdout.write(_json(document) if output == "json" else render(document))
+    sys.stdout.write(_json(document) if output == "json" else text_of(document))
     sys.stdout.flush()
 
 

@@ -9,12 +9,12 @@ stranger's (a neighbor's name, a snapshot's reason), so all of it is made printa
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
 from agent.labels import encode
-from agent.output.absent import ABSENT
+from agent.output.document import ABSENT
 from agent.output.layout import WIDTH, columns, joined, section
 from agent.reasons import SWITCHED_OFF, AcceleratorReason, HoldReason, NeighborReason
 from agent.text import listed, visible
@@ -42,19 +42,9 @@ NO_LINK = "no link: cable, transceiver, the port over there, or the interface is
 # The reasons for a missing neighbor; a snapshot may have others.
 MISSING = {str(reason): reason.text for reason in NeighborReason}
 
-
 LINKS = {"InfiniBand": "IB", "Ethernet": "Eth"}
 COLORS = {"good": 32, "bad": 31, "dim": 2}  # SGR parameters (ECMA-48, 8.3.117)
-# Of a port, which has its selected neighbor or None as "neighbor"
-COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
-    ("INTERFACE", lambda port: str(port["interface"])),
-    ("ROLE", lambda port: str(port["role"])),
-    ("LINK", lambda port: LINKS.get(port["link_layer"], port["link_layer"] or "?")),
-    ("STATE", lambda port: "standby" if _is_standby(port) else port["state"] or "?"),
-    ("RATE", lambda port: _gbps(_rate(port))),
-    ("NEIGHBOR", lambda port: _neighbor(port, "device")),
-    ("PORT", lambda port: _neighbor(port, "port_name") or _neighbor(port, "port_id")),
-)
+TITLES = ("INTERFACE", "ROLE", "LINK", "STATE", "RATE", "NEIGHBOR", "PORT")
 FAR_END = (5, 6)  # shrink first: the name of an interface is the name in a label key
 
 
@@ -106,26 +96,33 @@ def _headline(document: Document) -> str:
 
 def _port_lines(document: Document, *, color: bool) -> list[str]:
     """Return the line of titles and a line for each port; none without ports."""
-    selected = {row["interface"]: row for row in document["neighbors"] if row["selected"]}
-    ports = [
-        {**port, "neighbor": selected.get(port["interface"]) if _is_backend(port) else None}
-        for port in document["ports"]
-    ]
+    ports = document["ports"]
     if not ports:
         return []
-    cells = [[cell(port) for _, cell in COLUMNS] for port in ports]
-    titles, *lines = columns([[title for title, _ in COLUMNS], *cells], "~", FAR_END)
+    selected = {row["interface"]: row for row in document["neighbors"] if row["selected"]}
+    rows, colors = [], []
+    for port in ports:
+        is_standby, is_backend = _is_standby(port), _is_backend(port)
+        # ports that are not ACTIVE have a rate in sysfs, too, but do not use it
+        is_used = port["state"] == "ACTIVE" and not is_standby
+        far = selected.get(port["interface"]) if is_backend else None
+        rows.append(
+            (
+                str(port["interface"]),
+                str(port["role"]),
+                LINKS.get(port["link_layer"], port["link_layer"] or "?"),
+                "standby" if is_standby else port["state"] or "?",
+                _gbps((port["counted_gbps"] or port["rate_gbps"]) if is_used else None),
+                (far["device"] or "") if far else "-" if is_backend else "",
+                (far["port_name"] or far["port_id"] or "") if far else "",
+            )
+        )
+        colors.append(("good" if port["counted_gbps"] else "bad") if is_backend else "dim")
+    titles, *lines = columns([TITLES, *rows], "~", FAR_END)
     if color:
-        lines = [_painted(line, port) for line, port in zip(lines, ports, strict=True)]
+        painted = zip(colors, lines, strict=True)
+        lines = [f"\x1b[{COLORS[name]}m{line}\x1b[0m" for name, line in painted]
     return [titles, *lines]
-
-
-def _painted(line: str, port: Row) -> str:
-    """Return the line in the color of the port's role and rate."""
-    color = "dim"
-    if _is_backend(port):
-        color = "good" if port["counted_gbps"] else "bad"
-    return f"\x1b[{COLORS[color]}m{line}\x1b[0m"
 
 
 def _is_backend(port: Row) -> bool:
@@ -141,18 +138,6 @@ def _is_standby(port: Row) -> bool:
 def _gbps(rate: float | None) -> str:
     """Return a rate in Gb/s as `400G`; `-` for None."""
     return "-" if rate is None else encode.gbps(rate)
-
-
-def _rate(port: Row) -> float | None:
-    """Return the rate of an ACTIVE port; other ports have one in sysfs, too, but do not use it."""
-    rate: float | None = port["counted_gbps"] or port["rate_gbps"]
-    return rate if port["state"] == "ACTIVE" and not _is_standby(port) else None
-
-
-def _neighbor(port: Row, field: str) -> str:
-    if port["neighbor"]:
-        return port["neighbor"][field] or ""
-    return "-" if field == "device" and _is_backend(port) else ""
 
 
 def _accelerator(accelerator: dict[str, Any]) -> Iterator[str]:

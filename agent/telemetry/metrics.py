@@ -35,8 +35,7 @@ from agent.helper.process import unended
 from agent.metric import COUNTER, GAUGE, OTHER, Metric, Sample, by_key, single
 from agent.model import Failed, IbNeighbor, Link, Observation, Seen
 from agent.output import document
-from agent.output.absent import ABSENT, absent_ports
-from agent.output.document import links_of
+from agent.output.document import ABSENT, absent_ports, links_of
 from agent.reasons import NeighborReason
 from agent.sources import NAMES
 from agent.sources.table import SOURCES

@@ -12,7 +12,7 @@ from agent.kube.annotation import Annotation, LabeledInterface, fitted, parse, r
 from agent.kube.interfaces import annotate
 from agent.kube.lost import Losses
 from agent.model import Absent, Failed, LastNeighbor, LostPort, PortRole, RdmaDevice, Seen
-from agent.output.absent import absent_ports
+from agent.output.document import absent_ports
 from tests.support.kernel_tree import BUS, HOME, Entries, Kernel
 from tests.support.nodes import BOOT, KEYS, NOW
 from tests.support.observations import PORT, observation

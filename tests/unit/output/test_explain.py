@@ -17,7 +17,7 @@ from agent.model import (
     LostPort,
     Seen,
 )
-from agent.output import explain, explain_table
+from agent.output import explain
 from agent.output.explain import OF_ROWS, of_row
 from agent.output.layout import WIDTH
 from agent.snapshot.replay import replay
@@ -57,7 +57,7 @@ def document(
 
 def lines(found: dict[str, Any]) -> list[str]:
     """The lines of the table, without their indentation."""
-    return [line.strip() for line in explain_table.render(found).splitlines()]
+    return [line.strip() for line in explain.text_of(found).splitlines()]
 
 
 def facts(found: dict[str, Any]) -> dict[str, str | None]:
@@ -81,7 +81,7 @@ def test_every_key_of_every_machine(machine: Path) -> None:
         assert found["value"] == labels.get(key)
         assert (found["state"] == "absent") == bool(found["reason"])
         assert found["evidence"] or found["reason"] or not seen.ports
-        for line in explain_table.render(found).splitlines()[1:]:
+        for line in explain.text_of(found).splitlines()[1:]:
             assert len(line) <= WIDTH or " " not in line.strip()
 
 

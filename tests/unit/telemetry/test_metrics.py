@@ -27,7 +27,7 @@ from agent.model import (
     Problem,
     Seen,
 )
-from agent.output.absent import ABSENT
+from agent.output.document import ABSENT
 from agent.reasons import NeighborReason
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
