@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from agent.fleet.judge import judge
 from agent.fleet.report import FORMATS
-from agent.verify.plans.reader import read_plan
+from agent.plans.reader import read_plan
 from tests.support.planned_fleets import no_pattern
 from tests.support.small_fleets import far_end, fleet, node
 

@@ -22,14 +22,14 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.verify.plans.own import COLUMNS, rows_text
-from agent.verify.plans.source import MAX_SIZE
+from agent.plans.own import COLUMNS, rows_text
+from agent.plans.source import MAX_SIZE
 from tests.support import plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agent.verify.model import Cable
+    from agent.plans.model import Cable
 
     Write = Callable[[Sequence[Cable]], str | bytes]
 
@@ -39,8 +39,8 @@ BUDGETS = {"XLSX": 10.0, "XLSX inline": 10.0}  # CPU seconds
 READ = """
 import json, sys
 from resource import RUSAGE_SELF, getrusage
-from agent.verify.plans.cables import by_node
-from agent.verify.plans.reader import read_plan
+from agent.plans.cables import by_node
+from agent.plans.reader import read_plan
 def cpu():
     used = getrusage(RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

@@ -15,10 +15,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from agent.plans.model import Cable, End, Place, Plan
 from agent.verify import cables, names
 from agent.verify.expected import from_plans
 from agent.verify.findings import verify
-from agent.verify.model import Cable, End, Place, Plan
 from tests.support.cabling import node, plan
 
 if TYPE_CHECKING:

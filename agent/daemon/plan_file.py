@@ -5,7 +5,7 @@
     300 s later   look again, after a helper that died or was late
 
 Invariants:
-- The parsers and the whole plan stay in the helper (agent/verify/plans/one_node.py): of the rows
+- The parsers and the whole plan stay in the helper (agent/verify/one_node.py): of the rows
   only this node's come back.
 - The last good rows stand while a file is missing, wrong, or cannot be read; `problem` says why.
 - Nothing here blocks: a file system that does not answer holds up a thread of its own.

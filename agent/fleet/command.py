@@ -16,7 +16,7 @@ from agent.options import require_plan
 if TYPE_CHECKING:
     from agent.fleet.judged import Judged
     from agent.fleet.model import Fleet
-    from agent.verify.model import Plan
+    from agent.plans.model import Plan
 
     Flags = dict[str, Any]
 
@@ -56,7 +56,7 @@ def export(form: str, flags: Flags) -> int:
 
 
 def _plans(flags: Flags) -> list[Plan]:
-    from agent.verify.plans.reader import read_plan
+    from agent.plans.reader import read_plan
 
     return [plan for path in flags["plan"] for plan in read_plan(path, flags["plan_format"])]
 

@@ -15,11 +15,11 @@ from agent.fleet.cables import Leaves
 from agent.fleet.finding_order import leaf_of, rack_of
 from agent.fleet.hosts import Hosts
 from agent.model import natural
+from agent.plans.model import IGNORE
 from agent.text import listed
 from agent.verify.cables import device_key, shapes
 from agent.verify.expected import Expected, distinct, end_key, from_labels, row_of
 from agent.verify.interfaces import numbers
-from agent.verify.model import IGNORE
 from agent.verify.names import unpadded
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from agent.fleet.finding import FleetFinding
     from agent.fleet.model import Fleet, FleetNode
     from agent.labels.table import Naming
+    from agent.plans.model import Cable, End, Plan
     from agent.verify.expected import FarPort, Row
-    from agent.verify.model import Cable, End, Plan
 
     Off = frozenset[str]
 

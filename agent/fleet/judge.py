@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from agent.fleet.judged import Group
     from agent.fleet.model import Fleet, FleetNode
     from agent.fleet.pattern.infer import Pattern
+    from agent.plans.model import Plan
     from agent.verify.expected import Expected
     from agent.verify.findings import Options
-    from agent.verify.model import Plan
 
 NAMING = Naming()
 OF_SPEED = frozenset({"slow", "speed"})

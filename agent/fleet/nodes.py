@@ -17,6 +17,7 @@ from agent.kube.answers import part
 from agent.kube.facts import is_word
 from agent.kube.managed_fields import OBSERVED
 from agent.model import natural
+from agent.plans.rates import rate
 from agent.text import listed, visible
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ MAX_NAMES = 5  # in one line
 
 _OF_NEIGHBOR = re.compile(r"neighbors\.current\.(.+)\.(device|port-id|port-name)", re.DOTALL)
 _OF_NODE = frozenset({"flavor", "speed.current", "leafgroup.current", "leaves.current"})
-_SPEED = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)G", re.ASCII)
 
 
 class _Place(NamedTuple):
@@ -174,9 +174,9 @@ def _speed(value: str | None, problems: list[str]) -> float | None:
     """Return the Gb/s of `3200G`."""
     if value is None:
         return None
-    found = _SPEED.fullmatch(value)
-    if found and float(found[1]) <= MAX_SPEED:
-        return float(found[1])
+    found = rate(value)
+    if found is not None and found <= MAX_SPEED:
+        return found
     problems.append(f"speed.current is {_quoted(value)}")
     return None
 

@@ -10,9 +10,9 @@ from agent.fleet.finding_order import leaf_of, place_of, rack_of
 from agent.fleet.suites import junit_text
 from agent.fleet.verdict import EXIT, many, outcome, verdict
 from agent.output.layout import MAX_TEXT, joined, opening, section
+from agent.plans.own import rows_text
 from agent.text import listed, visible
 from agent.verify.finding import ERROR, INFO, NO_END, UNKNOWN, WARNING
-from agent.verify.plans.own import rows_text
 from agent.verify.report import COLUMNS as NODE_COLUMNS
 
 if TYPE_CHECKING:

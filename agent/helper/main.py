@@ -83,7 +83,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
     [[device, port], ...], the far ends that the node sees}.
     Out: {"expected"}, which agent.verify.expected_json loads, or {"error": one line}.
     """
-    from agent.verify.plans.one_node import read_limited
+    from agent.verify.one_node import read_limited
 
     return read_limited(payload)
 

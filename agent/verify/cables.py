@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from agent.plans.model import IGNORE, LINK_STATE_ONLY
 from agent.reasons import NeighborReason
 from agent.verify.finding import NO_END
 from agent.verify.interfaces import shape
-from agent.verify.model import IGNORE, LINK_STATE_ONLY
 from agent.verify.names import (
     EXACT,
     INCOMPARABLE,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from agent.host import Host
     from agent.kube.commands import Target
     from agent.model import Observation
+    from agent.plans.model import Plan
     from agent.verify.findings import Result
-    from agent.verify.model import Plan
 
     Flags = dict[str, Any]
 
@@ -154,7 +154,7 @@ def _has_cluster(flags: Flags) -> bool:
 
 
 def _read_plan(path: str, flags: Flags) -> list[Plan]:
-    from agent.verify.plans.reader import read_plan
+    from agent.plans.reader import read_plan
 
     return read_plan(path, flags["plan_format"])
 

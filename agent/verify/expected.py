@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.errors import Malformed
 from agent.labels import encode
 from agent.model import natural
-from agent.verify.model import IGNORE, NO_FIELDS, Place
+from agent.plans.model import IGNORE, NO_FIELDS, Place
 from agent.verify.names import SeenDevice, compare_device, guid, mac, same_name
 from agent.verify.port_names import SeenPort, compare_port
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agent.labels.table import Naming
-    from agent.verify.model import Cable, End, Plan
+    from agent.plans.model import Cable, End, Plan
 
     Off = frozenset[str]
 

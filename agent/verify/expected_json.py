@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.plans.model import End, Place
 from agent.verify.expected import Expected, Row
-from agent.verify.model import End, Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,10 +10,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.model import natural
+from agent.plans.model import IGNORE
 from agent.verify import cables, interfaces, joined, of_cables, pcie, rates, unmatched
 from agent.verify.expected import one_each
 from agent.verify.finding import Draft, Finding, order
-from agent.verify.model import IGNORE
 from agent.verify.names import unpadded
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import csv
 from typing import TYPE_CHECKING
 
 from agent.errors import Malformed
+from agent.plans.model import Place
+from agent.plans.source import load
 from agent.verify.interfaces import map_key
-from agent.verify.model import Place
-from agent.verify.plans.source import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.labels import encode
+from agent.plans.rates import rate
 from agent.text import listed
 from agent.verify import words
 from agent.verify.finding import INFO, NOT_VERIFIED, grouped
@@ -68,7 +69,7 @@ def _planned(active: Iterable[Port], cables: ByInterface) -> dict[str, float]:
     """Return the planned rates by interface."""
     names = [port.interface for port in active if port.interface in cables]
     rates = {name: cables[name].row.rate_gbps for name in names}
-    return {name: rate for name, rate in rates.items() if rate}
+    return {name: gbps for name, gbps in rates.items() if gbps}
 
 
 def _are_of_cables(active: Iterable[Port], planned: Mapping[str, float]) -> bool:
@@ -97,9 +98,9 @@ def _usual(active: Iterable[Port]) -> dict[object, float]:
     """Return the rate of more than half of the NICs of each kind."""
     found: dict[object, float] = {}
     for kind, peers in grouped(active, lambda port: port.kind).items():
-        rate, count = Counter(port.rate_gbps or 0 for port in peers).most_common(1)[0]
+        gbps, count = Counter(port.rate_gbps or 0 for port in peers).most_common(1)[0]
         if 2 * count > len(peers):
-            found[kind] = rate
+            found[kind] = gbps
     return found
 
 
@@ -185,7 +186,7 @@ def _best(ports: Iterable[Port]) -> dict[object, float]:
 
 def speed(sums: Sum, expected: str, draft: Draft) -> Iterator[Finding]:
     """Yield the finding of a sum below `speed.expected`."""
-    wanted = gbps(expected)
+    wanted = rate(expected)
     if wanted is None:
         text = f"Correct speed.expected: {expected!r} is no rate such as 3200G."
         yield draft("unverifiable", [], text, facts={NOT_VERIFIED: "speed"}, key=["speed"])
@@ -201,10 +202,3 @@ def _below(sums: Sum, expected: str, draft: Draft) -> Finding:
     facts = {"current": current, "expected": expected}
     text = words.speed(current, expected, [f"{name} ({why})" for name, why in low.items()])
     return draft("speed", list(low), text, facts=facts, key=["speed"])
-
-
-def gbps(text: str) -> float | None:
-    """Return the Gb/s of `3200G`; None for anything else."""
-    number = text.removesuffix("G")
-    is_rate = number != text and number.replace(".", "", 1).isdecimal() and number.isascii()
-    return float(number) if is_rate else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import agent
 from agent.output import junit
 from agent.output.layout import MAX_TEXT, WIDTH, columns, joined, opening, section
+from agent.plans.own import rows_text
 from agent.text import visible
 from agent.verify import cables
 from agent.verify.finding import (
@@ -20,7 +21,6 @@ from agent.verify.finding import (
     end_document,
     finding_document,
 )
-from agent.verify.plans.own import rows_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

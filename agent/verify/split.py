@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from agent.errors import Malformed
 from agent.folder import new_folder
 from agent.model import natural
+from agent.plans.own import COLUMNS, FORMULA, KNOWN, column, rows_text
 from agent.verify.names import same_name
-from agent.verify.plans.one_node import MAX_SIZE
-from agent.verify.plans.own import COLUMNS, FORMULA, KNOWN, column, rows_text
+from agent.verify.one_node import MAX_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from agent.verify.model import Cable, End, Plan
+    from agent.plans.model import Cable, End, Plan
 
     Cells = dict[str, str]  # of one row, by column
 

@@ -11,9 +11,9 @@ from agent.reasons import NeighborReason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agent.plans.model import End
     from agent.verify.cables import Checked
     from agent.verify.expected import Row
-    from agent.verify.model import End
     from agent.verify.seen import Port
 
 # What a port without a link means for a technician (IBTA vol. 1, 14.2.5.6, PortPhysicalState).

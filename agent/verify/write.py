@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from agent.labels import encode
-from agent.verify.plans.own import COLUMNS, rows_text
+from agent.plans.own import COLUMNS, rows_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

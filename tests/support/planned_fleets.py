@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agent.fleet import judge as module
 from agent.fleet.judged import Group
 from agent.fleet.pattern.infer import Pattern
-from agent.verify.model import Cable, End, Place, Plan
+from agent.plans.model import Cable, End, Place, Plan
 from tests.support.small_fleets import cabled, far_end, fleet
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Writes plan files of every kind that agent/verify/plans reads.
+"""Writes plan files of every kind that agent/plans reads.
 
 Each writer takes cables and returns the content of a file. It writes what its format can express:
 a test compares `meaning` of what it wrote and of what was read.
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from openpyxl import Workbook
 
-from agent.verify.model import Cable, End, Place
+from agent.plans.model import Cable, End, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from agent.verify.model import Plan
+    from agent.plans.model import Plan
 
     Rows = list[list[str]]
 

@@ -90,13 +90,14 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "sysfs": set(),
     "helper": {"infiniband", "kube", "nvml", "verify"},
+    "plans": {"infiniband"},
     "lldp": {"sysfs"},
     "infiniband": set(),
     "nvml": set(),
     "events": set(),
     "fleet": {
         *("exits", "host", "infiniband", "inputs", "kube", "labels", "options"),
-        *("output", "snapshot", "sources", "verify"),
+        *("output", "plans", "snapshot", "sources", "verify"),
     },
     "host": {"infiniband", "lldp", "sysfs"},
     "live_host": {"helper", "host", "infiniband", "lldp", "sources", "sysfs"},
@@ -125,6 +126,7 @@ ALLOWED: dict[str, set[str]] = {
         "labels",
         "options",
         "output",
+        "plans",
         "sources",
     },
 }
@@ -163,10 +165,10 @@ THIRD_PARTY = {
     "telemetry.log",
     "telemetry.pages",
     "telemetry.server",
-    "verify.plans.worksheet",
-    "verify.plans.xlsx",
+    "plans.worksheet",
+    "plans.xlsx",
     "verify.command",
-    "verify.plans.label_file",
+    "plans.label_file",
 }
 
 

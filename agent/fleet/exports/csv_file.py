@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from agent.fleet.exports.exported import Exported
 from agent.fleet.exports.wiring import wiring
+from agent.plans.own import COLUMNS, rows_text
 from agent.text import visible
-from agent.verify.plans.own import COLUMNS, rows_text
 
 if TYPE_CHECKING:
     from agent.fleet.exports.wiring import Link

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.verify.plans.reader import read_plan, read_source
-from agent.verify.plans.source import Source
+from agent.plans.reader import read_plan, read_source
+from agent.plans.source import Source
 from tests.support import fabric, plans
 from tests.support.fabrics import MANAGED
 from tests.support.real_parts import require

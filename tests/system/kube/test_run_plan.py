@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.daemon.plan_file import LOOK_INTERVAL
-from agent.verify.plans.one_node import MAX_SIZE
+from agent.verify.one_node import MAX_SIZE
 from tests.support.kernel_tree import NET, Entries, hca
 from tests.support.kube.resident import LIMIT, Agent
 

@@ -21,7 +21,7 @@ from agent.daemon.plan_file import (
 )
 from agent.errors import Unavailable
 from agent.model import Link, LldpNeighbor, Neighbor, Seen
-from agent.verify.plans import one_node
+from agent.verify import one_node
 from tests.support.kernel_tree import hca
 from tests.support.observations import observation
 from tests.support.running import World

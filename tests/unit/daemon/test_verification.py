@@ -14,10 +14,10 @@ from prometheus_client import generate_latest
 from agent.daemon.background import BackgroundTask
 from agent.daemon.plan_file import LOOK_INTERVAL, OWNERS_INTERVAL, PlanFile, Question
 from agent.events.event import Event
+from agent.plans.model import Place
 from agent.telemetry.metrics import registry
+from agent.verify import one_node
 from agent.verify.expected import Expected, Row
-from agent.verify.model import Place
-from agent.verify.plans import one_node
 from tests.support.kernel_tree import CLASS, HOME, hca
 from tests.support.nodes import IB_PREFIX, PREFIX
 from tests.support.running import DELAY, Api, World

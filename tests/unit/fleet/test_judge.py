@@ -17,8 +17,8 @@ from agent.fleet.model import FarEnd, FleetNode, FleetPort
 from agent.fleet.pattern.infer import Pattern
 from agent.fleet.report import FORMATS
 from agent.fleet.verdict import outcome
+from agent.plans.model import Cable, End, Place
 from agent.verify.findings import Options
-from agent.verify.model import Cable, End, Place
 from tests.support.planned_fleets import codes, judge, only, plan_of
 from tests.support.small_fleets import NOW, cabled, far_end, fleet, node, rack
 

@@ -15,9 +15,9 @@ from agent.fleet.report import FORMATS
 from agent.fleet.seen import NO_LABEL, seen_node
 from agent.fleet.verdict import outcome, verdict
 from agent.labels.table import Naming
+from agent.plans.model import Cable, End, Place, Plan
 from agent.verify.expected import from_plans
 from agent.verify.findings import Options, verify
-from agent.verify.model import Cable, End, Place, Plan
 from tests.support.planned_fleets import (
     cables,
     codes,

@@ -15,13 +15,13 @@ import pytest
 
 from agent.cli import cli
 from agent.labels.table import Naming
+from agent.plans.own import read_csv, read_labels
+from agent.plans.source import Source
 from agent.snapshot.replay import replay
 from agent.sources.observe import observe
 from agent.verify.expected import from_labels, from_plans
 from agent.verify.finding import CODES
 from agent.verify.findings import Result, verify
-from agent.verify.plans.own import read_csv, read_labels
-from agent.verify.plans.source import Source
 from agent.verify.report import FORMATS
 from agent.verify.seen import seen_node
 from agent.verify.write import written

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from agent.errors import Malformed
 from agent.labels import encode
 from agent.labels.table import Naming
+from agent.plans.model import Plan
 from agent.verify.expected import Expected, from_labels, from_plans, merged
 from agent.verify.findings import Options, verify
-from agent.verify.model import Plan
 from tests.support.cabling import NODE, cable, changed, lldp, node, plan, port, rails, smp
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import Malformed
+from agent.plans.model import Plan
 from agent.snapshot.replay import replay
 from agent.sources.netdev import netdev_names
 from agent.sources.observe import observe
@@ -17,7 +18,6 @@ from agent.sources.pci import functions_on_bus
 from agent.verify.expected import from_plans
 from agent.verify.finding import ERROR
 from agent.verify.findings import Options, verify
-from agent.verify.model import Plan
 from agent.verify.report import OK, outcome
 from agent.verify.seen import seen_node
 from tests.support.cabling import cable

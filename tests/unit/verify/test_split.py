@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import Malformed, Unavailable
+from agent.plans.cells import date_fault, fault
+from agent.plans.model import Cable, End, Place, Plan
+from agent.plans.own import read_csv
+from agent.plans.source import Source
 from agent.verify.expected import from_plans
-from agent.verify.model import Cable, End, Place, Plan
-from agent.verify.plans.cells import date_fault, fault
-from agent.verify.plans.own import read_csv
-from agent.verify.plans.source import Source
 from agent.verify.split import Part, split, write
 from tests.support.plans import meaning, of, rows, workbook
 from tests.support.snapshots import FIXTURES, bwagent, complaint

@@ -16,7 +16,7 @@ from agent.fleet.exports.dot import graph
 from agent.fleet.exports.graphml import graphml
 from agent.fleet.exports.wiring import plain
 from agent.fleet.model import FarEnd, FleetPort
-from agent.verify.plans.reader import read_plan
+from agent.plans.reader import read_plan
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
 from agent.fleet.pattern.infer import infer
-from agent.verify.plans.reader import read_source
-from agent.verify.plans.source import Source
+from agent.plans.reader import read_source
+from agent.plans.source import Source
 from tests.support import fleets, plans
 from tests.support.fleets import Cable, End
 

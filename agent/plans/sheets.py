@@ -1,0 +1,231 @@
+"""Cabling sheets: the rows of a CSV file or of a workbook's sheet to the cables of a plan.
+
+Kinds `point-to-point` and `netbox` (its tables): agent/plans/headers.py has the forms of
+header. The header is one of the first ten rows; what is above it is a title.
+
+Invariants:
+- a row with three of the four names is Malformed, one with the names of one end only is a free port
+  and skipped;
+- nothing is filled in: a merged cell has its value in its first row only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from agent.errors import Malformed
+from agent.plans.cables import Cables, mark_of
+from agent.plans.cells import are_plain, date_fault, fault
+from agent.plans.headers import MAX_HEADER_ROW, Header, header, key, letters, missing
+from agent.plans.model import NO_FIELDS, Cable, End, Place
+from agent.plans.ports import described_end
+from agent.plans.rates import rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from agent.plans.model import Plan
+
+EXPECTED = "A-Node Name, A-Port, Z-Node Name, Z-Port"
+_NETWORK_DEFINITION = {"startdevice", "startport", "state", "domain"}  # UFM's NDT
+_INTERFACES = frozenset({"dcim.interface", "interface"})  # NetBox's type of an end
+
+
+class Table(NamedTuple):
+    """The rows of one sheet, as text; a row may be shorter than others, and empty ones missing."""
+
+    place: Place  # the sheet
+    rows: Iterable[tuple[int, Sequence[str]]]  # number and cells
+    strict: bool  # a row longer than the header is Malformed: a separator within a cell
+
+
+def plan_of(table: Table) -> Plan | None:
+    """Return the plan of a sheet, without cables perhaps; None for a sheet without a header."""
+    rows = _numbered(table)
+    found = _find_header(rows, table.place)
+    if found is None:
+        return None
+    columns, number = found
+    reader = _Reader(table, columns)
+    for row, cells in rows:
+        reader.read(row, cells)
+    notes = [f"the header is row {number}"] if number > 1 else []
+    return reader.cables.plan(columns.kind, notes)
+
+
+def has_header(table: Table) -> bool:
+    """Return True if one of the first rows is a header, be it an ambiguous one."""
+    try:
+        return _find_header(_numbered(table), table.place) is not None
+    except Malformed:
+        return True
+
+
+def without_header(table: Table) -> Malformed:
+    """Return the error for a sheet without a header; it names the row that is nearest to one."""
+    for row, cells in _numbered(table):
+        if row > MAX_HEADER_ROW:
+            break
+        if reason := missing(cells):
+            return Malformed(f"{table.place._replace(row=row)}: {reason}")
+    return Malformed(f"{table.place}: no header such as {EXPECTED} in the first 10 rows")
+
+
+def _numbered(table: Table) -> Iterator[tuple[int, list[str]]]:
+    for row, cells in table.rows:
+        yield row, [cell.strip() for cell in cells]
+
+
+def _find_header(rows: Iterator[tuple[int, list[str]]], place: Place) -> tuple[Header, int] | None:
+    for row, cells in rows:
+        if row > MAX_HEADER_ROW:
+            return None
+        if found := header(cells, place._replace(row=row)):
+            return found, row
+    return None
+
+
+class _Reader:
+    """Reads the rows below the header."""
+
+    def __init__(self, table: Table, columns: Header) -> None:
+        self.cables = Cables(table.place)
+        self._place = table.place
+        self._strict = table.strict
+        self._columns = columns
+        self._width = len(columns.names)
+        self._ports = tuple(
+            columns.ends[side][name] for side in (0, 1) for name in ("node", "interface")
+        )
+        keys = [key(name) for name in columns.names]
+        self._types = [i for i, name in enumerate(keys) if name in {"sideatype", "sidebtype"}]
+        self._cable_type = keys.index("type") if "type" in keys else -1
+        self._title = columns.column(0, "node").lower()
+        self._described = set(keys) >= _NETWORK_DEFINITION
+        # `BandWidth` of SONiC's links.csv is in Mb/s.
+        self._bare_unit = "M" if columns.rate >= 0 and keys[columns.rate] == "bandwidth" else ""
+
+    def read(self, row: int, cells: list[str]) -> None:
+        """Add the cable of a row, if it is one."""
+        if not any(cells):
+            return
+        cells = self._padded(cells, row)
+        names = [cells[column] for column in self._ports]
+        if not all(names):
+            self._incomplete(row, names)
+        elif names[0].lower() == self._title:
+            self._second_header(row, cells)
+        else:
+            self._whole(row, cells, names)
+
+    def _whole(self, row: int, cells: list[str], names: list[str]) -> None:
+        if reason := self._no_interface(cells):
+            self.cables.skip(reason, self._at(row))
+        else:
+            self._check(row, names)
+            self.cables.add(self._cable(row, cells))
+
+    def _padded(self, cells: list[str], row: int) -> list[str]:
+        width = self._width
+        if self._strict and any(cells[width:]):
+            place = self._at(row, f"{letters(width)}")
+            raise Malformed(f"{place}: more cells than the header: a separator in a cell")
+        return cells + [""] * (width - len(cells)) if len(cells) < width else cells
+
+    def _at(self, row: int, column: str | None = None) -> Place:
+        return self._place._replace(row=row, column=column)
+
+    def _incomplete(self, row: int, names: list[str]) -> None:
+        """Skip a row without a far end; raise Malformed if a part of an end is missing."""
+        if not any(names):
+            self.cables.skip("not a cable", self._at(row))
+        elif not any(names[:2]) or not any(names[2:]):
+            self.cables.skip("without a far end", self._at(row))
+        else:
+            side, port = divmod(names.index(""), 2)
+            place = self._at(row, self._columns.column(side, ("node", "interface")[port]))
+            raise Malformed(f"{place}: empty (a merged cell has its value in its first row only)")
+
+    def _second_header(self, row: int, cells: list[str]) -> None:
+        """Skip the header where it is repeated."""
+        if [key(cell) for cell in cells[: self._width]] != self._keys():
+            raise Malformed(f"{self._at(row)}: a second header that differs from the first")
+
+    def _keys(self) -> list[str]:
+        return [key(re.sub(r" \(\d+\)$", "", name)) for name in self._columns.names]
+
+    def _no_interface(self, cells: list[str]) -> str | None:
+        """Return the reason why a NetBox cable is none between interfaces."""
+        if self._columns.kind != "netbox":
+            return None
+        if not all(cells[column].lower() in _INTERFACES for column in self._types):
+            return "not between interfaces"
+        if self._cable_type >= 0 and cells[self._cable_type].lower() == "power":
+            return "not between interfaces"
+        if any("," in cells[column] for column in self._ports):
+            return "with several ends on a side"
+        return None
+
+    def _check(self, row: int, names: list[str]) -> None:
+        """Raise Malformed for names that nobody typed."""
+        checked = () if are_plain(names) else enumerate(names)
+        faults = [(index, fault(name)) for index, name in checked]
+        faults += [(index, date_fault(names[index])) for index in (1, 3)]
+        for index, reason in faults:
+            if reason:
+                raise Malformed(f"{self._at(row, self._name(index))}: {reason}")
+
+    def _name(self, index: int) -> str:
+        side, port = divmod(index, 2)
+        return self._columns.column(side, ("node", "interface")[port])
+
+    def _cable(self, row: int, cells: list[str]) -> Cable:
+        columns = self._columns
+        place = Place(self._place.file, self._place.sheet, row)
+        speed = cells[columns.rate] if columns.rate >= 0 else ""
+        rate_gbps = rate(speed, self._bare_unit) if speed else None
+        mark = mark_of(cells[columns.mark], place) if columns.mark >= 0 else None
+        fields = self._fields(cells)
+        if speed and rate_gbps is None:
+            fields[columns.names[columns.rate]] = speed
+        self._check_types(row, cells)
+        a, b = self._ends(cells)
+        return Cable(a, b, place, rate_gbps, mark, fields or NO_FIELDS)
+
+    def _fields(self, cells: list[str]) -> dict[str, str]:
+        names = self._columns.names
+        found = {names[i]: cells[i] for i in self._columns.others if cells[i]}
+        return found | _surplus(cells, self._width) if len(cells) > self._width else found
+
+    def _ends(self, cells: list[str]) -> list[End]:
+        ends = [_end(cells, side) for side in self._columns.ends]
+        return [_described(end) for end in ends] if self._described else ends
+
+    def _check_types(self, row: int, cells: list[str]) -> None:
+        a, b = (side["type"] for side in self._columns.ends)
+        if min(a, b) >= 0 and cells[a].lower() == cells[b].lower() == "host":
+            place = self._at(row, self._columns.names[b])
+            raise Malformed(f"{place}: both ends are hosts")
+
+
+def _end(cells: list[str], columns: Mapping[str, int]) -> End:
+    node, interface, port_name, rack, unit, _ = columns.values()
+    return End(
+        cells[node],
+        cells[interface],
+        (cells[port_name] or None) if port_name >= 0 else None,
+        (cells[rack] or None) if rack >= 0 else None,
+        (cells[unit] or None) if unit >= 0 else None,
+    )
+
+
+def _described(end: End) -> End:
+    """Return an end that is given by a NodeDescription and `Port 26`."""
+    plain = described_end(end.node, end.interface)
+    return plain._replace(rack=end.rack, unit=end.unit)
+
+
+def _surplus(cells: list[str], width: int) -> dict[str, str]:
+    """Return the cells to the right of the header, of a workbook."""
+    return {f"column {letters(i)}": cells[i] for i in range(width, len(cells)) if cells[i]}

@@ -1,0 +1,161 @@
+"""XLSX workbooks (ECMA-376) through openpyxl, in its read-only mode: their sheets.
+
+openpyxl is an optional extra (`bwagent[plan]`): only a plan in a workbook needs it, and the image
+does without. A formula counts by the value that was saved with it.
+
+Invariants:
+- the expansion is bounded before anything is decompressed: zipfile reads no more of a member than
+  its header claims;
+- a document type declaration refuses the workbook, since the standard library expands entities.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any
+from xml.parsers import expat
+
+from agent.errors import Malformed, Unavailable
+from agent.plans.cables import quoted
+from agent.plans.sheets import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.plans.model import Place
+    from agent.plans.source import Source
+
+ZIP = b"PK\x03\x04"
+OLE = b"\xd0\xcf\x11\xe0"  # an .xls workbook, or an encrypted .xlsx
+MAX_EXPANDED = 256 << 20  # bytes of all members
+MAX_MEMBERS = 2_000
+STYLES, MAX_STYLES = "xl/styles.xml", 8 << 20  # bytes; openpyxl makes an object of each style
+CONTENT_TYPES = "[Content_Types].xml"  # which part is the workbook
+_PROLOG = 64 << 10  # bytes in which the first element of a part begins
+# What openpyxl, zipfile and ElementTree raise for bytes that are no workbook.
+_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, SyntaxError, ValueError, KeyError, TypeError, IndexError),
+    *(AttributeError, EOFError, RuntimeError, NotImplementedError, OSError, OverflowError),
+)
+
+
+class _FirstElement(Exception):  # noqa: N818
+    """The prolog of a document has ended."""
+
+
+def is_workbook(source: Source) -> bool:
+    """Return True for a zip file, and for the older format of Excel."""
+    return source.data.startswith((ZIP, OLE))
+
+
+def tables(source: Source) -> tuple[list[Table], list[str]]:
+    """Return the visible sheets, and a note for each hidden one.
+
+    Raises Malformed for what is no workbook, Unavailable without openpyxl.
+    """
+    if source.data.startswith(OLE):
+        raise Malformed(f"{source.file}: an .xls or encrypted workbook: save it as .xlsx or CSV")
+    try:
+        _check(source)
+        book = _open(source.data)
+    except _ERRORS as error:
+        raise Malformed(f"{source.file}: no XLSX workbook: {_reason(error)}") from error
+    shown = [sheet for sheet in book.worksheets if sheet.sheet_state == "visible"]
+    hidden = [sheet for sheet in book.worksheets if sheet.sheet_state != "visible"]
+    notes = [f"sheet {quoted(sheet.title)} is hidden: skipped" for sheet in hidden]
+    return [_table(source, sheet) for sheet in shown], notes
+
+
+def _check(source: Source) -> None:
+    """Raise Malformed for a member that expands too far, and for a document type declaration."""
+    with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
+        members = archive.infolist()
+        size = sum(member.file_size for member in members)
+        if size > MAX_EXPANDED or len(members) > MAX_MEMBERS:
+            raise Malformed(
+                f"{source.file}: expands to {size >> 20} MiB in {len(members)} parts; "
+                f"the limits are {MAX_EXPANDED >> 20} MiB and {MAX_MEMBERS} parts"
+            )
+        if any(one.filename == STYLES and one.file_size > MAX_STYLES for one in members):
+            raise Malformed(
+                f"{source.file}: styles of more than {MAX_STYLES >> 20} MiB: save as CSV"
+            )
+        if CONTENT_TYPES not in archive.namelist():
+            raise Malformed(f"{source.file}: a zip file, but no XLSX workbook")
+        for member in members:
+            _check_prolog(source.file, member.filename, archive)
+
+
+def _check_prolog(file: str, name: str, archive: zipfile.ZipFile) -> None:
+    """Raise Malformed for a part with a document type; a part of any name may be a sheet."""
+
+    def refuse(*_: object) -> None:
+        raise Malformed(f"{file}: {quoted(name)} declares a document type: refused")
+
+    def stop(*_: object) -> None:
+        raise _FirstElement
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler = stop
+    with archive.open(name) as part:
+        try:
+            if head := part.read(_PROLOG):
+                parser.Parse(head, len(head) < _PROLOG)
+        except _FirstElement:
+            return
+        except expat.ExpatError:  # a picture, or what openpyxl refuses itself
+            return
+    if head:
+        raise Malformed(f"{file}: {quoted(name)} has no element in its first 64 KiB")
+
+
+def _open(data: bytes) -> Any:
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        raise Unavailable(
+            "a plan in an XLSX workbook needs openpyxl: pip install 'bwagent[plan]' (or CSV)"
+        ) from None
+    return load_workbook(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
+
+
+def _table(source: Source, sheet: Any) -> Table:
+    place = source.place._replace(sheet=sheet.title)
+    return Table(place, _Rows(place, sheet), strict=False)
+
+
+class _Rows:
+    """The rows of a sheet, read anew by each iteration."""
+
+    def __init__(self, place: Place, sheet: Any) -> None:
+        self._place = place
+        self._sheet = sheet
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        from agent.plans import worksheet
+
+        row = 0
+        try:
+            for row, cells in worksheet.rows(self._sheet):
+                yield row, [_text(cell) for cell in cells]
+        except _ERRORS as error:
+            place = self._place._replace(row=row + 1)
+            raise Malformed(f"{place}: no XLSX workbook: {_reason(error)}") from error
+
+
+def _text(value: Any) -> str:
+    """Return a cell as it is shown: `5` of the number 5.0, `2026-01-02 00:00:00` of a date."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _reason(error: Exception) -> str:
+    return quoted(error)[1:-1] or type(error).__name__

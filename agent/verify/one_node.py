@@ -1,0 +1,116 @@
+"""Read the plan files of `bwagent run --plan` for one node: the helper's verb `plan`.
+
+Only the agent's own CSV and labels are read here; `verify --write-plan csv --split` makes the
+former of any other kind.
+
+Invariants:
+- A file is read to its limit and no further, a FIFO or a device not at all.
+- The memory of the helper is limited: the kernel may end a whole container that exceeds its own.
+- The result is what `verify --plan` compares this node with, without the rest of the plan
+  (agent/verify/reduced.py).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from agent.errors import Malformed
+from agent.plans import own
+from agent.plans.source import Source
+from agent.verify.expected import Expected, from_cables, from_labels, merged
+from agent.verify.expected_json import dump
+from agent.verify.reduced import reduced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Json = dict[str, Any]
+
+MAX_SIZE = 1 << 20  # bytes of a file; a ConfigMap holds as many
+# Bytes of the helper's data (RLIMIT_DATA), below the memory limit of the container. A MiB of our
+# CSV takes 40 MB, and one of a YAML sequence of empty ones would take 280.
+MAX_MEMORY = 96 << 20
+MAX_ROWS = 256  # of this node
+CONVERT = "bwagent verify --plan FILE --write-plan csv --split DIR"
+
+
+def read_limited(payload: Json) -> Json:
+    """Read plan files with a limit of this process's memory; see `plan` in agent/helper/main.py."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = MAX_MEMORY if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    return read(payload)
+
+
+def read(payload: Json) -> Json:
+    """Read plan files."""
+    try:
+        return {"expected": dump(_whole(payload))}
+    except Malformed as error:
+        return {"error": str(error)}
+    except MemoryError:
+        pass  # the exception holds what was read
+    files = ", ".join(payload["files"])
+    return {"error": f"{files}: more than {MAX_MEMORY >> 20} MiB of memory to read"}
+
+
+def _whole(payload: Json) -> Expected:
+    parts = [_expected(_source(path), payload) for path in payload["files"]]
+    ends = [(device, port) for device, port in payload["ends"]]
+    return reduced(_bounded(merged(parts), payload["names"][0]), ends)
+
+
+def _expected(source: Source, payload: Json) -> Expected:
+    """Return the expected half in one file; its notes name the file."""
+    found = _own(source, payload["names"]) if own.is_own(source) else _labels(source, payload)
+    return found._replace(notes=tuple(f"{source.file}: {note}" for note in source.notes))
+
+
+def _own(source: Source, names: Sequence[str]) -> Expected:
+    return from_cables(own.cables_of(source), names)
+
+
+def _labels(source: Source, payload: Json) -> Expected:
+    from agent.labels.table import Naming
+
+    if not own.is_labels(source):
+        raise Malformed(
+            f"{source.file}: neither bwagent's own CSV nor labels; convert it: {CONVERT}"
+        )
+    [plan] = own.read_labels(source)
+    return from_labels(plan.labels, Naming(*payload["prefixes"]), source.file)
+
+
+def _bounded(expected: Expected, node: str) -> Expected:
+    if len(expected.rows) > MAX_ROWS:
+        text = f"more than {MAX_ROWS} rows for {node}"
+        raise Malformed(f"{expected.rows[MAX_ROWS].place}: {text}")
+    return expected
+
+
+def _source(path: str) -> Source:
+    """Read a file; raises Malformed if it is none, too large, or changes meanwhile."""
+    try:
+        # O_NONBLOCK: opening a FIFO without a writer blocks.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            return Source(path, content(path, file))
+    except OSError as error:
+        raise Malformed(f"{path}: {error.strerror or error}") from error
+
+
+def content(path: str, file: BinaryIO) -> bytes:
+    """Return the content of an open file; raises Malformed if it is not whole."""
+    before = os.fstat(file.fileno())
+    if not stat.S_ISREG(before.st_mode):
+        raise Malformed(f"{path}: not a regular file")
+    data = file.read(MAX_SIZE + 1)
+    if len(data) > MAX_SIZE:
+        raise Malformed(f"{path}: more than {MAX_SIZE >> 20} MiB; split it: {CONVERT}")
+    after = os.fstat(file.fileno())
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise Malformed(f"{path}: changed while it was read")
+    return data

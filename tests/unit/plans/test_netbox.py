@@ -1,0 +1,84 @@
+"""NetBox: cables that end at no interface are skipped, choices and plain values are carried."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.errors import Malformed
+from agent.plans.reader import read_source
+from agent.plans.source import Source
+from tests.support import plans
+
+
+def end(kind: str = "dcim.interface", device: object = "gpu", name: object = "eth0") -> Any:
+    return {"object_type": kind, "object": {"device": {"name": device}, "name": name}}
+
+
+def entry(*ends: Any, **more: Any) -> dict[str, Any]:
+    return {"a_terminations": [ends[0]], "b_terminations": list(ends[1:]), **more}
+
+
+LEAF = end(device="leaf", name="1/1")
+
+
+def test_cables_that_are_skipped() -> None:
+    """Power, patch panels, breakouts and free ends are counted in notes."""
+    entries = [
+        entry(end(), LEAF, status={"value": "connected", "label": "Connected"}, id=7, length=None),
+        entry(end("dcim.powerport"), end("dcim.poweroutlet")),
+        entry(end(), end("dcim.frontport")),
+        entry(end(), LEAF, end(name="eth1")),
+        entry(end()),
+    ]
+    (plan,) = read_source(Source("nb.json", json.dumps(entries).encode()))
+    expected = plans.cable("gpu eth0", "leaf 1/1", fields={"status": "connected", "id": "7"})
+    assert plans.of([plan]) == plans.meaning([expected])
+    assert plan.notes == (
+        "2 rows skipped, not between interfaces (the first: nb.json, row 2)",
+        "1 row skipped, with several ends on a side (the first: nb.json, row 4)",
+        "1 row skipped, without a far end (the first: nb.json, row 5)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (end(device=None), "no names of device and interface"),
+        (end(name=5), "no names of device and interface"),
+        ({"object_type": "dcim.interface", "object": None}, "no names of device and interface"),
+        (end(name=" "), "no names of device and interface"),
+    ],
+)
+def test_an_end_without_names(broken: Any, message: str) -> None:
+    """The side of the cable is named."""
+    document = json.dumps([entry(LEAF, broken)])
+    with pytest.raises(Malformed, match=rf"^n, row 1, column b_terminations: {message}"):
+        read_source(Source("n", document.encode()))
+
+
+@pytest.mark.parametrize("kind", ["netbox", None])
+def test_tables(kind: str | None) -> None:
+    """Power cables and breakouts are skipped in tables, too; `--plan-format netbox` reads both."""
+    text = (
+        "Device A,Termination A,Device B,Termination B,Type\n"
+        'gpu,eth0,leaf,1/1,SMF\ngpu,PSU1,pdu,7,Power\nleaf,1/2,gpu,"eth1,eth2",SMF\n'
+    )  # fmt: skip
+    (plan,) = read_source(Source("nb.csv", text.encode()), kind)
+    assert plan.kind == "netbox"
+    assert [one.place.row for one in plan.cables] == [2]
+    assert plan.notes == (
+        "1 row skipped, not between interfaces (the first: nb.csv, row 3)",
+        "1 row skipped, with several ends on a side (the first: nb.csv, row 4)",
+    )
+
+
+def test_a_long_line() -> None:
+    """REST answers are one line, however many cables they have."""
+    cables = [plans.cable(f"gpu-{number} eth0", f"leaf swp{number}") for number in range(1000)]
+    text = plans.netbox(cables)
+    assert len(text) > 1 << 17
+    assert "\n" not in text
+    assert plans.of(read_source(Source("nb.json", text.encode()))) == plans.meaning(cables)
