@@ -147,6 +147,7 @@ THIRD_PARTY = {
     "cli",
     "events.uevents",
     "exits",
+    "fleet.exports.text",
     "fleet.group",
     "fleet.read",
     "fleet.page.render",

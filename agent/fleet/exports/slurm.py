@@ -1,23 +1,84 @@
-"""topology.conf of Slurm: the leaf groups as a tree of switches, or NVLink domains as blocks.
+"""Slurm: topology.conf as a tree or as blocks, topology.yaml, and both of them in Slinky's Pods.
 
-topology.conf(5). A line ends an entry, `#` begins a comment. Every name here is of letters,
-digits, dots, underscores and dashes; see topology.py and tree.py.
+topology.conf(5), topology.yaml(5) of Slurm 25.05 and newer.
+https://slinky.schedmd.com/projects/slurm-operator/en/latest/usage/topology.html
+
+A switch is a leaf group, or a value of one of the site's levels above. Slurm takes any name of up
+to 64 characters that its hostlists can hold: a leaf group keeps its label value, so that
+`scontrol show topology` shows what the Nodes do. A level is named with the levels above it,
+`fabric.superpod`, and so is a leaf group whose value occurs in two places. In topology.conf a line
+ends an entry and `#` begins a comment: no name here has either (topology.py).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.fleet.exports.exported import Exported, commented
-from agent.fleet.exports.hostlist import hostlist
-from agent.fleet.exports.hosts import hosts
-from agent.fleet.exports.topology import topology
-from agent.fleet.exports.tree import block_sizes, blocks, tree, uneven
+from agent.fleet.exports import text
+from agent.fleet.exports.text import Exported, Quoted, commented, hostlist, listed, yaml_text
+from agent.fleet.exports.topology import is_value, topology
+from agent.model import natural
 
 if TYPE_CHECKING:
-    from agent.fleet.exports.tree import Block, Switch, Tree
-    from agent.fleet.model import Fleet
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agent.fleet.exports.topology import LeafGroup, Path, Topology
+    from agent.fleet.model import Fleet, FleetNode
     from agent.labels.table import Naming
+
+MAX_NAME = 64  # HOST_NAME_MAX, for switches
+MAX_DOUBLINGS = 15  # levels of blocks above the base
+TREE, BLOCKS = "topo-switch", "topo-block"  # names of Slinky's documentation
+ANNOTATION = "topology.slinky.slurm.net/spec"
+CONFIG_MAP, FILE = "slurm-topology", "topology.yaml"
+JOINS = "If all of them are one network, {} a job span them:"
+Place = tuple["Path", str | None]  # a level's value at the end of a path; of a leaf group, its own
+
+
+class Switch(NamedTuple):
+    """A switch of the tree: a leaf with nodes, or one above with children."""
+
+    name: str
+    nodes: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+
+    @property
+    def as_yaml(self) -> dict[str, str]:
+        """The switch in topology.yaml."""
+        key, names = ("nodes", self.nodes) if self.nodes else ("children", self.children)
+        return {"switch": Quoted(self.name), key: Quoted(hostlist(names))}
+
+
+class Block(NamedTuple):
+    """A block: an NVLink domain, or a leaf group in a fleet without domains."""
+
+    name: str
+    nodes: tuple[str, ...]
+
+
+class Tree(NamedTuple):
+    """The tree of switches, and what is to be said of it."""
+
+    switches: tuple[Switch, ...]  # leaves first, then the level above them, and so on
+    tops: tuple[str, ...]  # names of the switches without a parent
+    switch_of: Mapping[str, str]  # leaf switch by Node name
+    notes: tuple[str, ...]
+
+    @property
+    def root(self) -> Switch | None:
+        """The switch that would join all others; None if one does.
+
+        It is printed as a comment, for no label says that it exists. Its name is `root`, unless
+        another switch bears that.
+        """
+        if len(self.tops) < 2:
+            return None
+        taken = {one.name for one in self.switches}
+        more = (f"root-{number}" for number in range(1, len(taken) + 1))
+        name = next(name for name in chain(["root"], more) if name not in taken)
+        return Switch(name, children=self.tops)
 
 
 def tree_conf(fleet: Fleet, naming: Naming) -> Exported:
@@ -25,30 +86,18 @@ def tree_conf(fleet: Fleet, naming: Naming) -> Exported:
     found = topology(fleet, naming)
     if not found.groups:
         return Exported("", found.notes)
-    names, odd = hosts(found.nodes)
-    built = tree(found, names)
-    notes = (*found.notes, *odd, *built.notes)
-    head = f"topology.conf, topology/tree: leaf groups by {found.key}"
-    lines = "".join(_switch(one) for one in built.switches)
-    return Exported(commented([head, *notes]) + lines + root_line(built), notes)
+    names, odd = _hosts(found.nodes)
+    tree = _tree(found, names)
+    notes = (*found.notes, *odd, *tree.notes)
+    head = commented([f"topology.conf, topology/tree: leaf groups by {found.key}", *notes])
+    lines = "".join(f"{_entry(one)}\n" for one in tree.switches)
+    root = [JOINS.format("this line lets"), _entry(tree.root)] if tree.root else []
+    return Exported(head + lines + commented(root), notes)
 
 
-def _switch(one: Switch) -> str:
-    if one.nodes:
-        return f"SwitchName={one.name} Nodes={hostlist(one.nodes)}\n"
-    return f"SwitchName={one.name} Switches={hostlist(one.children)}\n"
-
-
-def root_line(built: Tree) -> str:
-    """Return the switch that would join all others, as a comment: no label says that it exists."""
-    if len(built.tops) < 2:
-        return ""
-    return commented(
-        [
-            "If all of them are one network, this line lets a job span them:",
-            f"SwitchName={built.root} Switches={hostlist(built.tops)}",
-        ]
-    )
+def _entry(one: Switch) -> str:
+    of = f"Nodes={hostlist(one.nodes)}" if one.nodes else f"Switches={hostlist(one.children)}"
+    return f"SwitchName={one.name} {of}"
 
 
 def block_conf(fleet: Fleet, naming: Naming) -> Exported:
@@ -56,15 +105,171 @@ def block_conf(fleet: Fleet, naming: Naming) -> Exported:
     found = topology(fleet, naming)
     if not found.groups:
         return Exported("", found.notes)
-    names, odd = hosts(found.nodes)
-    parts, left = blocks(found, names)
-    notes = (*found.notes, *odd, *left, *uneven(parts))
+    names, odd = _hosts(found.nodes)
+    blocks, of_blocks = _blocks(found, names)
+    notes = (*found.notes, *odd, *of_blocks)
     by = naming.accelerator if found.domains else found.key
-    lines = "".join(_block(one) for one in parts)
-    sizes = ",".join(str(size) for size in block_sizes(parts))
     head = commented([f"topology.conf, topology/block: blocks by {by}", *notes])
+    lines = "".join(f"BlockName={one.name} Nodes={hostlist(one.nodes)}\n" for one in blocks)
+    sizes = ",".join(map(str, block_sizes(blocks)))
     return Exported(f"{head}{lines}BlockSizes={sizes}\n", notes)
 
 
-def _block(one: Block) -> str:
-    return f"BlockName={one.name} Nodes={hostlist(one.nodes)}\n"
+def topology_yaml(fleet: Fleet, naming: Naming) -> Exported:
+    """Return topology.yaml."""
+    found = topology(fleet, naming)
+    if not found.groups:
+        return Exported("", found.notes)
+    body, _, notes = _yaml(found)
+    head = commented([f"topology.yaml: leaf groups by {found.key}", *notes])
+    return Exported(head + body, notes)
+
+
+def manifests(fleet: Fleet, naming: Naming) -> Exported:
+    """Return Slinky's ConfigMap with topology.yaml, and a manifest of each Node of known UID.
+
+    `kubectl apply --server-side` sets the annotation and leaves the rest of a Node alone. Each
+    Node bears its UID, so that a Node that is gone, or new under its old name, is an error instead
+    of a new object.
+    """
+    found = topology(fleet, naming)
+    if not found.groups:
+        return Exported("", found.notes)
+    body, tree, notes = _yaml(found)
+    block_of = {node.name: value for value, nodes in found.domains.items() for node in nodes}
+    documents: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": CONFIG_MAP},
+            "data": {FILE: text.Block(body)},
+        }
+    ]
+    for node in found.nodes:
+        if is_value(node.uid):
+            block = block_of.get(node.name)
+            spec = f"{TREE}:{tree.switch_of[node.name]}" + (f",{BLOCKS}:{block}" if block else "")
+            metadata = {
+                "name": Quoted(node.name),
+                "uid": Quoted(node.uid),
+                "annotations": {ANNOTATION: Quoted(spec)},
+            }
+            documents.append({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    if unknown := [node.name for node in found.nodes if not is_value(node.uid)]:
+        notes += (f"not annotated, of unknown UID: {listed(unknown)}",)
+    head = commented([f"Slinky: leaf groups by {found.key}", *notes])
+    return Exported(head + yaml_text(documents), notes)
+
+
+def _yaml(found: Topology) -> tuple[str, Tree, tuple[str, ...]]:
+    """Return topology.yaml, its tree, and the notes: blocks only of NVLink domains."""
+    names, odd = _hosts(found.nodes)
+    tree = _tree(found, names)
+    blocks, of_blocks = _blocks(found, names) if found.domains else ([], [])
+    switches = [one.as_yaml for one in tree.switches]
+    body = yaml_text(
+        [[{"topology": TREE, "cluster_default": True, "tree": {"switches": switches}}]]
+    )
+    if tree.root:
+        lines = [JOINS.format("these lines let"), *yaml_text([[tree.root.as_yaml]]).splitlines()]
+        body += commented(lines, "    #")
+    if blocks:
+        parts = [
+            {"block": Quoted(one.name), "nodes": Quoted(hostlist(one.nodes))} for one in blocks
+        ]
+        of_sizes = {"block_sizes": block_sizes(blocks), "blocks": parts}
+        body += yaml_text([[{"topology": BLOCKS, "cluster_default": False, "block": of_sizes}]])
+    return body, tree, (*found.notes, *odd, *tree.notes, *of_blocks)
+
+
+def _hosts(nodes: Sequence[FleetNode]) -> tuple[dict[str, str], list[str]]:
+    """Return the name of each Node in Slurm, and a note on those that could not be shortened.
+
+    slurmd finds its NodeName by what `hostname -s` prints: the first label of a fully qualified
+    name. Nodes whose first labels are equal, and addresses, keep the whole name.
+    """
+    short = {}
+    for node in nodes:
+        host = node.name.partition(".")[0]
+        short[node.name] = node.name if host.isdigit() else host
+    times = Counter(short.values())
+    twice = [name for name, host in short.items() if times[host] > 1]
+    notes = [f"equal up to the first dot, so with whole names: {listed(twice)}"] if twice else []
+    return short | {name: name for name in twice}, notes
+
+
+def _tree(found: Topology, hosts: Mapping[str, str]) -> Tree:
+    """Return the tree of switches; `hosts` are the names of nodes in Slurm by Node name."""
+    lines = [_line(one) for one in found.groups]  # each group, and the places above it
+    times = Counter(one.value for one in found.groups)
+    wanted = {(path, value): _joined(path, value, times) for line in lines for path, value in line}
+    names = text.unique(wanted, MAX_NAME)
+    children: dict[Place, dict[str, None]] = defaultdict(dict)  # in the order of the leaves
+    for line in lines:
+        for below, place in pairwise(line):
+            children[place][names[below]] = None
+    above = sorted(children, key=lambda place: (-len(place[0]), natural(names[place])))
+    leaves = [
+        Switch(names[line[0]], tuple(hosts[node.name] for node in one.nodes))
+        for one, line in zip(found.groups, lines, strict=True)
+    ]
+    tops = tuple(dict.fromkeys(names[line[-1]] for line in lines))
+    why = "the site's labels have them apart" if found.levels else "no label has a level above"
+    return Tree(
+        (*leaves, *(Switch(names[place], children=tuple(children[place])) for place in above)),
+        tops,
+        {
+            node.name: names[line[0]]
+            for one, line in zip(found.groups, lines, strict=True)
+            for node in one.nodes
+        },
+        (f"no job can span two of these, {why}: {listed(tops, 'switch tree')}",)
+        if len(tops) > 1
+        else (),
+    )
+
+
+def _line(one: LeafGroup) -> list[Place]:
+    """Return a leaf group and the places above it, innermost first."""
+    known = [at for at, value in enumerate(one.path) if value]
+    return [(one.path, one.value), *((one.path[: at + 1], None) for at in reversed(known))]
+
+
+def _joined(path: Path, value: str | None, times: Mapping[str, int]) -> str:
+    if value and times[value] == 1:
+        return value
+    return ".".join(filter(None, (*path, value)))
+
+
+def _blocks(found: Topology, hosts: Mapping[str, str]) -> tuple[list[Block], list[str]]:
+    """Return the blocks, and notes on the nodes that are in none and on small blocks.
+
+    In a fleet with NVLink domains only these are blocks: a block promises what NVLink gives.
+    """
+    notes = []
+    if found.domains:
+        parts = list(found.domains.items())
+        inside = {node.name for _, nodes in parts for node in nodes}
+        if outside := [node.name for node in found.nodes if node.name not in inside]:
+            notes.append(f"in no block, without an NVLink domain: {listed(outside)}")
+    else:
+        switch_of = _tree(found, hosts).switch_of
+        parts = [(switch_of[one.nodes[0].name], one.nodes) for one in found.groups]
+    blocks = [Block(name, tuple(hosts[node.name] for node in nodes)) for name, nodes in parts]
+    return blocks, [*notes, *_uneven(blocks)]
+
+
+def block_sizes(blocks: Sequence[Block]) -> list[int]:
+    """Return the size of the smallest block, and its doublings up to the number of blocks."""
+    smallest = min(len(one.nodes) for one in blocks)
+    doublings = min(len(blocks).bit_length(), MAX_DOUBLINGS + 1)
+    return [smallest << level for level in range(doublings)]
+
+
+def _uneven(blocks: Sequence[Block]) -> Iterator[str]:
+    """Yield a note if one block is smaller than most are: it decides the base block size."""
+    sizes = Counter(len(one.nodes) for one in blocks)
+    usual, smallest = max(sizes, key=lambda size: (sizes[size], size)), min(sizes)
+    if usual != smallest:
+        small = listed([one.name for one in blocks if len(one.nodes) == smallest], "block")
+        yield f"the base block size is {smallest}, where {usual} is usual: {small}"

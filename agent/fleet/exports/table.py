@@ -10,31 +10,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.fleet.exports.csv_file import csv_rows
-from agent.fleet.exports.dot import graph
-from agent.fleet.exports.graphml import graphml
-from agent.fleet.exports.levels import kai, kueue
-from agent.fleet.exports.slinky import manifests
-from agent.fleet.exports.slurm import block_conf, tree_conf
-from agent.fleet.exports.slurm_yaml import topology_yaml
-from agent.fleet.exports.volcano import hypernodes
+from agent.fleet.exports import levels, slurm, volcano, wiring
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.fleet.exports.exported import Exported
+    from agent.fleet.exports.text import Exported
     from agent.fleet.model import Fleet
     from agent.labels.table import Naming
 
 FORMATS: dict[str, Callable[[Fleet, Naming], Exported]] = {
-    "csv": csv_rows,
-    "dot": graph,
-    "graphml": graphml,
-    "kai": kai,
-    "kueue": kueue,
-    "slinky": manifests,
-    "slurm": tree_conf,
-    "slurm-block": block_conf,
-    "slurm-yaml": topology_yaml,
-    "volcano": hypernodes,
+    "csv": wiring.csv_rows,
+    "dot": wiring.graph,
+    "graphml": wiring.graphml,
+    "kai": levels.kai,
+    "kueue": levels.kueue,
+    "slinky": slurm.manifests,
+    "slurm": slurm.tree_conf,
+    "slurm-block": slurm.block_conf,
+    "slurm-yaml": slurm.topology_yaml,
+    "volcano": volcano.hypernodes,
 }

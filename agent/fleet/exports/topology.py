@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.fleet.exports.exported import listed
+from agent.fleet.exports.text import listed
 from agent.labels import encode
 from agent.model import natural
+from agent.verify.finding import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agent.fleet.model import Fleet, FleetNode
     from agent.labels.table import Naming
@@ -59,7 +60,7 @@ def topology(fleet: Fleet, naming: Naming) -> Topology:
     key = f"{naming.prefix}/{LEAF_GROUP}"
     notes: list[str] = []
     ordered = sorted(fleet.nodes, key=lambda node: natural(node.name))
-    nodes = list(_usable(ordered, key, notes))
+    nodes = _usable(ordered, key, notes)
     levels = tuple(_levels(nodes, naming, notes))
     groups = _groups(nodes, levels)
     domains = _domains(nodes, notes)
@@ -81,27 +82,23 @@ def is_value(text: str | None) -> bool:
     return bool(text) and len(text or "") <= encode.MAX_LENGTH and encode.value(text or "") == text
 
 
-def _usable(nodes: Sequence[FleetNode], key: str, notes: list[str]) -> Iterator[FleetNode]:
-    """Yield the nodes to export; note the others by their reason."""
+def _usable(nodes: Sequence[FleetNode], key: str, notes: list[str]) -> list[FleetNode]:
+    """Return the nodes to export; note the others by their reason."""
     left: dict[str, list[str]] = defaultdict(list)
-    seen: set[str] = set()
+    found: dict[str, FleetNode] = {}
     for node in nodes:
-        if reason := _fault(node, key, seen):
-            left[reason].append(node.name)
+        if not encode.is_subdomain(node.name):
+            left["not a Node name"].append(node.name)
+        elif node.name in found:
+            left["the same name again"].append(node.name)
+        elif node.leaf_group is None:
+            left[f"no {key}"].append(node.name)
+        elif not is_value(node.leaf_group):
+            left[f"{key} is not a label value"].append(node.name)
         else:
-            seen.add(node.name)
-            yield node
+            found[node.name] = node
     notes += [f"left out, {reason}: {listed(names)}" for reason, names in left.items()]
-
-
-def _fault(node: FleetNode, key: str, seen: set[str]) -> str | None:
-    if not encode.is_subdomain(node.name):
-        return "not a Node name"
-    if node.name in seen:
-        return "the same name again"
-    if node.leaf_group is None:
-        return f"no {key}"
-    return None if is_value(node.leaf_group) else f"{key} is not a label value"
+    return [*found.values()]
 
 
 def _levels(nodes: Sequence[FleetNode], naming: Naming, notes: list[str]) -> Iterator[str]:
@@ -121,19 +118,21 @@ def _levels(nodes: Sequence[FleetNode], naming: Naming, notes: list[str]) -> Ite
 
 def _groups(nodes: Sequence[FleetNode], levels: Sequence[str]) -> tuple[LeafGroup, ...]:
     """Return the leaf groups; a node without a level's label is where its leaf group is."""
-    by_value = _by(nodes, lambda node: node.leaf_group)
     found: dict[tuple[Path, str], list[FleetNode]] = defaultdict(list)
-    for value, members in by_value.items():
-        known = [_agreed(members, key) for key in levels]
-        for node in members:
-            path = tuple(_own(node, key) or best for key, best in zip(levels, known, strict=True))
-            found[path, value].append(node)
+    for value, members in grouped(nodes, lambda node: node.leaf_group or "").items():
+        own = [[_own(node, key) for key in levels] for node in members]
+        known = [{*column} - {None} for column in zip(*own, strict=True)]
+        agreed = [values.pop() if len(values) == 1 else None for values in known]
+        for node, path in zip(members, own, strict=True):
+            full = tuple(one or best for one, best in zip(path, agreed, strict=True))
+            found[full, value].append(node)
     groups = [LeafGroup(path, value, tuple(members)) for (path, value), members in found.items()]
-    return tuple(sorted(groups, key=lambda group: (_order(group.path), natural(group.value))))
-
-
-def _order(path: Path) -> list[tuple[str | tuple[int, str, int], ...]]:
-    return [natural(value or "") for value in path]
+    return tuple(
+        sorted(
+            groups,
+            key=lambda one: ([natural(part or "") for part in one.path], natural(one.value)),
+        )
+    )
 
 
 def _own(node: FleetNode, key: str) -> str | None:
@@ -141,28 +140,13 @@ def _own(node: FleetNode, key: str) -> str | None:
     return value if is_value(value) else None
 
 
-def _agreed(members: Iterable[FleetNode], key: str) -> str | None:
-    """Return the value of the members that have a label, if it is one."""
-    values = {value for node in members if (value := _own(node, key))}
-    return values.pop() if len(values) == 1 else None
-
-
-def _by(
-    nodes: Iterable[FleetNode], value: Callable[[FleetNode], str | None]
-) -> dict[str, list[FleetNode]]:
-    found: dict[str, list[FleetNode]] = defaultdict(list)
-    for node in nodes:
-        if text := value(node):
-            found[text].append(node)
-    return {text: found[text] for text in sorted(found, key=natural)}
-
-
 def _domains(nodes: Sequence[FleetNode], notes: list[str]) -> Mapping[str, tuple[FleetNode, ...]]:
     odd = [node.name for node in nodes if node.accelerator and not is_value(node.accelerator)]
     if odd:
         notes.append(f"the accelerator is not a label value: {listed(odd)}")
-    found = _by(nodes, lambda node: node.accelerator if is_value(node.accelerator) else None)
-    return {value: tuple(members) for value, members in found.items()}
+    known = [node for node in nodes if is_value(node.accelerator)]
+    found = grouped(known, lambda node: node.accelerator or "")
+    return {value: tuple(found[value]) for value in sorted(found, key=natural)}
 
 
 def _relation(

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.fleet.exports.exported import Exported, commented, quoted
-from agent.fleet.exports.names import unique
+from agent.fleet.exports.text import Exported, Quoted, commented, unique, yaml_text
 from agent.fleet.exports.topology import INNER, topology
 from agent.model import natural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from agent.fleet.exports.topology import LeafGroup, Topology
+    from agent.fleet.exports.topology import Topology
     from agent.fleet.model import Fleet, FleetNode
     from agent.labels.table import Naming
 
@@ -48,67 +47,42 @@ def hypernodes(fleet: Fleet, naming: Naming) -> Exported:
     notes = found.notes
     if found.relation not in {None, INNER}:
         notes += (f"{naming.accelerator} is no tier: domains cross leaf groups",)
-    built = list(_built(found, naming))
+    built = [*_groups(found, naming.accelerator), *_above(found)]
     names = unique({one.place: _wanted(one.place) for one in built}, MAX_NAME, _shaped)
-    head = commented([*_heading(found, naming), *notes])
-    return Exported(head + "---\n".join(_manifest(one, names) for one in built), notes)
+    tiers = [naming.accelerator] if found.relation == INNER else []
+    tiers += [found.key, *reversed(found.levels)]
+    of_tiers = [f"tier {tier}: {key}" for tier, key in enumerate(tiers, 1)]
+    head = commented(["Volcano HyperNodes", *of_tiers, *notes])
+    return Exported(head + yaml_text(_manifest(one, names) for one in built), notes)
 
 
-def _heading(found: Topology, naming: Naming) -> Iterator[str]:
-    tiers = [*([naming.accelerator] if found.relation == INNER else []), found.key]
-    tiers += reversed(found.levels)
-    yield "Volcano HyperNodes"
-    yield from (f"tier {tier}: {key}" for tier, key in enumerate(tiers, 1))
-
-
-def _built(found: Topology, naming: Naming) -> Iterator[HyperNode]:
-    inner = {node.name: value for value, nodes in found.domains.items() for node in nodes}
-    if found.relation != INNER:
-        inner = {}
-    tier = 2 if inner else 1
-    index = _index(found.nodes, (found.key, naming.accelerator))
-    for one in found.groups:
-        yield from _domains(one, naming.accelerator, index, inner)
-    for one in found.groups:
-        yield _group(one, found, tier, index, inner)
-    yield from _above(found, tier)
-
-
-def _index(nodes: Iterable[FleetNode], keys: Iterable[str]) -> Index:
+def _groups(found: Topology, accelerator: str) -> Iterator[HyperNode]:
+    """Yield the NVLink domains if they lie within leaf groups, then the leaf groups."""
     index: Index = defaultdict(list)
-    for key in keys:
-        for node in nodes:
+    for key in (found.key, accelerator):
+        for node in found.nodes:
             index[key, node.labels.get(key)].append(node)
-    return index
-
-
-def _group(
-    one: LeafGroup, found: Topology, tier: int, index: Index, inner: Mapping[str, str]
-) -> HyperNode:
-    place: Place = ("group", *one.path, one.value)
-    if any(node.name in inner for node in one.nodes):
-        return HyperNode(place, tier, {}, children=tuple(_parts(one, inner)))
-    known = zip(found.levels, one.path, strict=True)
-    labels = {found.key: one.value, **{key: value for key, value in known if value}}
-    return _leaf(place, tier, one.nodes, index, {found.key: one.value}, labels)
-
-
-def _parts(one: LeafGroup, inner: Mapping[str, str]) -> dict[Place, list[FleetNode]]:
-    """Return the nodes of a leaf group by domain; one in no domain by itself."""
-    parts: dict[Place, list[FleetNode]] = defaultdict(list)
-    for node in one.nodes:
-        value = inner.get(node.name)
-        parts["domain" if value else "node", value or node.name].append(node)
-    return parts
-
-
-def _domains(
-    one: LeafGroup, key: str, index: Index, inner: Mapping[str, str]
-) -> Iterator[HyperNode]:
-    if any(node.name in inner for node in one.nodes):
-        for place, nodes in _parts(one, inner).items():
-            labels = {key: place[1] or ""} if place[0] == "domain" else {}
-            yield _leaf(place, 1, nodes, index, labels)
+    domain_of = {}
+    if found.relation == INNER:
+        domain_of = {node.name: value for value, nodes in found.domains.items() for node in nodes}
+    groups = []
+    for one in found.groups:
+        place: Place = ("group", *one.path, one.value)
+        if any(node.name in domain_of for node in one.nodes):
+            parts: dict[Place, list[FleetNode]] = defaultdict(list)
+            for node in one.nodes:
+                value = domain_of.get(node.name)
+                parts["domain" if value else "node", value or node.name].append(node)
+            for part, nodes in parts.items():
+                labels = {accelerator: part[1] or ""} if part[0] == "domain" else {}
+                yield _leaf(part, 1, nodes, index, labels)
+            groups.append(HyperNode(place, 2, {}, children=tuple(parts)))
+        else:
+            known = zip(found.levels, one.path, strict=True)
+            labels = {found.key: one.value}
+            exact = labels | {key: value for key, value in known if value}
+            groups.append(_leaf(place, 2 if domain_of else 1, one.nodes, index, labels, exact))
+    yield from groups
 
 
 def _leaf(
@@ -125,17 +99,13 @@ def _leaf(
     """
     wanted = {node.name for node in nodes}
     for labels in choices:
-        near = [node for pair in [*labels.items()][:1] for node in index[pair]]
-        if labels and {node.name for node in near if _has(node, labels)} == wanted:
+        near = index[next(iter(labels.items()))] if labels else []
+        if {node.name for node in near if labels.items() <= node.labels.items()} == wanted:
             return HyperNode(place, tier, labels)
     return HyperNode(place, tier, {}, tuple(node.name for node in nodes))
 
 
-def _has(node: FleetNode, labels: Mapping[str, str]) -> bool:
-    return all(node.labels.get(key) == value for key, value in labels.items())
-
-
-def _above(found: Topology, tier: int) -> Iterator[HyperNode]:
+def _above(found: Topology) -> Iterator[HyperNode]:
     """Yield the site's levels, the innermost first; an unknown one is passed over."""
     children: dict[Place, dict[Place, None]] = defaultdict(dict)
     for one in found.groups:
@@ -145,10 +115,9 @@ def _above(found: Topology, tier: int) -> Iterator[HyperNode]:
                 place: Place = ("level", *one.path[: at + 1])
                 children[place][below] = None
                 below = place
-    depth = len(found.levels)
+    top = len(found.levels) + (2 if found.relation == INNER else 1)
     for place in sorted(children, key=lambda place: (-len(place), natural(_wanted(place)))):
-        at = tier + depth + 2 - len(place)
-        yield HyperNode(place, at, {}, children=tuple(children[place]))
+        yield HyperNode(place, top + 2 - len(place), {}, children=tuple(children[place]))
 
 
 def _wanted(place: Place) -> str:
@@ -159,23 +128,18 @@ def _shaped(name: str) -> str:
     return _OTHERS.sub("-", name.lower()).strip("-")
 
 
-def _manifest(one: HyperNode, names: Mapping[Place, str]) -> str:
-    return (
-        "apiVersion: topology.volcano.sh/v1alpha1\n"
-        "kind: HyperNode\n"
-        f"metadata:\n  name: {quoted(names[one.place])}\n"
-        f"spec:\n  tier: {one.tier}\n  members:\n{''.join(_members(one, names))}"
-    )
-
-
-def _members(one: HyperNode, names: Mapping[Place, str]) -> Iterator[str]:
+def _manifest(one: HyperNode, names: Mapping[Place, str]) -> dict[str, Any]:
+    exact = [("Node", name) for name in one.nodes]
+    exact += [("HyperNode", names[place]) for place in one.children]
+    members: list[dict[str, Any]] = [
+        {"type": kind, "selector": {"exactMatch": {"name": Quoted(name)}}} for kind, name in exact
+    ]
     if one.labels:
-        pairs = "".join(f"          {quoted(k)}: {quoted(v)}\n" for k, v in one.labels.items())
-        yield f"  - type: Node\n    selector:\n      labelMatch:\n        matchLabels:\n{pairs}"
-    yield from _exact("Node", one.nodes)
-    yield from _exact("HyperNode", [names[place] for place in one.children])
-
-
-def _exact(kind: str, members: Iterable[str]) -> Iterator[str]:
-    for name in members:
-        yield f"  - type: {kind}\n    selector:\n      exactMatch:\n        name: {quoted(name)}\n"
+        labels = {Quoted(key): Quoted(value) for key, value in one.labels.items()}
+        members = [{"type": "Node", "selector": {"labelMatch": {"matchLabels": labels}}}]
+    return {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": Quoted(names[one.place])},
+        "spec": {"tier": one.tier, "members": members},
+    }

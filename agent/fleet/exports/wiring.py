@@ -1,4 +1,4 @@
-r"""The wiring of a fleet: its nodes, its switches, and the cable of each port that has a neighbor.
+r"""The wiring of a fleet as CSV, DOT and GraphML: the cable of each port that has a neighbor.
 
 Nodes and neighbors choose their own names, so every text here is made one printable line: what
 does not print becomes an escape as in Python, and a backslash two, so that different texts stay
@@ -7,17 +7,30 @@ different.
 
 from __future__ import annotations
 
+import io
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
+from xml.sax.saxutils import XMLGenerator
 
-from agent.fleet.exports.exported import listed
+from agent.fleet.exports.text import Exported, commented, listed
 from agent.labels import encode
 from agent.model import natural
+from agent.plans.own import COLUMNS, rows_text
+from agent.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agent.fleet.model import FarEnd, Fleet, FleetNode, FleetPort
+    from agent.labels.table import Naming
+
+MAX_CELL = 1000  # characters
+TITLES = (*COLUMNS, "rate", "pci", "switch-id", "leaf-group", "accelerator")
+KEYS = {
+    "node": ("kind", "name", "leaf_group", "accelerator"),
+    "edge": ("interface", "pci", "port", "port_id", "rate"),
+}
 
 
 class Link(NamedTuple):
@@ -46,7 +59,113 @@ class Wiring(NamedTuple):
         return tuple({link.node.name: link.node for link in self.links}.values())
 
 
-def wiring(fleet: Fleet) -> Wiring:
+def csv_rows(fleet: Fleet, _naming: Naming) -> Exported:
+    """Return CSV in the form that `verify --plan` reads: a title row, and a row for each cable."""
+    found = _wiring(fleet)
+    if not found.links:
+        return Exported("", found.notes)
+    return Exported(rows_text(_rows(found.links)), found.notes)
+
+
+def _rows(links: Iterable[Link]) -> Iterator[Iterable[str]]:
+    yield TITLES
+    for link in links:
+        node, port, end = link
+        cells = [node.name, port.interface, end.device, end.port_id, end.port_name, link.rate]
+        cells += [port.pci, end.id, node.leaf_group, node.accelerator]
+        yield [visible(cell or "", MAX_CELL) for cell in cells]
+
+
+def graph(fleet: Fleet, _naming: Naming) -> Exported:
+    r"""Return an undirected graph in DOT, edges as `"leaf":"port" -- "node":"interface"`.
+
+    https://graphviz.org/doc/info/lang.html. Every ID is quoted; `\"` is the only escape within
+    one, and `plain` leaves backslashes in pairs only, so that none is in front of the closing
+    quote. ptmd and `verify --plan` read the same form.
+    """
+    found = _wiring(fleet)
+    if not found.links:
+        return Exported("", found.notes)
+    text = io.StringIO()  # the wiring has millions of lines: no list of them
+    text.write(commented(found.notes, "//"))
+    text.write("graph wiring {\n  rankdir=TB\n")
+    text.writelines(f"  {_id(name)} [shape=box]\n" for name in found.switches.values())
+    text.writelines(f"  {_id(node.name)} [shape=ellipse]\n" for node in found.nodes)
+    for link in found.links:
+        node, port, end = link
+        far = f"{_id(found.switches[end.switch])}:{_id(end.port or '?')}"
+        rate = f" [rate={_id(link.rate)}]" if link.rate else ""
+        text.write(f"  {far} -- {_id(node.name)}:{_id(port.interface)}{rate}\n")
+    text.write("}\n")
+    return Exported(text.getvalue(), found.notes)
+
+
+def _id(text: str) -> str:
+    escaped = plain(text).replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def graphml(fleet: Fleet, _naming: Naming) -> Exported:
+    """Return an undirected graph in GraphML 1.0, a cable an edge.
+
+    http://graphml.graphdrawing.org/. NetworkX, igraph, Gephi and yEd read it. The IDs are `node:`
+    and `switch:` with the name or identity, so that no node is taken for a switch of its name.
+    """
+    found = _wiring(fleet)
+    if not found.links:
+        return Exported("", found.notes)
+    text = io.StringIO()
+    xml = XMLGenerator(text, "UTF-8", short_empty_elements=True)
+    xml.startDocument()
+    for note in found.notes:
+        text.write(f"<!-- {re.sub('-(?=-)', '- ', note)} -->\n")  # two dashes end a comment
+    xml.startElement("graphml", {"xmlns": "http://graphml.graphdrawing.org/xmlns"})  # type: ignore[arg-type]
+    for kind, names in KEYS.items():
+        for name in names:
+            _element(
+                xml, 1, "key", {"id": name, "for": kind, "attr.name": name, "attr.type": "string"}
+            )
+    xml.characters("\n  ")
+    xml.startElement("graph", {"id": "wiring", "edgedefault": "undirected"})  # type: ignore[arg-type]
+    for switch, name in found.switches.items():
+        _element(xml, 2, "node", {"id": f"switch:{switch}"}, kind="switch", name=name)
+    for node in found.nodes:
+        facts = {"leaf_group": node.leaf_group, "accelerator": node.accelerator}
+        _element(xml, 2, "node", {"id": f"node:{node.name}"}, kind="node", name=node.name, **facts)
+    for link in found.links:
+        node, port, end = link
+        ends = {"source": f"switch:{end.switch}", "target": f"node:{node.name}"}
+        near = {"interface": port.interface, "pci": port.pci}
+        far = {"port": end.port, "port_id": end.port_id, "rate": link.rate}
+        _element(xml, 2, "edge", {"id": f"{node.name}/{port.interface}", **ends}, **near, **far)
+    xml.characters("\n  ")
+    xml.endElement("graph")
+    xml.characters("\n")
+    xml.endElement("graphml")
+    text.write("\n")
+    return Exported(text.getvalue(), found.notes)
+
+
+def _element(
+    xml: XMLGenerator, depth: int, tag: str, attributes: dict[str, str], **data: str | None
+) -> None:
+    """Write an element and the data that are known of it, each on a line."""
+    line = "\n" + "  " * depth
+    xml.characters(line)
+    shown = {name: plain(value) for name, value in attributes.items()}
+    xml.startElement(tag, shown)  # type: ignore[arg-type]
+    for name, value in data.items():
+        if value is not None:
+            xml.characters(f"{line}  ")
+            xml.startElement("data", {"key": name})  # type: ignore[arg-type]
+            xml.characters(plain(value))
+            xml.endElement("data")
+    if data:
+        xml.characters(line)
+    xml.endElement(tag)
+
+
+def _wiring(fleet: Fleet) -> Wiring:
     """Return the wiring, and a note on the ports without a neighbor."""
     links: list[Link] = []
     silent: list[str] = []
@@ -79,10 +198,7 @@ def plain(text: str) -> str:
     """Return text as one printable line, different for different texts."""
     if text.isprintable() and "\\" not in text:
         return text
-    return "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable() and character != "\\":
-        return character
-    return character.encode("unicode_escape").decode()
+    return "".join(
+        one if one.isprintable() and one != "\\" else one.encode("unicode_escape").decode()
+        for one in text
+    )

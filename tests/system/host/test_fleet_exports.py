@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.fleet.exports.dot import graph
-from agent.fleet.exports.hostlist import hostlist
 from agent.fleet.exports.slurm import tree_conf
+from agent.fleet.exports.text import hostlist
+from agent.fleet.exports.wiring import graph
 from tests.support import slurm
 from tests.support.real_parts import require
 from tests.support.wired_fleets import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.fleet.exports.levels import kueue as kueue_manifests
-from agent.fleet.exports.slinky import ANNOTATION, manifests
+from agent.fleet.exports.slurm import ANNOTATION, manifests
 from tests.support import kueue
 from tests.support.kube.cluster import KubectlError
 from tests.support.kube.controllers import eventually

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.exports.hostlist import hostlist
+from agent.fleet.exports.text import hostlist
 
 EXPRESSIONS = [
     ([], ""),

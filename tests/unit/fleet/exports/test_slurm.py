@@ -7,10 +7,15 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from agent.fleet.exports.slinky import ANNOTATION, manifests
-from agent.fleet.exports.slurm import block_conf, tree_conf
-from agent.fleet.exports.slurm_yaml import topology_yaml
-from agent.fleet.exports.tree import Block, block_sizes
+from agent.fleet.exports.slurm import (
+    ANNOTATION,
+    Block,
+    block_conf,
+    block_sizes,
+    manifests,
+    topology_yaml,
+    tree_conf,
+)
 from tests.support.wired_fleets import NAMING, Rack, flat, fleet, fleet_of, names, node, tall
 
 

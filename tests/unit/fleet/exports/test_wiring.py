@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fleet.exports.csv_file import TITLES, csv_rows
-from agent.fleet.exports.dot import graph
-from agent.fleet.exports.graphml import graphml
-from agent.fleet.exports.wiring import plain
+from agent.fleet.exports.wiring import TITLES, csv_rows, graph, graphml, plain
 from agent.fleet.model import FarEnd, FleetPort
 from agent.plans.reader import read_plan
 from tests.support.wired_fleets import NAMING, flat, fleet, hostile, node, tall

@@ -1,0 +1,133 @@
+"""The result of an export, and the texts that formats share: comments, hostlists, names, YAML."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from agent.labels.encode import fnv1a_64
+from agent.model import natural
+from agent.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+Thing = TypeVar("Thing", bound="Hashable")
+BACKSLASH = "\\"
+MAX_LISTED = 1000  # characters of the names in a note
+HASH_LENGTH = 17  # `-` and 16 hex digits
+_NUMBERED = re.compile(r"(.*?[^0-9])([0-9]{1,9})", re.DOTALL)
+
+
+class Exported(NamedTuple):
+    """An export: the text for standard output, and notes for standard error."""
+
+    text: str  # ends with a line break; "" if no Node can be exported
+    notes: tuple[str, ...] = ()  # one printable line each: what was left out, and why
+
+
+def commented(lines: Iterable[str], mark: str = "#") -> str:
+    """Return lines as comments; none ends with a backslash, which may continue a line."""
+    return "".join(f"{mark} {line}{'.' * line.endswith(BACKSLASH)}\n" for line in lines)
+
+
+def listed(names: Sequence[str], what: str = "Node") -> str:
+    """Return a count and the names: `2 Nodes: gpu-[001-002]`."""
+    shown = visible(hostlist(names), MAX_LISTED)
+    return f"{len(names)} {what}{'s' * (len(names) != 1)}: {shown}"
+
+
+def hostlist(names: Iterable[str]) -> str:
+    """Return the names as one hostlist expression of Slurm: `gpu-[001-004,007],login`.
+
+    The names are in natural order, each of them once. A number in brackets has leading zeros up to
+    the width of the range's first one, so `08`, `09` and `10` are `[08-10]`, and `8`, `9` and `10`
+    are `[8-10]`: a name is in a range only if that range expands to it letter by letter.
+    """
+    families: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(set(names), key=natural):
+        match = _NUMBERED.fullmatch(name)
+        prefix, digits = match.groups() if match else (name, "")
+        families[prefix].append(digits)
+    parts = []
+    for prefix, found in families.items():
+        if "" in found:
+            parts.append(prefix)
+        ranges = _ranges([digits for digits in found if digits])
+        if len(ranges) == 1 and "-" not in ranges[0]:
+            parts.append(prefix + ranges[0])
+        elif ranges:
+            parts.append(f"{prefix}[{','.join(ranges)}]")
+    return ",".join(parts)
+
+
+def _ranges(numbers: Sequence[str]) -> list[str]:
+    """Return `001-064` for each run of successive numbers, in ascending order.
+
+    Numbers belong together that leading zeros fill to one width; those without are of width 0.
+    """
+    padded = {len(digits) for digits in numbers if len(digits) > 1 and digits.startswith("0")}
+    widths: dict[int, list[int]] = defaultdict(list)
+    for digits in numbers:
+        widths[len(digits) if len(digits) in padded else 0].append(int(digits))
+    found = []
+    for width, values in sorted(widths.items()):
+        runs: list[list[int]] = []
+        for value in values:
+            if runs and value == runs[-1][-1] + 1:
+                runs[-1].append(value)
+            else:
+                runs.append([value])
+        for run in runs:
+            first, last = f"{run[0]:0{width}}", f"{run[-1]:0{width}}"
+            found.append(first if len(run) == 1 else f"{first}-{last}")
+    return found
+
+
+def unique(
+    wanted: Mapping[Thing, str], limit: int, shaped: Callable[[str], str] = str
+) -> dict[Thing, str]:
+    """Return a name for each thing: its wanted one in the format's characters.
+
+    Where that is too long, or that of two things, a hash of the thing is appended: the name then
+    depends on the thing alone, whatever is in the fleet beside it.
+    """
+    found = {thing: shaped(name) for thing, name in wanted.items()}
+    counts = Counter(found.values())
+    for thing, name in found.items():
+        if counts[name] > 1 or not 0 < len(name) <= limit:
+            head = name[: limit - HASH_LENGTH].rstrip("._-") or "x"
+            found[thing] = f"{head}-{fnv1a_64(repr(thing).encode()):016x}"
+    return found
+
+
+class Quoted(str):
+    """A text of the data, in quotes: no schema takes it for a number, a date or null."""
+
+    __slots__ = ()
+
+
+class Block(str):
+    """A text of several lines, printed as they are."""
+
+    __slots__ = ()
+
+
+def yaml_text(documents: Iterable[Mapping[str, Any] | Sequence[Any]]) -> str:
+    """Return the documents as YAML, keys in the given order; `---` only between two."""
+    import yaml
+
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        """Prints `Quoted` and `Block`."""
+
+    def scalar(style: str) -> Callable[[Any, str], Any]:
+        tag = "tag:yaml.org,2002:str"
+        return lambda dumper, text: dumper.represent_scalar(tag, str(text), style)
+
+    Dumper.add_representer(Quoted, scalar('"'))
+    Dumper.add_representer(Block, scalar("|"))
+    texts: Iterator[str] = (
+        yaml.dump(one, Dumper=Dumper, sort_keys=False, width=1 << 30) for one in documents
+    )
+    return "---\n".join(texts)
